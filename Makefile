@@ -1,0 +1,65 @@
+# Everything runs in its own virtual environment, .venv, which is made on first use.
+# Each extra of pyproject.toml is installed once and again only after pyproject.toml changes.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test smoke oracle lint style types bench clean
+
+help:
+	@echo "make demo     train and inspect a small model on this machine"
+	@echo "make test     run the tests (JOBS=$(JOBS) processes)"
+	@echo "make smoke    run the few tests that take seconds"
+	@echo "make oracle   compare results with PyTorch (installs torch)"
+	@echo "make lint     check style (make style) and types (make types)"
+	@echo "make bench    time against PyTorch and JAX (installs both)"
+	@echo "make clean    remove $(VENV), caches and build outputs"
+
+demo: $(VENV)/.installed-test
+	@$(VENV)/bin/tapegrad demo
+
+test: $(VENV)/.installed-test
+	$(RUN) pytest tests --ignore=tests/oracle -m "not oracle" -n $(JOBS)
+
+smoke: $(VENV)/.installed-test
+	$(RUN) pytest -q tests/test_smoke.py
+
+oracle: $(VENV)/.installed-test $(VENV)/.installed-oracle
+	$(RUN) pytest tests/oracle
+
+lint: style types
+
+style: $(VENV)/.installed-lint
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+
+types: $(VENV)/.installed-lint
+	$(RUN) mypy
+
+bench: $(VENV)/.installed-bench
+	$(RUN) benchmarks
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp of one extra: .installed-test, .installed-lint, .installed-oracle, .installed-bench.
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/bin/pip
+	@echo "Installing tapegrad[$*] into $(VENV)"
+	@$(RUN) pip install -qq --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+# pip is the last thing that venv writes, so an environment that failed halfway is made again.
+$(VENV)/bin/pip:
+	@command -v $(PYTHON) >/dev/null || \
+		{ echo "tapegrad needs Python 3.11 or newer; found no $(PYTHON)." \
+			"Name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"tapegrad needs Python 3.11 or newer; $(PYTHON) is %d.%d. " % sys.version_info[:2] + \
+		"Name a newer one: make PYTHON=/path/to/python3")'
+	@$(PYTHON) -m venv --clear $(VENV)

@@ -1,0 +1,99 @@
+"""Devices: where a tensor's array lives. `cpu` means a NumPy array, `cuda` a CuPy array.
+
+CuPy is imported only when a CUDA device is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_INSTALL = (
+    "device 'cuda' needs CuPy and an NVIDIA GPU: install tapegrad with its 'cuda' extra "
+    "(pip install 'tapegrad[cuda]') on a machine with a working driver, or use device='cpu'"
+)
+
+
+class device:
+    """A place for tensors: `device('cpu')`, `device('cuda')`, `device('cuda', 1)`.
+
+    >>> import tapegrad
+    >>> tapegrad.device("cpu")
+    device(type='cpu')
+    """
+
+    __slots__ = ("index", "type")
+
+    def __init__(self, kind: str | device, index: int | None = None) -> None:
+        if isinstance(kind, device):
+            kind, index = kind.type, kind.index if index is None else index
+        if not isinstance(kind, str):
+            raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {kind!r}")
+        name, _, number = kind.partition(":")
+        if name not in ("cpu", "cuda") or (number and not number.isdigit()):
+            raise RuntimeError(f"unknown device {kind!r}: expected 'cpu', 'cuda' or 'cuda:N'")
+        self.type = name
+        self.index = int(number) if number else index
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, device):
+            return NotImplemented
+        return (self.type, self.index or 0) == (other.type, other.index or 0)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index or 0))
+
+    def __repr__(self) -> str:
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{index})"
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+
+Device = device
+CPU = device("cpu")
+
+
+def as_device(value: Any) -> device:
+    """Accept a device, a name, or None for the CPU."""
+    if value is None:
+        return CPU
+    return value if isinstance(value, device) else device(value)
+
+
+def cupy() -> Any:
+    """The CuPy module, or RuntimeError that says what to install."""
+    try:
+        import cupy as module
+
+        if module.cuda.runtime.getDeviceCount() == 0:
+            raise RuntimeError(_INSTALL)
+    except ImportError:
+        raise RuntimeError(_INSTALL) from None
+    except Exception as error:
+        if type(error).__name__ == "CUDARuntimeError":
+            raise RuntimeError(f"{_INSTALL} ({error})") from None
+        raise
+    return module
+
+
+def device_of(array: Any) -> device:
+    """The device that holds `array`."""
+    if isinstance(array, np.ndarray):
+        return CPU
+    return device("cuda", int(array.device.id))
+
+
+def to_device(array: Any, target: device) -> Any:
+    """`array` on `target`, copied only when it is elsewhere."""
+    on_cpu = isinstance(array, np.ndarray)
+    if target.type == "cpu":
+        return array if on_cpu else array.get()
+    module = cupy()
+    index = target.index or 0
+    if not on_cpu and int(array.device.id) == index:
+        return array
+    with module.cuda.Device(index):
+        return module.asarray(array)

@@ -1,0 +1,208 @@
+"""Element types and how they promote.
+
+A `DType` names an element type of tapegrad and knows the NumPy type that stores it. `result_type`
+follows PyTorch: tensors with dimensions decide first, then 0-d tensors, then Python numbers, and a
+later group matters only when it is of a higher category (bool < integer < float).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+BOOL, INTEGER, FLOAT = range(3)
+
+
+class DType:
+    """An element type, such as `tapegrad.float32`.
+
+    >>> import tapegrad
+    >>> tapegrad.float32, tapegrad.float32.itemsize, tapegrad.int64.is_floating_point
+    (tapegrad.float32, 4, False)
+    """
+
+    __slots__ = ("_numpy", "category", "is_signed", "itemsize", "name")
+
+    def __init__(self, name: str, category: int, itemsize: int, is_signed: bool = True) -> None:
+        self.name = name
+        self.category = category
+        self.itemsize = itemsize
+        self.is_signed = is_signed
+        # ml_dtypes costs 10 ms to import, so bfloat16 finds its NumPy type at first use.
+        self._numpy = None if name == "bfloat16" else np.dtype(name)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy type that stores this one."""
+        if self._numpy is None:
+            import ml_dtypes
+
+            self._numpy = np.dtype(ml_dtypes.bfloat16)
+            _FROM_NUMPY[self._numpy] = self
+        return self._numpy
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.category == FLOAT
+
+    @property
+    def is_complex(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"tapegrad.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dtype_named, (self.name,)
+
+
+bool_ = DType("bool", BOOL, 1, is_signed=False)
+uint8 = DType("uint8", INTEGER, 1, is_signed=False)
+int8 = DType("int8", INTEGER, 1)
+int16 = DType("int16", INTEGER, 2)
+int32 = DType("int32", INTEGER, 4)
+int64 = DType("int64", INTEGER, 8)
+float16 = DType("float16", FLOAT, 2)
+bfloat16 = DType("bfloat16", FLOAT, 2)
+float32 = DType("float32", FLOAT, 4)
+float64 = DType("float64", FLOAT, 8)
+
+ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+_BY_NAME = {d.name: d for d in ALL}
+_FROM_NUMPY: dict[Any, DType] = {d.numpy: d for d in ALL if d is not bfloat16}
+_DEFAULT = [float32]
+
+
+def dtype_named(name: str) -> DType:
+    return _BY_NAME[name]
+
+
+def from_numpy_dtype(dtype: np.dtype[Any]) -> DType:
+    """The `DType` stored as the NumPy type `dtype`; TypeError where tapegrad has none."""
+    try:
+        return _FROM_NUMPY[dtype]
+    except KeyError:
+        found = _BY_NAME.get(dtype.name)
+        if found is None:
+            raise TypeError(
+                f"tapegrad has no tensors of NumPy type {dtype.name!r}; "
+                f"convert to one of {', '.join(_BY_NAME)} first"
+            ) from None
+        return from_numpy_dtype(found.numpy) if found is bfloat16 else found
+
+
+def as_dtype(dtype: Any) -> DType:
+    """Accept a `DType`, a NumPy type, a name, or Python's bool, int and float."""
+    if isinstance(dtype, DType):
+        return dtype
+    if dtype is float:
+        return _DEFAULT[0]
+    if dtype is int:
+        return int64
+    if dtype is bool:
+        return bool_
+    if isinstance(dtype, str) and dtype in _BY_NAME:
+        return _BY_NAME[dtype]
+    try:
+        return from_numpy_dtype(np.dtype(dtype))
+    except TypeError:
+        raise TypeError(
+            f"expected a dtype such as tapegrad.float32, got {dtype!r}; "
+            f"tapegrad has {', '.join(_BY_NAME)}"
+        ) from None
+
+
+def get_default_dtype() -> DType:
+    """The floating type that Python floats become: float32 unless changed."""
+    return _DEFAULT[0]
+
+
+def set_default_dtype(dtype: Any) -> None:
+    """Change the floating type that Python floats become."""
+    dtype = as_dtype(dtype)
+    if not dtype.is_floating_point:
+        raise TypeError(f"the default dtype must be a floating type, got {dtype}")
+    _DEFAULT[0] = dtype
+
+
+def promote_types(first: DType, second: DType) -> DType:
+    """The smallest type that both fit into, as PyTorch defines it.
+
+    >>> import tapegrad
+    >>> tapegrad.promote_types(tapegrad.int64, tapegrad.float16)
+    tapegrad.float16
+    """
+    if first is second:
+        return first
+    if first.category != second.category:
+        return first if first.category > second.category else second
+    if first.category == FLOAT:
+        if {first, second} == {float16, bfloat16}:
+            return float32
+        return first if first.itemsize > second.itemsize else second
+    if first.is_signed == second.is_signed:
+        return first if first.itemsize > second.itemsize else second
+    # uint8 with a signed type: int8 cannot hold it, wider ones can.
+    signed = first if first.is_signed else second
+    return int16 if signed is int8 else signed
+
+
+def number_dtype(number: bool | int | float) -> DType:
+    """The type of a Python number."""
+    if isinstance(number, (bool, np.bool_)):
+        return bool_
+    return int64 if isinstance(number, (int, np.integer)) else _DEFAULT[0]
+
+
+def result_type(*operands: tuple[DType, int]) -> DType:
+    """Promote (dtype, rank) pairs; rank 2 = has dimensions, 1 = 0-d tensor, 0 = Python number."""
+    result: DType | None = None
+    for rank in (2, 1, 0):
+        group: DType | None = None
+        for dtype, r in operands:
+            if r == rank:
+                group = dtype if group is None else promote_types(group, dtype)
+        if group is None:
+            continue
+        if result is None or group.category > result.category:
+            # A Python float beside integers gives the default type, never float64.
+            result = _DEFAULT[0] if rank == 0 and group.category == FLOAT else group
+    assert result is not None
+    return result
+
+
+class finfo:
+    """Limits of a floating type: eps, max, min, tiny, bits, as `torch.finfo`."""
+
+    def __init__(self, dtype: Any = None) -> None:
+        dtype = get_default_dtype() if dtype is None else as_dtype(dtype)
+        if not dtype.is_floating_point:
+            raise TypeError(f"finfo needs a floating type, got {dtype}; use iinfo for integers")
+        if dtype is bfloat16:
+            import ml_dtypes
+
+            info: Any = ml_dtypes.finfo(dtype.numpy)
+        else:
+            info = np.finfo(dtype.numpy)
+        self.dtype = dtype.name
+        self.bits = dtype.itemsize * 8
+        self.eps = float(info.eps)
+        self.max = float(info.max)
+        self.min = float(info.min)
+        self.tiny = self.smallest_normal = float(info.tiny)
+        self.resolution = float(info.resolution)
+
+
+class iinfo:
+    """Limits of an integer type: max, min, bits, as `torch.iinfo`."""
+
+    def __init__(self, dtype: Any) -> None:
+        dtype = as_dtype(dtype)
+        if dtype.category != INTEGER:
+            raise TypeError(f"iinfo needs an integer type, got {dtype}; use finfo for floats")
+        info = np.iinfo(dtype.numpy)
+        self.dtype = dtype.name
+        self.bits = dtype.itemsize * 8
+        self.max = int(info.max)
+        self.min = int(info.min)

@@ -1,0 +1,117 @@
+"""Gradients: what a backward call returns, a mapping from tensors to their gradients.
+
+Keys are tensors or their ids. The mapping holds this call's gradients while `.grad` accumulates over
+calls; the two share memory until one of them is written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+from .tensor import Extra, Tensor, wrap
+
+
+def _key(key: Tensor | int) -> int:
+    return key.id if isinstance(key, Tensor) else key
+
+
+class Gradients(MutableMapping[Any, Tensor]):
+    """Gradients by tensor or tensor id: read, replace, scale and merge them.
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([3.0], requires_grad=True)
+    >>> grads = (x * x).sum().backward()
+    >>> grads[x], grads.get(x.id), len(grads)
+    (tensor([6.]), tensor([6.]), 1)
+    """
+
+    __slots__ = ("__weakref__", "_items")
+
+    def __init__(self, items: Any = ()) -> None:
+        # Values are raw arrays until somebody looks at them.
+        self._items: dict[int, Any] = {}
+        for key, value in dict(items).items():
+            self[key] = value
+
+    def _adopt(self, number: int, value: Any) -> None:
+        """Take an array that others may share; it is copied before the first write."""
+        self._items[number] = value
+
+    def __getitem__(self, key: Tensor | int) -> Tensor:
+        number = _key(key)
+        try:
+            value = self._items[number]
+        except KeyError:
+            raise KeyError(f"no gradient for tensor {number}") from None
+        if isinstance(value, Tensor):
+            return value
+        tensor = wrap(value)
+        tensor._extra = Extra()
+        tensor._extra.lender = _shared
+        self._items[number] = tensor
+        return tensor
+
+    def __setitem__(self, key: Tensor | int, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"a gradient must be a Tensor, got {type(value).__name__}")
+        self._items[_key(key)] = value
+
+    def __delitem__(self, key: Tensor | int) -> None:
+        del self._items[_key(key)]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, (Tensor, int)) and _key(key) in self._items
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._items))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def insert(self, key: Tensor | int, gradient: Tensor) -> None:
+        """Set the gradient of a tensor; the same as `gradients[key] = gradient`."""
+        self[key] = gradient
+
+    def update_each(self, function: Callable[[Tensor], Tensor]) -> Gradients:
+        """Replace every gradient by `function(gradient)`; returns the mapping itself."""
+        for number in self:
+            self[number] = function(self[number])
+        return self
+
+    def scale_(self, factor: Any) -> Gradients:
+        """Multiply every gradient by `factor`; `.grad` of the tensors stays as it is."""
+        return self.update_each(lambda g: g * factor)
+
+    def merge(self, other: Gradients) -> Gradients:
+        """Add another call's gradients to these, tensor by tensor; returns the mapping itself."""
+        for number in other:
+            self[number] = self[number] + other[number] if number in self else other[number]
+        return self
+
+    __iadd__ = merge
+
+    def norm(self, norm_type: float = 2.0) -> Tensor:
+        """The norm of all gradients taken as one vector."""
+        from .nn.utils import total_norm
+
+        return total_norm(list(self.values()), norm_type)
+
+    def has_nan(self) -> bool:
+        """Whether any gradient has a NaN."""
+        return any(g.has_nan() for g in self.values())
+
+    def has_inf(self) -> bool:
+        """Whether any gradient has an infinity."""
+        return any(g.has_inf() for g in self.values())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{n}: {tuple(self[n].shape)}" for n in self)
+        return f"Gradients({{{shown}}})"
+
+
+def _shared() -> bool:
+    return True
+
+
+GradientMap = Gradients

@@ -1,0 +1,181 @@
+"""Changing a tensor in place.
+
+No primitive mutates. An in-place operation computes a new value with the pure operation, puts it into
+the tensor's memory and points the tensor's history at it. If the tensor is a view, its base gets a new
+history too: the base with that value written through the view's chain of movements. Other views of the
+same memory re-derive their history from the base when they are next used (`tensor.refresh`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import mutation
+from .primitive import MOVEMENT, Primitive, bind, define, record
+from .state import GRAD, STATE, TAPE
+from .tape import Entry, Output
+from .tensor import Tensor, own, refresh, wrap
+
+Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
+
+
+def check_writable(tensor: Tensor, what: str) -> None:
+    """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed."""
+    if not STATE.mode & GRAD:
+        return
+    root = tensor if tensor._view is None else tensor._view[0]
+    if root._requires and root._edge is None:
+        kind = "a view of a leaf" if root is not tensor else "a leaf"
+        raise RuntimeError(
+            f"{what} would change {kind} that requires gradients, so its gradient would be lost; "
+            "update it inside `with tapegrad.no_grad():`, or work on a clone()"
+        )
+
+
+def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params: Any = None) -> Any:
+    """`tensor.op_(...)`: run the pure operation and assign its result to the tensor."""
+    check_writable(tensor, f"{primitive.name}_")
+    own(tensor)
+    target = tensor._array
+    if isinstance(primitive.kernel, np.ufunc) and not STATE.mode and primitive.promote != "bool":
+        arrays = _same_kind(tensor, others)
+        if arrays is not None:
+            primitive.kernel(target, *arrays, out=target)
+            mutation.note(target)
+            return tensor
+    value = bind(primitive, (tensor, *others), params or {})
+    return assign(tensor, value, f"{primitive.name}_")
+
+
+def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:
+    """Raw operands that can be combined straight into the tensor's memory, or None."""
+    array = tensor._array
+    if array.dtype.kind != "f" or array.dtype.itemsize < 4:
+        return None
+    raw = []
+    for x in others:
+        if isinstance(x, Tensor):
+            b = x._array
+            if type(b) is not type(array) or b.dtype != array.dtype or b.shape != array.shape:
+                return None
+            raw.append(b)
+        elif type(x) in (int, float):
+            raw.append(x)
+        else:
+            return None
+    return raw
+
+
+def assign(tensor: Tensor, value: Tensor, what: str) -> Tensor:
+    """Give `tensor` the value (and the history) of `value`; the memory stays the tensor's own."""
+    check_writable(tensor, what)
+    own(tensor)
+    value = _fitting(tensor, value, what)
+    target = tensor._array
+    edge = value._edge
+    entry = edge.entry if isinstance(edge, Output) else edge
+    if isinstance(entry, Entry):
+        _keep_old_values(entry, target)
+    if mutation.owner_of(value._array) is mutation.owner_of(target):
+        target[...] = value._array.copy()
+    else:
+        target[...] = value._array
+    number = mutation.note(target)
+    if STATE.mode & (GRAD | TAPE):
+        _rebind(tensor, value, number)
+    return tensor
+
+
+def _fitting(tensor: Tensor, value: Tensor, what: str) -> Tensor:
+    """`value` in the tensor's dtype and shape, or an error before anything changes."""
+    target = tensor._array
+    if value._array.dtype != target.dtype:
+        if value.dtype.category > tensor.dtype.category:
+            raise RuntimeError(
+                f"{what}: a result of type {value.dtype} cannot be put into a {tensor.dtype} tensor"
+            )
+        value = value.to(tensor.dtype)
+    if value._array.shape != target.shape:
+        try:
+            fits = np.broadcast_shapes(value._array.shape, target.shape) == target.shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise RuntimeError(
+                f"{what}: a value of shape {tuple(value.shape)} does not fit into a tensor of "
+                f"shape {tuple(tensor.shape)}"
+            )
+        value = value.expand(target.shape)
+    return value
+
+
+def _keep_old_values(entry: Entry, target: Any) -> None:
+    """The operation that is about to overwrite `target` may have saved it: save a copy instead."""
+    if type(entry.saved) is tuple:
+        owner = mutation.owner_of(target)
+        entry.saved = tuple(
+            s.copy() if hasattr(s, "nbytes") and mutation.owner_of(s) is owner else s
+            for s in entry.saved
+        )
+
+
+def _rebind(tensor: Tensor, value: Tensor, number: int) -> None:
+    """Point the history of `tensor`, and of its base if it is a view, at the new value."""
+    if tensor._view is None:
+        tensor._edge = value._edge
+        tensor._requires = value._requires
+        for tape in STATE.tapes:
+            tape.rebind(tensor, value)
+        return
+    base, chain, _ = tensor._view
+    if value._requires or base._requires or STATE.mode & TAPE:
+        result = wrap(base._array)
+        old = _snapshot(base)
+        arrays = [base._array, value._array]
+        params = {"chain": chain}
+        record(WRITE, params, (old, value), arrays, (base._array,), (result,), STATE.mode)
+        base._edge = result._edge
+        base._requires = result._requires
+        for tape in STATE.tapes:
+            tape.rebind(base, result)
+    refresh(tensor)
+
+
+def _snapshot(base: Tensor) -> Tensor:
+    """The base as it was before the write. A leaf on a tape gets a stand-in, so that its new
+    history does not lead back to itself."""
+    if base._edge is not None or base._requires:
+        return base
+    old = wrap(base._array)
+    for tape in STATE.tapes:
+        tape.values[old.id] = tape.value_of(base).number
+    return old
+
+
+# -- the primitive -----------------------------------------------------------------------------
+
+
+def through(chain: Chain, x: Any) -> Any:
+    """Apply a view's movements to `x`."""
+    for primitive, params in chain:
+        x = primitive(x, **params)
+    return x
+
+
+def _write_kernel(base: Any, value: Any, *, chain: Chain) -> Any:
+    out = base.copy()
+    through(chain, out)[...] = value
+    return out
+
+
+WRITE = define(
+    "write",
+    _write_kernel,
+    kind=MOVEMENT,
+    vjp=(
+        lambda g, chain: WRITE(g, 0.0, chain=chain),
+        lambda g, chain: through(chain, g),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Seeing what happened: printed tensors and tapes, memory kept for backward."""

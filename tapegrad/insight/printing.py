@@ -1,0 +1,103 @@
+"""How tensors and tapes are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import dtypes
+from ..device import CPU, to_device
+from ..where import line_of
+
+if TYPE_CHECKING:
+    from ..tape import Entry, Tape
+    from ..tensor import Tensor
+
+
+def _number(value: Any) -> str:
+    text = f"{value:.4f}".rstrip("0")
+    return text
+
+
+def format_tensor(tensor: Tensor) -> str:
+    """PyTorch's form: `tensor([1., 2.], requires_grad=True)`."""
+    array = to_device(tensor._array, CPU)
+    dtype = tensor.dtype
+    if dtype is dtypes.bfloat16 or dtype is dtypes.float16:
+        array = array.astype(np.float32)
+    prefix = "Parameter containing:\ntensor(" if type(tensor).__name__ == "Parameter" else "tensor("
+    start = " " * len("tensor(")
+    if array.size == 0:
+        body = "[]"
+    else:
+        body = np.array2string(
+            array,
+            separator=", ",
+            prefix=start,
+            threshold=1000,
+            edgeitems=3,
+            precision=4,
+            suppress_small=None,
+            max_line_width=100,
+            floatmode="maxprec_equal" if _all_whole(array) is False else "maxprec",
+        )
+    notes = []
+    if array.size == 0 and array.shape != (0,):
+        notes.append(f"size={tuple(array.shape)}")
+    usual = (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_)
+    if dtype not in usual or (array.size == 0 and dtype is not dtypes.get_default_dtype()):
+        notes.append(f"dtype={dtype}")
+    if tensor.is_cuda:
+        notes.insert(0, f"device='{tensor.device}'")
+    if tensor.grad_fn is not None:
+        notes.append(f"grad_fn={tensor.grad_fn!r}")
+    elif tensor.requires_grad:
+        notes.append("requires_grad=True")
+    return f"{prefix}{', '.join([body, *notes])})"
+
+
+def _all_whole(array: Any) -> bool:
+    """Whether all finite values are whole, so that digits after the point say nothing."""
+    if array.dtype.kind != "f":
+        return True
+    finite = array[np.isfinite(array)]
+    return bool((finite == np.floor(finite)).all())
+
+
+def _operand(value: Any) -> str:
+    from ..tape import Value
+
+    if isinstance(value, Value) or not hasattr(value, "shape"):
+        return repr(value)
+    return f"const{list(value.shape)}"
+
+
+def _param(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def format_entry(entry: Entry) -> str:
+    """One line: results, primitive, operands, parameters, types and the user's line."""
+    place = ""
+    if entry.place is not None:
+        name, line = line_of(entry.place)
+        place = f"  # {name.rsplit('/', 1)[-1]}:{line}"
+    params = [f"{k}={_param(v)}" for k, v in entry.params.items()]
+    if entry.log is None:
+        return f"%{entry.number} = {entry.primitive.name}({', '.join(params)}){place}"
+    inputs, outputs = entry.log
+    made = ", ".join(repr(v) for v in outputs)
+    types = ", ".join(f"{v.dtype.name}{list(v.shape)}" for v in outputs)
+    call = f"{entry.primitive.name}({', '.join([*map(_operand, inputs), *params])})"
+    return f"{made} = {call} : {types}{place}"
+
+
+def format_entries(entries: list[Entry], title: str) -> str:
+    return "\n".join([title, *("  " + format_entry(entry) for entry in entries)])
+
+
+def format_tape(tape: Tape) -> str:
+    """The whole tape, one line for each entry."""
+    return format_entries(tape.entries, f"tape of {len(tape.entries)} entries")

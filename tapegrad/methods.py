@@ -1,0 +1,13 @@
+"""The methods of Tensor that come from the op table.
+
+This class is empty here: `ops/table.py` attaches the methods when the operations are defined. Their
+signatures stand in `methods.pyi`, which is generated from the table.
+"""
+
+from __future__ import annotations
+
+
+class TensorMethods:
+    """Holds the methods derived from the op table."""
+
+    __slots__ = ()

@@ -1,0 +1,73 @@
+"""Which memory was overwritten, when, and by which line.
+
+A storage is the array that owns memory; every view of it leads there through `.base`. Only in-place
+operations write here, so tensors that are never changed in place pay nothing. A saved value is stale
+when its storage was changed after the entry that saved it: `changed_since`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from .state import numbers
+from .where import Place, here
+
+
+class Mutation:
+    """The latest change of one storage."""
+
+    __slots__ = ("count", "number", "owner", "place")
+
+    def __init__(self, owner: weakref.ref[Any]) -> None:
+        self.owner = owner
+        self.count = 0
+        self.number = 0
+        self.place: Place | None = None
+
+
+_mutations: dict[int, Mutation] = {}
+
+# The number of the newest change anywhere. Backward looks no further for entries newer than this.
+latest = 0
+
+
+def owner_of(array: Any) -> Any:
+    """The array that owns the memory of `array`."""
+    kind = type(array)
+    while type(array.base) is kind:
+        array = array.base
+    return array
+
+
+def find(array: Any) -> Mutation | None:
+    """The latest change of the memory that `array` shows, or None if it was never changed."""
+    return _mutations.get(id(owner_of(array)))
+
+
+def note(array: Any) -> int:
+    """Say that the memory of `array` was overwritten just now; returns the change's number."""
+    global latest
+    owner = owner_of(array)
+    key = id(owner)
+    mutation = _mutations.get(key)
+    if mutation is None:
+        forget = _mutations.pop
+        mutation = Mutation(weakref.ref(owner, lambda _: forget(key, None)))
+        _mutations[key] = mutation
+    mutation.count += 1
+    mutation.number = latest = next(numbers)
+    mutation.place = here()
+    return mutation.number
+
+
+def version(array: Any) -> int:
+    """How many times the memory of `array` was changed in place."""
+    mutation = find(array)
+    return 0 if mutation is None else mutation.count
+
+
+def changed_since(array: Any, number: int) -> Mutation | None:
+    """The latest change of the memory of `array` if it came after `number`, else None."""
+    mutation = find(array)
+    return mutation if mutation is not None and mutation.number > number else None

@@ -1,0 +1,191 @@
+"""Changing dtype and device, filling in place, and asking for sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes, inplace
+from ..device import as_device, device, to_device
+from ..dtypes import DType
+from ..primitive import OPAQUE, define
+from ..tensor import Size, Tensor, wrap
+from .creation import random_array
+from .elementwise import cast, clone_
+from .movement import normal_dim
+from .table import In, Sample, op
+
+move_ = define(
+    "to_device",
+    lambda x, *, target: to_device(x, as_device(target)),
+    kind=OPAQUE,
+    vjp=lambda g, target, source: move_(g, target=source, source=target),
+    inputs=("x",),
+)
+
+
+def _move_kernel(x: Any, *, target: str, source: str) -> Any:
+    return to_device(x, as_device(target))
+
+
+move_.kernel = _move_kernel
+
+
+def _moved(x: Tensor, target: device) -> Tensor:
+    if x.device == target:
+        return x
+    out: Tensor = move_(x, target=str(target), source=str(x.device))
+    return out
+
+
+@op(
+    samples=lambda: [
+        Sample((3,), dtypes.float64),
+        Sample((3,), dtypes.float32),
+        Sample(In(3, kind="int", low=0, high=5), dtypes.float32),
+    ],
+    function=False,
+    torch=None,
+)
+def to(
+    input: Any, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False,
+    non_blocking: bool = False, memory_format: Any = None,
+) -> Any:
+    """This tensor with another dtype and/or on another device: `to(dtype)`, `to(device)`, ..."""
+    for a in args:
+        if isinstance(a, Tensor):
+            dtype, device = a.dtype, a.device
+        elif isinstance(a, bool):
+            continue
+        elif isinstance(a, DType) or a in (float, int, bool) or isinstance(a, (np.dtype, type)):
+            dtype = a
+        elif a is not None:
+            device = a
+    out = input
+    if device is not None:
+        out = _moved(out, as_device(device))
+    if dtype is not None and out._array.dtype != dtypes.as_dtype(dtype).numpy:
+        out = cast(out, dtype=dtypes.as_dtype(dtype))
+    return clone_(out) if copy and out is input else out
+
+
+def _caster(name: str, dtype: DType) -> None:
+    def method(self: Tensor) -> Tensor:
+        return to(self, dtype)
+
+    method.__name__ = name
+    method.__doc__ = f"This tensor as {dtype}."
+    setattr(Tensor, name, method)
+
+
+for _name, _dtype in {
+    "float": dtypes.float32,
+    "double": dtypes.float64,
+    "half": dtypes.float16,
+    "bfloat16": dtypes.bfloat16,
+    "int": dtypes.int32,
+    "long": dtypes.int64,
+    "short": dtypes.int16,
+    "char": dtypes.int8,
+    "byte": dtypes.uint8,
+    "bool": dtypes.bool_,
+}.items():
+    _caster(_name, _dtype)
+
+
+def type_(self: Tensor, dtype: Any = None) -> Any:
+    """The name of the dtype, or this tensor with another dtype."""
+    return f"tapegrad.{self.dtype.name}" if dtype is None else to(self, dtypes.as_dtype(dtype))
+
+
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor with the dtype of another."""
+    return to(self, other.dtype)
+
+
+def cpu(self: Tensor) -> Tensor:
+    """This tensor in the computer's own memory."""
+    return _moved(self, device("cpu"))
+
+
+def cuda(self: Tensor, index: Any = None) -> Tensor:
+    """This tensor on a GPU."""
+    return _moved(self, device("cuda", 0 if index is None else int(index)))
+
+
+
+def size(self: Tensor, dim: Any = None) -> Any:
+    """The shape, or the size of one dimension."""
+    if dim is None:
+        return Size(self._array.shape)
+    return int(self._array.shape[normal_dim(dim, self._array.ndim)])
+
+
+def numel(self: Tensor) -> int:
+    """How many elements there are."""
+    return int(self._array.size)
+
+
+def stride(self: Tensor, dim: Any = None) -> Any:
+    """Steps in memory between neighbours, in elements."""
+    steps = tuple(s // self._array.itemsize for s in self._array.strides)
+    return steps if dim is None else steps[normal_dim(dim, self._array.ndim)]
+
+
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Put one value everywhere, in place."""
+    inplace.check_writable(self, "fill_")
+    if not isinstance(value, Tensor):
+        value = wrap(np.asarray(value, self._array.dtype))
+    return inplace.assign(self, value, "fill_")
+
+
+def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
+    """Put the values of another tensor here, converted and broadcast."""
+    inplace.check_writable(self, "copy_")
+    if not isinstance(source, Tensor):
+        raise TypeError(f"copy_ needs a Tensor, got {type(source).__name__}")
+    return inplace.assign(self, to(source, self.dtype, device=self.device), "copy_")
+
+
+def _random_in_place(name: str, make: Any) -> None:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        inplace.check_writable(self, name)
+        generator = kwargs.pop("generator", None)
+        value = make(self, generator, *args, **kwargs)
+        return inplace.assign(self, value, name)
+
+    method.__name__ = name
+    setattr(Tensor, name, method)
+
+
+def _like(kind: str, x: Tensor, generator: Any) -> Tensor:
+    dtype = np.float64 if x._array.dtype == np.float64 else np.float32
+    out = random_array(kind, tuple(x._array.shape), dtype, generator)
+    return to(out, x.dtype, device=x.device)
+
+
+_random_in_place(
+    "uniform_",
+    lambda x, g, a=0.0, b=1.0, **k: _like("uniform", x, g) * (k.get("to", b) - k.get("from", a))
+    + k.get("from", a),
+)
+_random_in_place(
+    "normal_", lambda x, g, mean=0.0, std=1.0: _like("normal", x, g) * std + mean
+)
+_random_in_place("bernoulli_", lambda x, g, p=0.5: to(_like("uniform", x, g) < p, x.dtype))
+_random_in_place(
+    "exponential_", lambda x, g, lambd=1.0: -(1 - _like("uniform", x, g)).log() / lambd
+)
+
+for _function in (type_as, cpu, cuda, size, numel, stride, fill_, copy_):
+    setattr(Tensor, _function.__name__, _function)
+Tensor.type = type_  # type: ignore[attr-defined,unused-ignore]
+Tensor.nelement = numel  # type: ignore[attr-defined,unused-ignore]
+Tensor.dim = Tensor.ndimension = lambda self: self._array.ndim  # type: ignore[attr-defined,unused-ignore]
+Tensor.element_size = lambda self: int(self._array.itemsize)  # type: ignore[attr-defined,unused-ignore]
+Tensor.zero_ = lambda self: fill_(self, 0)  # type: ignore[attr-defined,unused-ignore]
+Tensor.is_floating_point = lambda self: self.dtype.is_floating_point  # type: ignore[attr-defined,unused-ignore]
+Tensor.is_contiguous = lambda self, memory_format=None: bool(self._array.flags.c_contiguous)  # type: ignore[attr-defined,unused-ignore]
+Tensor.data_ptr = lambda self: int(self._array.__array_interface__["data"][0])  # type: ignore[attr-defined,unused-ignore]

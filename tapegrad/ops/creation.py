@@ -1,0 +1,441 @@
+"""Making tensors: from data, filled, counted, random, and like another tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes, random
+from ..device import as_device, cupy, to_device
+from ..primitive import OPAQUE, define
+from ..state import STATE, TAPE
+from ..tensor import Tensor, as_array, wrap
+from .movement import as_shape
+
+#: functions of the main namespace that make tensors, by name
+CREATION: dict[str, Callable[..., Any]] = {}
+
+
+def creation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Enter a function that makes tensors into the main namespace."""
+    CREATION[function.__name__.rstrip("_")] = function
+    return function
+
+
+def _finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+    if dtype is not None and array.dtype != dtypes.as_dtype(dtype).numpy:
+        array = array.astype(dtypes.as_dtype(dtype).numpy)
+    if device is not None:
+        array = to_device(array, as_device(device))
+    out = wrap(array)
+    return out.requires_grad_() if requires_grad else out
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    return (dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)).numpy
+
+
+# -- from data ---------------------------------------------------------------------------------
+
+
+@creation
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A new tensor with a copy of `data`: numbers, nested lists, arrays or tensors.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([[1, 2], [3, 4]])
+    tensor([[1, 2],
+            [3, 4]])
+    """
+    array = as_array(data, dtype, device)
+    if isinstance(data, (Tensor, np.ndarray)) or hasattr(data, "__cuda_array_interface__"):
+        source = data._array if isinstance(data, Tensor) else data
+        if array is source:
+            array = array.copy()
+    out = wrap(array)
+    return out.requires_grad_() if requires_grad else out
+
+
+@creation
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, without a copy where possible."""
+    if isinstance(data, Tensor):
+        out = data if dtype is None else data.to(dtypes.as_dtype(dtype))
+        return out if device is None else out.to(as_device(device))
+    return wrap(as_array(data, dtype, device))
+
+
+CREATION["asarray"] = as_tensor
+
+
+@creation
+def from_numpy(array: Any, requires_grad: bool = False) -> Tensor:
+    """A tensor that shares memory with a NumPy array."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_numpy needs a NumPy array, got {type(array).__name__}")
+    dtypes.from_numpy_dtype(array.dtype)
+    out = wrap(array)
+    return out.requires_grad_() if requires_grad else out
+
+
+@creation
+def from_dlpack(source: Any) -> Tensor:
+    """A tensor that shares memory with any object that speaks DLPack."""
+    kind = source.__dlpack_device__()[0]
+    array = np.from_dlpack(source) if kind == 1 else cupy().from_dlpack(source)
+    return wrap(array)
+
+
+# -- filled ------------------------------------------------------------------------------------
+
+
+@creation
+def zeros(
+    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any
+) -> Tensor:
+    """A tensor of zeros."""
+    _only_layout(unused)
+    return _finished(np.zeros(as_shape(size), _numpy_dtype(dtype)), None, device, requires_grad)
+
+
+@creation
+def ones(
+    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any
+) -> Tensor:
+    """A tensor of ones."""
+    _only_layout(unused)
+    return _finished(np.ones(as_shape(size), _numpy_dtype(dtype)), None, device, requires_grad)
+
+
+@creation
+def empty(
+    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any
+) -> Tensor:
+    """A tensor whose values are not set."""
+    _only_layout(unused)
+    return _finished(np.empty(as_shape(size), _numpy_dtype(dtype)), None, device, requires_grad)
+
+
+def _only_layout(unused: dict[str, Any]) -> None:
+    """PyTorch's memory options have no meaning here; anything else is a mistake."""
+    for name in unused:
+        if name not in ("layout", "pin_memory", "memory_format", "size"):
+            raise TypeError(f"unexpected keyword argument {name!r}")
+    if "size" in unused:
+        raise TypeError("give the size as positional arguments")
+
+
+@creation
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor filled with one value, whose dtype follows from the value."""
+    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
+    return _finished(np.full(as_shape((size,)), value, kind.numpy), None, device, requires_grad)
+
+
+def _like(function: Callable[..., Tensor], input: Tensor, options: dict[str, Any]) -> Tensor:
+    options.pop("memory_format", None)
+    options.setdefault("dtype", input.dtype)
+    if input.is_cuda:
+        options.setdefault("device", input.device)
+    return function(tuple(input._array.shape), **options)
+
+
+@creation
+def zeros_like(input: Tensor, **options: Any) -> Tensor:
+    """Zeros with the shape, dtype and device of a tensor."""
+    return _like(zeros, input, options)
+
+
+@creation
+def ones_like(input: Tensor, **options: Any) -> Tensor:
+    """Ones with the shape, dtype and device of a tensor."""
+    return _like(ones, input, options)
+
+
+@creation
+def empty_like(input: Tensor, **options: Any) -> Tensor:
+    """Unset values with the shape, dtype and device of a tensor."""
+    return _like(empty, input, options)
+
+
+@creation
+def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
+    """One value with the shape, dtype and device of a tensor."""
+    return _like(lambda size, **o: full(size, fill_value, **o), input, options)
+
+
+# -- counted -----------------------------------------------------------------------------------
+
+
+@creation
+def arange(
+    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Numbers from start up to but not including end."""
+    if end is None:
+        start, end = 0, start
+    start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
+    if step == 0:
+        raise RuntimeError("arange needs a step other than 0")
+    if (end - start) * step < 0:
+        raise RuntimeError(f"arange from {start} to {end} never arrives with step {step}")
+    if dtype is None:
+        whole = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
+        dtype = dtypes.int64 if whole else dtypes.get_default_dtype()
+    count = math.ceil((end - start) / step)
+    array = start + np.arange(count) * step
+    return _finished(np.asarray(array), dtype, device, requires_grad)
+
+
+@creation
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` numbers evenly spaced from start to end, both included."""
+    start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    array = np.linspace(start, end, steps).astype(_numpy_dtype(dtype))
+    return _finished(array, None, device, requires_grad)
+
+
+@creation
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` numbers whose logarithms are evenly spaced."""
+    array = np.logspace(start, end, steps, base=base).astype(_numpy_dtype(dtype))
+    return _finished(array, None, device, requires_grad)
+
+
+@creation
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Ones on the diagonal, zeros elsewhere."""
+    return _finished(np.eye(n, m, dtype=_numpy_dtype(dtype)), None, device, requires_grad)
+
+
+@creation
+def tril_indices(row: int, col: int, offset: int = 0, *, device: Any = None) -> Tensor:
+    """Row and column indices of a lower triangle."""
+    return _finished(np.stack(np.tril_indices(row, offset, col)), dtypes.int64, device, False)
+
+
+@creation
+def triu_indices(row: int, col: int, offset: int = 0, *, device: Any = None) -> Tensor:
+    """Row and column indices of an upper triangle."""
+    return _finished(np.stack(np.triu_indices(row, offset, col)), dtypes.int64, device, False)
+
+
+@creation
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Coordinates of a grid, one tensor for each dimension."""
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise ValueError(f"indexing must be 'ij' or 'xy', got {indexing!r}")
+    parts = list(tensors)
+    swap = indexing == "xy" and len(parts) > 1
+    if swap:
+        parts[0], parts[1] = parts[1], parts[0]
+    n = len(parts)
+    shape = [p._array.size for p in parts]
+    out = [
+        p.reshape([-1 if k == i else 1 for k in range(n)]).expand(shape)
+        for i, p in enumerate(parts)
+    ]
+    if swap:
+        out = [g.transpose(0, 1) for g in out]
+        out[0], out[1] = out[1], out[0]
+    return tuple(out)
+
+
+# -- random ------------------------------------------------------------------------------------
+
+
+def _draw(kind: str, shape: tuple[int, ...], dtype: Any, generator: Any, **params: Any) -> Any:
+    """A random array: one draw from the generator's stream."""
+    source = generator or random.default_generator
+    count = math.prod(shape)
+    wide = dtype == np.float64 or kind == "integers"
+    words = source.words(count + count % 2 if wide else -(-count // 2))
+    if kind == "uniform":
+        flat = random.uniform64(words)[:count] if wide else random.uniform32(words, count)
+    elif kind == "normal":
+        flat = random.normal(words, count, np.dtype(dtype))
+    else:
+        low, high = params["low"], params["high"]
+        flat = (words[:count] % np.uint64(high - low)).astype(np.int64) + low
+    return flat.reshape(shape).astype(dtype, copy=False)
+
+
+random_ = define(
+    "random",
+    lambda *, kind, shape, dtype, generator, low, high: _draw(
+        kind, shape, dtype, generator, low=low, high=high
+    ),
+    kind=OPAQUE,
+)
+
+
+def random_array(
+    kind: str, shape: tuple[int, ...], dtype: Any, generator: Any = None, low: int = 0, high: int = 0
+) -> Tensor:
+    """A random tensor; on an explicit tape the draw is an entry."""
+    params = {
+        "kind": kind, "shape": shape, "dtype": dtype, "generator": generator, "low": low,
+        "high": high,
+    }
+    array = random_.kernel(**params)
+    out = wrap(array)
+    if STATE.mode & TAPE:
+        from ..primitive import record
+
+        record(random_, params, (), [], (array,), (out,), TAPE)
+    return out
+
+
+def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
+    if device is not None:
+        out._array = to_device(out._array, as_device(device))
+    return out.requires_grad_() if requires_grad else out
+
+
+@creation
+def rand(
+    *size: Any, generator: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Uniform random numbers in [0, 1)."""
+    out = random_array("uniform", as_shape(size), _numpy_dtype(dtype), generator)
+    return _placed(out, device, requires_grad)
+
+
+@creation
+def randn(
+    *size: Any, generator: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Normal random numbers with mean 0 and standard deviation 1."""
+    out = random_array("normal", as_shape(size), _numpy_dtype(dtype), generator)
+    return _placed(out, device, requires_grad)
+
+
+@creation
+def randint(
+    low: int, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:
+    """Random integers from low up to but not including high."""
+    if size is None or isinstance(high, (tuple, list)):
+        low, high, size = 0, low, high if size is None else size
+    if high is None or high <= low:
+        raise RuntimeError(f"randint needs low < high, got {low} and {high}")
+    out = random_array("integers", as_shape((size,)), np.int64, generator, int(low), int(high))
+    if dtype is not None:
+        out = out.to(dtypes.as_dtype(dtype))
+    return _placed(out, device, requires_grad)
+
+
+@creation
+def randperm(
+    n: int, *, generator: Any = None, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """The integers 0 to n - 1 in random order."""
+    words = (generator or random.default_generator).words(n)
+    return _finished(np.argsort(words, kind="stable"), dtype, device, False)
+
+
+@creation
+def rand_like(input: Tensor, **options: Any) -> Tensor:
+    """Uniform random numbers in the shape of a tensor."""
+    return _like(rand, input, options)
+
+
+@creation
+def randn_like(input: Tensor, **options: Any) -> Tensor:
+    """Normal random numbers in the shape of a tensor."""
+    return _like(randn, input, options)
+
+
+@creation
+def randint_like(input: Tensor, low: int, high: Any = None, **options: Any) -> Tensor:
+    """Random integers in the shape of a tensor."""
+    low, high = (0, low) if high is None else (low, high)
+    return _like(lambda size, **o: randint(low, high, size, **o), input, options)
+
+
+@creation
+def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Tensor:
+    """Normal random numbers with the given mean and standard deviation."""
+    if size is None:
+        shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
+        size = np.broadcast_shapes(*shapes) if shapes else ()
+    return randn(size, generator=generator) * std + mean
+
+
+@creation
+def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
+    """1 with the probability that each element gives, else 0."""
+    chance = input.detach() if p is None else p
+    draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
+    return (draw < chance).to(input.dtype)
+
+
+@creation
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Indices drawn with the probabilities (weights) of each row."""
+    weights = np.asarray(to_device(input._array, as_device("cpu")), np.float64)
+    rows = weights.reshape(-1, weights.shape[-1])
+    if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():
+        raise RuntimeError("multinomial needs finite weights of at least 0 with a sum above 0")
+    if not replacement:
+        if num_samples > (rows > 0).sum(1).min():
+            raise RuntimeError(
+                f"cannot draw {num_samples} different indices where fewer have a weight above 0"
+            )
+        # The largest of exponential races: the order of u**(1/w) draws without replacement.
+        u = random_array("uniform", rows.shape, np.float64, generator)._array
+        keys = np.where(rows > 0, -np.log1p(-u) / np.where(rows > 0, rows, 1.0), np.inf)
+        picked = np.argsort(keys, axis=1)[:, :num_samples]
+    else:
+        u = random_array("uniform", (len(rows), num_samples), np.float64, generator)._array
+        ends = np.cumsum(rows, axis=1)
+        picked = np.stack(
+            [np.searchsorted(end, v * end[-1], side="right") for end, v in zip(ends, u, strict=True)]
+        )
+        picked = np.minimum(picked, rows.shape[1] - 1)
+    return wrap(picked.reshape(*weights.shape[:-1], num_samples).astype(np.int64))
+
+
+# -- of a tensor -------------------------------------------------------------------------------
+
+
+def _options(self: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    options.setdefault("dtype", self.dtype)
+    if self.is_cuda:
+        options.setdefault("device", self.device)
+    return options
+
+
+Tensor.new_zeros = lambda self, *size, **o: zeros(*size, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
+Tensor.new_ones = lambda self, *size, **o: ones(*size, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
+Tensor.new_empty = lambda self, *size, **o: empty(*size, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
+Tensor.new_full = lambda self, size, value, **o: full(size, value, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
+Tensor.new_tensor = lambda self, data, **o: tensor(data, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
+Tensor.bernoulli = bernoulli  # type: ignore[attr-defined,unused-ignore]
+Tensor.multinomial = multinomial  # type: ignore[attr-defined,unused-ignore]

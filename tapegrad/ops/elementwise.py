@@ -1,0 +1,948 @@
+"""Elementwise operations: one block each.
+
+A block has the kernel, the gradient rules, the scalar expression for native code, the samples and the
+public names. Rules are written with operators and primitives only, so they differentiate again.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import fast, xp
+from ..dtypes import as_dtype
+from ..primitive import ELEMENTWISE, Primitive, define
+from ..tensor import Tensor
+from .table import In, Sample, op
+
+# -- families ----------------------------------------------------------------------------------
+
+
+def unary(
+    name: str,
+    kernel: Callable[..., Any],
+    vjp: Callable[..., Any] | None,
+    expression: str | None,
+    *,
+    low: float = -2.0,
+    high: float = 2.0,
+    promote: str | None = "float",
+    aliases: tuple[str, ...] = (),
+    inplace: bool = True,
+    torch: str | None = "",
+    public: bool = True,
+    distinct: bool = False,
+    reference: Callable[..., Any] | None = None,
+    kind: str = "float",
+) -> Primitive:
+    """A function of one tensor, differentiable when `vjp` is given."""
+    p = define(
+        name,
+        kernel,
+        kind=ELEMENTWISE,
+        vjp=vjp,
+        inputs=("x",),
+        promote=promote,
+        expression=expression,
+        reference=reference,
+    )
+    if public:
+
+        def samples() -> list[Sample]:
+            shapes = [(3, 4), (), (0, 3), (2, 1, 3)]
+            return [
+                Sample(In(*s, low=low, high=high, distinct=distinct, kind=kind)) for s in shapes
+            ]
+
+        body = fast.unary(p, kernel)
+        body.__name__ = name
+        body.__doc__ = f"`{name}` of each element."
+        op(
+            samples=samples,
+            aliases=aliases,
+            inplace=inplace,
+            torch=torch,
+            differentiable=vjp is not None,
+            primitive=p,
+        )(body)
+    return p
+
+
+def binary(
+    name: str,
+    kernel: Callable[..., Any],
+    vjp: tuple[Callable[..., Any] | None, ...] | None,
+    expression: str | None,
+    *,
+    promote: str = "same",
+    samples: Callable[[], list[Sample]] | None = None,
+    low: float = -2.0,
+    high: float = 2.0,
+    distinct: bool = False,
+    aliases: tuple[str, ...] = (),
+    inplace: bool = True,
+    public: bool = True,
+    torch: str | None = "",
+    kind: str = "float",
+) -> Primitive:
+    """A function of two tensors, or of a tensor and a number, with broadcasting."""
+    p = define(
+        name,
+        kernel,
+        kind=ELEMENTWISE,
+        vjp=vjp if vjp is not None else (None, None),
+        inputs=("x", "y"),
+        promote=promote,
+        expression=expression,
+    )
+    if public:
+
+        def default_samples() -> list[Sample]:
+            return pairs(low=low, high=high, distinct=distinct, kind=kind)
+
+        short = fast.binary(p, kernel)
+
+        def body(input: Any, other: Any) -> Any:
+            return short(input, other) if isinstance(input, Tensor) else p(input, other)
+
+        body.__name__ = name
+        body.__doc__ = f"`{name}` of two tensors, element by element, with broadcasting."
+        op(
+            samples=samples or default_samples,
+            aliases=aliases,
+            inplace=inplace,
+            differentiable=vjp is not None,
+            primitive=p,
+            torch=torch,
+        )(body)
+    return p
+
+
+def pairs(**domain: Any) -> list[Sample]:
+    """Samples of two operands: equal shapes, broadcast both ways, 0-d, empty."""
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((3, 4), (3, 4)),
+        ((3, 4), (4,)),
+        ((3, 1), (1, 4)),
+        ((2, 3, 4), ()),
+        ((), (3,)),
+        ((), ()),
+        ((0, 3), (3,)),
+    ]
+    return [Sample(In(*a, **domain), In(*b, **domain)) for a, b in shapes]
+
+
+def operator(
+    name: str, p: Primitive, reflected: str | None = None, changing: str | None = None
+) -> None:
+    """Attach a binary primitive as Python operators."""
+    short = fast.binary(p, p.kernel)
+
+    def accept(x: Tensor, y: Any) -> Any:
+        return short(x, y) if _is_operand(y) else NotImplemented
+
+    # The bare short path saves a call for the four operators of the hot loop.
+    setattr(Tensor, name, short if name in ("__add__", "__sub__", "__mul__") else accept)
+    if reflected is not None:
+        back = fast.binary(p, p.kernel, reflected=True)
+
+        def accept_reflected(x: Tensor, y: Any) -> Any:
+            return back(x, y) if _is_operand(y) else NotImplemented
+
+        setattr(Tensor, reflected, accept_reflected)
+    if changing is not None:
+        from .. import inplace
+
+        setattr(Tensor, changing, lambda x, y: inplace.apply(p, x, (y,)))
+
+
+def _is_operand(y: Any) -> bool:
+    return isinstance(y, (Tensor, int, float, np.ndarray, np.generic)) or hasattr(
+        y, "__cuda_array_interface__"
+    )
+
+
+# -- arithmetic --------------------------------------------------------------------------------
+
+add = binary("add", np.add, (lambda g: g, lambda g: g), "x + y", public=False)
+sub = binary("sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False)
+mul = binary(
+    "mul",
+    np.multiply,
+    (lambda g, y: g * y, lambda g, x: g * x),
+    "x * y",
+    aliases=("multiply",),
+)
+div = binary(
+    "div",
+    np.true_divide,
+    (lambda g, y: g / y, lambda g, y, out: -g * (out / y)),
+    "x / y",
+    promote="float",
+    public=False,
+)
+
+
+def _alpha_samples() -> list[Sample]:
+    return [*pairs(), Sample((3,), (3,), alpha=2.5), Sample((3,), 2), Sample((3,), 1.5, alpha=-2)]
+
+
+@op(samples=_alpha_samples, inplace=True)
+def add_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`input + alpha * other`."""
+    return add(input, other if alpha == 1 else mul(other, alpha))
+
+
+@op(samples=_alpha_samples, inplace=True, aliases=("subtract",))
+def sub_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`input - alpha * other`."""
+    return sub(input, other if alpha == 1 else mul(other, alpha))
+
+
+@op(samples=lambda: [Sample((3, 4), (4,)), Sample((3,), 2.0, alpha=3)], method=False)
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`other - alpha * input`."""
+    return sub(other, input if alpha == 1 else mul(input, alpha))
+
+
+@op(
+    samples=lambda: [
+        *[Sample(s.args[0], In(*s.args[1].shape, low=0.5, high=2.0)) for s in pairs()],
+        Sample((3,), 2.0),
+        Sample(In(5, grad=False), In(5, low=0.5), rounding_mode="floor"),
+        Sample(In(5, grad=False), In(5, low=0.5), rounding_mode="trunc"),
+        Sample(In(5, kind="int", low=-9, high=9), 3),
+        Sample(In(5, kind="int", low=-9, high=9), 3, rounding_mode="floor"),
+    ],
+    inplace=True,
+    aliases=("divide", "true_divide"),
+)
+def div_(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    """`input / other`; `rounding_mode` may be "trunc" or "floor"."""
+    if rounding_mode is None:
+        return div(input, other)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        quotient = trunc(div(input, other))
+        whole = not any(_is_floating(x) for x in (input, other))
+        return quotient.to(result_dtype(input, other)) if whole else quotient
+    raise ValueError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
+
+
+def _is_floating(x: Any) -> bool:
+    return x.dtype.is_floating_point if isinstance(x, Tensor) else isinstance(x, float)
+
+
+def result_dtype(*operands: Any) -> Any:
+    """The dtype that an operation on these operands has."""
+    from ..dtypes import number_dtype, result_type
+
+    return result_type(
+        *[
+            (x.dtype, 2 if x.ndim else 1) if isinstance(x, Tensor) else (number_dtype(x), 0)
+            for x in operands
+        ]
+    )
+
+
+def _floor_divide(x: Any, y: Any) -> Any:
+    _no_integer_zero(x, y)
+    # NumPy says nan where a float is divided by zero, PyTorch keeps the infinity of the quotient.
+    out = np.floor_divide(x, y)
+    if out.dtype.kind == "f":
+        out = np.where(np.equal(y, 0), np.true_divide(x, y), out)
+    return out
+
+
+def _no_integer_zero(x: Any, y: Any) -> None:
+    kinds = [getattr(v, "dtype", np.dtype(type(v))).kind for v in (x, y)]
+    if "f" not in kinds and "V" not in kinds and bool(np.any(np.equal(y, 0))):
+        raise ZeroDivisionError("integer division by zero in a tensor")
+
+
+floor_divide = binary(
+    "floor_divide",
+    _floor_divide,
+    None,
+    "floor(x / y)",
+    samples=lambda: [Sample(In(3, 4), In(4, low=0.5)), Sample(In(5, kind="int", low=-9, high=9), 4)],
+)
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    _no_integer_zero(x, y)
+    return np.remainder(x, y)
+
+
+remainder = binary(
+    "remainder",
+    _remainder,
+    (lambda g: g, lambda g, x, y: -g * floor_divide(x, y)),
+    "x - y * floor(x / y)",
+    samples=lambda: [
+        Sample(In(3, 4), In(4, low=0.7, high=0.9)),
+        Sample(In(5), 0.75),
+        Sample(In(5, kind="int", low=-9, high=9), 4),
+    ],
+)
+
+
+def _fmod(x: Any, y: Any) -> Any:
+    _no_integer_zero(x, y)
+    return np.fmod(x, y)
+
+
+fmod = binary(
+    "fmod",
+    _fmod,
+    (lambda g: g, lambda g, x, y: -g * trunc(div(x, y))),
+    "fmod(x, y)",
+    samples=lambda: [
+        Sample(In(3, 4), In(4, low=0.7, high=0.9)),
+        Sample(In(5), 0.75),
+        Sample(In(5, kind="int", low=-9, high=9), 4),
+    ],
+)
+
+neg = unary("neg", np.negative, lambda g: -g, "-x", promote=None, aliases=("negative",))
+positive = unary("positive", np.positive, lambda g: g, "x", promote=None, inplace=False)
+reciprocal = unary(
+    "reciprocal", lambda x: 1 / x, lambda g, out: -g * (out * out), "1 / x", low=0.5
+)
+square = unary("square", np.square, lambda g, x: g * (2 * x), "x * x", promote=None)
+
+
+def _pow_base(g: Any, x: Any, y: Any) -> Any:
+    if isinstance(y, (int, float)):
+        if y == 0:
+            return g * 0
+        if y == 2:
+            return g * (2 * x)
+        return g * (y * pow(x, y - 1))
+    return where(equal(y, 0), 0.0, g * (y * pow(x, y - 1)))
+
+
+def _pow_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
+    if isinstance(x, (int, float)):
+        if x == 0:
+            return where(greater_equal(y, 0), 0.0, g * (out * -math.inf))
+        return g * (out * (math.log(x) if x > 0 else math.nan))
+    dead = logical_and(equal(x, 0), greater_equal(y, 0))
+    return g * where(dead, 0.0, out * log(x))
+
+
+def _power(x: Any, y: Any) -> Any:
+    if isinstance(y, (int, float)) and getattr(x, "dtype", None) is not None:
+        if x.dtype.kind == "i" and y < 0:
+            raise RuntimeError("integers to negative integer powers are not allowed")
+        if y == 2:
+            return x * x
+    return np.power(x, y)
+
+
+pow = binary(
+    "pow",
+    _power,
+    (_pow_base, _pow_exponent),
+    "pow(x, y)",
+    samples=lambda: [
+        *[
+            Sample(In(*s.args[0].shape, low=0.3, high=2.0), In(*s.args[1].shape))
+            for s in pairs()
+        ],
+        Sample((3, 4), 2),
+        Sample((3, 4), 3),
+        Sample((3, 4), 0),
+        Sample(In(3, 4, low=0.5), -1.5),
+        Sample(In(3, 4, low=0.5), 0.5),
+        Sample(In(5, kind="int", low=-4, high=4), 3),
+    ],
+)
+
+
+@op("float_power", samples=lambda: [Sample(In(3, low=0.5), 2), Sample(In(3, low=0.5), (3,))])
+def float_power(input: Any, exponent: Any) -> Any:
+    """Power computed in float64."""
+    from ..dtypes import float64
+
+    base = input.to(float64) if isinstance(input, Tensor) else input
+    return pow(base, exponent.to(float64) if isinstance(exponent, Tensor) else exponent)
+
+
+# -- extremes ----------------------------------------------------------------------------------
+
+
+def _winner(g: Any, mine: Any, other: Any, wins: Any) -> Any:
+    """All of the gradient where `mine` wins, half of it at ties."""
+    return where(wins(mine, other), g, where(equal(mine, other), g / 2, 0.0))
+
+
+maximum = binary(
+    "maximum",
+    np.maximum,
+    (
+        lambda g, x, y: _winner(g, x, y, greater),
+        lambda g, x, y: _winner(g, y, x, greater),
+    ),
+    "maximum(x, y)",
+    distinct=True,
+    inplace=False,
+)
+minimum = binary(
+    "minimum",
+    np.minimum,
+    (
+        lambda g, x, y: _winner(g, x, y, less),
+        lambda g, x, y: _winner(g, y, x, less),
+    ),
+    "minimum(x, y)",
+    distinct=True,
+    inplace=False,
+)
+
+fmax = binary(
+    "fmax",
+    np.fmax,
+    (
+        lambda g, x, y: where(logical_or(greater_equal(x, y), isnan(y)), g, 0.0),
+        lambda g, x, y: where(logical_or(greater_equal(x, y), isnan(y)), 0.0, g),
+    ),
+    None,
+    distinct=True,
+    inplace=False,
+)
+fmin = binary(
+    "fmin",
+    np.fmin,
+    (
+        lambda g, x, y: where(logical_or(less_equal(x, y), isnan(y)), g, 0.0),
+        lambda g, x, y: where(logical_or(less_equal(x, y), isnan(y)), 0.0, g),
+    ),
+    None,
+    distinct=True,
+    inplace=False,
+)
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 4), -0.5, 0.7),
+        Sample(In(3, 4), min=-0.5),
+        Sample(In(3, 4), max=0.5),
+        Sample(In(3, 4), (4,), In(4, low=2.0, high=3.0)),
+        Sample(In(5, kind="int", low=-9, high=9), -2, 3),
+    ],
+    inplace=True,
+    aliases=("clip",),
+)
+def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+    """Limit each element to min..max; either may be a number, a tensor or None."""
+    if min is None and max is None:
+        raise ValueError("clamp needs min, max, or both")
+    if not isinstance(min, Tensor) and not isinstance(max, Tensor):
+        low = -math.inf if min is None else min
+        high = math.inf if max is None else max
+        if input._array.dtype.kind in "fV":
+            return clamp_numbers(input, low=float(low), high=float(high))
+    out = input
+    if min is not None:
+        out = where(less(out, min), min, out)
+    return out if max is None else where(greater(out, max), max, out)
+
+
+clamp_numbers = define(
+    "clamp",
+    lambda x, *, low, high: np.clip(x, low, high),
+    kind=ELEMENTWISE,
+    vjp=lambda g, x, low, high: where(
+        logical_and(greater_equal(x, low), less_equal(x, high)), g, 0.0
+    ),
+    expression="where(x < low, low, where(x > high, high, x))",
+)
+
+
+@op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
+def clamp_min(input: Any, min: Any) -> Any:
+    """Limit each element from below."""
+    return clamp(input, min=min)
+
+
+@op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
+def clamp_max(input: Any, max: Any) -> Any:
+    """Limit each element from above."""
+    return clamp(input, max=max)
+
+
+# -- comparisons and logic ---------------------------------------------------------------------
+
+
+def comparison(name: str, kernel: Any, expression: str, aliases: tuple[str, ...] = ()) -> Primitive:
+    return binary(
+        name,
+        kernel,
+        None,
+        expression,
+        promote="bool",
+        aliases=aliases,
+        inplace=False,
+        samples=lambda: [
+            *pairs(kind="int", low=0, high=3),
+            Sample((3, 4), (4,)),
+            Sample((3, 4), 0.5),
+            Sample(In(3, values=[1.0, math.nan, 2.0]), In(3, values=[1.0, math.nan, 3.0])),
+        ],
+    )
+
+
+equal = comparison("eq", np.equal, "x == y")
+not_equal = comparison("ne", np.not_equal, "x != y", ("not_equal",))
+less = comparison("lt", np.less, "x < y", ("less",))
+less_equal = comparison("le", np.less_equal, "x <= y", ("less_equal",))
+greater = comparison("gt", np.greater, "x > y", ("greater",))
+greater_equal = comparison("ge", np.greater_equal, "x >= y", ("greater_equal",))
+
+
+def _logic_samples() -> list[Sample]:
+    return [*pairs(kind="bool"), Sample(In(5, kind="int", low=0, high=2), In(5, kind="bool"))]
+
+
+logical_and = binary(
+    "logical_and", np.logical_and, None, "x and y", promote="bool", samples=_logic_samples
+)
+logical_or = binary(
+    "logical_or", np.logical_or, None, "x or y", promote="bool", samples=_logic_samples
+)
+logical_xor = binary(
+    "logical_xor", np.logical_xor, None, "x != y", promote="bool", samples=_logic_samples
+)
+logical_not = unary(
+    "logical_not", np.logical_not, None, "x == 0", promote=None, inplace=False, kind="bool"
+)
+
+
+def _bits_samples() -> list[Sample]:
+    return [*pairs(kind="int", low=0, high=9), Sample(In(4, kind="bool"), In(4, kind="bool"))]
+
+
+bitwise_and = binary("bitwise_and", np.bitwise_and, None, "x & y", samples=_bits_samples)
+bitwise_or = binary("bitwise_or", np.bitwise_or, None, "x | y", samples=_bits_samples)
+bitwise_xor = binary("bitwise_xor", np.bitwise_xor, None, "x ^ y", samples=_bits_samples)
+bitwise_not = unary("bitwise_not", np.invert, None, "~x", promote=None, kind="int")
+
+
+def _shift_samples() -> list[Sample]:
+    return [Sample(In(5, kind="int", low=0, high=9), In(5, kind="int", low=0, high=4))]
+
+
+left_shift = binary("bitwise_left_shift", np.left_shift, None, "x << y", samples=_shift_samples)
+right_shift = binary("bitwise_right_shift", np.right_shift, None, "x >> y", samples=_shift_samples)
+
+isnan = unary("isnan", np.isnan, None, "x != x", promote=None, inplace=False)
+isinf = unary("isinf", np.isinf, None, "isinf(x)", promote=None, inplace=False)
+isfinite = unary("isfinite", np.isfinite, None, "isfinite(x)", promote=None, inplace=False)
+
+where = define(
+    "where",
+    lambda condition, x, y: np.where(condition, x, y),
+    kind=ELEMENTWISE,
+    vjp=(
+        None,
+        lambda g, condition: where(condition, g, 0.0),
+        lambda g, condition: where(condition, 0.0, g),
+    ),
+    expression="where(condition, x, y)",
+)
+
+
+@op(
+    "where",
+    method=False,
+    samples=lambda: [
+        Sample(In(3, 4, kind="bool"), (3, 4), (3, 4)),
+        Sample(In(3, 1, kind="bool"), (4,), ()),
+        Sample(In(3, kind="bool"), (3,), 1.5),
+        Sample(In(kind="bool"), (3,), (3,)),
+    ],
+)
+def where_(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; alone, the indices where it holds."""
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if not isinstance(condition, Tensor) or condition._array.dtype.kind != "b":
+        found = condition.dtype if isinstance(condition, Tensor) else type(condition).__name__
+        raise RuntimeError(f"where needs a bool tensor as its condition, got {found}")
+    dtype = result_dtype(input, other)
+    x, y = (v.to(dtype) if isinstance(v, Tensor) else _of_dtype(v, dtype) for v in (input, other))
+    return where(condition, x, y)
+
+
+def _of_dtype(number: Any, dtype: Any) -> Any:
+    """A number as a 0-d array, so that NumPy gives the result this dtype."""
+    return np.asarray(number, dtype.numpy)
+
+
+Tensor.where = lambda self, condition, other: where_(condition, self, other)  # type: ignore[attr-defined,unused-ignore]
+
+# -- signs and rounding ------------------------------------------------------------------------
+
+sign = unary("sign", np.sign, lambda g: g * 0, "sign(x)", promote=None, low=0.3)
+sgn = unary("sgn", np.sign, lambda g: g * 0, "sign(x)", promote=None, low=0.3)
+abs = unary(
+    "abs",
+    np.abs,
+    lambda g, x: g * sign(x),
+    "abs(x)",
+    promote=None,
+    aliases=("absolute",),
+    distinct=True,
+)
+floor = unary("floor", np.floor, lambda g: g * 0, "floor(x)", promote=None, distinct=True)
+ceil = unary("ceil", np.ceil, lambda g: g * 0, "ceil(x)", promote=None, distinct=True)
+trunc = unary("trunc", np.trunc, lambda g: g * 0, "trunc(x)", promote=None, distinct=True)
+round_half_even = unary(
+    "round", np.rint, lambda g: g * 0, "rint(x)", promote=None, distinct=True, public=False
+)
+
+
+@op(
+    "round",
+    samples=lambda: [Sample(In(3, 4)), Sample(In(3), decimals=2), Sample(In(3), decimals=-1)],
+    inplace=True,
+)
+def round_(input: Any, *, decimals: int = 0) -> Any:
+    """Round to the nearest integer (halves to even), or to `decimals` places."""
+    if decimals == 0:
+        return round_half_even(input)
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return round_half_even(input * scale) / scale
+    return round_half_even(input / scale) * scale
+
+
+@op(samples=lambda: [Sample((3, 4))], inplace=True)
+def frac(input: Any) -> Any:
+    """The fractional part: `x - trunc(x)`."""
+    return input - trunc(input)
+
+
+@op(samples=lambda: [Sample(In(4, grad=False), (4,))], inplace=False)
+def copysign(input: Any, other: Any) -> Any:
+    """The magnitude of `input` with the sign of `other`."""
+    other = other if isinstance(other, Tensor) else input.new_tensor(other)
+    negative = Tensor(np.signbit(other._array))
+    size = abs(input)
+    return where(negative, -size, size)
+
+
+@op(samples=lambda: [Sample((3, 4), In(4, values=[0.1, 0.2, 0.3, 0.4]))], differentiable=False)
+def heaviside(input: Any, values: Any) -> Any:
+    """0 below zero, 1 above, `values` at zero."""
+    zero = where(equal(input, 0), values, 0.0)
+    return where(greater(input, 0), zero * 0 + 1, zero)
+
+
+# -- exponentials and logarithms ---------------------------------------------------------------
+
+exp = unary("exp", np.exp, lambda g, out: g * out, "exp(x)")
+exp2 = unary("exp2", np.exp2, lambda g, out: g * (out * math.log(2)), "exp2(x)")
+expm1 = unary("expm1", np.expm1, lambda g, out: g * (out + 1), "expm1(x)")
+log = unary("log", np.log, lambda g, x: g / x, "log(x)", low=0.3)
+log2 = unary("log2", np.log2, lambda g, x: g / (x * math.log(2)), "log2(x)", low=0.3)
+log10 = unary("log10", np.log10, lambda g, x: g / (x * math.log(10)), "log10(x)", low=0.3)
+log1p = unary("log1p", np.log1p, lambda g, x: g / (x + 1), "log1p(x)", low=-0.5)
+sqrt = unary("sqrt", np.sqrt, lambda g, out: g / (2 * out), "sqrt(x)", low=0.3)
+rsqrt = unary(
+    "rsqrt",
+    lambda x: 1 / np.sqrt(x),
+    lambda g, out: g * (-0.5 * (out * out * out)),
+    "1 / sqrt(x)",
+    low=0.3,
+)
+logaddexp = binary(
+    "logaddexp",
+    np.logaddexp,
+    (lambda g, x, out: g * exp(x - out), lambda g, y, out: g * exp(y - out)),
+    None,
+    inplace=False,
+)
+logaddexp2 = binary(
+    "logaddexp2",
+    np.logaddexp2,
+    (lambda g, x, out: g * exp2(x - out), lambda g, y, out: g * exp2(y - out)),
+    None,
+    inplace=False,
+)
+
+# -- trigonometry ------------------------------------------------------------------------------
+
+sin = unary("sin", np.sin, lambda g, x: g * cos(x), "sin(x)")
+cos = unary("cos", np.cos, lambda g, x: -g * sin(x), "cos(x)")
+tan = unary("tan", np.tan, lambda g, out: g * (out * out + 1), "tan(x)", low=-1, high=1)
+asin = unary(
+    "asin",
+    np.arcsin,
+    lambda g, x: g * rsqrt(1 - x * x),
+    "asin(x)",
+    low=-0.8,
+    high=0.8,
+    aliases=("arcsin",),
+)
+acos = unary(
+    "acos",
+    np.arccos,
+    lambda g, x: -g * rsqrt(1 - x * x),
+    "acos(x)",
+    low=-0.8,
+    high=0.8,
+    aliases=("arccos",),
+)
+atan = unary("atan", np.arctan, lambda g, x: g / (x * x + 1), "atan(x)", aliases=("arctan",))
+atan2 = binary(
+    "atan2",
+    np.arctan2,
+    (
+        lambda g, x, y: g * (y / (x * x + y * y)),
+        lambda g, x, y: g * (-x / (x * x + y * y)),
+    ),
+    "atan2(x, y)",
+    promote="float",
+    low=0.5,
+    aliases=("arctan2",),
+)
+hypot = binary(
+    "hypot",
+    np.hypot,
+    (lambda g, x, out: g * (x / out), lambda g, y, out: g * (y / out)),
+    "sqrt(x * x + y * y)",
+    low=0.5,
+)
+sinh = unary("sinh", np.sinh, lambda g, x: g * cosh(x), "sinh(x)")
+cosh = unary("cosh", np.cosh, lambda g, x: g * sinh(x), "cosh(x)")
+tanh = unary("tanh", np.tanh, lambda g, out: g * (1 - out * out), "tanh(x)")
+asinh = unary(
+    "asinh", np.arcsinh, lambda g, x: g * rsqrt(x * x + 1), "asinh(x)", aliases=("arcsinh",)
+)
+acosh = unary(
+    "acosh",
+    np.arccosh,
+    lambda g, x: g * rsqrt(x * x - 1),
+    "acosh(x)",
+    low=1.3,
+    high=3.0,
+    aliases=("arccosh",),
+)
+atanh = unary(
+    "atanh",
+    np.arctanh,
+    lambda g, x: g / (1 - x * x),
+    "atanh(x)",
+    low=-0.8,
+    high=0.8,
+    aliases=("arctanh",),
+)
+
+DEGREES = 180.0 / math.pi
+deg2rad = unary("deg2rad", lambda x: x * (1 / DEGREES), lambda g: g * (1 / DEGREES), f"x * {1 / DEGREES!r}")
+rad2deg = unary("rad2deg", lambda x: x * DEGREES, lambda g: g * DEGREES, f"x * {DEGREES!r}")
+
+# -- special functions -------------------------------------------------------------------------
+
+
+def _special(name: str) -> Callable[[Any], Any]:
+    """A function of scipy.special, computed in float32 for half precision."""
+
+    def kernel(x: Any) -> Any:
+        function = getattr(xp.special(x), name)
+        wide = xp.widened(x) if hasattr(x, "dtype") else x
+        out = function(wide)
+        return out.astype(x.dtype) if wide is not x else out
+
+    return kernel
+
+
+_TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
+erf = unary(
+    "erf", _special("erf"), lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))), "erf(x)"
+)
+erfc = unary(
+    "erfc", _special("erfc"), lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))), "erfc(x)"
+)
+erfinv = unary(
+    "erfinv",
+    _special("erfinv"),
+    lambda g, out: g * ((0.5 * math.sqrt(math.pi)) * exp(out * out)),
+    None,
+    low=-0.8,
+    high=0.8,
+)
+
+
+def _polygamma(x: Any, *, n: int) -> Any:
+    return xp.special(x).polygamma(n, x).astype(x.dtype)
+
+
+polygamma_ = define(
+    "polygamma",
+    _polygamma,
+    kind=ELEMENTWISE,
+    promote="float",
+    vjp=lambda g, x, n: g * polygamma_(x, n=n + 1),
+)
+digamma = unary(
+    "digamma", _special("digamma"), lambda g, x: g * polygamma_(x, n=1), None, low=0.5, high=3.0
+)
+lgamma = unary(
+    "lgamma", _special("gammaln"), lambda g, x: g * digamma(x), None, low=0.5, high=3.0
+)
+
+
+@op(
+    method=False,
+    samples=lambda: [Sample(1, In(3, low=0.5, high=3.0)), Sample(2, In(3, low=0.5, high=3.0))],
+)
+def polygamma(n: int, input: Any) -> Any:
+    """The n-th derivative of digamma."""
+    return digamma(input) if n == 0 else polygamma_(input, n=n)
+
+
+@op(samples=lambda: [Sample(In(3, 4, low=0.2, high=0.8)), Sample(In(5), eps=0.1)], inplace=True)
+def logit(input: Any, eps: float | None = None) -> Any:
+    """log(x / (1 - x)), with x first limited to eps..1-eps if `eps` is given."""
+    x = input if eps is None else clamp(input, eps, 1 - eps)
+    return log(x / (1 - x))
+
+
+@op(samples=lambda: [Sample((3, 4), In(3, 4, low=0.4)), Sample((3,), 2.0)], inplace=True)
+def xlogy(input: Any, other: Any) -> Any:
+    """x * log(y), and 0 where x is 0."""
+    other = other if isinstance(other, Tensor) else input.new_tensor(other)
+    return where(equal(input, 0), input * 0, input * log(other))
+
+
+@op(samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
+def sinc(input: Any) -> Any:
+    """sin(pi x) / (pi x), and 1 at 0."""
+    zero = equal(input, 0)
+    x = where(zero, 1.0, input * math.pi)
+    return where(zero, 1.0, sin(x) / x)
+
+
+# -- activations that are primitives -----------------------------------------------------------
+
+relu = unary(
+    "relu",
+    lambda x: np.maximum(x, 0),
+    lambda g, out: where(greater(out, 0), g, 0.0),
+    "where(x <= 0, 0, x)",
+    promote=None,
+    distinct=True,
+)
+
+
+def _sigmoid(x: Any) -> Any:
+    # tanh neither overflows nor loses digits at either end.
+    return 0.5 * np.tanh(0.5 * x) + 0.5 if x.dtype.itemsize > 4 else _logistic(x)
+
+
+def _logistic(x: Any) -> Any:
+    return (1 / (1 + np.exp(-x))).astype(x.dtype)
+
+
+sigmoid = unary("sigmoid", _sigmoid, lambda g, out: g * ((1 - out) * out), "sigmoid(x)")
+
+# -- blends ------------------------------------------------------------------------------------
+
+
+@op(
+    samples=lambda: [Sample((3,), (3,), 0.3), Sample((3,), (3,), In(3, low=0.1, high=0.9))],
+    inplace=True,
+)
+def lerp(input: Any, end: Any, weight: Any) -> Any:
+    """input + weight * (end - input)."""
+    return input + weight * (end - input)
+
+
+@op(samples=lambda: [Sample((3,), (3,), (3,), value=0.5)], inplace=True)
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+    """input + value * tensor1 * tensor2."""
+    product = tensor1 * tensor2
+    return input + (product if value == 1 else product * value)
+
+
+@op(samples=lambda: [Sample((3,), (3,), In(3, low=0.5), value=0.5)], inplace=True)
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+    """input + value * tensor1 / tensor2."""
+    quotient = tensor1 / tensor2
+    return input + (quotient if value == 1 else quotient * value)
+
+
+@op(
+    samples=lambda: [Sample(In(values=[1.0, math.nan, math.inf, -math.inf])), Sample((3,), nan=2.0)],
+    inplace=True,
+)
+def nan_to_num(
+    input: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    """Replace NaN and infinities by numbers (by default 0 and the largest finite ones)."""
+    from ..dtypes import finfo
+
+    if input._array.dtype.kind not in "fV":
+        return input.clone()
+    limits = finfo(input.dtype)
+    out = where(isnan(input), nan, input)
+    out = where(equal(input, math.inf), limits.max if posinf is None else posinf, out)
+    return where(equal(input, -math.inf), limits.min if neginf is None else neginf, out)
+
+
+# -- dtype -------------------------------------------------------------------------------------
+
+cast = define(
+    "cast",
+    lambda x, *, dtype: x.astype(as_dtype(dtype).numpy),
+    kind=ELEMENTWISE,
+    vjp=lambda g, x_dtype: cast(g, dtype=as_dtype(x_dtype)),
+    expression="cast(x)",
+)
+
+detach = define("detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x")
+clone_ = define(
+    "clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x"
+)
+
+
+@op(samples=lambda: [Sample((3, 4)), Sample(())])
+def clone(input: Any, *, memory_format: Any = None) -> Any:
+    """A copy with memory of its own; gradients flow through."""
+    return clone_(input)
+
+
+# -- Python operators --------------------------------------------------------------------------
+
+operator("__add__", add, "__radd__", "__iadd__")
+operator("__sub__", sub, "__rsub__", "__isub__")
+operator("__mul__", mul, "__rmul__", "__imul__")
+operator("__truediv__", div, "__rtruediv__", "__itruediv__")
+operator("__floordiv__", floor_divide, "__rfloordiv__", "__ifloordiv__")
+operator("__mod__", remainder, "__rmod__", "__imod__")
+operator("__pow__", pow, "__rpow__", "__ipow__")
+operator("__eq__", equal)
+operator("__ne__", not_equal)
+operator("__lt__", less)
+operator("__le__", less_equal)
+operator("__gt__", greater)
+operator("__ge__", greater_equal)
+operator("__and__", bitwise_and, "__rand__", "__iand__")
+operator("__or__", bitwise_or, "__ror__", "__ior__")
+operator("__xor__", bitwise_xor, "__rxor__", "__ixor__")
+operator("__lshift__", left_shift, "__rlshift__", "__ilshift__")
+operator("__rshift__", right_shift, "__rrshift__", "__irshift__")
+Tensor.__neg__ = fast.unary(neg, np.negative)  # type: ignore[method-assign,assign,unused-ignore]
+Tensor.__pos__ = lambda self: self  # type: ignore[method-assign,assign,unused-ignore]
+Tensor.__abs__ = fast.unary(abs, np.abs)  # type: ignore[method-assign,assign,unused-ignore]
+Tensor.__invert__ = lambda self: bitwise_not(self)  # type: ignore[method-assign,assign,unused-ignore]
+Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign,assign,unused-ignore]

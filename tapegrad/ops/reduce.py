@@ -1,0 +1,603 @@
+"""Reductions: operations that fold dimensions. Primitives take `dims` as a sorted tuple."""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from .. import xp
+from ..dtypes import as_dtype, bool_, int64
+from ..primitive import OPAQUE, REDUCE, define
+from ..tensor import Tensor
+from . import elementwise as e
+from .movement import expand_, flip_, normal_dim, normal_dims, reshape_
+from .table import In, Sample, op
+
+
+def spread(g: Any, shape: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """Bring something reduced back to the shape it was reduced from."""
+    if not keepdim:
+        kept = tuple(1 if i in dims else n for i, n in enumerate(shape))
+        if tuple(g.shape) != kept:
+            g = reshape_(g, shape=kept)
+    return expand_(g, shape=tuple(shape))
+
+
+def count(shape: Any, dims: tuple[int, ...]) -> int:
+    return math.prod(shape[d] for d in dims)
+
+
+def _reduction_samples(**domain: Any) -> list[Sample]:
+    return [
+        Sample(In(3, 4, **domain)),
+        Sample(In(3, 4, **domain), 0),
+        Sample(In(2, 3, 4, **domain), (0, -1)),
+        Sample(In(2, 3, 4, **domain), 1, True),
+        Sample(In(2, 3, **domain), dim=-1, keepdim=True),
+        Sample(In(**domain)),
+    ]
+
+
+# -- sums --------------------------------------------------------------------------------------
+
+
+def _sum(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    wide = xp.widened(x)
+    out = wide.sum(axis=dims, keepdims=keepdim)
+    return out if wide is x else out.astype(x.dtype)
+
+
+sum_ = define(
+    "sum",
+    _sum,
+    kind=REDUCE,
+    vjp=lambda g, x_shape, dims, keepdim: spread(g, x_shape, dims, keepdim),
+    expression="a + x",
+)
+
+
+def _as_sum_dtype(input: Any, dtype: Any) -> Any:
+    if dtype is not None:
+        return input.to(as_dtype(dtype))
+    return input if input._array.dtype.kind in "fV" else input.to(int64)
+
+
+@op(samples=lambda: [*_reduction_samples(), Sample(In(0, 3)), Sample(In(0, 3), 0)])
+def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The sum of all elements, or along dimensions."""
+    x = _as_sum_dtype(input, dtype)
+    return sum_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
+
+
+def _nansum(input: Any) -> Any:
+    return e.where(e.isnan(input), 0.0, input) if input._array.dtype.kind in "fV" else input
+
+
+@op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
+def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The sum, with NaN taken as zero."""
+    return sum(_nansum(input), dim, keepdim, dtype=dtype)
+
+
+mean_ = define(
+    "mean",
+    lambda x, *, dims, keepdim: sum_(x, dims=dims, keepdim=keepdim) / count(x.shape, dims)
+    if count(x.shape, dims)
+    else sum_(x, dims=dims, keepdim=keepdim) * math.nan,
+    kind=OPAQUE,
+    composite=True,
+    vjp=lambda g, x_shape, dims, keepdim: spread(
+        g / max(count(x_shape, dims), 1), x_shape, dims, keepdim
+    ),
+)
+
+
+@op(samples=_reduction_samples)
+def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The mean of all elements, or along dimensions."""
+    x = input if dtype is None else input.to(as_dtype(dtype))
+    if x._array.dtype.kind not in "fV":
+        raise RuntimeError(f"mean needs a floating tensor, got {x.dtype}; use .float() first")
+    return mean_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
+
+
+@op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
+def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The mean of what is not NaN."""
+    there = e.logical_not(e.isnan(input)).to(input.dtype)
+    return sum(_nansum(input), dim, keepdim, dtype=dtype) / sum(there, dim, keepdim)
+
+
+# -- products ----------------------------------------------------------------------------------
+
+
+def _prod(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    wide = xp.widened(x)
+    out = wide.prod(axis=dims, keepdims=keepdim)
+    return out if wide is x else out.astype(x.dtype)
+
+
+def _prod_gradient(g: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """g times the product of all others, by products from both sides: right also at zeros."""
+    order = tuple(d for d in range(len(x.shape)) if d not in dims) + dims
+    kept = tuple(x.shape[d] for d in order[: len(order) - len(dims)])
+    flat = reshape_(_permuted(x, order), shape=(*kept, count(x.shape, dims)))
+    before = _exclusive_product(flat)
+    after = flip_(_exclusive_product(flip_(flat, dims=(len(kept),))), dims=(len(kept),))
+    others = reshape_(before * after, shape=tuple(x.shape[d] for d in order))
+    inverse = tuple(order.index(d) for d in range(len(order)))
+    return spread(g, x.shape, dims, keepdim) * _permuted(others, inverse)
+
+
+def _permuted(x: Any, order: tuple[int, ...]) -> Any:
+    from .movement import permute_
+
+    return permute_(x, dims=order)
+
+
+def _exclusive_product(x: Any) -> Any:
+    """Along the last dimension: the product of everything before each element."""
+    from .movement import padded, slice_
+
+    n = len(x.shape)
+    size = x.shape[-1]
+    whole: tuple[Any, ...] = (None,) * (n - 1)
+    widths = ((0, 0),) * (n - 1) + ((1, 0),)
+    shifted = padded(slice_(x, index=(*whole, (0, max(size - 1, 0), 1))), widths, 1.0)
+    return cumprod_(slice_(shifted, index=(*whole, (0, size, 1))), dim=n - 1)
+
+
+prod_ = define("prod", _prod, kind=REDUCE, vjp=_prod_gradient, expression="a * x")
+
+
+@op(
+    samples=lambda: [
+        *_reduction_samples(),
+        Sample(In(3, values=[2.0, 0.0, 3.0])),
+        Sample(In(2, 3), 1, dtype=None),
+    ]
+)
+def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The product of all elements, or along a dimension."""
+    x = _as_sum_dtype(input, dtype)
+    return prod_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
+
+
+# -- running sums and products -----------------------------------------------------------------
+
+
+def _cumsum(x: Any, *, dim: int, reverse: bool) -> Any:
+    wide = xp.widened(x)
+    out = np.flip(np.cumsum(np.flip(wide, dim), dim), dim) if reverse else np.cumsum(wide, dim)
+    return xp.contiguous(out).astype(x.dtype, copy=False)
+
+
+cumsum_ = define(
+    "cumsum",
+    _cumsum,
+    kind=OPAQUE,
+    vjp=lambda g, dim, reverse: cumsum_(g, dim=dim, reverse=not reverse),
+)
+
+
+@op(samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample((), 0)], inplace=True)
+def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
+    """Running sums along a dimension."""
+    x = _as_sum_dtype(input, dtype)
+    d = normal_dim(dim, x._array.ndim)
+    return cumsum_(x, dim=d, reverse=False) if x._array.ndim else x.clone()
+
+
+def _cumprod_gradient(g: Any, x: Any, dim: int) -> Any:
+    """Sum over later outputs of g times the product without this element: O(n^2), no division."""
+    from .movement import padded, slice_, unslice_
+
+    n, size = len(x.shape), x.shape[dim]
+
+    def part(v: Any, start: int, stop: int) -> Any:
+        index = tuple((start, stop, 1) if d == dim else None for d in range(n))
+        return slice_(v, index=index)
+
+    widths = tuple((1, 0) if d == dim else (0, 0) for d in range(n))
+    before = cumprod_(padded(part(x, 0, max(size - 1, 0)), widths, 1.0), dim=dim)
+    total = None
+    for k in range(size):
+        after = cumprod_(padded(part(x, k + 1, size), widths, 1.0), dim=dim)
+        term = sum_(part(g, k, size) * after, dims=(dim,), keepdim=True) * part(before, k, k + 1)
+        index = tuple((k, k + 1, 1) if d == dim else None for d in range(n))
+        placed = unslice_(term, shape=tuple(x.shape), index=index)
+        total = placed if total is None else total + placed
+    return g * 0 if total is None else total
+
+
+def _cumprod(x: Any, *, dim: int) -> Any:
+    return np.cumprod(xp.widened(x), dim).astype(x.dtype, copy=False)
+
+
+cumprod_ = define("cumprod", _cumprod, kind=OPAQUE, vjp=_cumprod_gradient)
+
+
+@op(
+    samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample(In(values=[2.0, 0.0, 3.0]), 0)],
+    inplace=True,
+)
+def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Any:
+    """Running products along a dimension."""
+    x = _as_sum_dtype(input, dtype)
+    d = normal_dim(dim, x._array.ndim)
+    return cumprod_(x, dim=d) if x._array.ndim else x.clone()
+
+
+# -- extremes ----------------------------------------------------------------------------------
+
+
+def _not_empty(x: Any, dims: tuple[int, ...], what: str) -> None:
+    if count(x.shape, dims) == 0:
+        raise RuntimeError(f"{what} of no elements has no value: the tensor is empty along {dims}")
+
+
+def _share_ties(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The gradient goes to the extreme element, in equal parts to several of them."""
+    hit = e.equal(x, spread(out, x.shape, dims, keepdim))
+    shares = e.where(hit, spread(g * 0 + 1, x.shape, dims, keepdim), 0.0)
+    each = shares / sum_(shares, dims=dims, keepdim=True)
+    return spread(g, x.shape, dims, keepdim) * each
+
+
+amax_ = define(
+    "amax",
+    lambda x, *, dims, keepdim: x.max(axis=dims, keepdims=keepdim),
+    kind=REDUCE,
+    vjp=_share_ties,
+    expression="maximum(a, x)",
+)
+amin_ = define(
+    "amin",
+    lambda x, *, dims, keepdim: x.min(axis=dims, keepdims=keepdim),
+    kind=REDUCE,
+    vjp=_share_ties,
+    expression="minimum(a, x)",
+)
+
+
+def _extreme_samples() -> list[Sample]:
+    return _reduction_samples(distinct=True)
+
+
+@op(samples=_extreme_samples)
+def amax(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    """The largest element of all, or along dimensions; ties share the gradient."""
+    dims = normal_dims(dim, input._array.ndim)
+    _not_empty(input, dims, "amax")
+    return amax_(input, dims=dims, keepdim=bool(keepdim))
+
+
+@op(samples=_extreme_samples)
+def amin(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    """The smallest element of all, or along dimensions; ties share the gradient."""
+    dims = normal_dims(dim, input._array.ndim)
+    _not_empty(input, dims, "amin")
+    return amin_(input, dims=dims, keepdim=bool(keepdim))
+
+
+def _arg(extreme: Any) -> Any:
+    def kernel(x: Any, *, dim: int | None, keepdim: bool) -> Any:
+        if x.dtype.kind == "b":
+            x = x.astype(np.uint8)
+        out = extreme(x, axis=dim, keepdims=keepdim)
+        return out if isinstance(out, np.ndarray) or not isinstance(out, np.generic) else np.asarray(out)
+
+    return kernel
+
+
+argmax_ = define("argmax", _arg(np.argmax), kind=OPAQUE, inputs=("x",))
+argmin_ = define("argmin", _arg(np.argmin), kind=OPAQUE, inputs=("x",))
+
+
+def _arg_op(primitive: Any, what: str, input: Any, dim: Any, keepdim: bool) -> Any:
+    if dim is None:
+        _not_empty(input, tuple(range(input._array.ndim)), what)
+        return primitive(input, dim=None, keepdim=bool(keepdim))
+    n = input._array.ndim
+    d = normal_dim(dim, n)
+    if n == 0:
+        return primitive(input, dim=None, keepdim=False)
+    _not_empty(input, (d,), what)
+    return primitive(input, dim=d, keepdim=bool(keepdim))
+
+
+def _arg_samples() -> list[Sample]:
+    return [
+        Sample(In(3, 4, distinct=True)),
+        Sample(In(3, 4, distinct=True), 0),
+        Sample(In(3, 4, distinct=True), -1, True),
+        Sample(In()),
+    ]
+
+
+@op(samples=_arg_samples, differentiable=False)
+def argmax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Where the largest element is."""
+    return _arg_op(argmax_, "argmax", input, dim, keepdim)
+
+
+@op(samples=_arg_samples, differentiable=False)
+def argmin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Where the smallest element is."""
+    return _arg_op(argmin_, "argmin", input, dim, keepdim)
+
+
+Extreme = namedtuple("Extreme", ["values", "indices"])
+
+
+def along(input: Any, indices: Any, dim: int) -> Any:
+    """The elements that `indices` name along a dimension."""
+    from .index import gather_
+
+    return gather_(input, indices, dim=dim)
+
+
+def _extreme(arg: Any, input: Any, dim: Any, keepdim: bool, what: str) -> Any:
+    n = input._array.ndim
+    d = normal_dim(dim, n)
+    if n == 0:
+        return Extreme(input.clone(), Tensor(np.zeros((), np.int64)))
+    _not_empty(input, (d,), what)
+    indices = arg(input, dim=d, keepdim=True)
+    values = along(input, indices, d)
+    return Extreme(values, indices) if keepdim else Extreme(values.squeeze(d), indices.squeeze(d))
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 4, distinct=True)),
+        Sample(In(3, 4, distinct=True), 1),
+        Sample(In(3, 4, distinct=True), 0, True),
+        Sample(In(3, 4, distinct=True), In(4, distinct=True)),
+        Sample(In()),
+    ]
+)
+def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The largest element; with `dim`, values and indices; with a tensor, the larger of the two."""
+    if isinstance(dim, Tensor):
+        return e.maximum(input, dim)
+    if dim is None:
+        return amax(input)
+    if isinstance(dim, (tuple, list)):
+        return amax(input, dim, keepdim)
+    return _extreme(argmax_, input, dim, keepdim, "max")
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 4, distinct=True)),
+        Sample(In(3, 4, distinct=True), 1),
+        Sample(In(3, 4, distinct=True), 0, True),
+        Sample(In(3, 4, distinct=True), In(4, distinct=True)),
+    ]
+)
+def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The smallest element; with `dim`, values and indices; with a tensor, the smaller of the two."""
+    if isinstance(dim, Tensor):
+        return e.minimum(input, dim)
+    if dim is None:
+        return amin(input)
+    if isinstance(dim, (tuple, list)):
+        return amin(input, dim, keepdim)
+    return _extreme(argmin_, input, dim, keepdim, "min")
+
+
+# -- truth -------------------------------------------------------------------------------------
+
+any_ = define(
+    "any",
+    lambda x, *, dims, keepdim: x.any(axis=dims, keepdims=keepdim),
+    kind=REDUCE,
+    expression="a or x",
+)
+all_ = define(
+    "all",
+    lambda x, *, dims, keepdim: x.all(axis=dims, keepdims=keepdim),
+    kind=REDUCE,
+    expression="a and x",
+)
+
+
+def _as_bool(x: Any) -> Any:
+    return x if x._array.dtype.kind == "b" else x.to(bool_)
+
+
+def _truth_samples() -> list[Sample]:
+    return [
+        Sample(In(3, 4, kind="bool")),
+        Sample(In(3, 4, kind="bool"), 0),
+        Sample(In(3, 4, kind="bool"), 1, True),
+        Sample(In(3, kind="int", low=0, high=2)),
+    ]
+
+
+@op(samples=_truth_samples, differentiable=False)
+def any(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether any element is true."""
+    x = _as_bool(input)
+    return any_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
+
+
+@op(samples=_truth_samples, differentiable=False)
+def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether all elements are true."""
+    x = _as_bool(input)
+    return all_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
+
+
+@op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2)), Sample(In(3, 4), 1)], differentiable=False)
+def count_nonzero(input: Any, dim: Any = None) -> Any:
+    """How many elements are not zero."""
+    return sum(e.not_equal(input, 0), dim)
+
+
+# -- spread ------------------------------------------------------------------------------------
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4)),
+        Sample((3, 4), 1),
+        Sample((3, 4), (0, 1), keepdim=True),
+        Sample((3, 4), 0, correction=0),
+        Sample((3, 4), dim=1, unbiased=False),
+    ]
+)
+def var(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Any:
+    """The variance of all elements, or along dimensions (divided by n - 1 unless told otherwise)."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None or unbiased else 0
+    dims = normal_dims(dim, input._array.ndim)
+    n = count(input._array.shape, dims)
+    apart = input - mean_(input, dims=dims, keepdim=True)
+    total = sum_(apart * apart, dims=dims, keepdim=bool(keepdim))
+    rest = n - correction
+    return total / rest if rest > 0 else total * math.nan
+
+
+@op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1), Sample((3, 4), 0, correction=0)])
+def std(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Any:
+    """The standard deviation of all elements, or along dimensions."""
+    return e.sqrt(var(input, dim, unbiased, keepdim, correction=correction))
+
+
+@op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
+def var_mean(
+    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: float | None = None,
+) -> Any:
+    """Variance and mean together."""
+    spread_ = var(input, dim, unbiased, keepdim, correction=correction)
+    return spread_, mean(input, dim, keepdim)
+
+
+@op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
+def std_mean(
+    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: float | None = None,
+) -> Any:
+    """Standard deviation and mean together."""
+    spread_ = std(input, dim, unbiased, keepdim, correction=correction)
+    return spread_, mean(input, dim, keepdim)
+
+
+def _logsumexp(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    top = amax_(x, dims=dims, keepdim=True)
+    top = _finite(top)
+    total = e.log(sum_(e.exp(x - top), dims=dims, keepdim=True)) + top
+    kept = tuple(n for i, n in enumerate(x.shape) if i not in dims)
+    return total if keepdim else reshape_(total, shape=kept)
+
+
+def _finite(x: Any) -> Any:
+    """`x` with infinities replaced by 0, so that subtracting it makes no NaN."""
+    return e.where(e.isinf(x), 0.0, e.detach(x))
+
+
+logsumexp_ = define(
+    "logsumexp",
+    _logsumexp,
+    kind=OPAQUE,
+    composite=True,
+    promote="float",
+    vjp=lambda g, x, out, dims, keepdim: spread(g, x.shape, dims, keepdim)
+    * e.exp(x - spread(out, x.shape, dims, keepdim)),
+)
+
+
+@op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), (0, 2))])
+def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
+    """log(sum(exp(x))) along dimensions, without overflow."""
+    dims = normal_dims(dim, input._array.ndim)
+    return logsumexp_(input, dims=dims, keepdim=bool(keepdim))
+
+
+# -- norms -------------------------------------------------------------------------------------
+
+
+def _norm_gradient(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """x / norm, and 0 where the norm is 0."""
+    norm = spread(out, x.shape, dims, keepdim)
+    zero = e.equal(norm, 0)
+    return spread(g, x.shape, dims, keepdim) * e.where(zero, 0.0, x / e.where(zero, 1.0, norm))
+
+
+norm2_ = define(
+    "norm2",
+    lambda x, *, dims, keepdim: e.sqrt(sum_(x * x, dims=dims, keepdim=keepdim)),
+    kind=OPAQUE,
+    composite=True,
+    vjp=_norm_gradient,
+)
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4)),
+        Sample((3, 4), 1, 1),
+        Sample((3, 4), 2, 0, True),
+        Sample((3, 4), 3.0, 1),
+        Sample(In(3, 4, distinct=True), math.inf),
+        Sample(In(3, 4, distinct=True), -math.inf, 1),
+        Sample((3, 4), 0, 1),
+    ]
+)
+def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """The p-norm of all elements, or along dimensions."""
+    x = input if dtype is None else input.to(as_dtype(dtype))
+    if x._array.dtype.kind not in "fV":
+        raise RuntimeError(f"norm needs a floating tensor, got {x.dtype}; use .float() first")
+    dims = normal_dims(dim, x._array.ndim)
+    keepdim = bool(keepdim)
+    if p in (2, "fro", None):
+        return norm2_(x, dims=dims, keepdim=keepdim)
+    if p == math.inf:
+        return amax_(e.abs(x), dims=dims, keepdim=keepdim)
+    if p == -math.inf:
+        return amin_(e.abs(x), dims=dims, keepdim=keepdim)
+    if p == 1:
+        return sum_(e.abs(x), dims=dims, keepdim=keepdim)
+    if p == 0:
+        return sum_(e.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
+    return e.pow(sum_(e.pow(e.abs(x), float(p)), dims=dims, keepdim=keepdim), 1.0 / p)
+
+
+# -- numbers of a tensor -----------------------------------------------------------------------
+
+
+@op(samples=lambda: [Sample((3, 4))], function=False, differentiable=False, torch=None)
+def has_nan(input: Any) -> bool:
+    """Whether any element is NaN."""
+    return bool(np.isnan(input._array).any())
+
+
+@op(samples=lambda: [Sample((3, 4))], function=False, differentiable=False, torch=None)
+def has_inf(input: Any) -> bool:
+    """Whether any element is infinite."""
+    return bool(np.isinf(input._array).any())
+
+

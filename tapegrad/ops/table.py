@@ -1,0 +1,216 @@
+"""The op table: every public operation, its names, its Tensor methods and its samples.
+
+`@op(...)` enters a public function. From the entry come the function in `tapegrad`, the Tensor method,
+the in-place method, the stub files, the row in the documentation and the tests.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .. import inplace as inplace_
+from ..primitive import Primitive
+from ..tensor import Tensor
+
+
+class Sample:
+    """One call to try: positional arguments and keywords.
+
+    An argument that is a tuple of integers is the shape of a float tensor; `In` says more.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+    def __repr__(self) -> str:
+        shown = [repr(a) for a in self.args] + [f"{k}={v!r}" for k, v in self.kwargs.items()]
+        return f"({', '.join(shown)})"
+
+
+class In:
+    """A tensor argument of a sample: its shape and the range its values are drawn from.
+
+    `kind` is "float", "int" or "bool". `high` is exclusive for integers. `distinct` keeps values
+    well apart, for operations whose gradient jumps at ties. `values` gives them outright. `grad=False`
+    marks a float argument that is not differentiated.
+    """
+
+    def __init__(
+        self,
+        *shape: int,
+        low: float = -2.0,
+        high: float = 2.0,
+        kind: str = "float",
+        distinct: bool = False,
+        values: Any = None,
+        grad: bool = True,
+    ) -> None:
+        self.shape = shape
+        self.low = low
+        self.high = high
+        self.kind = kind
+        self.distinct = distinct
+        self.values = values
+        self.grad = grad and kind == "float"
+
+    def __repr__(self) -> str:
+        if self.values is not None:
+            return f"In(values={self.values!r})"
+        return f"In({self.kind}{list(self.shape)}, {self.low}..{self.high})"
+
+
+class Op:
+    """One public operation."""
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        samples: Callable[[], list[Sample]] | None,
+        aliases: tuple[str, ...],
+        module: str,
+        torch: str | None,
+        methods: tuple[str, ...],
+        differentiable: bool,
+        random: bool,
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.samples = samples
+        self.aliases = aliases
+        self.module = module  # "" for the main namespace, or "nn.functional"
+        self.torch = torch  # the function of PyTorch with the same meaning, for oracle tests
+        self.methods = methods
+        self.differentiable = differentiable
+        self.random = random
+
+
+#: every public operation by "module.name" or "name"
+TABLE: dict[str, Op] = {}
+
+
+def op(
+    name: str | None = None,
+    *,
+    samples: Callable[[], list[Sample]] | None = None,
+    aliases: tuple[str, ...] = (),
+    module: str = "",
+    method: bool = True,
+    function: bool = True,
+    inplace: bool = False,
+    torch: str | None = "",
+    differentiable: bool = True,
+    random: bool = False,
+    primitive: Primitive | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a public function in the table.
+
+    `torch=""` means the same name in torch; None means there is none. With `inplace`, a method with a
+    trailing underscore changes the tensor. `primitive` lets that method compute straight into memory.
+    """
+
+    def enter(body: Callable[..., Any]) -> Callable[..., Any]:
+        label = name or body.__name__.rstrip("_")
+        public = accept_numpy_names(body)
+        names = (label, *aliases)
+        methods: list[str] = []
+        if method and not module:
+            for n in names:
+                setattr(Tensor, n, public)
+                methods.append(n)
+            if inplace:
+                changing = in_place(label, public, primitive)
+                for n in names:
+                    setattr(Tensor, n + "_", changing)
+                    methods.append(n + "_")
+        prefix = "torch.nn.functional" if module == "nn.functional" else "torch"
+        theirs = f"{prefix}.{label}" if torch == "" else torch
+        key = f"{module}.{label}" if module else label
+        assert key not in TABLE, f"operation {key} is entered twice"
+        shown = checked(label, public) if function else public
+        TABLE[key] = Op(
+            label,
+            shown,
+            samples,
+            aliases if function else (),
+            module if function else "method",
+            theirs,
+            tuple(methods),
+            differentiable,
+            random,
+        )
+        return public
+
+    return enter
+
+
+def in_place(name: str, pure: Callable[..., Any], primitive: Primitive | None) -> Callable[..., Any]:
+    """The method that puts the result of `pure` into the tensor itself."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if primitive is not None and not kwargs:
+            return inplace_.apply(primitive, self, args)
+        inplace_.check_writable(self, f"{name}_")
+        return inplace_.assign(self, pure(self, *args, **kwargs), f"{name}_")
+
+    method.__name__ = f"{name}_"
+    method.__qualname__ = f"Tensor.{name}_"
+    method.__doc__ = f"In-place version of `{name}`."
+    method.__wrapped__ = pure  # type: ignore[attr-defined]  # gives the signature for the stubs
+    return method
+
+
+_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "axes": "dims"}
+
+
+def accept_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `axis` stand for `dim` and `keepdims` for `keepdim`, where the function has those."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return function
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    renamed = {theirs: ours for theirs, ours in _NUMPY_NAMES.items() if ours in own}
+    if not renamed:
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            for theirs, ours in renamed.items():
+                if theirs in kwargs:
+                    if ours in kwargs:
+                        raise TypeError(f"{function.__name__}() got both {ours!r} and {theirs!r}")
+                    kwargs[ours] = kwargs.pop(theirs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of the namespace: its first argument must be, or hold, a Tensor."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if args and not isinstance(args[0], Tensor):
+            _require_tensor(name, args)
+        return function(*args, **kwargs)
+
+    call.__name__ = name
+    return call
+
+
+def _require_tensor(name: str, args: tuple[Any, ...]) -> None:
+    for x in args:
+        if isinstance(x, Tensor):
+            return
+        if isinstance(x, (list, tuple)) and any(isinstance(y, Tensor) for y in x):
+            return
+        if isinstance(x, str):
+            return
+    raise TypeError(
+        f"{name}() expected a Tensor, got {type(args[0]).__name__}; make one with "
+        "tapegrad.tensor(...)"
+    )

@@ -1,0 +1,438 @@
+"""Primitives: one record for each operation, and `bind`, which runs and records them.
+
+A `Primitive` knows everything that the library knows of an operation. Its gradient rules say what
+they need by the names of their parameters, and exactly that is kept for backward:
+
+    g              the gradient of the result
+    x, y, ...      an input, by the kernel's name for it: its value is saved
+    out            the result: its value is saved (or the names given as `outputs`)
+    x_shape        an input's shape;  x_dtype: its dtype; neither keeps the value
+    anything else  a static parameter of that name
+
+Rules use only operators and other primitives, which accept raw arrays and Tensors alike: eager
+backward calls them with raw arrays, differentiable backward with Tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes, where
+from .device import device_of
+from .dtypes import DType
+from .mutation import owner_of
+from .state import ANOMALY, GRAD, HOOKS, STATE, TAPE
+from .tape import Entry, Output, Packed
+from .tensor import Tensor, own, refresh, wrap
+
+ELEMENTWISE = "elementwise"  # one expression for each element, broadcasting its inputs
+REDUCE = "reduce"  # folds the dimensions named by `dims`
+MOVEMENT = "movement"  # rearranges elements, computes nothing
+CONTRACTION = "contraction"  # sums of products
+OPAQUE = "opaque"  # none of these
+
+NO_PARAMS: dict[str, Any] = {}
+
+#: every primitive by name
+PRIMITIVES: dict[str, Primitive] = {}
+
+Rule = Callable[..., Any]
+
+
+class Primitive:
+    """Everything that is known of one operation. Made by `define`."""
+
+    __slots__ = (
+        "_pull",
+        "abstract",  # (*(shape, dtype), **params) -> (shape, dtype) or a tuple of them
+        "batch",  # how to run on inputs that have one more, leading dimension
+        "composite",  # the kernel is made of primitives and runs on Tensors as well
+        "expression",  # scalar expression for native code
+        "inputs",  # names of the inputs that are always there
+        "joint",  # one rule for all inputs
+        "kernel",
+        "kind",
+        "name",
+        "outputs",
+        "promote",  # "same": a common dtype; "float": and floating; "bool": result is bool; None
+        "rest",  # the name of any further inputs, or None
+        "reference",  # an independent way to compute the same, for tests
+        "rules",  # one rule for each input
+        "samples",  # () -> list of Sample
+        "slots",  # what is saved: (what, index, inputs whose rules need it)
+        "view",  # the result shows the memory of the first input
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<primitive {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PRIMITIVES.__getitem__, (self.name,)
+
+    def __call__(self, *inputs: Any, **params: Any) -> Any:
+        """Run on Tensors (checked, recorded) or, inside rules and kernels, on raw arrays."""
+        for x in inputs:
+            if isinstance(x, Tensor):
+                return bind(self, inputs, params)
+        return self.kernel(*inputs, **params)
+
+    @property
+    def differentiable(self) -> bool:
+        return self.joint is not None or any(rule is not None for rule in self.rules)
+
+    @property
+    def pull(self) -> Callable[..., Sequence[Any]]:
+        """`pull(g, edges, saved, params)`: the gradients of all inputs whose edge is not None."""
+        if self._pull is None:
+            self._pull = _make_pull(self)
+        return self._pull
+
+
+def define(
+    name: str,
+    kernel: Callable[..., Any],
+    *,
+    kind: str,
+    vjp: Rule | tuple[Rule | None, ...] | None = None,
+    joint: Rule | None = None,
+    inputs: tuple[str, ...] | None = None,
+    outputs: tuple[str, ...] = ("out",),
+    promote: str | None = None,
+    view: bool = False,
+    composite: bool = False,
+    expression: str | None = None,
+    abstract: Callable[..., Any] | None = None,
+    batch: Callable[..., Any] | None = None,
+    reference: Callable[..., Any] | None = None,
+    samples: Callable[[], list[Any]] | None = None,
+) -> Primitive:
+    """Make a primitive. Inputs are the kernel's positional parameters, in order."""
+    p = Primitive(name)
+    p.rest = None
+    if inputs is None:
+        code = getattr(kernel, "__code__", None)
+        assert code is not None, f"{name}: name the inputs of a kernel that is not Python"
+        inputs = code.co_varnames[: code.co_argcount]
+        if code.co_flags & 0x04:
+            p.rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    p.kernel = kernel
+    p.inputs = inputs
+    p.outputs = outputs
+    p.kind = kind
+    p.promote = promote
+    p.view = view
+    p.composite = composite
+    p.expression = expression
+    p.abstract = abstract
+    p.batch = batch
+    p.reference = reference
+    p.samples = samples
+    p.joint = joint
+    if joint is not None:
+        p.rules = ()
+    elif isinstance(vjp, tuple):
+        assert len(vjp) == len(inputs), f"{name}: one rule for each of {inputs}"
+        p.rules = vjp
+    else:
+        p.rules = (vjp,) + (None,) * (len(inputs) - 1)
+    p.slots = _slots_of(p)
+    p._pull = None
+    assert name not in PRIMITIVES, f"a primitive named {name!r} exists already"
+    PRIMITIVES[name] = p
+    return p
+
+
+def _parameters(rule: Rule) -> tuple[str, ...]:
+    code = rule.__code__  # type: ignore[attr-defined]
+    names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    return names
+
+
+def _source_of(p: Primitive, name: str) -> tuple[str, int]:
+    """Where a rule's parameter comes from: a saved slot or a static parameter."""
+    if name in p.outputs:
+        return "out", p.outputs.index(name)
+    if p.rest is not None and name in (p.rest, "shapes"):
+        return ("shapes" if name == "shapes" else "rest"), len(p.inputs)
+    if name in p.inputs:
+        return "in", p.inputs.index(name)
+    stem, _, what = name.rpartition("_")
+    if stem in p.inputs and what in ("shape", "dtype"):
+        return what, p.inputs.index(stem)
+    return "param", 0
+
+
+def _slots_of(p: Primitive) -> tuple[tuple[str, int, tuple[int, ...] | None], ...]:
+    users: dict[tuple[str, int], set[int]] = {}
+    rules = enumerate(p.rules) if p.joint is None else [(-1, p.joint)]
+    for i, rule in rules:
+        if rule is None:
+            continue
+        for name in _parameters(rule):
+            source = _source_of(p, name)
+            if source[0] != "param" and name != "needs":
+                users.setdefault(source, set()).add(i)
+    return tuple(
+        (what, index, None if -1 in who else tuple(sorted(who)))
+        for (what, index), who in users.items()
+    )
+
+
+def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
+    """Write the function that calls the rules: unpacking by name in a loop would cost 0.5 µs."""
+    position = {(what, index): i for i, (what, index, _) in enumerate(p.slots)}
+    scope: dict[str, Any] = {}
+
+    def argument(name: str) -> str:
+        if name == "needs":
+            return "needs=[e is not None for e in edges]"
+        source = _source_of(p, name)
+        value = f"params[{name!r}]" if source[0] == "param" else f"saved[{position[source]}]"
+        return f"{name}={value}"
+
+    def call(label: str, rule: Rule) -> str:
+        scope[label] = rule
+        return f"{label}({', '.join(['g', *map(argument, _parameters(rule))])})"
+
+    if p.joint is not None:
+        body = call("joint", p.joint)
+    else:
+        parts = [
+            "None"
+            if rule is None
+            else f"({call(f'rule{i}', rule)} if edges[{i}] is not None else None)"
+            for i, rule in enumerate(p.rules)
+        ]
+        body = f"({', '.join(parts)},)"
+    exec(f"def pull(g, edges, saved, params):\n    return {body}", scope)
+    function: Callable[..., Sequence[Any]] = scope["pull"]
+    return function
+
+
+# -- running -----------------------------------------------------------------------------------
+
+
+def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS) -> Any:
+    """Check and promote the inputs, run the kernel, write the entry, wrap the result."""
+    mode = STATE.mode
+    if mode & TAPE and p.composite and STATE.tapes[-1].inlines:
+        out = p.kernel(*inputs, **params)
+        return out[0] if isinstance(out, tuple) and len(p.outputs) == 1 else out
+    tensors = list(inputs)
+    for i, x in enumerate(tensors):
+        if isinstance(x, Tensor):
+            if x._view is not None:
+                refresh(x)
+        elif not isinstance(x, (int, float)) and x is not None:
+            tensors[i] = _as_operand(x)
+    if p.promote is not None:
+        _promote(p, tensors)
+    arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
+    _check_devices(p, arrays)
+    if p.kind == ELEMENTWISE:
+        _check_broadcast(p, arrays)
+    if p.view and tensors[0]._extra is not None:
+        own(tensors[0])
+        arrays[0] = tensors[0]._array
+    out = p.kernel(*arrays, **params)
+    outs = out if isinstance(out, tuple) else (out,)
+    outs = tuple(o if isinstance(o, np.ndarray) else _as_array(o, arrays) for o in outs)
+    results = tuple(wrap(o) for o in outs[: len(p.outputs)])
+    if p.view:
+        note_view(p, params, tensors[0], results[0])
+    record(p, params, tuple(tensors), arrays, outs, results, mode)
+    return results[0] if len(results) == 1 else results
+
+
+def note_view(p: Primitive, params: dict[str, Any], source: Tensor, view: Tensor) -> None:
+    """Remember how a view was derived from its base, unless the kernel had to copy."""
+    if owner_of(view._array) is owner_of(source._array):
+        base, chain, _ = source._view or (source, (), 0)
+        view._view = (base, (*chain, (p, params)), view.id)
+
+
+def record(
+    p: Primitive,
+    params: dict[str, Any],
+    tensors: tuple[Any, ...],
+    arrays: Sequence[Any],
+    outs: tuple[Any, ...],
+    results: tuple[Tensor, ...],
+    mode: int,
+) -> Entry | None:
+    """Write the entry of an operation that has run, if anybody needs it."""
+    taped = mode & TAPE
+    tracked = False
+    edges: tuple[Any, ...] = (None,) * len(tensors)
+    if mode & GRAD and p.differentiable:
+        edges = tuple(_edge(x, taped) if isinstance(x, Tensor) else None for x in tensors)
+        tracked = any(isinstance(x, Tensor) and x._requires for x in tensors)
+        if p.rules:
+            edges = tuple(
+                e if rule is not None else None for e, rule in zip(edges, p.rules, strict=True)
+            )
+    if mode & ANOMALY:
+        _check_nan(p, arrays, outs)
+    if not taped and not tracked:
+        return None
+    needed = any(e is not None for e in edges)
+    entry = Entry()
+    entry.primitive = p
+    entry.params = params
+    entry.edges = edges
+    entry.number = results[0].id
+    entry.place = where.here()
+    entry.hooks = entry.log = entry.shapes = None
+    entry.saved = _save(p, arrays, outs, edges) if needed else ()
+    if needed and p.kind in (ELEMENTWISE, CONTRACTION):
+        shapes = tuple(getattr(a, "shape", ()) for a in arrays)
+        if any(shape != outs[0].shape for shape in shapes):
+            entry.shapes = shapes
+    if needed:
+        if mode & HOOKS:
+            _pack(entry)
+        for i, result in enumerate(results):
+            if result._array.dtype.kind in "fV":
+                result._edge = entry if len(results) == 1 else Output(entry, i)
+                result._requires = tracked
+    if taped:
+        for tape in STATE.tapes:
+            tape.write(entry, tensors, results)
+    return entry
+
+
+def _edge(x: Tensor, taped: int) -> Any:
+    """Where the gradient of `x` goes: its entry, itself when it is a leaf, or nowhere."""
+    if x._requires:
+        return x if x._edge is None else x._edge
+    if taped and x._array.dtype.kind in "fV":
+        return x if x._edge is None else x._edge
+    return None
+
+
+def _save(
+    p: Primitive, arrays: Sequence[Any], outs: tuple[Any, ...], edges: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    saved = []
+    for what, index, users in p.slots:
+        if users is not None and all(edges[i] is None for i in users):
+            saved.append(None)
+        elif what == "in":
+            saved.append(arrays[index])
+        elif what == "out":
+            saved.append(outs[index])
+        elif what == "shape":
+            saved.append(getattr(arrays[index], "shape", ()))
+        elif what == "dtype":
+            saved.append(arrays[index].dtype)
+        elif what == "rest":
+            saved.append(list(arrays[index:]))
+        else:
+            saved.append([a.shape for a in arrays[index:]])
+    return tuple(saved)
+
+
+def _pack(entry: Entry) -> None:
+    pack, unpack = STATE.saved_hooks[-1]
+    entry.saved = Packed(
+        tuple((unpack, pack(wrap(s))) if hasattr(s, "nbytes") else s for s in entry.saved)
+    )
+
+
+# -- checks ------------------------------------------------------------------------------------
+
+
+def _as_operand(x: Any) -> Any:
+    """Accept NumPy arrays and scalars beside tensors."""
+    if isinstance(x, np.generic):
+        return x.item()
+    if isinstance(x, np.ndarray) or hasattr(x, "__cuda_array_interface__"):
+        dtypes.from_numpy_dtype(x.dtype)
+        return wrap(x)
+    raise TypeError(
+        f"expected a Tensor or a number, got {type(x).__name__}; make a tensor of it with "
+        "tapegrad.tensor(...)"
+    )
+
+
+def _as_array(out: Any, arrays: Sequence[Any]) -> Any:
+    """Kernels of 0-d inputs return NumPy scalars; make them 0-d arrays."""
+    return np.asarray(out) if isinstance(out, (np.generic, int, float)) else out
+
+
+def _promote(p: Primitive, tensors: list[Any]) -> None:
+    """Cast the inputs to their common dtype, as recorded operations where gradients need it."""
+    operands = []
+    for x in tensors:
+        if isinstance(x, Tensor):
+            array = x._array
+            operands.append((dtypes.from_numpy_dtype(array.dtype), 2 if array.ndim else 1))
+        elif x is not None:
+            operands.append((dtypes.number_dtype(x), 0))
+    target = dtypes.result_type(*operands)
+    if p.promote == "float" and not target.is_floating_point:
+        target = dtypes.get_default_dtype()
+    numpy_target = target.numpy
+    for i, x in enumerate(tensors):
+        if isinstance(x, Tensor):
+            if x._array.dtype != numpy_target:
+                tensors[i] = cast_to(x, target)
+        elif x is not None:
+            tensors[i] = _number(x, target)
+
+
+def _number(x: bool | int | float, target: DType) -> Any:
+    """A Python number as the kernel should see it, of the kind that `target` is."""
+    if target.category == dtypes.FLOAT:
+        # NumPy treats Python floats as weak; bfloat16 arrays do not, so they get an array.
+        return np.asarray(x, target.numpy) if target is dtypes.bfloat16 else float(x)
+    if target.category == dtypes.INTEGER:
+        return np.asarray(int(x)).astype(target.numpy)
+    return bool(x)
+
+
+def cast_to(x: Tensor, dtype: DType) -> Tensor:
+    """Replaced by the `cast` primitive, which is defined on top of this module."""
+    result: Tensor = bind(PRIMITIVES["cast"], (x,), {"dtype": dtype})
+    return result
+
+
+def _check_devices(p: Primitive, arrays: Sequence[Any]) -> None:
+    kinds = {type(a) for a in arrays if hasattr(a, "ndim") and a.ndim}
+    if len(kinds) > 1:
+        found = sorted({str(device_of(a)) for a in arrays if hasattr(a, "ndim") and a.ndim})
+        raise RuntimeError(
+            f"{p.name} got tensors on different devices: {' and '.join(found)}; "
+            "move them to one with .to(device)"
+        )
+
+
+def _check_broadcast(p: Primitive, arrays: Sequence[Any]) -> None:
+    shapes = [a.shape for a in arrays if hasattr(a, "shape")]
+    if len(shapes) > 1:
+        try:
+            np.broadcast_shapes(*shapes)
+        except ValueError:
+            shown = " and ".join(str(tuple(s)) for s in shapes)
+            raise RuntimeError(
+                f"{p.name}: shapes {shown} do not broadcast together: from the right, each pair "
+                "of sizes must be equal or one of them 1; use reshape, unsqueeze or transpose"
+            ) from None
+
+
+def _check_nan(p: Primitive, arrays: Sequence[Any], outs: tuple[Any, ...]) -> None:
+    def has_nan(values: Sequence[Any]) -> bool:
+        return any(
+            hasattr(v, "dtype") and v.dtype.kind in "fV" and bool(np.isnan(v).any()) for v in values
+        )
+
+    if has_nan(outs) and not has_nan(arrays):
+        raise RuntimeError(
+            f"{p.name} made the first NaN of the forward pass, at {where.describe(where.here())}"
+        )

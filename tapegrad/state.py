@@ -1,0 +1,152 @@
+"""What each thread is doing: is gradient recording on, which tapes listen, which checks run.
+
+`STATE.mode` is a set of bits so that the hot path of an operation reads one attribute. A mode of at
+most `GRAD` means that nothing unusual is going on.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .tape import Tape
+
+GRAD = 1  # operations on tensors that require gradients leave entries
+TAPE = 2  # an explicit Tape logs every operation
+ANOMALY = 4  # results are checked for NaN as they appear
+HOOKS = 8  # saved values pass through user hooks
+INFERENCE = 16  # inside inference_mode
+
+# One counter numbers tensors and entries of the whole process: later work has higher numbers.
+numbers = itertools.count(1)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class State(threading.local):
+    """One thread's modes."""
+
+    mode: int = GRAD
+    tapes: tuple[Tape, ...] = ()
+    saved_hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
+
+    def __init__(self) -> None:
+        # Runs once in each thread. np.errstate around every operation would cost 1.1 µs.
+        np.seterr(all="ignore")
+
+
+STATE = State()
+
+
+class Mode:
+    """Base of the mode switches: each is a context manager and a decorator."""
+
+    def _new_mode(self, mode: int) -> int:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        stack = self.__dict__.setdefault("_previous", [])
+        stack.append(STATE.mode)
+        STATE.mode = self._new_mode(STATE.mode)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        bits = GRAD | INFERENCE
+        STATE.mode = (STATE.mode & ~bits) | (self.__dict__["_previous"].pop() & bits)
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self._fresh():
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]  # wraps keeps the signature
+
+    def _fresh(self) -> Mode:
+        return type(self)()
+
+
+class no_grad(Mode):
+    """Operations inside leave no entries: results do not require gradients.
+
+    >>> import tapegrad
+    >>> x = tapegrad.ones(2, requires_grad=True)
+    >>> with tapegrad.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
+
+    def __new__(cls, function: Any = None) -> Any:
+        self = super().__new__(cls)
+        return self(function) if callable(function) else self
+
+    def _new_mode(self, mode: int) -> int:
+        return mode & ~GRAD
+
+
+class enable_grad(no_grad):
+    """Gradient recording is on inside, also within `no_grad`."""
+
+    def _new_mode(self, mode: int) -> int:
+        return mode | GRAD
+
+
+class set_grad_enabled(Mode):
+    """Turn gradient recording on or off: as a call, at once; as a context manager, for its block."""
+
+    def __init__(self, mode: bool) -> None:
+        self.enabled = bool(mode)
+        self._before = STATE.mode
+        STATE.mode = self._new_mode(STATE.mode)
+
+    def _new_mode(self, mode: int) -> int:
+        return mode | GRAD if self.enabled else mode & ~GRAD
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        # The constructor has switched already: leaving returns to the mode before it.
+        self.__dict__["_previous"][-1] = self._before
+        return self
+
+    def __call__(self, function: F) -> F:
+        STATE.mode = self._before
+        return super().__call__(function)
+
+    def _fresh(self) -> Mode:
+        return type(self)(self.enabled)
+
+
+class inference_mode(Mode):
+    """No entries and no tracking inside, as `no_grad`; `is_inference_mode_enabled()` says so."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        self = super().__new__(cls)
+        if callable(mode):
+            self.enabled = True
+            return self(mode)
+        return self
+
+    def __init__(self, mode: bool = True) -> None:
+        self.enabled = bool(mode)
+
+    def _new_mode(self, mode: int) -> int:
+        return (mode & ~GRAD) | INFERENCE if self.enabled else mode
+
+    def _fresh(self) -> Mode:
+        return type(self)(self.enabled)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations on tensors that require gradients are recorded in this thread."""
+    return bool(STATE.mode & GRAD)
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is inside `inference_mode`."""
+    return bool(STATE.mode & INFERENCE)

@@ -1,0 +1,308 @@
+"""The tape: entries, and explicit tapes that log every operation in order.
+
+An `Entry` is one recorded operation: its primitive, its static parameters, edges to where its inputs
+came from, and the few values that its gradient rules declared. Entries are appended in topological
+order and numbered, so nothing here or in backward recurses. Without an explicit `Tape`, entries are
+kept alive by the tensors that need them and by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from . import where
+from .state import STATE, TAPE
+
+if TYPE_CHECKING:
+    from .gradients import Gradients
+    from .primitive import Primitive
+    from .tensor import Tensor
+
+
+class Freed:
+    """Stands where an entry's saved values were before backward freed them."""
+
+
+class Packed:
+    """Saved values that went through a pair of user hooks."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+
+
+FREED = Freed()
+
+
+class Entry:
+    """One recorded operation; also what `tensor.grad_fn` shows."""
+
+    __slots__ = (
+        "__weakref__",
+        "edges",  # for each input: an Entry, an Output, a leaf Tensor, or None for no gradient
+        "hooks",  # None, or a list of (output index, callable) to run on the gradient
+        "log",  # None, or what an explicit tape wrote: (inputs, outputs)
+        "number",  # later entries have higher numbers
+        "params",
+        "place",  # the user's line, as (code, instruction)
+        "primitive",
+        "saved",
+        "shapes",  # None, or each input's shape when the operation broadcast them
+    )
+    primitive: Primitive
+    params: dict[str, Any]
+    edges: tuple[Any, ...]
+    saved: Any
+    number: int
+    shapes: tuple[Any, ...] | None
+    place: where.Place | None
+    hooks: list[tuple[int, Callable[[Any], Any]]] | None
+    log: tuple[tuple[Any, ...], tuple[Value, ...]] | None
+
+    def name(self) -> str:
+        """The name shown for this node, such as `AddBackward`."""
+        words = self.primitive.name.strip("_").split("_")
+        return "".join(w[:1].upper() + w[1:] for w in words) + "Backward"
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """The nodes that receive this node's results, as (node, output index) pairs."""
+        return tuple(_as_node(edge) for edge in self.edges)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of the arrays that this entry keeps for backward."""
+        return sum(array.nbytes for array in saved_arrays(self))
+
+    @property
+    def line(self) -> str:
+        """The user's line that recorded this entry."""
+        return where.describe(self.place)
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> None:
+        """Call `hook(gradient)` when the gradient of the first output is known."""
+        self.hooks = [*(self.hooks or []), (0, hook)]
+
+
+class Output:
+    """An edge to one output of an entry that has several."""
+
+    __slots__ = ("entry", "index")
+
+    def __init__(self, entry: Entry, index: int) -> None:
+        self.entry = entry
+        self.index = index
+
+
+class AccumulateGrad:
+    """Shown in `next_functions` where the graph ends in a leaf."""
+
+    def __init__(self, variable: Tensor) -> None:
+        self.variable = variable
+        self.next_functions: tuple[Any, ...] = ()
+
+    def name(self) -> str:
+        return "AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return "<AccumulateGrad>"
+
+
+def _as_node(edge: Any) -> tuple[Any, int]:
+    if edge is None or isinstance(edge, Entry):
+        return edge, 0
+    if isinstance(edge, Output):
+        return edge.entry, edge.index
+    return AccumulateGrad(edge), 0
+
+
+def saved_arrays(entry: Entry) -> list[Any]:
+    """The arrays among an entry's saved values (none once they are freed or packed)."""
+    if type(entry.saved) is not tuple:
+        return []
+    found = []
+    for value in entry.saved:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if hasattr(item, "nbytes"):
+                found.append(item)
+    return found
+
+
+class Value:
+    """One value on an explicit tape: its number, shape and dtype."""
+
+    __slots__ = ("dtype", "number", "shape")
+
+    def __init__(self, number: int, shape: tuple[int, ...], dtype: Any) -> None:
+        self.number = number
+        self.shape = shape
+        self.dtype = dtype
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+class Tape:
+    """Records every operation of this thread, in order, whatever `requires_grad` says.
+
+    `tape.backward(loss)` returns the gradients of all tensors on the tape, and fills `.grad` of the
+    leaves that require it. `no_grad` and `detach` still cut gradients.
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([1.0, 2.0])
+    >>> with tapegrad.Tape() as tape:
+    ...     loss = (x * x).sum()
+    >>> tape.backward(loss)[x]
+    tensor([2., 4.])
+    """
+
+    #: whether composite operations are logged as the primitives in their bodies
+    inlines = False
+    #: whether operations of a backward pass inside the tape are logged
+    logs_backward = False
+
+    def __init__(self, persistent: bool = False) -> None:
+        self.persistent = persistent
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything that was recorded."""
+        self.entries: list[Entry] = []
+        # Tensors from outside, and for tensors changed in place the number of their newest value.
+        self.externals: dict[int, Tensor] = {}
+        self.values: dict[int, int] = {}
+        self.known: dict[int, Value] = {}
+        self.last: Tensor | None = None
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def start_recording(self) -> None:
+        """Record the operations of this thread from now on."""
+        if self not in STATE.tapes:
+            STATE.tapes = (*STATE.tapes, self)
+            STATE.mode |= TAPE
+
+    def stop_recording(self) -> None:
+        """Stop recording; what was recorded stays."""
+        STATE.tapes = tuple(t for t in STATE.tapes if t is not self)
+        if not STATE.tapes:
+            STATE.mode &= ~TAPE
+
+    enable = start_recording
+    disable = stop_recording
+
+    @property
+    def is_recording(self) -> bool:
+        return self in STATE.tapes
+
+    def __enter__(self) -> Tape:
+        self.start_recording()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop_recording()
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """The value that `tensor` holds now, entered as external when no entry made it."""
+        number = self.values.get(tensor.id, tensor.id)
+        value = self.known.get(number)
+        if value is None:
+            value = self.known[number] = Value(number, tensor._array.shape, tensor._array.dtype)
+            self.externals[number] = tensor
+        return value
+
+    def write(self, entry: Entry, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
+        """Append an entry with the values that went in and came out."""
+        read = tuple(self.value_of(x) if hasattr(x, "_array") else x for x in inputs)
+        made = tuple(Value(t.id, t._array.shape, t._array.dtype) for t in outputs)
+        for value in made:
+            self.known[value.number] = value
+        entry.log = (read, made)
+        self.entries.append(entry)
+        if outputs:
+            self.last = outputs[0]
+
+    def refuse_read(self, tensor: Tensor, what: str) -> None:
+        """Called when Python reads a value; a capturing tape raises here."""
+
+    def rebind(self, tensor: Tensor, result: Tensor) -> None:
+        """`tensor` now holds the value of `result`: an in-place operation happened."""
+        self.value_of(tensor)
+        self.values[tensor.id] = self.values.get(result.id, result.id)
+
+    # -- differentiating ---------------------------------------------------------------------
+
+    def backward(
+        self,
+        loss: Tensor | None = None,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+    ) -> Gradients:
+        """Gradients of `loss` (the last recorded result when None) for every tensor on the tape.
+
+        Unless `retain_graph` (or a persistent tape), the tape is cleared and its saved values freed.
+        """
+        from .backward import tape_backward
+
+        loss = self.last if loss is None else loss
+        if loss is None:
+            raise RuntimeError(
+                "the tape is empty: record operations inside `with tape:` (or between "
+                "start_recording and stop_recording) before tape.backward()"
+            )
+        keep = (create_graph or self.persistent) if retain_graph is None else retain_graph
+        recording = self.is_recording
+        if recording:
+            self.stop_recording()
+        try:
+            gradients = tape_backward(self, loss, gradient, keep, create_graph)
+        finally:
+            if recording:
+                self.start_recording()
+        if not keep:
+            self.clear()
+        return gradients
+
+    def gradient(self, target: Tensor, sources: Any, output_gradients: Any = None) -> Any:
+        """Gradients of `target` for one source or for a list of them."""
+        gradients = self.backward(target, output_gradients)
+        if isinstance(sources, (list, tuple)):
+            return type(sources)(gradients.get(source) for source in sources)
+        return gradients.get(sources)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        return self.entries[index]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<Tape of {len(self.entries)} entries>"
+
+    def __str__(self) -> str:
+        from .insight.printing import format_tape
+
+        return format_tape(self)
+
+    def memory_stats(self) -> Any:
+        """What the tape keeps: entries, saved arrays and bytes, in all and for each primitive."""
+        from .insight.memory import memory_stats
+
+        return memory_stats(self.entries)
+
+
+GradientTape = Tape

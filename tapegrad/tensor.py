@@ -1,0 +1,556 @@
+"""Tensor: an array and its place on the tape.
+
+This module knows nothing of operations: operators and methods are attached to the class from the op
+table when `tapegrad.ops` is imported (see `ops/table.py`). What stands here is identity, gradients,
+hooks, conversion and display.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import dtypes, mutation
+from .device import as_device, device, device_of, to_device
+from .dtypes import DType
+from .methods import TensorMethods
+from .state import GRAD, STATE, TAPE, numbers
+from .tape import Entry, Output
+
+if TYPE_CHECKING:
+    from .gradients import Gradients
+
+_new = object.__new__
+
+
+class Size(tuple[int, ...]):
+    """A shape: a tuple that can count its elements."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        count = 1
+        for n in self:
+            count *= n
+        return count
+
+    def __repr__(self) -> str:
+        return f"Size({list(self)})"
+
+
+class Extra:
+    """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
+
+    __slots__ = ("hooks", "lender", "post_hooks")
+
+    def __init__(self) -> None:
+        self.hooks: dict[int, Callable[[Any], Any]] = {}
+        self.post_hooks: dict[int, Callable[[Any], Any]] = {}
+        # None, or a callable that says whether somebody else still reads this array.
+        self.lender: Callable[[], Any] | None = None
+
+
+class RemovableHandle:
+    """Returned by `register_hook`; `remove()` takes the hook away."""
+
+    def __init__(self, remove: Callable[[], Any]) -> None:
+        self._remove: Callable[[], Any] | None = remove
+
+    def remove(self) -> None:
+        if self._remove is not None:
+            self._remove()
+            self._remove = None
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class Tensor(TensorMethods):
+    """An n-dimensional array that remembers how it was made.
+
+    >>> import tapegrad
+    >>> x = tapegrad.Tensor([1.0, 2.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    {2 tensors...}
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_array",  # the NumPy or CuPy array
+        "_edge",  # Entry or Output that made this tensor; None for a leaf
+        "_extra",
+        "_grad",
+        "_requires",  # whether gradients are wanted
+        "_view",  # None, or (base tensor, ((primitive, params), ...), number of last refresh)
+        "id",  # unique and growing; never reused
+    )
+    _array: Any
+    _edge: Any
+    _extra: Extra | None
+    _grad: Tensor | None
+    _requires: bool
+    _view: tuple[Tensor, tuple[Any, ...], int] | None
+    id: int
+
+    # NumPy leaves operators between arrays and tensors to us.
+    __array_ufunc__ = None
+
+    def __init__(
+        self,
+        array: Any = (),
+        device: Any = None,
+        dtype: Any = None,
+        requires_grad: bool = False,
+    ) -> None:
+        if isinstance(array, Tensor):
+            array = array._array
+        self._array = as_array(array, dtype, device)
+        self._edge = self._extra = self._grad = self._view = None
+        self._requires = False
+        self.id = next(numbers)
+        if requires_grad:
+            self.requires_grad_()
+
+    # -- what it is --------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Size:
+        return Size(self._array.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.from_numpy_dtype(self._array.dtype)
+
+    @property
+    def device(self) -> device:
+        return device_of(self._array)
+
+    @property
+    def ndim(self) -> int:
+        return int(self._array.ndim)
+
+    @property
+    def is_cuda(self) -> bool:
+        return not isinstance(self._array, np.ndarray)
+
+    @property
+    def itemsize(self) -> int:
+        return int(self._array.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._array.nbytes)
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        if self._array.ndim == 0:
+            raise TypeError("a 0-d tensor has no length; use .item() for its number")
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if self._array.ndim == 0:
+            raise TypeError("a 0-d tensor cannot be iterated; use .item() for its number")
+        return iter([self[i] for i in range(len(self._array))])
+
+    # -- gradients ---------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are wanted for this tensor or for something it was made of."""
+        if self._view is not None:
+            refresh(self)
+        return self._requires
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for gradients of this leaf (or no longer ask); returns the tensor itself."""
+        if requires_grad and self._array.dtype.kind not in "fV":
+            raise RuntimeError(
+                f"only floating tensors can require gradients, this one is {self.dtype}; "
+                "convert it first, for example with .float()"
+            )
+        if not requires_grad and self._requires and self._edge is not None:
+            raise RuntimeError(
+                "this tensor is the result of an operation, so requires_grad cannot be turned off "
+                "for it; use .detach() for a tensor without gradients"
+            )
+        self._requires = bool(requires_grad)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this tensor is not the result of a recorded operation."""
+        return not (self.requires_grad and self._edge is not None)
+
+    @property
+    def grad_fn(self) -> Entry | None:
+        """The entry that made this tensor; None for a leaf."""
+        if not self.requires_grad:
+            return None
+        edge = self._edge
+        return edge.entry if isinstance(edge, Output) else edge
+
+    @property
+    def output_nr(self) -> int:
+        return self._edge.index if isinstance(self._edge, Output) else 0
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient accumulated by backward calls; None before the first one."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(f".grad must be a Tensor or None, got {type(value).__name__}")
+            if value._array.shape != self._array.shape:
+                raise RuntimeError(
+                    f".grad of a tensor of shape {tuple(self.shape)} must have the same shape, "
+                    f"got {tuple(value.shape)}"
+                )
+            if value._array.dtype != self._array.dtype:
+                raise RuntimeError(f".grad of a {self.dtype} tensor cannot be {value.dtype}")
+        self._grad = value
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradient, or with `set_to_none=False` fill it with zeros."""
+        if set_to_none or self._grad is None:
+            self._grad = None
+        else:
+            self._grad = self._grad.detach()
+            self._grad.zero_()
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> Gradients:
+        """Add the gradient of this tensor to `.grad` of the leaves it was made of.
+
+        Returns this call's gradients as a mapping. `gradient` is needed unless this tensor has one
+        element. With `inputs`, only those tensors get gradients.
+        """
+        from .backward import backward
+
+        return backward([self], [gradient], retain_graph, create_graph, inputs)
+
+    def retain_grad(self) -> None:
+        """Fill `.grad` of this non-leaf tensor too in later backward calls."""
+        if not self.requires_grad:
+            raise RuntimeError("retain_grad needs a tensor that requires gradients")
+        if self._edge is None:
+            return
+        import weakref
+
+        reference = weakref.ref(self)
+
+        def keep(gradient: Tensor) -> None:
+            tensor = reference()
+            if tensor is not None:
+                tensor._grad = gradient
+
+        keep.retains = True  # type: ignore[attr-defined]  # read by backward
+        self._add_entry_hook(keep)
+
+    @property
+    def retains_grad(self) -> bool:
+        edge = self._edge
+        hooks = getattr(edge.entry if isinstance(edge, Output) else edge, "hooks", None) or ()
+        return any(i == self.output_nr and hasattr(h, "retains") for i, h in hooks)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+        """Call `hook(gradient)` in backward; a tensor that it returns replaces the gradient."""
+        if not self.requires_grad:
+            raise RuntimeError(
+                "register_hook needs a tensor that requires gradients; call requires_grad_() first"
+            )
+        if self._edge is not None:
+            return self._add_entry_hook(hook)
+        return self._add_hook("hooks", hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Call `hook(tensor)` after backward has added to this leaf's `.grad`."""
+        if not self.is_leaf or not self.requires_grad:
+            raise RuntimeError("only leaves that require gradients accumulate into .grad")
+        return self._add_hook("post_hooks", hook)
+
+    def _add_hook(self, group: str, hook: Callable[..., Any]) -> RemovableHandle:
+        if self._extra is None:
+            self._extra = Extra()
+        hooks: dict[int, Any] = getattr(self._extra, group)
+        key = next(numbers)
+        hooks[key] = hook
+        return RemovableHandle(lambda: hooks.pop(key, None))
+
+    def _add_entry_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        edge = self._edge
+        entry, index = (edge.entry, edge.index) if isinstance(edge, Output) else (edge, 0)
+        item = (index, hook)
+        entry.hooks = [*(entry.hooks or []), item]
+
+        def remove() -> None:
+            entry.hooks = [h for h in entry.hooks if h is not item] or None
+
+        return RemovableHandle(remove)
+
+    def detach(self) -> Tensor:
+        """A tensor that shares this one's data and has no history."""
+        own(self)
+        out = wrap(self._array)
+        if STATE.mode & TAPE:
+            from .primitive import PRIMITIVES, record
+
+            record(PRIMITIVES["detach"], {}, (self,), [self._array], (self._array,), (out,), TAPE)
+        return out
+
+    def detach_(self) -> Tensor:
+        """Cut this tensor from its history, in place."""
+        if self._view is not None:
+            raise RuntimeError("detach_() of a view would leave its base attached; use detach()")
+        self._edge = None
+        self._requires = False
+        return self
+
+    @property
+    def data(self) -> Tensor:
+        """The same data without history; assigning replaces this tensor's data."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f".data must be a Tensor, got {type(value).__name__}")
+        self._array = value._array
+        self._view = None
+
+    @property
+    def _version(self) -> int:
+        return mutation.version(self._array)
+
+    @property
+    def _base(self) -> Tensor | None:
+        return None if self._view is None else self._view[0]
+
+    # -- leaving tapegrad --------------------------------------------------------------------
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """The data as a NumPy array that shares memory (a copy with `force` where needed)."""
+        if self.requires_grad and not force:
+            raise RuntimeError(
+                "this tensor requires gradients, which NumPy would lose; "
+                "use tensor.detach().numpy()"
+            )
+        if self.is_cuda and not force:
+            raise TypeError("this tensor is on a GPU; use tensor.cpu().numpy()")
+        own(self)
+        return to_device(self._array, device("cpu"))
+
+    def item(self) -> Any:
+        """The number in a tensor of one element."""
+        if self._array.size != 1:
+            raise RuntimeError(
+                f"item() needs a tensor of one element, this one has shape {tuple(self.shape)}"
+            )
+        _not_recorded(self, "item()")
+        return self._array.item() if self.dtype is not dtypes.bfloat16 else float(self._array.item())
+
+    def tolist(self) -> Any:
+        """The data as nested lists of Python numbers."""
+        _not_recorded(self, "tolist()")
+        array = to_device(self._array, device("cpu"))
+        return array.astype(np.float32).tolist() if array.dtype.kind == "V" else array.tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.numpy()
+        return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        if self.requires_grad:
+            raise BufferError("this tensor requires gradients, which DLPack would lose; detach it")
+        own(self)
+        return self._array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+    def __bool__(self) -> bool:
+        if self._array.size != 1:
+            raise RuntimeError(
+                f"the truth of a tensor of shape {tuple(self.shape)} is ambiguous; "
+                "use .any() or .all()"
+            )
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        if self._array.dtype.kind not in "iub" or self._array.size != 1:
+            raise TypeError("only integer tensors of one element can be an index")
+        return int(self.item())
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self._array.ndim == 0 and spec else format(str(self), spec)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        from .insight.printing import format_tensor
+
+        return format_tensor(self)
+
+    # -- copying -----------------------------------------------------------------------------
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise RuntimeError(
+                "only leaves can be deep-copied, this tensor is the result of an operation; "
+                "use tensor.detach().clone()"
+            )
+        if id(self) in memo:
+            found: Tensor = memo[id(self)]
+            return found
+        copy = _copied(type(self), self._array.copy(), self._requires, _attributes(self))
+        memo[id(self)] = copy
+        if self._grad is not None:
+            copy._grad = self._grad.__deepcopy__(memo)
+        return copy
+
+    def __copy__(self) -> Tensor:
+        copy = _copied(type(self), self._array, self._requires, _attributes(self))
+        copy._edge = self._edge
+        copy._grad = self._grad
+        return copy
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        if not self.is_leaf:
+            raise RuntimeError("only leaves can be pickled; use tensor.detach()")
+        array = to_device(self._array, device("cpu"))
+        name = self.dtype.name
+        if name == "bfloat16":
+            array = array.view(np.uint16)
+        place = str(self.device)
+        return _unpickled, (type(self), array, name, place, self._requires, _attributes(self))
+
+
+def _attributes(tensor: Tensor) -> dict[str, Any]:
+    return dict(getattr(tensor, "__dict__", {}))
+
+
+def _copied(kind: type[Tensor], array: Any, requires: bool, attributes: dict[str, Any]) -> Tensor:
+    copy = wrap(array, kind)
+    copy._requires = requires
+    for name, value in attributes.items():
+        setattr(copy, name, value)
+    return copy
+
+
+def _unpickled(
+    kind: type[Tensor],
+    array: Any,
+    dtype: str,
+    place: str,
+    requires: bool,
+    attributes: dict[str, Any],
+) -> Tensor:
+    array = array.view(dtypes.dtype_named(dtype).numpy)
+    return _copied(kind, to_device(array, as_device(place)), requires, attributes)
+
+
+def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
+    """A new leaf around `array`, without checks or copies."""
+    tensor = _new(kind)
+    tensor._array = array
+    tensor._edge = tensor._extra = tensor._grad = tensor._view = None
+    tensor._requires = False
+    tensor.id = next(numbers)
+    return tensor
+
+
+def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
+    """An array of anything array-like: Python floats become the default dtype."""
+    if isinstance(data, Tensor):
+        array = data._array
+    elif isinstance(data, np.ndarray) or hasattr(data, "__cuda_array_interface__"):
+        array = data
+    else:
+        if isinstance(data, (list, tuple)) and _holds_tensors(data):
+            data = _plain(data)
+        try:
+            array = np.asarray(data)
+        except ValueError as error:
+            raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
+        if array.dtype.kind == "f" and not isinstance(data, np.generic):
+            array = array.astype(dtypes.get_default_dtype().numpy)
+        elif array.size == 0 and array.dtype.kind == "f":
+            array = array.astype(dtypes.get_default_dtype().numpy)
+    wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
+    if array.dtype != wanted.numpy:
+        array = array.astype(wanted.numpy)
+    return array if place is None else to_device(array, as_device(place))
+
+
+def _holds_tensors(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return isinstance(data, Tensor)
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [_plain(item) for item in data]
+    return data.tolist() if isinstance(data, Tensor) else data
+
+
+def own(tensor: Tensor) -> None:
+    """Give a tensor memory of its own if it still shares with a mapping of gradients."""
+    extra = tensor._extra
+    if extra is not None and extra.lender is not None:
+        if extra.lender() is not None:
+            tensor._array = tensor._array.copy()
+        extra.lender = None
+
+
+def refresh(tensor: Tensor) -> None:
+    """Re-derive a view's history from its base if the shared memory was changed meanwhile."""
+    assert tensor._view is not None
+    base, chain, number = tensor._view
+    change = mutation.changed_since(tensor._array, number)
+    if change is None or not STATE.mode & (GRAD | TAPE):
+        return
+    tensor._view = (base, chain, change.number)
+    if not base._requires and not STATE.mode & TAPE:
+        return
+    from .primitive import bind
+
+    derived = base
+    for primitive, params in chain:
+        derived = bind(primitive, (derived,), params)
+    tensor._edge = derived._edge
+    tensor._requires = derived._requires
+    for tape in STATE.tapes:
+        tape.rebind(tensor, derived)
+
+
+def _not_recorded(tensor: Tensor, what: str) -> None:
+    """Under capture, values are not there yet when the program is replayed: refuse to read them."""
+    for tape in STATE.tapes:
+        tape.refuse_read(tensor, what)

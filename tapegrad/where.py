@@ -1,0 +1,51 @@
+"""Source lines: which line of the user's program called an operation.
+
+A place is kept as (code, instruction), never as a frame, which would keep the caller's variables
+alive. The line number is worked out only when somebody reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+
+LIBRARY = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+Place = tuple[CodeType, int]
+
+
+def outside(frame: FrameType | None) -> Place | None:
+    """The innermost place from `frame` outwards that is not in tapegrad itself."""
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(LIBRARY):
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+def here() -> Place | None:
+    """The user's line that led to this call."""
+    return outside(sys._getframe(1))
+
+
+def line_of(place: Place) -> tuple[str, int]:
+    """File name and line number of a place."""
+    code, instruction = place
+    for start, stop, line in code.co_lines():
+        if line is not None and start <= instruction < stop:
+            return code.co_filename, line
+    return code.co_filename, code.co_firstlineno
+
+
+def describe(place: Place | None) -> str:
+    """`file:line, in function`, with the line's text where it can be read."""
+    if place is None:
+        return "an unknown line"
+    import linecache
+
+    name, line = line_of(place)
+    text = linecache.getline(name, line).strip()
+    shown = f"{name}:{line}, in {place[0].co_name}"
+    return f"{shown}: {text}" if text else shown

@@ -1,0 +1,63 @@
+"""The array functions that kernels use, for NumPy and CuPy arrays alike.
+
+NumPy's own functions hand CuPy arrays over to CuPy, so most kernels just call NumPy. What stands here
+is what NumPy cannot hand over (creation beside an array, scatter, special functions) and where the
+two differ: CuPy wraps indices that are out of range, so `check_index` looks first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def module(x: Any) -> Any:
+    """NumPy or CuPy, whichever made `x`."""
+    if isinstance(x, (np.ndarray, np.generic, int, float)):
+        return np
+    import cupy
+
+    return cupy
+
+
+def special(x: Any) -> Any:
+    """SciPy's special functions for the library that made `x`."""
+    if module(x) is np:
+        import scipy.special as functions
+    else:
+        import cupyx.scipy.special as functions
+    return functions
+
+
+def add_at(target: Any, index: Any, values: Any) -> None:
+    """`target[index] += values`, counting every repetition of an index."""
+    if isinstance(target, np.ndarray):
+        np.add.at(target, index, values)
+    else:
+        import cupyx
+
+        cupyx.scatter_add(target, index, values)
+
+
+def check_index(index: Any, size: int, what: str) -> None:
+    """Raise IndexError unless all of `index` lie in -size..size-1."""
+    if index.size:
+        low, high = int(index.min()), int(index.max())
+        if low < -size or high >= size:
+            worst = low if low < -size else high
+            raise IndexError(f"{what}: index {worst} is out of range for a dimension of size {size}")
+
+
+def windows(x: Any, size: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """All windows of `size` along `axes`, as a view with the window dimensions last."""
+    return module(x).lib.stride_tricks.sliding_window_view(x, size, axis=axes)
+
+
+def contiguous(x: Any) -> Any:
+    return module(x).ascontiguousarray(x)
+
+
+def widened(x: Any) -> Any:
+    """Half precision as float32, for sums and products that round once at the end."""
+    return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else x
