@@ -1,11 +1,17 @@
-"""tapegrad: PyTorch's API, a tape you can hold in your hand, and a training step that replays."""
+"""tapegrad: PyTorch's API, a tape you can hold in your hand, and a training step that replays.
 
-from . import dtypes as _dtypes
+The main namespace has PyTorch's names. Operations come from the op table (`tapegrad.ops`); the parts
+that not every program needs (`nn`, `optim`, `func`, `compile`, ...) are loaded at first use.
+"""
+
+from importlib import import_module as _import_module
+
 from . import ops as _ops
 from .device import Device, device
 from .dtypes import (
     DType,
     bfloat16,
+    bool_,
     finfo,
     float16,
     float32,
@@ -21,7 +27,15 @@ from .dtypes import (
     uint8,
 )
 from .gradients import GradientMap, Gradients
-from .random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from .random import (
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
 from .state import (
     enable_grad,
     inference_mode,
@@ -34,7 +48,8 @@ from .tape import GradientTape, Tape
 from .tensor import Size, Tensor
 
 __version__ = "0.1.0"
-bool = _dtypes.bool_
+
+bool = bool_
 float = float32
 double = float64
 half = float16
@@ -43,8 +58,35 @@ int = int32
 short = int16
 dtype = DType
 
+#: where names that are loaded at first use come from: (module, name in it, or None for the module)
+_LAZY: dict[str, tuple[str, str | None]] = {
+    **{
+        name: (f".{name}", None)
+        for name in ("autograd", "cuda", "debug", "func", "nn", "optim", "testing", "utils")
+    },
+    "Context": (".function", "Context"),
+    "Function": (".function", "Function"),
+    "checkpoint": (".checkpoint", "checkpoint"),
+    "compile": (".replay", "compile"),
+    "custom_op": (".function", "custom_op"),
+    "is_anomaly_enabled": (".anomaly", "is_anomaly_enabled"),
+}
+
+
+def __getattr__(name: str) -> object:
+    try:
+        module, attribute = _LAZY[name]
+    except KeyError:
+        raise AttributeError(f"module 'tapegrad' has no attribute {name!r}") from None
+    found = _import_module(module, __name__)
+    value = found if attribute is None else getattr(found, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
 globals().update(_ops.CREATION)
-for _op in _ops.TABLE.values():
-    if _op.module == "":
-        for _name in (_op.name, *_op.aliases):
-            globals()[_name] = _op.function
+globals().update(_ops.public_functions(""))

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from . import mutation, where
+from . import mutation, source
+from .dtypes import bfloat16
 from .gradients import Gradients
 from .primitive import PRIMITIVES
-from .state import ANOMALY, GRAD, STATE, no_grad
-from .tape import FREED, Entry, Freed, Output, Packed, Tape
+from .state import ANOMALY, GRAD, STATE
+from .tape import FREED, Entry, Freed, Handle, Output, Packed, Tape
 from .tensor import Extra, Tensor, own, wrap
 
 _ndarray = np.ndarray
@@ -47,6 +48,8 @@ class Walk:
         self.wanted: dict[tuple[int, int], Any] | None = None
         #: id() of the entries and leaves on the way to what is wanted; None for all
         self.needed: set[int] | None = None
+        #: by tensor id: gradients of results that retain them
+        self.retained: dict[int, Any] = {}
         #: by value number: every gradient, for explicit tapes
         self.watched: dict[int, Any] | None = None
 
@@ -93,6 +96,8 @@ class Walk:
         retain, on_tensors = self.retain, self.on_tensors
         special = self.wanted is not None or self.watched is not None
         anomaly = STATE.mode & ANOMALY
+        # bfloat16 has a NumPy type from its first use on; until then nothing needs rounding.
+        rounds = bfloat16._numpy is not None and not on_tensors
         while heap:
             entry = heappop(heap)[1]
             g = pending.pop(entry)
@@ -110,6 +115,8 @@ class Walk:
                 edges = tuple(e if id(_node(e)) in needed else None for e in edges)
             p = entry.primitive
             results = (p._pull or p.pull)(g, edges, saved, entry.params)
+            if rounds:
+                results = _rounded(p, g, edges, results)
             if not retain and saved:
                 entry.saved = FREED
             if anomaly:
@@ -137,9 +144,12 @@ class Walk:
         """The whole gradient of an entry's results is known: run hooks, keep what is wanted."""
         several = isinstance(g, list)
         parts = g if several else [g]
-        for index, hook in entry.hooks or ():
+        # Tensors that retain their gradient keep what the other hooks have made of it.
+        for index, hook in sorted(entry.hooks or (), key=lambda h: hasattr(h[1], "retains")):
             if parts[index] is not None:
                 parts[index] = _run_hook(hook, parts[index], self.on_tensors)
+                if hasattr(hook, "retains"):
+                    self.retained[hook.retains] = parts[index]
         if self.wanted is not None:
             for index, part in enumerate(parts):
                 if (entry.number, index) in self.wanted:
@@ -149,6 +159,21 @@ class Walk:
                 if part is not None:
                     self.watched[value.number] = part
         return parts if several else parts[0]
+
+
+def _rounded(p: Any, g: Any, edges: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
+    """Gradients on their way through bfloat16 operations, as bfloat16.
+
+    NumPy makes float32 of bfloat16 times a Python float. Leaves round the sum of what they get, and
+    rules that ask for a dtype have chosen one.
+    """
+    known = next((part for part in g if part is not None), None) if isinstance(g, list) else g
+    if known is None or known.dtype.kind != "V" or any(slot[0] == "dtype" for slot in p.slots):
+        return results
+    return [
+        r if r is None or edge is None or isinstance(edge, Tensor) else r.astype(known.dtype)
+        for r, edge in zip(results, edges, strict=True)
+    ]
 
 
 def _node(edge: Any) -> Any:
@@ -179,10 +204,18 @@ def _unpack(entry: Entry, saved: Any) -> tuple[Any, ...]:
             "call the first backward with retain_graph=True to keep it"
         )
     assert isinstance(saved, Packed)
-    return tuple(
-        s[0](s[1])._array if isinstance(s, tuple) and len(s) == 2 and callable(s[0]) else s
-        for s in saved.values
-    )
+    return tuple(_unpacked(value) for value in saved.values)
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(item) for item in value]
+    if not isinstance(value, Handle):
+        return value
+    tensor = value.unpack(value.packed)
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"an unpack hook must return a Tensor, got {type(tensor).__name__}")
+    return tensor._array
 
 
 def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
@@ -194,7 +227,7 @@ def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
                     raise RuntimeError(
                         "a value that backward needs was changed in place.\n"
                         f"  saved by {entry.primitive.name} at {entry.line}\n"
-                        f"  changed at {where.describe(change.place)}\n"
+                        f"  changed at {source.describe(change.place)}\n"
                         "Use the operation that returns a new tensor there, or clone() first."
                     )
 
@@ -205,6 +238,8 @@ def _as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
     for (what, index, _), value in zip(entry.primitive.slots, saved, strict=True):
         if value is None or what in ("shape", "dtype", "shapes"):
             rebuilt.append(value)
+        elif what == "value":
+            rebuilt.append(wrap(value))
         elif what == "rest":
             rebuilt.append([_rebuilt(entry, index + i, a) for i, a in enumerate(value)])
         elif not hasattr(value, "nbytes"):
@@ -417,6 +452,8 @@ def backward(
         _start(walk, outputs, gradients, taped=False)
         walk.run()
         result = Gradients()
+        for number, g in walk.retained.items():
+            result._adopt(number, g)
         for leaf, g, fresh in _leaf_gradients(walk):
             if leaf._requires and (targets is None or any(leaf is t for t in targets)):
                 result._adopt(leaf.id, g)
@@ -570,6 +607,3 @@ def autograd_backward(
     if len(starts) != len(outs):
         raise RuntimeError(f"got {len(outs)} tensors but {len(starts)} grad_tensors")
     return backward(outs, starts, retain_graph, create_graph, inputs)
-
-
-__all__ = ["autograd_backward", "backward", "grad", "no_grad", "tape_backward", "unbroadcast"]

@@ -19,7 +19,7 @@ from .primitive import NO_PARAMS, Primitive, bind
 from .state import GRAD, STATE, numbers
 from .tape import Entry
 from .tensor import Tensor
-from .where import LIBRARY, outside
+from .source import LIBRARY, outside
 
 _new = object.__new__
 _ndarray = np.ndarray

@@ -8,6 +8,7 @@ same memory re-derive their history from the base when they are next used (`tens
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -68,16 +69,16 @@ def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:
     return raw
 
 
-def assign(tensor: Tensor, value: Tensor, what: str) -> Tensor:
-    """Give `tensor` the value (and the history) of `value`; the memory stays the tensor's own."""
+def assign(tensor: Tensor, value: Tensor, what: str, since: float = math.inf) -> Tensor:
+    """Give `tensor` the value (and the history) of `value`; the memory stays the tensor's own.
+
+    `since` is a number from before the first operation that made `value` for this call.
+    """
     check_writable(tensor, what)
     own(tensor)
     value = _fitting(tensor, value, what)
     target = tensor._array
-    edge = value._edge
-    entry = edge.entry if isinstance(edge, Output) else edge
-    if isinstance(entry, Entry):
-        _keep_old_values(entry, target)
+    _keep_old_values(value._edge, target, since)
     if mutation.owner_of(value._array) is mutation.owner_of(target):
         target[...] = value._array.copy()
     else:
@@ -111,36 +112,61 @@ def _fitting(tensor: Tensor, value: Tensor, what: str) -> Tensor:
     return value
 
 
-def _keep_old_values(entry: Entry, target: Any) -> None:
-    """The operation that is about to overwrite `target` may have saved it: save a copy instead."""
-    if type(entry.saved) is tuple:
-        owner = mutation.owner_of(target)
-        entry.saved = tuple(
-            s.copy() if hasattr(s, "nbytes") and mutation.owner_of(s) is owner else s
-            for s in entry.saved
-        )
+def _keep_old_values(edge: Any, target: Any, since: float) -> None:
+    """The operations that are about to overwrite `target` may have saved it: save a copy instead.
+
+    They are the one that made the new value, and all those before it that are newer than `since`.
+    """
+    owner = mutation.owner_of(target)
+    copies: dict[int, Any] = {}
+
+    def kept(value: Any) -> Any:
+        if not hasattr(value, "nbytes") or mutation.owner_of(value) is not owner:
+            return value
+        return copies.setdefault(id(value), value.copy())
+
+    stack, seen = [edge], set()
+    while stack:
+        edge = stack.pop()
+        entry = edge.entry if isinstance(edge, Output) else edge
+        if isinstance(entry, Entry) and entry.number not in seen:
+            seen.add(entry.number)
+            if type(entry.saved) is tuple:
+                entry.saved = tuple(kept(value) for value in entry.saved)
+            stack += [e for e in entry.edges if _number_of(e) > since]
+
+
+def _number_of(edge: Any) -> float:
+    entry = edge.entry if isinstance(edge, Output) else edge
+    return entry.number if isinstance(entry, Entry) else -math.inf
 
 
 def _rebind(tensor: Tensor, value: Tensor, number: int) -> None:
     """Point the history of `tensor`, and of its base if it is a view, at the new value."""
-    if tensor._view is None:
-        tensor._edge = value._edge
-        tensor._requires = value._requires
+    # Without recording the history stays: a parameter updated under no_grad is still a leaf.
+    recording = STATE.mode & GRAD
+    if tensor._view is None and (value._requires or not tensor._requires or not recording):
+        if recording:
+            tensor._edge = value._edge
+            tensor._requires = value._requires
         for tape in STATE.tapes:
             tape.rebind(tensor, value)
         return
-    base, chain, _ = tensor._view
+    # A tensor filled with constants still requires gradients, which are zero: an empty chain.
+    base, chain, _ = tensor._view or (tensor, (), 0)
     if value._requires or base._requires or STATE.mode & TAPE:
         result = wrap(base._array)
         old = _snapshot(base)
         arrays = [base._array, value._array]
         params = {"chain": chain}
         record(WRITE, params, (old, value), arrays, (base._array,), (result,), STATE.mode)
-        base._edge = result._edge
-        base._requires = result._requires
+        if recording:
+            base._edge = result._edge
+            base._requires = result._requires
         for tape in STATE.tapes:
             tape.rebind(base, result)
-    refresh(tensor)
+    if tensor is not base:
+        refresh(tensor)
 
 
 def _snapshot(base: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 from .state import numbers
-from .where import Place, here
+from .source import Place, here
 
 
 class Mutation:

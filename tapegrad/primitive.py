@@ -5,7 +5,7 @@ they need by the names of their parameters, and exactly that is kept for backwar
 
     g              the gradient of the result
     x, y, ...      an input, by the kernel's name for it: its value is saved
-    out            the result: its value is saved (or the names given as `outputs`)
+    out            the result: its value is saved (or the names given as `outputs` and `extras`)
     x_shape        an input's shape;  x_dtype: its dtype; neither keeps the value
     anything else  a static parameter of that name
 
@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes, where
-from .device import device_of
+from . import dtypes, source
+from .device import device_of, to_device
 from .dtypes import DType
 from .mutation import owner_of
 from .state import ANOMALY, GRAD, HOOKS, STATE, TAPE
-from .tape import Entry, Output, Packed
+from .tape import Entry, Handle, Output, Packed
 from .tensor import Tensor, own, refresh, wrap
 
 ELEMENTWISE = "elementwise"  # one expression for each element, broadcasting its inputs
@@ -51,6 +51,7 @@ class Primitive:
         "batch",  # how to run on inputs that have one more, leading dimension
         "composite",  # the kernel is made of primitives and runs on Tensors as well
         "expression",  # scalar expression for native code
+        "extras",  # names of further values that the kernel returns, seen only by rules
         "inputs",  # names of the inputs that are always there
         "joint",  # one rule for all inputs
         "kernel",
@@ -103,6 +104,7 @@ def define(
     joint: Rule | None = None,
     inputs: tuple[str, ...] | None = None,
     outputs: tuple[str, ...] = ("out",),
+    extras: tuple[str, ...] = (),
     promote: str | None = None,
     view: bool = False,
     composite: bool = False,
@@ -124,6 +126,7 @@ def define(
     p.kernel = kernel
     p.inputs = inputs
     p.outputs = outputs
+    p.extras = extras
     p.kind = kind
     p.promote = promote
     p.view = view
@@ -156,8 +159,9 @@ def _parameters(rule: Rule) -> tuple[str, ...]:
 
 def _source_of(p: Primitive, name: str) -> tuple[str, int]:
     """Where a rule's parameter comes from: a saved slot or a static parameter."""
-    if name in p.outputs:
-        return "out", p.outputs.index(name)
+    made = p.outputs + p.extras
+    if name in made:
+        return "out", made.index(name)
     if p.rest is not None and name in (p.rest, "shapes"):
         return ("shapes" if name == "shapes" else "rest"), len(p.inputs)
     if name in p.inputs:
@@ -223,7 +227,9 @@ def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS
     mode = STATE.mode
     if mode & TAPE and p.composite and STATE.tapes[-1].inlines:
         out = p.kernel(*inputs, **params)
-        return out[0] if isinstance(out, tuple) and len(p.outputs) == 1 else out
+        if not isinstance(out, tuple):
+            return out
+        return out[0] if len(p.outputs) == 1 else out[: len(p.outputs)]
     tensors = list(inputs)
     for i, x in enumerate(tensors):
         if isinstance(x, Tensor):
@@ -234,7 +240,8 @@ def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS
     if p.promote is not None:
         _promote(p, tensors)
     arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
-    _check_devices(p, arrays)
+    if not all(type(a) is np.ndarray for a in arrays):
+        arrays = _on_one_device(p, arrays)
     if p.kind == ELEMENTWISE:
         _check_broadcast(p, arrays)
     if p.view and tensors[0]._extra is not None:
@@ -287,7 +294,7 @@ def record(
     entry.params = params
     entry.edges = edges
     entry.number = results[0].id
-    entry.place = where.here()
+    entry.place = source.here()
     entry.hooks = entry.log = entry.shapes = None
     entry.saved = _save(p, arrays, outs, edges) if needed else ()
     if needed and p.kind in (ELEMENTWISE, CONTRACTION):
@@ -339,10 +346,15 @@ def _save(
 
 
 def _pack(entry: Entry) -> None:
+    """Hand the saved arrays to the innermost pair of saved-tensor hooks."""
     pack, unpack = STATE.saved_hooks[-1]
-    entry.saved = Packed(
-        tuple((unpack, pack(wrap(s))) if hasattr(s, "nbytes") else s for s in entry.saved)
-    )
+
+    def packed(value: Any) -> Any:
+        if isinstance(value, list):
+            return [packed(item) for item in value]
+        return Handle(pack(wrap(value)), unpack) if hasattr(value, "nbytes") else value
+
+    entry.saved = Packed(tuple(packed(value) for value in entry.saved))
 
 
 # -- checks ------------------------------------------------------------------------------------
@@ -403,14 +415,21 @@ def cast_to(x: Tensor, dtype: DType) -> Tensor:
     return result
 
 
-def _check_devices(p: Primitive, arrays: Sequence[Any]) -> None:
-    kinds = {type(a) for a in arrays if hasattr(a, "ndim") and a.ndim}
-    if len(kinds) > 1:
-        found = sorted({str(device_of(a)) for a in arrays if hasattr(a, "ndim") and a.ndim})
+def _on_one_device(p: Primitive, arrays: list[Any]) -> list[Any]:
+    """Check that all arrays are on one device; numbers in 0-d CPU tensors may join any."""
+    places = {device_of(a) for a in arrays if hasattr(a, "ndim") and a.ndim}
+    if len(places) > 1:
+        shown = " and ".join(sorted(str(place) for place in places))
         raise RuntimeError(
-            f"{p.name} got tensors on different devices: {' and '.join(found)}; "
-            "move them to one with .to(device)"
+            f"{p.name} got tensors on different devices: {shown}; move them to one with .to(device)"
         )
+    for place in places:
+        if place.type != "cpu":
+            return [
+                to_device(a, place) if isinstance(a, np.ndarray) and a.ndim == 0 else a
+                for a in arrays
+            ]
+    return arrays
 
 
 def _check_broadcast(p: Primitive, arrays: Sequence[Any]) -> None:
@@ -434,5 +453,5 @@ def _check_nan(p: Primitive, arrays: Sequence[Any], outs: tuple[Any, ...]) -> No
 
     if has_nan(outs) and not has_nan(arrays):
         raise RuntimeError(
-            f"{p.name} made the first NaN of the forward pass, at {where.describe(where.here())}"
+            f"{p.name} made the first NaN of the forward pass, at {source.describe(source.here())}"
         )

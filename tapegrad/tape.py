@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import where
+from . import source
 from .state import STATE, TAPE
 
 if TYPE_CHECKING:
@@ -25,12 +25,22 @@ class Freed:
 
 
 class Packed:
-    """Saved values that went through a pair of user hooks."""
+    """An entry's saved values after a pair of hooks took the arrays among them."""
 
     __slots__ = ("values",)
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self.values = values
+
+
+class Handle:
+    """What a pack hook returned for one array, with the hook that brings the array back."""
+
+    __slots__ = ("packed", "unpack")
+
+    def __init__(self, packed: Any, unpack: Callable[[Any], Any]) -> None:
+        self.packed = packed
+        self.unpack = unpack
 
 
 FREED = Freed()
@@ -57,7 +67,7 @@ class Entry:
     saved: Any
     number: int
     shapes: tuple[Any, ...] | None
-    place: where.Place | None
+    place: source.Place | None
     hooks: list[tuple[int, Callable[[Any], Any]]] | None
     log: tuple[tuple[Any, ...], tuple[Value, ...]] | None
 
@@ -82,7 +92,7 @@ class Entry:
     @property
     def line(self) -> str:
         """The user's line that recorded this entry."""
-        return where.describe(self.place)
+        return source.describe(self.place)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> None:
         """Call `hook(gradient)` when the gradient of the first output is known."""

@@ -75,8 +75,9 @@ class Tensor(TensorMethods):
 
     >>> import tapegrad
     >>> x = tapegrad.Tensor([1.0, 2.0], requires_grad=True)
-    >>> (x * x).sum().backward()
-    {2 tensors...}
+    >>> grads = (x * x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
     """
 
     __slots__ = (
@@ -261,9 +262,10 @@ class Tensor(TensorMethods):
         def keep(gradient: Tensor) -> None:
             tensor = reference()
             if tensor is not None:
-                tensor._grad = gradient
+                before = tensor._grad
+                tensor._grad = gradient if before is None else before + gradient
 
-        keep.retains = True  # type: ignore[attr-defined]  # read by backward
+        keep.retains = self.id  # type: ignore[attr-defined]  # backward reports this gradient too
         self._add_entry_hook(keep)
 
     @property
@@ -498,9 +500,7 @@ def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
             array = np.asarray(data)
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
-        if array.dtype.kind == "f" and not isinstance(data, np.generic):
-            array = array.astype(dtypes.get_default_dtype().numpy)
-        elif array.size == 0 and array.dtype.kind == "f":
+        if dtype is None and array.dtype.kind == "f" and not isinstance(data, np.generic):
             array = array.astype(dtypes.get_default_dtype().numpy)
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..device import CPU, to_device
-from ..where import line_of
+from ..source import line_of
 
 if TYPE_CHECKING:
     from ..tape import Entry, Tape

@@ -42,7 +42,7 @@ def _moved(x: Tensor, target: device) -> Tensor:
 @op(
     samples=lambda: [
         Sample((3,), dtypes.float64),
-        Sample((3,), dtypes.float32),
+        Sample(In(3, grad=False), dtypes.float32),
         Sample(In(3, kind="int", low=0, high=5), dtypes.float32),
     ],
     function=False,

@@ -194,19 +194,26 @@ def _alpha_samples() -> list[Sample]:
 @op(samples=_alpha_samples, inplace=True)
 def add_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     """`input + alpha * other`."""
-    return add(input, other if alpha == 1 else mul(other, alpha))
+    return add(input, other if alpha == 1 else _times(alpha, other, input))
 
 
 @op(samples=_alpha_samples, inplace=True, aliases=("subtract",))
 def sub_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     """`input - alpha * other`."""
-    return sub(input, other if alpha == 1 else mul(other, alpha))
+    return sub(input, other if alpha == 1 else _times(alpha, other, input))
+
+
+def _times(alpha: Any, x: Any, beside: Any) -> Any:
+    """`alpha * x`, where a float may not turn integers into floats."""
+    if isinstance(alpha, float) and not result_dtype(x, beside).is_floating_point:
+        raise RuntimeError(f"alpha = {alpha} needs floating tensors; for integers use an integer")
+    return mul(x, alpha)
 
 
 @op(samples=lambda: [Sample((3, 4), (4,)), Sample((3,), 2.0, alpha=3)], method=False)
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     """`other - alpha * input`."""
-    return sub(other, input if alpha == 1 else mul(input, alpha))
+    return sub(other, input if alpha == 1 else _times(alpha, input, other))
 
 
 @op(
@@ -226,7 +233,7 @@ def div_(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return div(input, other)
     if rounding_mode == "floor":
-        return floor_divide(input, other)
+        return div_floor(input, other)
     if rounding_mode == "trunc":
         quotient = trunc(div(input, other))
         whole = not any(_is_floating(x) for x in (input, other))
@@ -273,6 +280,15 @@ floor_divide = binary(
     samples=lambda: [Sample(In(3, 4), In(4, low=0.5)), Sample(In(5, kind="int", low=-9, high=9), 4)],
 )
 
+# The same for `div` with rounding, which PyTorch lets pass gradients of zero.
+div_floor = binary(
+    "div_floor",
+    _floor_divide,
+    (lambda g: zero(g), lambda g: zero(g)),
+    "floor(x / y)",
+    public=False,
+)
+
 
 def _remainder(x: Any, y: Any) -> Any:
     _no_integer_zero(x, y)
@@ -309,18 +325,25 @@ fmod = binary(
     ],
 )
 
+zero = define("zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, expression="0")
 neg = unary("neg", np.negative, lambda g: -g, "-x", promote=None, aliases=("negative",))
 positive = unary("positive", np.positive, lambda g: g, "x", promote=None, inplace=False)
 reciprocal = unary(
     "reciprocal", lambda x: 1 / x, lambda g, out: -g * (out * out), "1 / x", low=0.5
 )
-square = unary("square", np.square, lambda g, x: g * (2 * x), "x * x", promote=None)
+square = unary(
+    "square",
+    lambda x: np.square(x, dtype=np.int64 if x.dtype.kind == "b" else None),
+    lambda g, x: g * (2 * x),
+    "x * x",
+    promote=None,
+)
 
 
 def _pow_base(g: Any, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)):
         if y == 0:
-            return g * 0
+            return zero(g)
         if y == 2:
             return g * (2 * x)
         return g * (y * pow(x, y - 1))
@@ -337,11 +360,13 @@ def _pow_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
 
 
 def _power(x: Any, y: Any) -> Any:
-    if isinstance(y, (int, float)) and getattr(x, "dtype", None) is not None:
-        if x.dtype.kind == "i" and y < 0:
-            raise RuntimeError("integers to negative integer powers are not allowed")
-        if y == 2:
-            return x * x
+    if isinstance(y, (int, float)) and y == 2:
+        return x * x
+    if getattr(y, "dtype", _FLOAT).kind == "i":
+        # NumPy refuses negative powers of integers: 1 and -1 have them, for others they round to 0.
+        sign = np.where(y % 2 == 0, 1, x)
+        negative = np.where(np.abs(x) == 1, sign, 0)
+        return np.where(y < 0, negative, np.power(x, np.maximum(y, 0))).astype(y.dtype)
     return np.power(x, y)
 
 
@@ -412,7 +437,7 @@ fmax = binary(
         lambda g, x, y: where(logical_or(greater_equal(x, y), isnan(y)), g, 0.0),
         lambda g, x, y: where(logical_or(greater_equal(x, y), isnan(y)), 0.0, g),
     ),
-    None,
+    "where(x != x, y, where(y != y, x, maximum(x, y)))",
     distinct=True,
     inplace=False,
 )
@@ -423,7 +448,7 @@ fmin = binary(
         lambda g, x, y: where(logical_or(less_equal(x, y), isnan(y)), g, 0.0),
         lambda g, x, y: where(logical_or(less_equal(x, y), isnan(y)), 0.0, g),
     ),
-    None,
+    "where(x != x, y, where(y != y, x, minimum(x, y)))",
     distinct=True,
     inplace=False,
 )
@@ -444,20 +469,20 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """Limit each element to min..max; either may be a number, a tensor or None."""
     if min is None and max is None:
         raise ValueError("clamp needs min, max, or both")
-    if not isinstance(min, Tensor) and not isinstance(max, Tensor):
-        low = -math.inf if min is None else min
-        high = math.inf if max is None else max
-        if input._array.dtype.kind in "fV":
-            return clamp_numbers(input, low=float(low), high=float(high))
+    numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
+    if numbers and input._array.dtype.kind in "fV":
+        low = -math.inf if min is None else float(min)
+        high = math.inf if max is None else float(max)
+        return clamp_numbers(input, low=low, high=high)
     out = input
     if min is not None:
-        out = where(less(out, min), min, out)
-    return out if max is None else where(greater(out, max), max, out)
+        out = where_(less(out, min), min, out)
+    return out if max is None else where_(greater(out, max), max, out)
 
 
 clamp_numbers = define(
     "clamp",
-    lambda x, *, low, high: np.clip(x, low, high),
+    lambda x, *, low, high: np.clip(x, low, high).astype(x.dtype, copy=False),
     kind=ELEMENTWISE,
     vjp=lambda g, x, low, high: where(
         logical_and(greater_equal(x, low), less_equal(x, high)), g, 0.0
@@ -546,9 +571,23 @@ isnan = unary("isnan", np.isnan, None, "x != x", promote=None, inplace=False)
 isinf = unary("isinf", np.isinf, None, "isinf(x)", promote=None, inplace=False)
 isfinite = unary("isfinite", np.isfinite, None, "isfinite(x)", promote=None, inplace=False)
 
+
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    return np.where(condition, _beside(x, y), _beside(y, x))
+
+
+def _beside(x: Any, other: Any) -> Any:
+    """A Python number in the dtype of the array beside it: for NumPy it makes bfloat16 float64."""
+    if x.__class__ is float and getattr(other, "dtype", _FLOAT).kind == "V":
+        return other.dtype.type(x)
+    return x
+
+
+_FLOAT = np.dtype(float)
+
 where = define(
     "where",
-    lambda condition, x, y: np.where(condition, x, y),
+    _where,
     kind=ELEMENTWISE,
     vjp=(
         None,
@@ -590,8 +629,8 @@ Tensor.where = lambda self, condition, other: where_(condition, self, other)  # 
 
 # -- signs and rounding ------------------------------------------------------------------------
 
-sign = unary("sign", np.sign, lambda g: g * 0, "sign(x)", promote=None, low=0.3)
-sgn = unary("sgn", np.sign, lambda g: g * 0, "sign(x)", promote=None, low=0.3)
+sign = unary("sign", np.sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
+sgn = unary("sgn", np.sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
 abs = unary(
     "abs",
     np.abs,
@@ -601,12 +640,25 @@ abs = unary(
     aliases=("absolute",),
     distinct=True,
 )
-floor = unary("floor", np.floor, lambda g: g * 0, "floor(x)", promote=None, distinct=True)
-ceil = unary("ceil", np.ceil, lambda g: g * 0, "ceil(x)", promote=None, distinct=True)
-trunc = unary("trunc", np.trunc, lambda g: g * 0, "trunc(x)", promote=None, distinct=True)
-round_half_even = unary(
-    "round", np.rint, lambda g: g * 0, "rint(x)", promote=None, distinct=True, public=False
-)
+
+
+def _rounding(name: str, function: Any, expression: str, public: bool = True) -> Primitive:
+    """A function to whole numbers; integers stay as they are."""
+    return unary(
+        name,
+        lambda x: function(x) if x.dtype.kind in "fV" else x.copy(),
+        lambda g: zero(g),
+        expression,
+        promote=None,
+        distinct=True,
+        public=public,
+    )
+
+
+floor = _rounding("floor", np.floor, "floor(x)")
+ceil = _rounding("ceil", np.ceil, "ceil(x)")
+trunc = _rounding("trunc", np.trunc, "trunc(x)")
+round_half_even = _rounding("round", np.rint, "rint(x)", public=False)
 
 
 @op(
@@ -630,20 +682,21 @@ def frac(input: Any) -> Any:
     return input - trunc(input)
 
 
-@op(samples=lambda: [Sample(In(4, grad=False), (4,))], inplace=False)
-def copysign(input: Any, other: Any) -> Any:
-    """The magnitude of `input` with the sign of `other`."""
-    other = other if isinstance(other, Tensor) else input.new_tensor(other)
-    negative = Tensor(np.signbit(other._array))
-    size = abs(input)
-    return where(negative, -size, size)
+copysign = binary(
+    "copysign",
+    np.copysign,
+    (lambda g, x, out: g * (sign(x) * sign(out)), lambda g: zero(g)),
+    "copysign(x, y)",
+    promote="float",
+    distinct=True,
+)
 
 
 @op(samples=lambda: [Sample((3, 4), In(4, values=[0.1, 0.2, 0.3, 0.4]))], differentiable=False)
 def heaviside(input: Any, values: Any) -> Any:
-    """0 below zero, 1 above, `values` at zero."""
-    zero = where(equal(input, 0), values, 0.0)
-    return where(greater(input, 0), zero * 0 + 1, zero)
+    """0 below zero, 1 above, `values` at zero; no gradients."""
+    x = input.detach()
+    return where(equal(x, 0), values.detach(), greater(x, 0).to(x.dtype))
 
 
 # -- exponentials and logarithms ---------------------------------------------------------------
@@ -667,14 +720,14 @@ logaddexp = binary(
     "logaddexp",
     np.logaddexp,
     (lambda g, x, out: g * exp(x - out), lambda g, y, out: g * exp(y - out)),
-    None,
+    f"where(x == y, x + {math.log(2)!r}, maximum(x, y) + log1p(exp(-abs(x - y))))",
     inplace=False,
 )
 logaddexp2 = binary(
     "logaddexp2",
     np.logaddexp2,
     (lambda g, x, out: g * exp2(x - out), lambda g, y, out: g * exp2(y - out)),
-    None,
+    f"where(x == y, x + 1, maximum(x, y) + log1p(exp2(-abs(x - y))) * {1 / math.log(2)!r})",
     inplace=False,
 )
 
@@ -747,8 +800,20 @@ atanh = unary(
 )
 
 DEGREES = 180.0 / math.pi
-deg2rad = unary("deg2rad", lambda x: x * (1 / DEGREES), lambda g: g * (1 / DEGREES), f"x * {1 / DEGREES!r}")
-rad2deg = unary("rad2deg", lambda x: x * DEGREES, lambda g: g * DEGREES, f"x * {DEGREES!r}")
+
+
+
+def _scaled(name: str, factor: float) -> Primitive:
+    return unary(
+        name,
+        lambda x: (x * factor).astype(x.dtype, copy=False),
+        lambda g: g * factor,
+        f"x * {factor!r}",
+    )
+
+
+deg2rad = _scaled("deg2rad", 1 / DEGREES)
+rad2deg = _scaled("rad2deg", DEGREES)
 
 # -- special functions -------------------------------------------------------------------------
 
@@ -817,11 +882,24 @@ def logit(input: Any, eps: float | None = None) -> Any:
     return log(x / (1 - x))
 
 
-@op(samples=lambda: [Sample((3, 4), In(3, 4, low=0.4)), Sample((3,), 2.0)], inplace=True)
-def xlogy(input: Any, other: Any) -> Any:
-    """x * log(y), and 0 where x is 0."""
-    other = other if isinstance(other, Tensor) else input.new_tensor(other)
-    return where(equal(input, 0), input * 0, input * log(other))
+def _xlogy(x: Any, y: Any) -> Any:
+    return np.where(np.logical_and(np.equal(x, 0), np.logical_not(np.isnan(y))), 0, x * np.log(y))
+
+
+xlogy = binary(
+    "xlogy",
+    _xlogy,
+    (
+        lambda g, x, y: where(equal(x, 0), xlogy(zero(g), y), g * log(y)),
+        lambda g, x, y: g * (x / y),
+    ),
+    "where(x == 0 and y == y, 0, x * log(y))",
+    promote="float",
+    samples=lambda: [
+        *[Sample(s.args[0], In(*s.args[1].shape, low=0.4)) for s in pairs()],
+        Sample((3,), 2.0),
+    ],
+)
 
 
 @op(samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
@@ -871,18 +949,29 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     """input + value * tensor1 * tensor2."""
     product = tensor1 * tensor2
-    return input + (product if value == 1 else product * value)
+    return input + (product if value == 1 else product * number_for(product, value))
+
+
+def number_for(x: Any, value: Any) -> Any:
+    """A factor for the tensor `x`: integer tensors take its whole part, as in PyTorch."""
+    return value if x._array.dtype.kind in "fV" or isinstance(value, Tensor) else int(value)
 
 
 @op(samples=lambda: [Sample((3,), (3,), In(3, low=0.5), value=0.5)], inplace=True)
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     """input + value * tensor1 / tensor2."""
+    if not any(_is_floating(x) for x in (input, tensor1, tensor2)):
+        raise RuntimeError("addcdiv needs a floating tensor; divide integers with div and add")
     quotient = tensor1 / tensor2
     return input + (quotient if value == 1 else quotient * value)
 
 
 @op(
-    samples=lambda: [Sample(In(values=[1.0, math.nan, math.inf, -math.inf])), Sample((3,), nan=2.0)],
+    samples=lambda: [
+        Sample(In(values=[1.0, math.nan, math.inf, -math.inf], grad=False)),
+        Sample(In(values=[1.0, math.nan, math.inf, -math.inf]), posinf=3.0, neginf=-4.0),
+        Sample((3,), nan=2.0),
+    ],
     inplace=True,
 )
 def nan_to_num(

@@ -522,7 +522,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
     """`input` with slices of `source` added at chosen places of a dimension."""
     _check_index_tensor(index, "index_add")
     d = normal_dim(dim, input._array.ndim)
-    source = source if alpha == 1 else source * alpha
+    source = source if alpha == 1 else source * e.number_for(source, alpha)
     _check_same_dtype(input, source, "index_add")
     _check_slices(input, d, index, source, "index_add")
     return input + put_add_(source, index, dims=(d,), shape=tuple(input._array.shape))

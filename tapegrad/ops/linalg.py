@@ -9,6 +9,7 @@ import numpy as np
 from .. import xp
 from ..primitive import CONTRACTION, OPAQUE, define
 from ..tensor import Tensor
+from .elementwise import number_for
 from .movement import normal_dim, permute_, reshape_, swapped
 from .reduce import sum_
 from .table import Sample, op
@@ -154,6 +155,7 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> A
 
 
 def _blend(input: Any, product: Any, beta: Any, alpha: Any) -> Any:
+    alpha, beta = number_for(product, alpha), number_for(input, beta)
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (input if beta == 1 else input * beta)
 
@@ -342,11 +344,16 @@ def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any
     return "".join(names), reshape_(matmul_(p, q), shape=tuple(n[c] for c in names))
 
 
-@op(samples=lambda: [Sample((2, 3, 4), (4, 5)), Sample((2, 3, 4), (3, 4, 5), 2)], method=False)
-def tensordot(a: Any, b: Any, dims: Any = None) -> Any:
-    """Sums over several dimensions of two tensors (the last one and the first one by default)."""
-    if dims is None:
-        dims = 1
+@op(
+    samples=lambda: [
+        Sample((2, 3, 4), (3, 4, 5)),
+        Sample((2, 3, 4), (4, 5), 1),
+        Sample((2, 3, 4), (4, 5, 2), dims=([0, 2], [2, 0])),
+    ],
+    method=False,
+)
+def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
+    """Sums of products over `dims` last dimensions of `a` and first of `b`, or over named pairs."""
     if isinstance(dims, int):
         n = a._array.ndim
         pairs = [list(range(n - dims, n)), list(range(dims))]

@@ -94,10 +94,10 @@ def _reshape(input: Any, shape: tuple[int, ...]) -> Any:
 
 @op(
     samples=lambda: [
-        Sample((3, 4), (2, 6)),
-        Sample((3, 4), (-1,)),
-        Sample((), (1, 1)),
-        Sample((0, 3), (3, 0)),
+        Sample((3, 4), [2, 6]),
+        Sample((3, 4), [-1]),
+        Sample((), [1, 1]),
+        Sample((0, 3), [3, 0]),
     ]
 )
 def reshape(input: Any, *shape: Any) -> Any:
@@ -105,7 +105,7 @@ def reshape(input: Any, *shape: Any) -> Any:
     return _reshape(input, as_shape(shape))
 
 
-@op(function=False, samples=lambda: [Sample((3, 4), (2, 6)), Sample((3, 4), 12)], torch="Tensor.view")
+@op(function=False, samples=lambda: [Sample((3, 4), [2, 6]), Sample((3, 4), 12)], torch="Tensor.view")
 def view(input: Any, *shape: Any) -> Any:
     """A view in another shape; an error where that would need a copy. Also `view(dtype)`."""
     from ..dtypes import DType
@@ -160,7 +160,7 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return reshape_(input, shape=(*shape[:start], joined, *shape[end + 1 :]))
 
 
-@op(samples=lambda: [Sample((2, 6), 1, (2, 3)), Sample((2, 6), -1, (-1, 2))])
+@op(samples=lambda: [Sample((2, 6), 1, [2, 3]), Sample((2, 6), -1, [-1, 2])])
 def unflatten(input: Any, dim: int, sizes: Any) -> Any:
     """Split one dimension into several."""
     shape = input._array.shape
@@ -179,7 +179,7 @@ def ravel(input: Any) -> Any:
     samples=lambda: [
         Sample((1, 3, 1, 2)),
         Sample((1, 3, 1), 0),
-        Sample((1, 3, 1), (0, -1)),
+        Sample((1, 3, 1), [0, -1]),
         Sample((2, 3), 0),
         Sample(()),
     ],
@@ -228,7 +228,7 @@ def swapped(x: Any, first: int = -2, second: int = -1) -> Any:
     return permute_(x, dims=tuple(dims))
 
 
-@op(samples=lambda: [Sample((2, 3, 4), (2, 0, 1)), Sample((2, 3), (-1, 0)), Sample((), ())])
+@op(samples=lambda: [Sample((2, 3, 4), [2, 0, 1]), Sample((2, 3), [-1, 0]), Sample((), [])])
 def permute(input: Any, *dims: Any) -> Any:
     """Reorder the dimensions."""
     order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
@@ -267,7 +267,7 @@ def t(input: Any) -> Any:
     return transpose(input)
 
 
-@op(samples=lambda: [Sample((2, 3, 4), 0, -1), Sample((2, 3, 4), (0, 1), (1, 2))], aliases=("moveaxis",))
+@op(samples=lambda: [Sample((2, 3, 4), 0, -1), Sample((2, 3, 4), [0, 1], [1, 2])], aliases=("moveaxis",))
 def movedim(input: Any, source: Any, destination: Any) -> Any:
     """Move dimensions to new places; the others keep their order."""
     n = input._array.ndim
@@ -317,7 +317,15 @@ expand_ = define(
 )
 
 
-@op(samples=lambda: [Sample((3, 1), (3, 4)), Sample((3,), (2, 3)), Sample((1, 3), (2, -1)), Sample((), (2,))])
+@op(
+    samples=lambda: [
+        Sample((3, 1), [3, 4]),
+        Sample((3,), [2, 3]),
+        Sample((1, 3), [2, -1]),
+        Sample((), [2]),
+    ],
+    torch="Tensor.expand",
+)
 def expand(input: Any, *sizes: Any) -> Any:
     """Repeat dimensions of size 1 without copying; -1 keeps a size."""
     wanted = as_shape(sizes)
@@ -340,7 +348,7 @@ def _expanded(input: Any, shape: tuple[int, ...]) -> Any:
     return input if old == shape else expand_(input, shape=shape)
 
 
-@op(samples=lambda: [Sample((3, 1), (2, 3, 4))])
+@op(samples=lambda: [Sample((3, 1), [2, 3, 4])])
 def broadcast_to(input: Any, shape: Any) -> Any:
     """Expand to a shape."""
     return expand(input, shape)
@@ -362,7 +370,7 @@ flip_ = define(
 )
 
 
-@op(samples=lambda: [Sample((3, 4), 0), Sample((3, 4), (0, 1)), Sample((2, 3), [-1])])
+@op(samples=lambda: [Sample((3, 4), [0]), Sample((3, 4), [0, 1]), Sample((2, 3), [-1])])
 def flip(input: Any, *dims: Any) -> Any:
     """Reverse the order along dimensions."""
     return flip_(input, dims=normal_dims(dims[0] if len(dims) == 1 else dims, input._array.ndim))
@@ -388,7 +396,7 @@ roll_ = define(
 )
 
 
-@op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 1, 0), Sample((3, 4), (1, -2), (0, 1))])
+@op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 1, 0), Sample((3, 4), [1, -2], [0, 1])])
 def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     """Shift elements along dimensions, those that fall off come in again."""
     moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
@@ -425,7 +433,10 @@ def padded(x: Any, widths: tuple[tuple[int, int], ...], value: float = 0) -> Any
     return pad_(x, widths=widths, value=value) if any(a or b for a, b in widths) else x
 
 
-@op(samples=lambda: [Sample((2, 3), 2, 2), Sample((3,), (2, 2)), Sample((2, 1), (1, 3, 2))])
+@op(
+    samples=lambda: [Sample((2, 3), 2, 2), Sample((3,), [2, 2]), Sample((2, 1), [1, 3, 2])],
+    torch="Tensor.repeat",
+)
 def repeat(input: Any, *repeats: Any) -> Any:
     """Copies of the tensor side by side: one number for each dimension."""
     times = as_shape(repeats)
@@ -441,7 +452,7 @@ def repeat(input: Any, *repeats: Any) -> Any:
     return reshape_(expand_(reshape_(input, shape=ones), shape=spread), shape=joined)
 
 
-@op(samples=lambda: [Sample((2, 3), (2,)), Sample((2, 3), (2, 1, 2))])
+@op(samples=lambda: [Sample((2, 3), [2]), Sample((2, 3), [2, 1, 2])])
 def tile(input: Any, *dims: Any) -> Any:
     """Like `repeat`, with missing numbers taken as 1 from the left."""
     times = as_shape(dims)
@@ -555,8 +566,10 @@ unslice_ = define(
 
 def _slices(index: tuple[Any, ...]) -> tuple[Any, ...]:
     """Static indices are an integer, (start, stop, step), or None for a whole dimension."""
-    return tuple(
-        slice(None) if i is None else slice(*i) if isinstance(i, tuple) else i for i in index
+    # The Ellipsis makes NumPy return a view, and not a scalar, when all indices are integers.
+    return (
+        *(slice(None) if i is None else slice(*i) if isinstance(i, tuple) else i for i in index),
+        ...,
     )
 
 
@@ -564,6 +577,8 @@ def _slices(index: tuple[Any, ...]) -> tuple[Any, ...]:
 def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     """The part of a dimension that begins at `start` and has `length` elements."""
     shape = input._array.shape
+    if not shape:
+        raise RuntimeError("narrow needs a tensor with dimensions, got a 0-d one")
     d = normal_dim(dim, len(shape))
     start = int(start)
     start = start + shape[d] if start < 0 else start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections import namedtuple
 from typing import Any
@@ -34,7 +35,7 @@ def _reduction_samples(**domain: Any) -> list[Sample]:
     return [
         Sample(In(3, 4, **domain)),
         Sample(In(3, 4, **domain), 0),
-        Sample(In(2, 3, 4, **domain), (0, -1)),
+        Sample(In(2, 3, 4, **domain), [0, -1]),
         Sample(In(2, 3, 4, **domain), 1, True),
         Sample(In(2, 3, **domain), dim=-1, keepdim=True),
         Sample(In(**domain)),
@@ -82,6 +83,11 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return sum(_nansum(input), dim, keepdim, dtype=dtype)
 
 
+def _floating(x: Any, what: str) -> None:
+    if x._array.dtype.kind not in "fV":
+        raise RuntimeError(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
+
+
 mean_ = define(
     "mean",
     lambda x, *, dims, keepdim: sum_(x, dims=dims, keepdim=keepdim) / count(x.shape, dims)
@@ -90,7 +96,7 @@ mean_ = define(
     kind=OPAQUE,
     composite=True,
     vjp=lambda g, x_shape, dims, keepdim: spread(
-        g / max(count(x_shape, dims), 1), x_shape, dims, keepdim
+        g / builtins.max(count(x_shape, dims), 1), x_shape, dims, keepdim
     ),
 )
 
@@ -99,14 +105,14 @@ mean_ = define(
 def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The mean of all elements, or along dimensions."""
     x = input if dtype is None else input.to(as_dtype(dtype))
-    if x._array.dtype.kind not in "fV":
-        raise RuntimeError(f"mean needs a floating tensor, got {x.dtype}; use .float() first")
+    _floating(x, "mean")
     return mean_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
 
 
 @op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
 def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The mean of what is not NaN."""
+    _floating(input, "nanmean")
     there = e.logical_not(e.isnan(input)).to(input.dtype)
     return sum(_nansum(input), dim, keepdim, dtype=dtype) / sum(there, dim, keepdim)
 
@@ -146,7 +152,7 @@ def _exclusive_product(x: Any) -> Any:
     size = x.shape[-1]
     whole: tuple[Any, ...] = (None,) * (n - 1)
     widths = ((0, 0),) * (n - 1) + ((1, 0),)
-    shifted = padded(slice_(x, index=(*whole, (0, max(size - 1, 0), 1))), widths, 1.0)
+    shifted = padded(slice_(x, index=(*whole, (0, builtins.max(size - 1, 0), 1))), widths, 1.0)
     return cumprod_(slice_(shifted, index=(*whole, (0, size, 1))), dim=n - 1)
 
 
@@ -155,9 +161,13 @@ prod_ = define("prod", _prod, kind=REDUCE, vjp=_prod_gradient, expression="a * x
 
 @op(
     samples=lambda: [
-        *_reduction_samples(),
-        Sample(In(3, values=[2.0, 0.0, 3.0])),
-        Sample(In(2, 3), 1, dtype=None),
+        Sample((3, 4)),
+        Sample((3, 4), 0),
+        Sample((2, 3, 4), 1, True),
+        Sample((2, 3), dim=-1, keepdim=True),
+        Sample(()),
+        Sample(In(values=[2.0, 0.0, 3.0])),
+        Sample(In(values=[[2.0, 0.0, 0.0], [3.0, 4.0, 0.0]]), 1),
     ]
 )
 def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
@@ -202,7 +212,7 @@ def _cumprod_gradient(g: Any, x: Any, dim: int) -> Any:
         return slice_(v, index=index)
 
     widths = tuple((1, 0) if d == dim else (0, 0) for d in range(n))
-    before = cumprod_(padded(part(x, 0, max(size - 1, 0)), widths, 1.0), dim=dim)
+    before = cumprod_(padded(part(x, 0, builtins.max(size - 1, 0)), widths, 1.0), dim=dim)
     total = None
     for k in range(size):
         after = cumprod_(padded(part(x, k + 1, size), widths, 1.0), dim=dim)
@@ -446,7 +456,7 @@ def count_nonzero(input: Any, dim: Any = None) -> Any:
     samples=lambda: [
         Sample((3, 4)),
         Sample((3, 4), 1),
-        Sample((3, 4), (0, 1), keepdim=True),
+        Sample((3, 4), [0, 1], keepdim=True),
         Sample((3, 4), 0, correction=0),
         Sample((3, 4), dim=1, unbiased=False),
     ]
@@ -460,6 +470,7 @@ def var(
     correction: float | None = None,
 ) -> Any:
     """The variance of all elements, or along dimensions (divided by n - 1 unless told otherwise)."""
+    _floating(input, "var")
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
@@ -529,7 +540,7 @@ logsumexp_ = define(
 )
 
 
-@op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), (0, 2))])
+@op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])])
 def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
     """log(sum(exp(x))) along dimensions, without overflow."""
     dims = normal_dims(dim, input._array.ndim)
@@ -569,8 +580,7 @@ norm2_ = define(
 def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """The p-norm of all elements, or along dimensions."""
     x = input if dtype is None else input.to(as_dtype(dtype))
-    if x._array.dtype.kind not in "fV":
-        raise RuntimeError(f"norm needs a floating tensor, got {x.dtype}; use .float() first")
+    _floating(x, "norm")
     dims = normal_dims(dim, x._array.ndim)
     keepdim = bool(keepdim)
     if p in (2, "fro", None):

@@ -12,13 +12,15 @@ from typing import Any
 
 from .. import inplace as inplace_
 from ..primitive import Primitive
+from ..state import numbers
 from ..tensor import Tensor
 
 
 class Sample:
     """One call to try: positional arguments and keywords.
 
-    An argument that is a tuple of integers is the shape of a float tensor; `In` says more.
+    A positional tuple of integers is the shape of a float tensor; `In`, anywhere, says more of one.
+    Everything else is passed on as it is: numbers, keywords, and lists of integers such as shapes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -154,7 +156,8 @@ def in_place(name: str, pure: Callable[..., Any], primitive: Primitive | None) -
         if primitive is not None and not kwargs:
             return inplace_.apply(primitive, self, args)
         inplace_.check_writable(self, f"{name}_")
-        return inplace_.assign(self, pure(self, *args, **kwargs), f"{name}_")
+        started = next(numbers)
+        return inplace_.assign(self, pure(self, *args, **kwargs), f"{name}_", started)
 
     method.__name__ = f"{name}_"
     method.__qualname__ = f"Tensor.{name}_"
@@ -214,3 +217,13 @@ def _require_tensor(name: str, args: tuple[Any, ...]) -> None:
         f"{name}() expected a Tensor, got {type(args[0]).__name__}; make one with "
         "tapegrad.tensor(...)"
     )
+
+
+def public_functions(module: str) -> dict[str, Callable[..., Any]]:
+    """The functions of a namespace ("" for the main one) by all their names."""
+    return {
+        name: entry.function
+        for entry in TABLE.values()
+        if entry.module == module
+        for name in (entry.name, *entry.aliases)
+    }

@@ -1,0 +1,174 @@
+"""Eager mode against PyTorch: small operations, a long tape, an MLP step, memory, import."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+import tracemalloc
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+import tapegrad
+from benchmarks.measure import Report, interleaved
+
+
+def chain(lib: ModuleType, length: int = 200) -> Any:
+    """A chain of mul and add of 10-element tensors, forward and backward."""
+    x = lib.ones(10, requires_grad=True)
+    a = lib.full((10,), 1.001, requires_grad=True)
+    b = lib.full((10,), 0.001, requires_grad=True)
+
+    def run() -> None:
+        y = x
+        for _ in range(length // 2):
+            y = y * a
+            y = y + b
+        y.sum().backward()
+
+    return run
+
+
+def measure_chain(report: Report) -> None:
+    times = interleaved({"torch": chain(torch), "tapegrad": chain(tapegrad)}, rounds=400)
+    mine, theirs = times["tapegrad"] / 200 * 1e6, times["torch"] / 200 * 1e6
+    figures = f"tapegrad {mine:.2f} µs, torch {theirs:.2f} µs per op"
+    report.add("chain of 200 mul/add, fwd+bwd", figures, mine / theirs, 0.75)
+
+
+def measure_long_tape(report: Report, length: int = 400_000) -> None:
+    times: dict[str, float] = {}
+    for name, lib in (("torch", torch), ("tapegrad", tapegrad)):
+        run = chain(lib, length)
+        gc.collect()
+        start = time.perf_counter()
+        run()
+        times[name] = time.perf_counter() - start
+        gc.collect()
+    figures = f"tapegrad {times['tapegrad']:.2f} s, torch {times['torch']:.2f} s"
+    report.add(f"tape of {length} ops, time", figures, times["tapegrad"] / times["torch"], 1.0)
+
+    x = tapegrad.ones(10, requires_grad=True)
+    a = tapegrad.full((10,), 1.001, requires_grad=True)
+    tracemalloc.start()
+    y = x
+    count = 40_000
+    for _ in range(count // 2):
+        y = y * a
+        y = y + a
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    report.add("bytes per recorded op", f"{count} ops measured", used / count, 700)
+    y.sum().backward()
+
+
+def measure_million(report: Report) -> None:
+    x = tapegrad.ones(1, requires_grad=True)
+    start = time.perf_counter()
+    y = x
+    for _ in range(1_000_000):
+        y = y + 1.0
+    y.sum().backward()
+    seconds = time.perf_counter() - start
+    assert x.grad is not None and x.grad.item() == 1.0
+    del y
+    report.add("chain of 1,000,000 ops differentiates", f"{seconds:.1f} s", 0.0, 0.0)
+
+
+def mlp_step(lib: ModuleType) -> Any:
+    """One SGD step of a 784-256-10 network on a batch of 64."""
+    rng = np.random.default_rng(0)
+    nn, functional = lib.nn, lib.nn.functional
+    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+    optimizer = lib.optim.SGD(model.parameters(), lr=0.01)
+    x = lib.tensor(rng.standard_normal((64, 784)).astype(np.float32))
+    y = lib.tensor(rng.integers(0, 10, 64))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def measure_mlp(report: Report) -> None:
+    times = interleaved({"torch": mlp_step(torch), "tapegrad": mlp_step(tapegrad)}, rounds=400)
+    mine, theirs = times["tapegrad"] * 1e6, times["torch"] * 1e6
+    figures = f"tapegrad {mine:.0f} µs, torch {theirs:.0f} µs"
+    report.add("MLP 784-256-10 SGD step, eager", figures, mine / theirs, 0.8)
+
+
+def kept_by_torch(model: Any, x: Any, y: Any) -> int:
+    """Bytes of memory that PyTorch saves for backward, shared memory counted once."""
+    sizes: dict[int, int] = {}
+
+    def pack(t: Any) -> Any:
+        sizes[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+    del loss
+    return sum(sizes.values())
+
+
+def kept_by_tapegrad(model: Any, x: Any, y: Any) -> int:
+    """The same count for tapegrad, over the entries that the loss leads to."""
+    from tapegrad.debug import entries_of
+    from tapegrad.insight.memory import memory_stats
+
+    loss = tapegrad.nn.functional.cross_entropy(model(x), y)
+    return memory_stats(entries_of(loss)).saved_bytes
+
+
+def mlp_and_cnn(lib: ModuleType) -> dict[str, tuple[Any, Any, Any]]:
+    nn = lib.nn
+    rng = np.random.default_rng(0)
+    labels = lib.tensor(rng.integers(0, 10, 64))
+    flat = lib.tensor(rng.standard_normal((64, 784)).astype(np.float32))
+    image = lib.tensor(rng.standard_normal((64, 1, 28, 28)).astype(np.float32))
+    mlp = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+    cnn = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32 * 7 * 7, 10),
+    )  # fmt: skip
+    return {"MLP": (mlp, flat, labels), "CNN": (cnn, image, labels)}
+
+
+def measure_kept(report: Report) -> None:
+    mine, theirs = mlp_and_cnn(tapegrad), mlp_and_cnn(torch)
+    for name in mine:
+        ours, torchs = kept_by_tapegrad(*mine[name]), kept_by_torch(*theirs[name])
+        figures = f"tapegrad {ours / 2**20:.3f} MB, torch {torchs / 2**20:.3f} MB"
+        report.add(f"kept for backward by the {name}", figures, ours / torchs, 1.0)
+
+
+def measure_import(report: Report) -> None:
+    code = (
+        "import time, numpy; t = time.perf_counter(); import tapegrad;"
+        "print(time.perf_counter() - t)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    seconds = [
+        float(subprocess.check_output([sys.executable, "-c", code], env=environment))
+        for _ in range(7)
+    ]
+    best = sorted(seconds)[len(seconds) // 2]
+    report.add("import, above numpy's", "median of 7", best, 0.05, " s")
+
+
+def run(report: Report) -> None:
+    measure_chain(report)
+    measure_mlp(report)
+    measure_kept(report)
+    measure_import(report)
+    measure_long_tape(report)
+    measure_million(report)

@@ -1,0 +1,42 @@
+"""The names of `torch.autograd`, and those of the documents that tapegrad comes from."""
+
+from types import SimpleNamespace as _Namespace
+
+from . import func as functional
+from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
+from .backward import autograd_backward as backward
+from .backward import grad
+from .checkpoint import checkpoint, saved_tensors_hooks
+from .function import Context, Function, custom_op, once_differentiable
+from .gradients import GradientMap, Gradients
+from .state import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .tape import GradientTape, Tape
+
+graph = _Namespace(saved_tensors_hooks=saved_tensors_hooks)
+function = _Namespace(Function=Function, once_differentiable=once_differentiable)
+
+__all__ = [
+    "Context",
+    "Function",
+    "GradientMap",
+    "GradientTape",
+    "Gradients",
+    "Tape",
+    "backward",
+    "checkpoint",
+    "custom_op",
+    "detect_anomaly",
+    "enable_grad",
+    "function",
+    "functional",
+    "grad",
+    "graph",
+    "inference_mode",
+    "is_anomaly_enabled",
+    "is_grad_enabled",
+    "no_grad",
+    "once_differentiable",
+    "saved_tensors_hooks",
+    "set_detect_anomaly",
+    "set_grad_enabled",
+]

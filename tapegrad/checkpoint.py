@@ -1,0 +1,147 @@
+"""Recompute instead of keep: run a part of the model now, save nothing, run it again in backward.
+
+`checkpoint(fn, *args)` records entries as usual but drops the arrays they saved. When backward first
+asks for one, `fn` runs again on the same inputs with the same random numbers, and the arrays that its
+entries save the second time stand in for the dropped ones. Gradients therefore flow through parameters
+that `fn` reaches by itself, nested checkpoints recompute in turn, and `create_graph` works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import mutation
+from .random import get_rng_state, set_rng_state
+from .state import HOOKS, STATE, enable_grad, is_grad_enabled, numbers
+from .tensor import Tensor
+from .tree import leaves
+from .source import Place, describe, here
+
+
+class saved_tensors_hooks:
+    """Inside, every tensor saved for backward goes through `pack`, and through `unpack` when used.
+
+    >>> import tapegrad
+    >>> seen = []
+    >>> x = tapegrad.ones(2, requires_grad=True)
+    >>> with tapegrad.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
+    ...     y = x.exp()
+    >>> len(seen)
+    1
+    """
+
+    def __init__(
+        self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]
+    ) -> None:
+        self.pair = (pack_hook, unpack_hook)
+
+    def __enter__(self) -> None:
+        STATE.saved_hooks = (*STATE.saved_hooks, self.pair)
+        STATE.mode |= HOOKS
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.saved_hooks = STATE.saved_hooks[:-1]
+        if not STATE.saved_hooks:
+            STATE.mode &= ~HOOKS
+
+
+class _Region:
+    """One checkpointed call: how to run it again, and what the rerun saved."""
+
+    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, keep_rng: bool) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.rng = get_rng_state() if keep_rng else None
+        self.number = next(numbers)
+        self.place: Place | None = here()
+        self.count = 0
+        self.values: dict[int, Tensor] = {}
+        self.shapes: list[Any] = []
+
+    def pack(self, tensor: Tensor) -> int:
+        self.shapes.append((tensor._array.shape, tensor._array.dtype))
+        self.count += 1
+        return self.count - 1
+
+    def unpack(self, index: int) -> Tensor:
+        if index not in self.values:
+            self.recompute()
+        # Handed out once: a second backward over a retained graph computes again.
+        return self.values.pop(index)
+
+    def recompute(self) -> None:
+        for x in leaves((self.args, self.kwargs)):
+            if isinstance(x, Tensor):
+                change = mutation.changed_since(x._array, self.number)
+                if change is not None:
+                    raise RuntimeError(
+                        "an input of a checkpointed function was changed in place before backward "
+                        f"could run the function again.\n  checkpoint at {describe(self.place)}\n"
+                        f"  changed at {describe(change.place)}"
+                    )
+        found: list[Tensor] = []
+
+        def collect(tensor: Tensor) -> int:
+            found.append(tensor)
+            return len(found) - 1
+
+        now = get_rng_state()
+        try:
+            if self.rng is not None:
+                set_rng_state(self.rng)
+            with enable_grad(), saved_tensors_hooks(collect, lambda i: found[i]):
+                self.function(*self.args, **self.kwargs)
+        finally:
+            set_rng_state(now)
+        if [(t._array.shape, t._array.dtype) for t in found] != self.shapes:
+            raise RuntimeError(
+                "a checkpointed function did something else when it ran again: it saved "
+                f"{len(self.shapes)} tensors in forward and {len(found)} in the recomputation (or "
+                f"of other shapes). It must depend on its inputs only. Checkpoint at "
+                f"{describe(self.place)}"
+            )
+        self.values = dict(enumerate(found))
+
+
+def checkpoint(
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """Run `function(*args, **kwargs)`; keep nothing of it for backward but its inputs.
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([1.0, 2.0], requires_grad=True)
+    >>> y = tapegrad.checkpoint(lambda v: v.exp().sin(), x)
+    >>> y.sum().backward()[x].allclose((x.exp().cos() * x.exp()).detach())
+    True
+    """
+    if not is_grad_enabled():
+        return function(*args, **kwargs)
+    region = _Region(function, args, kwargs, preserve_rng_state)
+    with saved_tensors_hooks(region.pack, region.unpack):
+        return function(*args, **kwargs)
+
+
+def checkpoint_sequential(
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
+) -> Any:
+    """Run a sequence of functions in `segments` checkpointed pieces."""
+    steps = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    if not 1 <= segments <= max(len(steps), 1):
+        raise ValueError(f"segments must lie between 1 and {len(steps)}, got {segments}")
+    size = -(-len(steps) // segments)
+
+    def piece(part: list[Callable[..., Any]]) -> Callable[[Any], Any]:
+        def run(x: Any) -> Any:
+            for step in part:
+                x = step(x)
+            return x
+
+        return run
+
+    for start in range(0, len(steps), size):
+        input = checkpoint(piece(steps[start : start + size]), input, **kwargs)
+    return input

@@ -1,0 +1,36 @@
+"""GPUs: are there any, which is in use, waiting for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .device import cupy
+
+
+def device_count() -> int:
+    """How many GPUs CuPy can use; 0 without CuPy."""
+    try:
+        return int(cupy().cuda.runtime.getDeviceCount())
+    except RuntimeError:
+        return 0
+
+
+def is_available() -> bool:
+    """Whether tensors can live on a GPU here."""
+    return device_count() > 0
+
+
+def current_device() -> int:
+    """The index of the GPU in use."""
+    return int(cupy().cuda.runtime.getDevice())
+
+
+def get_device_name(index: int = 0) -> str:
+    """The name of a GPU."""
+    name: Any = cupy().cuda.runtime.getDeviceProperties(index)["name"]
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def synchronize() -> None:
+    """Wait until the GPU has finished what it was given."""
+    cupy().cuda.runtime.deviceSynchronize()

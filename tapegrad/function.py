@@ -1,0 +1,322 @@
+"""Function and Context: operations whose gradients the user writes.
+
+`MyFunction.apply(...)` runs `forward` without recording and leaves one entry; backward calls the
+user's `backward` with the saved tensors. With `create_graph` the saved tensors lead back to where they
+came from, so a backward written in tensor operations differentiates again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from . import mutation
+from .primitive import OPAQUE, Primitive, record
+from .state import GRAD, STATE, TAPE, no_grad
+from .tensor import Tensor, wrap
+
+
+class Context:
+    """Carries values from `forward` to `backward`. Any attribute may be set on it too."""
+
+    def __init__(self) -> None:
+        self._to_save: tuple[Any, ...] = ()
+        self._saved: tuple[Any, ...] | None = None
+        self._dirty: tuple[Tensor, ...] = ()
+        self._not_differentiable: tuple[Tensor, ...] = ()
+        self._materialize = True
+        self.needs_input_grad: tuple[bool, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for backward. A change in place before backward is then an error."""
+        for t in tensors:
+            if t is not None and not isinstance(t, Tensor):
+                raise TypeError(
+                    f"save_for_backward keeps tensors, got {type(t).__name__}; set other values as "
+                    "attributes: ctx.name = value"
+                )
+        self._to_save = tensors
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The tensors given to `save_for_backward`."""
+        return self._to_save if self._saved is None else self._saved
+
+    def mark_non_differentiable(self, *outputs: Tensor) -> None:
+        """Say that these outputs have no gradient."""
+        self._not_differentiable = outputs
+
+    def mark_dirty(self, *inputs: Tensor) -> None:
+        """Say that forward changed these inputs in place (and returns them)."""
+        self._dirty = inputs
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """With False, backward gets None instead of zeros for outputs that were not used."""
+        self._materialize = value
+
+
+class Function:
+    """Base of operations with hand-written gradients.
+
+    >>> import tapegrad
+    >>> class Square(tapegrad.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...     @staticmethod
+    ...     def backward(ctx, g):
+    ...         (x,) = ctx.saved_tensors
+    ...         return 2 * x * g
+    >>> x = tapegrad.tensor(3.0, requires_grad=True)
+    >>> Square.apply(x).backward()[x]
+    tensor(6.)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs."""
+        raise NotImplementedError("a Function needs a static method forward(ctx, ...)")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """Gradients for each argument of forward, given those of its outputs."""
+        raise NotImplementedError("a Function needs a static method backward(ctx, ...)")
+
+    #: with this, forward takes no ctx and `setup_context(ctx, inputs, output)` fills it
+    setup_context: Callable[..., None] | None = None
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run the function and record it."""
+        ctx = Context()
+        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
+        tapes = STATE.tapes
+        inlined = bool(tapes) and tapes[-1].inlines
+        mode = STATE.mode
+        try:
+            # A tape logs the whole function as one entry, unless it wants the parts.
+            STATE.mode = mode & ~GRAD if inlined else mode & ~(GRAD | TAPE)
+            if cls.setup_context is None:
+                out = cls.forward(ctx, *args, **kwargs)
+            else:
+                out = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, out)
+        finally:
+            STATE.mode = mode
+        several = isinstance(out, (tuple, list))
+        outs = tuple(out) if several else (out,)
+        results = _record(cls, ctx, args, outs, mode, inlined)
+        return type(out)(results) if several else results[0]
+
+
+def _record(
+    cls: type[Function],
+    ctx: Context,
+    args: tuple[Any, ...],
+    outs: tuple[Any, ...],
+    mode: int,
+    inlined: bool,
+) -> list[Any]:
+    """Leave one entry for a function that has run; returns what the caller gets."""
+    inputs = tuple(a for a in args if isinstance(a, Tensor))
+    made = [o for o in outs if isinstance(o, Tensor)]
+    if not made:
+        return list(outs)
+    fresh = tuple(wrap(o._array) for o in made)
+    p = _primitive(cls, ctx, args, made)
+    arrays = [x._array for x in inputs]
+    outputs = tuple(t._array for t in fresh)
+    entry = record(p, {}, inputs, arrays, outputs, fresh, mode & ~TAPE if inlined else mode)
+    if entry is not None and any(e is not None for e in entry.edges):
+        p.slots, entry.saved = _saved(ctx, inputs, made)
+    replaced: dict[int, Tensor] = {}
+    for old, new in zip(made, fresh, strict=True):
+        if any(old is t for t in ctx._not_differentiable) or new._array.dtype.kind not in "fV":
+            new._edge, new._requires = None, False
+        if inlined:
+            for tape in STATE.tapes:
+                tape.rebind(new, old)
+        if any(old is t for t in ctx._dirty):
+            old._edge, old._requires = new._edge, new._requires
+            mutation.note(old._array)
+            new = old
+        replaced[id(old)] = new
+    # The context keeps no tensors itself: what backward needs is in the entry.
+    ctx._to_save, ctx._dirty, ctx._not_differentiable = (), (), ()
+    return [replaced.get(id(o), o) for o in outs]
+
+
+def _saved(
+    ctx: Context, inputs: tuple[Tensor, ...], made: list[Any]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What is saved, and which of it is an input or an output, so that history can be rebuilt."""
+    slots: list[tuple[str, int, None]] = []
+    for t in ctx._to_save:
+        source = ("value", 0)
+        for what, group in (("in", inputs), ("out", made)):
+            for i, x in enumerate(group):
+                if x is t:
+                    source = (what, i)
+        slots.append((*source, None))
+    return tuple(slots), tuple(None if t is None else t._array for t in ctx._to_save)
+
+
+def _primitive(cls: type[Function], ctx: Context, args: tuple[Any, ...], made: list[Any]) -> Any:
+    """A primitive for this one call: its rule is the user's backward."""
+    p = Primitive(cls.__name__)
+    p.kernel = None
+    p.inputs, p.rest = (), "xs"
+    p.outputs = tuple(f"out{i}" for i in range(len(made)))
+    p.extras = ()
+    p.kind = OPAQUE
+    p.promote = p.expression = p.abstract = p.batch = p.reference = p.samples = None
+    p.view = p.composite = False
+    p.joint = cls.backward
+    p.rules = ()
+    p.slots = ()
+    shapes = [(t._array.shape, t._array.dtype) for t in made]
+    p._pull = functools.partial(_pull, cls, ctx, args_layout(args), shapes)
+    return p
+
+
+def args_layout(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """For each argument its shape if it is a tensor, else None."""
+    return tuple(a._array.shape if isinstance(a, Tensor) else None for a in args)
+
+
+def _pull(
+    cls: type[Function],
+    ctx: Context,
+    layout: tuple[Any, ...],
+    outputs: list[tuple[Any, Any]],
+    g: Any,
+    edges: tuple[Any, ...],
+    saved: tuple[Any, ...],
+    params: Any,
+) -> list[Any]:
+    """Call the user's backward on Tensors and check what it returns."""
+    gradients = g if isinstance(g, list) else [g]
+    on_tensors = any(isinstance(x, Tensor) for x in gradients)
+    given = [_gradient(ctx, x, *outputs[i], on_tensors) for i, x in enumerate(gradients)]
+    ctx._saved = tuple(s if s is None or isinstance(s, Tensor) else wrap(s) for s in saved)
+    try:
+        returned = cls.backward(ctx, *given)
+    finally:
+        ctx._saved = None
+    results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    while len(results) > len(layout) and results[-1] is None:
+        results.pop()
+    if len(results) != len(layout):
+        raise RuntimeError(
+            f"{cls.__name__}.backward returned {len(results)} gradients, but forward has "
+            f"{len(layout)} arguments; return None for those without a gradient"
+        )
+    checked = [_checked(cls, i, r, shape) for i, (r, shape) in enumerate(zip(results, layout, strict=True))]
+    tensors = [r for r, shape in zip(checked, layout, strict=True) if shape is not None]
+    return [r if on_tensors or r is None else r._array for r in tensors]
+
+
+def _gradient(ctx: Context, g: Any, shape: Any, dtype: Any, on_tensors: bool) -> Any:
+    if g is None:
+        import numpy as np
+
+        return wrap(np.zeros(shape, dtype)) if ctx._materialize else None
+    return g if isinstance(g, Tensor) else wrap(g)
+
+
+def _checked(cls: type[Function], index: int, result: Any, shape: Any) -> Any:
+    if result is None:
+        return None
+    if shape is None:
+        raise RuntimeError(
+            f"{cls.__name__}.backward returned a gradient for argument {index} of forward, which "
+            "is not a tensor; return None for it"
+        )
+    if not isinstance(result, Tensor):
+        raise TypeError(
+            f"{cls.__name__}.backward must return Tensors or None, got {type(result).__name__} "
+            f"for argument {index}"
+        )
+    if result._array.shape != shape:
+        from .backward import unbroadcast
+
+        try:
+            result = unbroadcast(result, shape)
+        except (ValueError, RuntimeError, IndexError):
+            raise RuntimeError(
+                f"{cls.__name__}.backward returned a gradient of shape {tuple(result.shape)} for "
+                f"argument {index}, which has shape {tuple(shape)}"
+            ) from None
+    return result
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """For a `backward` that is not itself made of differentiable operations."""
+
+    @functools.wraps(backward)
+    def call(ctx: Any, *gradients: Any) -> Any:
+        recording = STATE.mode & GRAD
+        with no_grad():
+            out = backward(ctx, *gradients)
+        if not recording:
+            return out
+        outs = out if isinstance(out, (tuple, list)) else (out,)
+        sources = [g for g in (*gradients, *ctx.saved_tensors) if isinstance(g, Tensor)]
+        marked = tuple(_refusing(o, sources) if isinstance(o, Tensor) else o for o in outs)
+        return marked if isinstance(out, (tuple, list)) else marked[0]
+
+    return call
+
+
+def _refusing(result: Tensor, sources: list[Tensor]) -> Tensor:
+    """The same values, with a history that raises when it is differentiated."""
+
+    class Once(Function):
+        @staticmethod
+        def forward(ctx: Any, *xs: Tensor) -> Tensor:
+            return wrap(result._array)
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:
+            raise RuntimeError(
+                "this backward is marked once_differentiable, so its result cannot be "
+                "differentiated again"
+            )
+
+    out: Tensor = Once.apply(*sources)
+    return out
+
+
+def custom_op(
+    forward: Callable[[list[Tensor]], Tensor],
+    backward: Callable[[Tensor, list[Tensor]], Any],
+) -> Callable[..., Tensor]:
+    """A differentiable function from two plain ones.
+
+    `forward(inputs)` gets a list of tensors; `backward(grad_output, inputs)` returns a list with a
+    gradient (or None) for each.
+
+    >>> import tapegrad
+    >>> double = tapegrad.custom_op(lambda xs: xs[0] * 2, lambda g, xs: [g * 2])
+    >>> x = tapegrad.tensor([1.0, 2.0], requires_grad=True)
+    >>> double(x).sum().backward()[x]
+    tensor([2., 2.])
+    """
+
+    class CustomOp(Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            ctx.save_for_backward(*inputs)
+            return forward(list(inputs))
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:
+            out = backward(grad_outputs[0], list(ctx.saved_tensors))
+            return tuple(out) if isinstance(out, (list, tuple)) else out
+
+    apply: Callable[..., Tensor] = CustomOp.apply
+    return apply
+
+

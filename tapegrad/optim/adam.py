@@ -1,0 +1,134 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ops.creation import zeros, zeros_like
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer, check_not_negative, learning_rate_of
+
+LR = 1e-3
+
+
+class Adam(Optimizer):
+    """Steps scaled by running means of the gradient and of its square.
+
+    m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²;  p = p - lr m' / (sqrt(v') + eps), with
+    m' = m / (1 - b1^t) and v' = v / (1 - b2^t); `amsgrad` uses the largest v so far. `weight_decay`
+    adds weight_decay p to g or, with `decoupled_weight_decay`, takes lr weight_decay p from p.
+    `foreach`, `fused` and `capturable` are accepted for PyTorch's sake: there is one way to run.
+    """
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: float = LR,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+        learning_rate: float | None = None,
+    ) -> None:
+        params, lr = learning_rate_of(params, lr, LR, learning_rate)
+        defaults = {
+            "lr": lr,
+            "betas": tuple(betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> None:
+        check_not_negative(options, lr="the learning rate", eps="eps", weight_decay="weight_decay")
+        betas = options["betas"]
+        if len(betas) != 2:
+            raise ValueError(f"betas are two numbers, got {len(betas)}")
+        for i, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"betas[{i}] must be at least 0 and below 1, got {beta}")
+
+    def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = zeros(())
+            state["exp_avg"] = zeros_like(parameter)
+            state["exp_avg_sq"] = zeros_like(parameter)
+            if self.decides(group, "amsgrad"):
+                state["max_exp_avg_sq"] = zeros_like(parameter)
+        lr = self.number(group, "lr")
+        beta1, beta2 = self.number(group, "betas", 0), self.number(group, "betas", 1)
+        step = self.count(state)
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        if self.decides(group, "weight_decay"):
+            weight_decay = self.number(group, "weight_decay")
+            if self.decides(group, "decoupled_weight_decay"):
+                parameter *= 1 - lr * weight_decay
+            else:
+                gradient = gradient + parameter * weight_decay
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        mean *= beta1
+        mean += gradient * (1 - beta1)
+        square *= beta2
+        square += gradient * gradient * (1 - beta2)
+        if self.decides(group, "amsgrad"):
+            largest = state["max_exp_avg_sq"]
+            largest.copy_(largest.maximum(square))
+            square = largest
+        # The corrections are numbers: folding them into lr and eps spares a pass over the tensor.
+        root = (1 - beta2**step) ** 0.5
+        change = mean / (square.sqrt() + root * self.number(group, "eps"))
+        parameter -= change * (root * lr / (1 - beta1**step))
+
+
+class AdamW(Adam):
+    """Adam with `weight_decay` taken from the parameter itself instead of added to its gradient."""
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: float = LR,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        learning_rate: float | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+            decoupled_weight_decay=True,
+            learning_rate=learning_rate,
+        )

@@ -1,0 +1,95 @@
+"""RMSprop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ops.creation import zeros, zeros_like
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer, check_not_negative, learning_rate_of
+
+LR = 1e-2
+
+
+class RMSprop(Optimizer):
+    """v = alpha v + (1 - alpha) g²;  p = p - lr g / (sqrt(v) + eps).
+
+    With `centered`, v is less the square of the running mean of g; with `momentum`, the steps
+    g / (sqrt(v) + eps) are summed with that factor. `weight_decay` adds weight_decay p to g.
+    `foreach` and `capturable` are accepted for PyTorch's sake: there is one way to run an update.
+    """
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: float = LR,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        *,
+        learning_rate: float | None = None,
+    ) -> None:
+        params, lr = learning_rate_of(params, lr, LR, learning_rate)
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "capturable": capturable,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> None:
+        check_not_negative(
+            options,
+            lr="the learning rate",
+            alpha="alpha",
+            eps="eps",
+            weight_decay="weight_decay",
+            momentum="momentum",
+        )
+
+    def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        centered, moving = self.decides(group, "centered"), self.decides(group, "momentum")
+        state = self.state[parameter]
+        if not state:
+            state["step"] = zeros(())
+            state["square_avg"] = zeros_like(parameter)
+            if moving:
+                state["momentum_buffer"] = zeros_like(parameter)
+            if centered:
+                state["grad_avg"] = zeros_like(parameter)
+        state["step"] += 1
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        if self.decides(group, "weight_decay"):
+            gradient = gradient + parameter * self.number(group, "weight_decay")
+        alpha, square = self.number(group, "alpha"), state["square_avg"]
+        square *= alpha
+        square += gradient * gradient * (1 - alpha)
+        variance = square
+        if centered:
+            mean = state["grad_avg"]
+            mean *= alpha
+            mean += gradient * (1 - alpha)
+            variance = square - mean * mean
+        change = gradient / (variance.sqrt() + self.number(group, "eps"))
+        if moving:
+            buffer = state["momentum_buffer"]
+            buffer *= self.number(group, "momentum")
+            buffer += change
+            change = buffer
+        parameter -= change * self.number(group, "lr")

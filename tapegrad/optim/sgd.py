@@ -1,0 +1,79 @@
+"""Stochastic gradient descent, with momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer, check_not_negative, learning_rate_of
+
+LR = 1e-3
+
+
+class SGD(Optimizer):
+    """b = momentum b + (1 - dampening) g;  p = p - lr b, with g as b in the first step.
+
+    With `nesterov`, p = p - lr (g + momentum b). `weight_decay` adds weight_decay p to g.
+    `foreach` and `fused` are accepted for PyTorch's sake: there is one way to run an update.
+    """
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: float = LR,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        learning_rate: float | None = None,
+    ) -> None:
+        params, lr = learning_rate_of(params, lr, LR, learning_rate)
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> None:
+        check_not_negative(
+            options, lr="the learning rate", momentum="momentum", weight_decay="weight_decay"
+        )
+        if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
+            raise ValueError("nesterov needs a momentum above 0 and no dampening")
+
+    def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        if self.decides(group, "weight_decay"):
+            gradient = gradient + parameter * self.number(group, "weight_decay")
+        if self.decides(group, "momentum"):
+            gradient = self._with_momentum(parameter, gradient, group)
+        parameter -= gradient * self.number(group, "lr")
+
+    def _with_momentum(self, parameter: Tensor, gradient: Tensor, group: Group) -> Tensor:
+        momentum = self.number(group, "momentum")
+        state = self.state[parameter]
+        buffer: Tensor | None = state.get("momentum_buffer")
+        if buffer is None:
+            state["momentum_buffer"] = buffer = gradient.detach().clone()
+        else:
+            buffer *= momentum
+            if self.decides(group, "dampening"):
+                buffer += gradient * (1 - self.number(group, "dampening"))
+            else:
+                buffer += gradient
+        return gradient + buffer * momentum if self.decides(group, "nesterov") else buffer

@@ -1,0 +1,360 @@
+"""Checking gradients: `gradcheck` and `gradgradcheck` for any function, and arguments for op samples.
+
+Numerical Jacobians are central differences in float64, whatever the dtype of the inputs; analytical
+ones come from backward. Both have one row for each element of an input and one column for each
+element of an output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .backward import grad
+from .device import as_device, to_device
+from .ops.table import In, Sample
+from .tensor import Tensor, wrap
+
+# -- gradcheck ---------------------------------------------------------------------------------
+
+
+class GradcheckError(RuntimeError):
+    """Raised by `gradcheck` and `gradgradcheck` when gradients are wrong."""
+
+
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    fast_mode: bool = False,
+) -> bool:
+    """Compare the gradients of `func` with central differences: |a - n| <= atol + rtol |n|.
+
+    `inputs` is a tensor or a sequence of arguments; those that require gradients are checked. The
+    differences are taken in float64, so `func` must accept float64 copies of its inputs. Backward
+    runs twice and may differ by `nondet_tol`. With `fast_mode`, one random direction stands for the
+    whole Jacobian. Returns True, or raises `GradcheckError` (False without `raise_exception`).
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> tapegrad.testing.gradcheck(lambda x: (x**2).sum(), x)
+    True
+    """
+    arguments = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    checked = [i for i, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad]
+    if not checked:
+        raise ValueError(
+            "gradcheck needs at least one input that requires gradients; call requires_grad_() on it"
+        )
+    if any(arguments[i].dtype.itemsize < 8 for i in checked):
+        # The analytical side is rounded to the inputs' own dtype.
+        worst = max(dtypes.finfo(arguments[i].dtype).eps for i in checked)
+        atol, rtol = max(atol, 100 * worst), max(rtol, 100 * worst)
+    try:
+        _check_backward(func, arguments, checked, nondet_tol, check_grad_dtypes)
+        if fast_mode:
+            _check_direction(func, arguments, checked, eps, atol, rtol)
+        else:
+            _check_jacobians(func, arguments, checked, eps, atol, rtol)
+        if check_undefined_grad:
+            _check_undefined(func, arguments, checked)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[Any],
+    grad_outputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    fast_mode: bool = False,
+) -> bool:
+    """Compare second derivatives with central differences of the first ones, as `gradcheck` does.
+
+    The function that is checked takes the inputs and the gradients of the outputs (random ones
+    unless `grad_outputs` is given) and returns the gradients of the inputs.
+    """
+    arguments = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    count = len(arguments)
+    if grad_outputs is None:
+        rng = np.random.default_rng(0)
+        starts = [_random_like(y, rng) for y in _outputs(func, arguments)]
+        if gen_non_contig_grad_outputs:
+            starts = [_strided(start) for start in starts]
+    else:
+        starts = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    starts = [s if s.requires_grad else s.detach().requires_grad_() for s in starts]
+
+    def first_derivative(*everything: Any) -> tuple[Tensor, ...]:
+        values, gradients = everything[:count], everything[count:]
+        wanted = [x for x in values if isinstance(x, Tensor) and x.requires_grad]
+        outputs = [
+            (y, g.to(y.dtype))
+            for y, g in zip(_outputs(func, values), gradients, strict=True)
+            if y.requires_grad
+        ]
+        found = grad(
+            [y for y, _ in outputs],
+            wanted,
+            [g for _, g in outputs],
+            create_graph=True,
+            allow_unused=True,
+        )
+        return tuple(g for g in found if g is not None)
+
+    return gradcheck(
+        first_derivative,
+        (*arguments, *starts),
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
+        check_undefined_grad=check_undefined_grad,
+        check_grad_dtypes=check_grad_dtypes,
+        fast_mode=fast_mode,
+    )
+
+
+def _outputs(func: Callable[..., Any], arguments: Sequence[Any]) -> list[Tensor]:
+    """The floating results of a call."""
+    result = func(*arguments)
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    return [y for y in results if isinstance(y, Tensor) and y.dtype.is_floating_point]
+
+
+def _host(x: Tensor) -> Any:
+    """The values as a float64 NumPy array of their own."""
+    return np.array(to_device(x._array, as_device("cpu")), np.float64)
+
+
+def _like(array: Any, x: Tensor, dtype: dtypes.DType) -> Tensor:
+    out = wrap(to_device(np.ascontiguousarray(array, dtype.numpy).reshape(x.shape), x.device))
+    return out.requires_grad_(x.requires_grad)
+
+
+def _random_like(x: Tensor, rng: np.random.Generator) -> Tensor:
+    return _like(rng.standard_normal(x.shape), x, x.dtype)
+
+
+def _strided(x: Tensor) -> Tensor:
+    """The same values with gaps between them in memory."""
+    return wrap(np.repeat(x._array[..., None], 2, -1)[..., 0])
+
+
+def _pulled(outputs: list[Tensor], inputs: list[Tensor], starts: list[Any]) -> list[Tensor]:
+    """Gradients of the inputs, zeros where there is no path."""
+    kept = [(y, g) for y, g in zip(outputs, starts, strict=True) if y.requires_grad]
+    if not kept:
+        return [wrap(np.zeros_like(x._array)) for x in inputs]
+    found = grad(
+        [y for y, _ in kept],
+        inputs,
+        [g for _, g in kept],
+        retain_graph=True,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return [g for g in found if g is not None]
+
+
+def _check_backward(
+    func: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    checked: list[int],
+    nondet_tol: float,
+    check_grad_dtypes: bool,
+) -> None:
+    """Two backward passes agree, and gradients have the shape and dtype of their inputs."""
+    inputs = [arguments[i] for i in checked]
+    outputs = _outputs(func, arguments)
+    rng = np.random.default_rng(0)
+    starts = [_random_like(y.detach(), rng) for y in outputs]
+    first, second = (_pulled(outputs, inputs, starts) for _ in range(2))
+    for i, x, a, b in zip(checked, inputs, first, second, strict=True):
+        if a.shape != x.shape or (check_grad_dtypes and a.dtype is not x.dtype):
+            raise GradcheckError(
+                f"the gradient of input {i} is {a.dtype} of shape {tuple(a.shape)}, but the input "
+                f"is {x.dtype} of shape {tuple(x.shape)}"
+            )
+        apart = np.abs(_host(a) - _host(b)).max(initial=0.0)
+        if apart > nondet_tol:
+            raise GradcheckError(
+                f"two backward passes gave gradients of input {i} that are {apart} apart, more "
+                f"than nondet_tol = {nondet_tol}"
+            )
+
+
+def _check_undefined(
+    func: Callable[..., Any], arguments: tuple[Any, ...], checked: list[int]
+) -> None:
+    """Outputs that no gradient reaches count as zero: one output alone works."""
+    inputs = [arguments[i] for i in checked]
+    outputs = _outputs(func, arguments)
+    for j, y in enumerate(outputs):
+        zeros = wrap(y._array * 0)
+        alone = _pulled([y], inputs, [zeros])
+        if any(np.abs(_host(g)).max(initial=0.0) > 0 for g in alone):
+            raise GradcheckError(
+                f"a gradient of zeros for output {j} alone gives gradients other than zero"
+            )
+
+
+def _shifted(
+    func: Callable[..., Any], arguments: tuple[Any, ...], shifts: dict[int, Any]
+) -> list[Any]:
+    """The outputs, as float64, of a call with float64 inputs moved by `shifts`."""
+    moved = list(arguments)
+    for i, x in enumerate(arguments):
+        if isinstance(x, Tensor) and x.dtype.is_floating_point:
+            moved[i] = _like(_host(x) + shifts.get(i, 0.0), x, dtypes.float64)
+    return [_host(y.detach()) for y in _outputs(func, moved)]
+
+
+def _check_jacobians(
+    func: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    checked: list[int],
+    eps: float,
+    atol: float,
+    rtol: float,
+) -> None:
+    inputs = [arguments[i] for i in checked]
+    outputs = _outputs(func, arguments)
+    for j, y in enumerate(outputs):
+        analytical = [np.zeros((x.numel(), y.numel())) for x in inputs]
+        for k in range(y.numel()):
+            one = np.zeros(y.numel())
+            one[k] = 1.0
+            for jacobian, g in zip(
+                analytical, _pulled([y], inputs, [_like(one, y.detach(), y.dtype)]), strict=True
+            ):
+                jacobian[:, k] = _host(g).reshape(-1)
+        for i, x, jacobian in zip(checked, inputs, analytical, strict=True):
+            numerical = np.zeros_like(jacobian)
+            for k in range(x.numel()):
+                shift = np.zeros(x.numel())
+                shift[k] = eps
+                shift = shift.reshape(x.shape)
+                above = _shifted(func, arguments, {i: shift})[j]
+                below = _shifted(func, arguments, {i: -shift})[j]
+                numerical[k] = ((above - below) / (2 * eps)).reshape(-1)
+            if not np.allclose(jacobian, numerical, rtol, atol, equal_nan=True):
+                raise GradcheckError(
+                    f"Jacobian mismatch for output {j} with respect to input {i}\n"
+                    f"numerical:\n{numerical}\nanalytical:\n{jacobian}"
+                )
+
+
+def _check_direction(
+    func: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    checked: list[int],
+    eps: float,
+    atol: float,
+    rtol: float,
+) -> None:
+    rng = np.random.default_rng(0)
+    inputs = [arguments[i] for i in checked]
+    outputs = _outputs(func, arguments)
+    for j, y in enumerate(outputs):
+        weights = rng.standard_normal(y.shape)
+        pulled = _pulled([y], inputs, [_like(weights, y.detach(), y.dtype)])
+        for i, x, g in zip(checked, inputs, pulled, strict=True):
+            direction = rng.standard_normal(x.shape)
+            direction /= max(float(np.linalg.norm(direction)), 1e-12)
+            above = _shifted(func, arguments, {i: eps * direction})[j]
+            below = _shifted(func, arguments, {i: -eps * direction})[j]
+            numerical = float((weights * (above - below)).sum() / (2 * eps))
+            analytical = float((_host(g) * direction).sum())
+            if not np.isclose(analytical, numerical, rtol, atol, equal_nan=True):
+                raise GradcheckError(
+                    f"Jacobian mismatch for output {j} with respect to input {i}, along a random "
+                    f"direction\nnumerical: {numerical}\nanalytical: {analytical}"
+                )
+
+
+# -- samples of the op table -------------------------------------------------------------------
+
+
+def make_arguments(
+    sample: Sample,
+    rng: np.random.Generator,
+    dtype: dtypes.DType = dtypes.float64,
+    requires_grad: bool = False,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments and keywords of a sample's call, with tensors where it has `In` and shapes.
+
+    With `requires_grad`, the tensors that the sample lets be differentiated require gradients.
+    """
+    apart = _Apart(sample, rng)
+
+    def build(value: Any) -> Any:
+        if isinstance(value, In):
+            array = np.asarray(_values(value, rng, apart))
+            tensor = wrap(array.astype(dtype.numpy) if value.kind == "float" else array)
+            return tensor.requires_grad_(requires_grad and value.grad)
+        if isinstance(value, list):
+            return [build(item) for item in value]
+        return value
+
+    args = tuple(build(In(*a) if _is_shape(a) else a) for a in sample.args)
+    return args, {name: build(value) for name, value in sample.kwargs.items()}
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(type(n) is int for n in value)
+
+
+def _values(spec: In, rng: np.random.Generator, apart: _Apart) -> Any:
+    if spec.values is not None:
+        kind = {"float": np.float64, "int": np.int64, "bool": np.bool_}[spec.kind]
+        return np.array(spec.values, kind)
+    if spec.kind == "int":
+        return rng.integers(int(spec.low), int(spec.high), spec.shape)
+    if spec.kind == "bool":
+        return rng.integers(0, 2, spec.shape).astype(bool)
+    if spec.distinct:
+        return apart.take(spec)
+    return rng.uniform(spec.low, spec.high, spec.shape)
+
+
+class _Apart:
+    """Values for all `distinct` inputs of a sample, well apart from each other and from integers."""
+
+    def __init__(self, sample: Sample, rng: np.random.Generator) -> None:
+        flat = [*sample.args, *sample.kwargs.values()]
+        flat += [item for value in flat if isinstance(value, list) for item in value]
+        specs = [s for s in flat if isinstance(s, In) and s.distinct]
+        count = sum(math.prod(s.shape) for s in specs)
+        # The uneven start keeps a single value away from the middle, which is often 0.
+        self.places = (rng.permutation(count) + 0.37) / max(count, 1)
+        self.used = 0
+
+    def take(self, spec: In) -> Any:
+        count = math.prod(spec.shape)
+        places = self.places[self.used : self.used + count]
+        self.used += count
+        return (spec.low + places * (spec.high - spec.low)).reshape(spec.shape)

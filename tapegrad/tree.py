@@ -1,0 +1,34 @@
+"""Nested lists, tuples and dicts of tensors: visiting and rebuilding them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Everything in a nested structure that is not a list, tuple or dict, in order."""
+    if isinstance(tree, dict):
+        for value in tree.values():
+            yield from leaves(value)
+    elif isinstance(tree, (list, tuple)):
+        for value in tree:
+            yield from leaves(value)
+    else:
+        yield tree
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The same structure with `function` applied to each leaf."""
+    if isinstance(tree, dict):
+        return type(tree)((k, map_leaves(function, v)) for k, v in tree.items())
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_leaves(function, v) for v in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_leaves(function, v) for v in tree)
+    return function(tree)
+
+
+def rebuilt(tree: Any, values: Iterator[Any]) -> Any:
+    """The same structure with its leaves replaced by `values`, in order."""
+    return map_leaves(lambda _: next(values), tree)

@@ -1,0 +1,5 @@
+"""PyTorch's `utils`: checkpointing."""
+
+from . import checkpoint
+
+__all__ = ["checkpoint"]

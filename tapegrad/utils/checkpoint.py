@@ -1,0 +1,5 @@
+"""The place where PyTorch keeps `checkpoint`."""
+
+from ..checkpoint import checkpoint, checkpoint_sequential
+
+__all__ = ["checkpoint", "checkpoint_sequential"]

@@ -1,0 +1,320 @@
+"""Optimizers and schedules, step by step beside PyTorch's."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import tapegrad as tg
+
+pytestmark = pytest.mark.oracle
+
+SHAPES = [(3, 4), (5,), (), (2, 1, 3)]
+STEPS = 6
+
+
+def choices(**options):
+    """Every combination of options, as keyword dicts."""
+    names = list(options)
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(*options.values())]
+
+
+CASES = [
+    *[
+        ("SGD", {"lr": 0.05, **o})
+        for o in choices(
+            momentum=[0, 0.9], dampening=[0, 0.3], weight_decay=[0, 0.1], maximize=[False, True]
+        )
+    ],
+    *[
+        ("SGD", {"lr": 0.05, "momentum": 0.8, "nesterov": True, **o})
+        for o in choices(weight_decay=[0, 0.1], maximize=[False, True])
+    ],
+    *[
+        (name, {"lr": 0.03, **o})
+        for name in ("Adam", "AdamW")
+        for o in choices(
+            betas=[(0.9, 0.999), (0.5, 0.8)],
+            weight_decay=[0, 0.2],
+            amsgrad=[False, True],
+            maximize=[False, True],
+        )
+    ],
+    ("Adam", {"lr": 0.03, "weight_decay": 0.2, "decoupled_weight_decay": True}),
+    ("Adam", {"lr": 0.03, "eps": 0.1}),
+    ("AdamW", {}),
+    ("Adam", {}),
+    ("SGD", {}),
+    ("RMSprop", {}),
+    *[
+        ("RMSprop", {"lr": 0.02, **o})
+        for o in choices(
+            alpha=[0.99, 0.5],
+            weight_decay=[0, 0.1],
+            momentum=[0, 0.7],
+            centered=[False, True],
+            maximize=[False, True],
+        )
+    ],
+]
+
+
+class Pair:
+    """The same parameters, here and in PyTorch, with the same random gradients."""
+
+    def __init__(self, dtype="float32", shapes=SHAPES, seed=0):
+        self.rng = np.random.default_rng(seed)
+        arrays = [self.rng.standard_normal(s) for s in shapes]
+        self.ours = [tg.tensor(a, dtype=getattr(tg, dtype), requires_grad=True) for a in arrays]
+        self.theirs = [
+            torch.tensor(a, dtype=getattr(torch, dtype), requires_grad=True) for a in arrays
+        ]
+
+    def gradients(self, skip=()):
+        for i, (p, q) in enumerate(zip(self.ours, self.theirs, strict=True)):
+            g = self.rng.standard_normal(p.shape)
+            p.grad = None if i in skip else tg.tensor(g, dtype=p.dtype)
+            q.grad = None if i in skip else torch.tensor(g, dtype=q.dtype)
+
+    def check(self, rtol, atol):
+        for p, q in zip(self.ours, self.theirs, strict=True):
+            assert p.requires_grad
+            assert p.is_leaf
+            np.testing.assert_allclose(p.detach().numpy(), q.detach().numpy(), rtol, atol)
+
+
+def same_state(ours, theirs, rtol=1e-5, atol=1e-6):
+    """Two state dicts with the same keys and values."""
+    assert set(ours) == set(theirs)
+    assert set(ours["state"]) == set(theirs["state"])
+    for number, values in theirs["state"].items():
+        mine = ours["state"][number]
+        assert set(mine) == set(values)
+        for key, value in values.items():
+            if isinstance(value, torch.Tensor):
+                assert str(mine[key].dtype).rsplit(".", 1)[-1] == str(value.dtype).split(".")[1]
+                assert tuple(mine[key].shape) == tuple(value.shape)
+                np.testing.assert_allclose(
+                    mine[key].numpy(), value.detach().numpy(), rtol, atol, err_msg=key
+                )
+            else:
+                assert mine[key] == value
+    assert ours["param_groups"] == theirs["param_groups"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)]
+)
+def test_every_step_is_pytorchs(name, options):
+    pair = Pair()
+    ours = getattr(tg.optim, name)(pair.ours, **options)
+    theirs = getattr(torch.optim, name)(pair.theirs, **options)
+    for step in range(STEPS):
+        pair.gradients(skip=(1,) if step == 2 else ())
+        ours.step()
+        theirs.step()
+        pair.check(2e-5, 2e-6)
+        same_state(ours.state_dict(), theirs.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}),
+        ("Adam", {"lr": 0.1}),
+        ("AdamW", {"lr": 0.1, "amsgrad": True}),
+        ("RMSprop", {"lr": 0.1, "centered": True, "momentum": 0.5}),
+    ],
+)
+def test_float64_agrees_to_the_last_digits(name, options):
+    pair = Pair("float64")
+    ours = getattr(tg.optim, name)(pair.ours, **options)
+    theirs = getattr(torch.optim, name)(pair.theirs, **options)
+    for _ in range(STEPS):
+        pair.gradients()
+        ours.step()
+        theirs.step()
+        pair.check(1e-12, 1e-13)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop"])
+def test_float16_parameters(name):
+    pair = Pair("float16", shapes=[(4, 5)])
+    ours = getattr(tg.optim, name)(pair.ours, lr=0.01)
+    theirs = getattr(torch.optim, name)(pair.theirs, lr=0.01, foreach=False)
+    for _ in range(3):
+        pair.gradients()
+        ours.step()
+        theirs.step()
+    pair.check(1e-2, 1e-2)
+    assert pair.ours[0].dtype is tg.float16
+
+
+def test_groups_with_their_own_options():
+    pair = Pair()
+    ours = tg.optim.SGD(
+        [{"params": pair.ours[:2]}, {"params": pair.ours[2:3], "lr": 0.3, "momentum": 0.5}], lr=0.1
+    )
+    theirs = torch.optim.SGD(
+        [{"params": pair.theirs[:2]}, {"params": pair.theirs[2:3], "lr": 0.3, "momentum": 0.5}],
+        lr=0.1,
+    )
+    ours.add_param_group({"params": pair.ours[3], "weight_decay": 0.5})
+    theirs.add_param_group({"params": pair.theirs[3], "weight_decay": 0.5})
+    for _ in range(3):
+        pair.gradients()
+        ours.step()
+        theirs.step()
+        pair.check(1e-5, 1e-6)
+        same_state(ours.state_dict(), theirs.state_dict())
+
+
+def test_named_parameters_keep_their_names():
+    pair = Pair()
+    ours = tg.optim.SGD([(f"p{i}", p) for i, p in enumerate(pair.ours)], lr=0.1)
+    theirs = torch.optim.SGD([(f"p{i}", p) for i, p in enumerate(pair.theirs)], lr=0.1)
+    assert ours.state_dict() == theirs.state_dict()
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_repr(name):
+    pair = Pair()
+    ours = getattr(tg.optim, name)(pair.ours, lr=0.1)
+    theirs = getattr(torch.optim, name)(pair.theirs, lr=0.1)
+    assert repr(ours) == repr(theirs)
+
+
+def test_a_training_run_in_both_libraries():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((20, 3)), rng.standard_normal((20, 1))
+    w = rng.standard_normal((3, 1))
+    finals = []
+    for lib in (tg, torch):
+        a, b = lib.tensor(x), lib.tensor(y)
+        weight = lib.tensor(w, requires_grad=True)
+        optimizer = lib.optim.AdamW([weight], lr=0.05)
+        scheduler = lib.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=30)
+        for _ in range(30):
+            optimizer.zero_grad()
+            ((a @ weight - b) ** 2).mean().backward()
+            optimizer.step()
+            scheduler.step()
+        finals.append(weight.detach().numpy())
+    np.testing.assert_allclose(finals[0], finals[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop"])
+def test_differentiable_steps(name):
+    """The derivative of a parameter after two steps by its start and by the first gradient."""
+    options = {"lr": 0.1, "differentiable": True}
+    if name != "Adam":
+        options["momentum"] = 0.5
+    found = []
+    for lib in (tg, torch):
+        start = lib.tensor([1.0, -2.0, 0.5], dtype=lib.float64, requires_grad=True)
+        scale = lib.tensor([0.3, 0.7, -1.1], dtype=lib.float64, requires_grad=True)
+        parameter = start.clone()
+        optimizer = getattr(lib.optim, name)([parameter], **options)
+        for k in (1.0, 2.0):
+            parameter.grad = scale * k + scale * scale
+            optimizer.step()
+        found.append([g.numpy() for g in lib.autograd.grad(parameter.sum(), [start, scale])])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+
+
+SCHEDULES = [
+    ("StepLR", {"step_size": 3, "gamma": 0.5}),
+    ("MultiStepLR", {"milestones": [2, 5, 5, 9], "gamma": 0.3}),
+    ("ExponentialLR", {"gamma": 0.9}),
+    ("CosineAnnealingLR", {"T_max": 5}),
+    ("CosineAnnealingLR", {"T_max": 7, "eta_min": 0.01}),
+    ("LambdaLR", {"lr_lambda": lambda epoch: 0.95**epoch}),
+    ("LinearLR", {}),
+    ("LinearLR", {"start_factor": 0.1, "end_factor": 0.0, "total_iters": 8}),
+]
+
+
+def optimizers(lib):
+    parameters = [lib.zeros(2, requires_grad=True), lib.zeros(3, requires_grad=True)]
+    return lib.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.5}], lr=0.1)
+
+
+def rates(lib, build, steps=25):
+    optimizer = optimizers(lib)
+    schedulers = build(lib.optim.lr_scheduler, optimizer)
+    found = [[group["lr"] for group in optimizer.param_groups]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(steps):
+            optimizer.step()
+            for scheduler in schedulers:
+                scheduler.step()
+            found.append([group["lr"] for group in optimizer.param_groups])
+            assert schedulers[-1].get_last_lr() == found[-1]
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("name", "options"), SCHEDULES)
+def test_schedules(name, options):
+    def build(module, optimizer):
+        return [getattr(module, name)(optimizer, **options)]
+
+    np.testing.assert_allclose(rates(tg, build), rates(torch, build), rtol=1e-12, atol=1e-15)
+
+
+def test_two_schedules_multiply():
+    def build(module, optimizer):
+        return [module.ExponentialLR(optimizer, 0.9), module.StepLR(optimizer, 4)]
+
+    np.testing.assert_allclose(rates(tg, build), rates(torch, build), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "options"), SCHEDULES)
+def test_schedules_go_on_after_loading(name, options):
+    found = []
+    for lib in (tg, torch):
+        first = optimizers(lib)
+        scheduler = getattr(lib.optim.lr_scheduler, name)(first, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(4):
+                scheduler.step()
+            second = optimizers(lib)
+            resumed = getattr(lib.optim.lr_scheduler, name)(second, **options)
+            resumed.load_state_dict(scheduler.state_dict())
+            second.load_state_dict(first.state_dict())
+            row = []
+            for _ in range(6):
+                resumed.step()
+                row.append(resumed.get_last_lr())
+        found.append(row)
+    np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"patience": 1},
+        {"patience": 0, "factor": 0.5, "cooldown": 2},
+        {"mode": "max", "patience": 1, "threshold": 0.1},
+        {"patience": 1, "threshold": 0.05, "threshold_mode": "abs"},
+        {"mode": "max", "patience": 1, "threshold": 0.05, "threshold_mode": "abs"},
+        {"patience": 0, "min_lr": [0.01, 0.2]},
+    ],
+)
+def test_reduce_on_plateau(options):
+    metrics = np.abs(np.random.default_rng(3).standard_normal(40)).cumsum()[::-1] / 10
+    metrics[10:20] = 1.5
+    found = []
+    for lib in (tg, torch):
+        optimizer = optimizers(lib)
+        scheduler = lib.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **options)
+        row = []
+        for metric in metrics:
+            scheduler.step(lib.tensor(float(metric)))
+            row.append([group["lr"] for group in optimizer.param_groups])
+        found.append(row)
+    np.testing.assert_allclose(*found, rtol=1e-12)

@@ -1,0 +1,345 @@
+"""Every operation of the table, over all of its samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sweep import (
+    NAMES,
+    Arguments,
+    array_of,
+    assert_close,
+    call,
+    cases,
+    differentiated,
+    flat,
+    gradients,
+    mapped,
+    strided,
+    tensors,
+    transposed,
+    weighted_sum,
+    with_array,
+)
+
+import tapegrad
+from tapegrad import Tape, Tensor
+from tapegrad.ops import TABLE
+from tapegrad.primitive import ELEMENTWISE, PRIMITIVES, REDUCE
+
+each_op = pytest.mark.parametrize("name", NAMES)
+
+
+# -- derivatives -------------------------------------------------------------------------------
+
+
+def moved(arguments: Arguments, shifts: list[Any]) -> Arguments:
+    """The arguments with the differentiated tensors moved."""
+    steps = iter(shifts)
+    return mapped(
+        lambda x: with_array(x, x._array + next(steps)) if x.requires_grad else x, arguments
+    )
+
+
+def directions(sizes: list[Any], gradient: list[Any]) -> list[list[Any]]:
+    """Random directions, and the gradient's own: along it the derivative is the norm."""
+    rng = np.random.default_rng(1)
+    found = [[rng.standard_normal(s) for s in sizes] for _ in range(3)]
+    norm = np.sqrt(sum(float((g * g).sum()) for g in gradient))
+    if np.isfinite(norm) and norm > 0:
+        found.append([g / norm for g in gradient])
+    return found
+
+
+def check_derivative(function: Any, arguments: Arguments, gradient: list[Any], what: str) -> None:
+    """Slopes of `function` by central differences equal the gradient times the direction."""
+    eps = 1e-6
+    scale = max([1.0, *(np.abs(g[np.isfinite(g)]).max(initial=0.0) for g in gradient)])
+    for direction in directions([g.shape for g in gradient], gradient):
+        above = function(moved(arguments, [eps * d for d in direction]))
+        below = function(moved(arguments, [-eps * d for d in direction]))
+        numerical = (above - below) / (2 * eps)
+        analytical = sum(float((g * d).sum()) for g, d in zip(gradient, direction, strict=True))
+        np.testing.assert_allclose(
+            analytical, numerical, rtol=1e-5, atol=2e-7 * scale + 1e-8, err_msg=what
+        )
+
+
+def as_arrays(found: list[Tensor | None], inputs: list[Tensor]) -> list[Any]:
+    return [
+        np.zeros_like(x._array) if g is None else g._array
+        for g, x in zip(found, inputs, strict=True)
+    ]
+
+
+@each_op
+def test_first_derivatives(name: str) -> None:
+    for op, sample, arguments in cases(name):
+        result = call(op, arguments)
+        inputs = differentiated(arguments)
+        if not op.differentiable:
+            assert not any(y.requires_grad for y in tensors(result)), f"{name}{sample}"
+        if not inputs or not op.differentiable:
+            continue
+        found = as_arrays(gradients(result, inputs), inputs)
+
+        def function(arguments: Arguments, op: Any = op) -> float:
+            loss = weighted_sum(call(op, arguments))
+            return 0.0 if loss is None else float(loss)
+
+        check_derivative(function, arguments, found, f"{name}{sample}")
+
+
+@each_op
+def test_second_derivatives(name: str) -> None:
+    for op, sample, arguments in cases(name):
+        inputs = differentiated(arguments)
+        if not inputs or not op.differentiable:
+            continue
+
+        def slope(arguments: Arguments, op: Any = op) -> Tensor | None:
+            inputs = differentiated(arguments)
+            first = gradients(call(op, arguments), inputs, create_graph=True)
+            return weighted_sum([g for g in first if g is not None], seed=2)
+
+        def function(arguments: Arguments, slope: Any = slope) -> float:
+            value = slope(arguments)
+            return 0.0 if value is None else float(value)
+
+        total = slope(arguments)
+        if total is None:
+            continue
+        found = tapegrad.autograd.grad(total, inputs, allow_unused=True)
+        check_derivative(function, arguments, as_arrays(list(found), inputs), f"{name}{sample}")
+
+
+@each_op
+def test_backward_on_arrays_and_on_tensors_agree(name: str) -> None:
+    for dtype in (tapegrad.float32, tapegrad.float64):
+        for op, sample, arguments in cases(name, dtype):
+            inputs = differentiated(arguments)
+            raw = gradients(call(op, arguments), inputs)
+            recorded = gradients(call(op, arguments), inputs, create_graph=True)
+            for x, a, b in zip(inputs, raw, recorded, strict=True):
+                assert (a is None) == (b is None), f"{name}{sample}"
+                if a is not None and b is not None:
+                    assert a.shape == b.shape == x.shape, f"{name}{sample}"
+                    assert a.dtype is b.dtype is x.dtype, f"{name}{sample}"
+                    assert not a.requires_grad
+                    tolerance = 1e-6 if dtype is tapegrad.float32 else 1e-13
+                    assert_close(a, b, tolerance, tolerance, f"{name}{sample}")
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+#: they raise where memory is not in order, which test_views.py checks
+CONTIGUOUS_ONLY = ("view", "view_as")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in CONTIGUOUS_ONLY])
+def test_layout_of_memory_does_not_matter(name: str) -> None:
+    for layout in (strided, transposed):
+        for op, sample, arguments in cases(name):
+            other = mapped(layout, arguments)
+            expected, got = call(op, arguments), call(op, other)
+            for a, b in zip(flat(got), flat(expected), strict=True):
+                assert_close(a, b, 1e-12, 1e-12, f"{name}{sample} {layout.__name__}")
+            ours = gradients(got, differentiated(other))
+            theirs = gradients(expected, differentiated(arguments))
+            for g, h in zip(ours, theirs, strict=True):
+                assert (g is None) == (h is None)
+                if g is not None:
+                    assert_close(g, h, 1e-11, 1e-11, f"{name}{sample} {layout.__name__}")
+
+
+@each_op
+def test_inputs_are_not_changed(name: str) -> None:
+    for op, sample, arguments in cases(name):
+        inputs = tensors([*arguments[0], *arguments[1].values()])
+        before = [x._array.copy() for x in inputs]
+        result = call(op, arguments)
+        gradients(result, differentiated(arguments))
+        gradients(call(op, arguments), differentiated(arguments), create_graph=True)
+        for x, array in zip(inputs, before, strict=True):
+            np.testing.assert_array_equal(x._array, array, err_msg=f"{name}{sample}")
+
+
+@each_op
+def test_results_are_finite_and_of_their_dtype(name: str) -> None:
+    for op, sample, arguments in cases(name, tapegrad.float32):
+        result = call(op, arguments)
+        inputs = tensors([*arguments[0], *arguments[1].values()])
+        odd = any(not np.isfinite(x._array).all() for x in inputs)
+        for y in tensors(result):
+            assert isinstance(y._array, np.ndarray), f"{name}{sample}"
+            if y.dtype.is_floating_point:
+                assert odd or np.isfinite(y._array).all(), f"{name}{sample}"
+                assert y.dtype is RESULT_DTYPES.get((name, str(sample)), tapegrad.float32), sample
+        for x, g in zip(
+            differentiated(arguments), gradients(result, differentiated(arguments)), strict=True
+        ):
+            if g is not None:
+                assert g.dtype is x.dtype is tapegrad.float32, f"{name}{sample}"
+                assert isinstance(g._array, np.ndarray)
+                assert odd or np.isfinite(g._array).all(), f"{name}{sample}"
+
+
+#: samples of float32 inputs whose result is another floating type, by design
+RESULT_DTYPES: dict[tuple[str, str], Any] = {
+    (name, str(sample)): tapegrad.float64
+    for name in ("float_power", "to")
+    for sample in (TABLE[name].samples or list)()
+    if name == "float_power" or tapegrad.float64 in sample.args
+}
+
+
+@each_op
+@pytest.mark.parametrize("dtype", [tapegrad.float16, tapegrad.bfloat16], ids=["half", "bfloat16"])
+def test_half_precision(name: str, dtype: Any) -> None:
+    limits = tapegrad.finfo(dtype)
+    eps = limits.eps
+    for op, sample, arguments in cases(name, dtype):
+        wide = mapped(
+            lambda x: (
+                with_array(x, x._array.astype(np.float64)) if x.dtype.is_floating_point else x
+            ),
+            arguments,
+        )
+        got, expected = call(op, arguments), call(op, wide)
+        inputs = tensors([*arguments[0], *arguments[1].values()])
+        given = any(x.dtype is dtype for x in inputs)
+        for a, b in zip(tensors(got), tensors(expected), strict=True):
+            if b.dtype.is_floating_point:
+                if given and (name, str(sample)) not in RESULT_DTYPES and name != "to":
+                    assert a.dtype is dtype, f"{name}{sample}"
+                b = np.clip(b._array, limits.min, limits.max)
+                assert_close(a, b, 8 * eps, 8 * eps, f"{name}{sample}")
+            else:
+                assert a.dtype is b.dtype
+        ours = gradients(got, differentiated(arguments))
+        theirs = gradients(expected, differentiated(wide))
+        for g, h in zip(ours, theirs, strict=True):
+            if g is not None and h is not None:
+                assert g.dtype is dtype, f"{name}{sample}"
+                size = max(1.0, float(np.abs(h._array).max(initial=0.0)))
+                assert_close(g, h, 32 * eps, 32 * eps * size, f"gradient of {name}{sample}")
+
+
+# -- in-place variants -------------------------------------------------------------------------
+
+CHANGING = [name for name in NAMES if any(m.endswith("_") for m in TABLE[name].methods)]
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_in_place_equals_pure(name: str) -> None:
+    method = next(m for m in TABLE[name].methods if m.endswith("_"))
+    for op, sample, arguments in cases(name):
+        x = arguments[0][0]
+        expected = call(op, arguments)
+        target = x.clone()
+        fits = (
+            np.broadcast_shapes(expected.shape, x.shape) == x.shape
+            and expected.dtype.category <= x.dtype.category
+        )
+        if not fits:
+            before = target._array.copy()
+            with pytest.raises(RuntimeError):
+                getattr(target, method)(*arguments[0][1:], **arguments[1])
+            np.testing.assert_array_equal(target._array, before)
+            continue
+        if op.random:
+            tapegrad.manual_seed(0)
+        memory = target._array
+        result = getattr(target, method)(*arguments[0][1:], **arguments[1])
+        assert result is target, f"{method}{sample}"
+        assert target._array is memory, f"{method}{sample}"
+        assert target.dtype is x.dtype
+        assert_close(target, expected, 1e-12, 1e-12, f"{method}{sample}")
+        inputs = differentiated(arguments)
+        for g, h in zip(gradients(target, inputs), gradients(expected, inputs), strict=True):
+            if g is not None or h is not None:
+                assert g is not None and h is not None, f"{method}{sample}"
+                assert_close(g, h, 1e-12, 1e-12, f"{method}{sample}")
+
+
+# -- guards ------------------------------------------------------------------------------------
+
+
+def test_every_op_has_samples() -> None:
+    assert [name for name in NAMES if not TABLE[name].samples or not TABLE[name].samples()] == []
+
+
+class Watching(Tape):
+    """A tape that logs what is inside composites and backward passes too."""
+
+    inlines = True
+    logs_backward = True
+
+
+#: primitives that no sample reaches
+UNREACHED = {
+    "to_device": "needs a GPU",
+    "random": "draws without inputs, so it is no op of the table",
+    "write": "changes of views in place, which tests/test_indexing.py makes",
+}
+
+
+def test_every_primitive_is_reached() -> None:
+    reached: set[str] = set()
+    for name in NAMES:
+        for op, _, arguments in cases(name):
+            for kind in (Tape, Watching):
+                with kind() as tape:
+                    try:
+                        result = call(op, arguments)
+                    except RuntimeError as error:
+                        if "data" not in str(error):
+                            raise
+                        continue
+                    inputs = differentiated(arguments)
+                    first = gradients(result, inputs, create_graph=True)
+                    gradients([g for g in first if g is not None], inputs, create_graph=True)
+                reached.update(entry.primitive.name for entry in tape)
+    missing = set(PRIMITIVES) - reached - set(UNREACHED)
+    assert missing == set(), "no sample reaches these primitives"
+
+
+#: primitives that have no gradient
+NOT_DIFFERENTIABLE = {
+    *("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "any", "all"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
+    *("bitwise_left_shift", "bitwise_right_shift"),
+    *("argmax", "argmin", "argsort"),
+    "floor_divide",  # as in PyTorch
+    "detach",  # cuts gradients
+    "random",
+    "zero",  # nor do these depend on their input
+    "zeros_as",
+}
+
+
+def test_every_primitive_has_rules_or_is_listed() -> None:
+    without = {name for name, p in PRIMITIVES.items() if not p.differentiable}
+    assert without == NOT_DIFFERENTIABLE
+
+
+#: elementwise and reducing primitives that native code cannot fuse yet: a debt
+OPAQUE_DEBT = {"digamma", "erfinv", "lgamma", "polygamma"}
+
+
+def test_every_fusible_primitive_has_an_expression() -> None:
+    without = {
+        name
+        for name, p in PRIMITIVES.items()
+        if p.kind in (ELEMENTWISE, REDUCE) and p.expression is None
+    }
+    assert without == OPAQUE_DEBT
+
+
+def test_array_of_accepts_numbers() -> None:
+    assert array_of(True).dtype == np.bool_
