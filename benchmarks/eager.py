@@ -121,7 +121,7 @@ def kept_by_torch(model: Any, x: Any, y: Any) -> int:
 
 def kept_by_tapegrad(model: Any, x: Any, y: Any) -> int:
     """The same count for tapegrad, over the entries that the loss leads to."""
-    from tapegrad.debug import entries_of
+    from tapegrad.tape import entries_of
     from tapegrad.insight.memory import memory_stats
 
     loss = tapegrad.nn.functional.cross_entropy(model(x), y)

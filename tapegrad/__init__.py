@@ -66,7 +66,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     },
     "Context": (".function", "Context"),
     "Function": (".function", "Function"),
-    "checkpoint": (".checkpoint", "checkpoint"),
+    "checkpoint": (".recompute", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".function", "custom_op"),
     "is_anomaly_enabled": (".anomaly", "is_anomaly_enabled"),

@@ -143,6 +143,19 @@ def saved_arrays(entry: Entry) -> list[Any]:
     return found
 
 
+def entries_of(tensor: Tensor) -> list[Entry]:
+    """The entries in the history of a tensor, oldest first."""
+    found: dict[int, Entry] = {}
+    stack = [tensor._edge]
+    while stack:
+        node = stack.pop()
+        entry = node.entry if isinstance(node, Output) else node
+        if isinstance(entry, Entry) and entry.number not in found:
+            found[entry.number] = entry
+            stack.extend(entry.edges)
+    return [found[number] for number in sorted(found)]
+
+
 class Value:
     """One value on an explicit tape: its number, shape and dtype."""
 

@@ -239,6 +239,8 @@ def test_in_place_equals_pure(name: str) -> None:
     method = next(m for m in TABLE[name].methods if m.endswith("_"))
     for op, sample, arguments in cases(name):
         x = arguments[0][0]
+        if not isinstance(x, Tensor):
+            continue
         expected = call(op, arguments)
         target = x.clone()
         fits = (
@@ -261,8 +263,10 @@ def test_in_place_equals_pure(name: str) -> None:
         assert_close(target, expected, 1e-12, 1e-12, f"{method}{sample}")
         inputs = differentiated(arguments)
         for g, h in zip(gradients(target, inputs), gradients(expected, inputs), strict=True):
-            if g is not None or h is not None:
-                assert g is not None and h is not None, f"{method}{sample}"
+            if h is None:
+                assert g is None or not g.any(), f"{method}{sample}"
+            else:
+                assert g is not None, f"{method}{sample}"
                 assert_close(g, h, 1e-12, 1e-12, f"{method}{sample}")
 
 

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 
-def _number(value: Any) -> str:
-    text = f"{value:.4f}".rstrip("0")
-    return text
-
-
 def format_tensor(tensor: Tensor) -> str:
     """PyTorch's form: `tensor([1., 2.], requires_grad=True)`."""
     array = to_device(tensor._array, CPU)
@@ -38,9 +33,8 @@ def format_tensor(tensor: Tensor) -> str:
             threshold=1000,
             edgeitems=3,
             precision=4,
-            suppress_small=None,
             max_line_width=100,
-            floatmode="maxprec_equal" if _all_whole(array) is False else "maxprec",
+            floatmode="maxprec" if _all_whole(array) else "fixed",
         )
     notes = []
     if array.size == 0 and array.shape != (0,):

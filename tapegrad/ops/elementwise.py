@@ -137,12 +137,18 @@ def pairs(**domain: Any) -> list[Sample]:
 
 
 def operator(
-    name: str, p: Primitive, reflected: str | None = None, changing: str | None = None
+    name: str,
+    p: Primitive,
+    reflected: str | None = None,
+    changing: str | None = None,
+    check: Callable[[Any, Any], None] | None = None,
 ) -> None:
-    """Attach a binary primitive as Python operators."""
+    """Attach a binary primitive as Python operators; `check` may refuse operands."""
     short = fast.binary(p, p.kernel)
 
     def accept(x: Tensor, y: Any) -> Any:
+        if check is not None:
+            check(x, y)
         return short(x, y) if _is_operand(y) else NotImplemented
 
     # The bare short path saves a call for the four operators of the hot loop.
@@ -269,7 +275,7 @@ def _floor_divide(x: Any, y: Any) -> Any:
 def _no_integer_zero(x: Any, y: Any) -> None:
     kinds = [getattr(v, "dtype", np.dtype(type(v))).kind for v in (x, y)]
     if "f" not in kinds and "V" not in kinds and bool(np.any(np.equal(y, 0))):
-        raise ZeroDivisionError("integer division by zero in a tensor")
+        raise RuntimeError("integer division by zero; divide floating tensors to get infinities")
 
 
 floor_divide = binary(
@@ -362,7 +368,10 @@ def _pow_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
 def _power(x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and y == 2:
         return x * x
-    if getattr(y, "dtype", _FLOAT).kind == "i":
+    kind = getattr(y, "dtype", np.dtype(type(y))).kind
+    if kind == "b":
+        return np.logical_or(x, np.logical_not(y))
+    if kind in "iu":
         # NumPy refuses negative powers of integers: 1 and -1 have them, for others they round to 0.
         sign = np.where(y % 2 == 0, 1, x)
         negative = np.where(np.abs(x) == 1, sign, 0)
@@ -370,11 +379,19 @@ def _power(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
-pow = binary(
+pow = binary("pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False)
+
+
+def _check_exponent(base: Any, exponent: Any) -> None:
+    whole = isinstance(base, Tensor) and base._array.dtype.kind in "iub"
+    if whole and isinstance(exponent, int) and exponent < 0:
+        raise RuntimeError(
+            f"an integer tensor to the power {exponent} is not made of integers; use .float() first"
+        )
+
+
+@op(
     "pow",
-    _power,
-    (_pow_base, _pow_exponent),
-    "pow(x, y)",
     samples=lambda: [
         *[
             Sample(In(*s.args[0].shape, low=0.3, high=2.0), In(*s.args[1].shape))
@@ -385,9 +402,15 @@ pow = binary(
         Sample((3, 4), 0),
         Sample(In(3, 4, low=0.5), -1.5),
         Sample(In(3, 4, low=0.5), 0.5),
+        Sample(2.5, (3,)),
         Sample(In(5, kind="int", low=-4, high=4), 3),
     ],
+    inplace=True,
 )
+def pow_(input: Any, exponent: Any) -> Any:
+    """`input` to the power `exponent`, either of which may be a number."""
+    _check_exponent(input, exponent)
+    return pow(input, exponent)
 
 
 @op("float_power", samples=lambda: [Sample(In(3, low=0.5), 2), Sample(In(3, low=0.5), (3,))])
@@ -622,15 +645,24 @@ def where_(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 def _of_dtype(number: Any, dtype: Any) -> Any:
     """A number as a 0-d array, so that NumPy gives the result this dtype."""
-    return np.asarray(number, dtype.numpy)
+    try:
+        return np.asarray(number, dtype.numpy)
+    except OverflowError:
+        raise RuntimeError(f"the number {number} does not fit into {dtype}") from None
 
 
 Tensor.where = lambda self, condition, other: where_(condition, self, other)  # type: ignore[attr-defined,unused-ignore]
 
 # -- signs and rounding ------------------------------------------------------------------------
 
-sign = unary("sign", np.sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
-sgn = unary("sgn", np.sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
+
+
+def _sign(x: Any) -> Any:
+    return x.copy() if x.dtype.kind == "b" else np.sign(x)
+
+
+sign = unary("sign", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
+sgn = unary("sgn", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
 abs = unary(
     "abs",
     np.abs,
@@ -883,6 +915,8 @@ def logit(input: Any, eps: float | None = None) -> Any:
 
 
 def _xlogy(x: Any, y: Any) -> Any:
+    # A number would be float64 for np.log.
+    y = np.asarray(y, x.dtype) if isinstance(y, (int, float)) else y
     return np.where(np.logical_and(np.equal(x, 0), np.logical_not(np.isnan(y))), 0, x * np.log(y))
 
 
@@ -912,9 +946,16 @@ def sinc(input: Any) -> Any:
 
 # -- activations that are primitives -----------------------------------------------------------
 
+
+def _relu(x: Any) -> Any:
+    if x.dtype.kind == "b":
+        raise RuntimeError("relu of a bool tensor has no meaning; convert it first")
+    return np.maximum(x, 0)
+
+
 relu = unary(
     "relu",
-    lambda x: np.maximum(x, 0),
+    _relu,
     lambda g, out: where(greater(out, 0), g, 0.0),
     "where(x <= 0, 0, x)",
     promote=None,
@@ -954,7 +995,10 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
 
 def number_for(x: Any, value: Any) -> Any:
     """A factor for the tensor `x`: integer tensors take its whole part, as in PyTorch."""
-    return value if x._array.dtype.kind in "fV" or isinstance(value, Tensor) else int(value)
+    kind = x._array.dtype.kind
+    if kind in "fV" or isinstance(value, Tensor):
+        return value
+    return bool(value) if kind == "b" else int(value)
 
 
 @op(samples=lambda: [Sample((3,), (3,), In(3, low=0.5), value=0.5)], inplace=True)
@@ -1018,7 +1062,7 @@ operator("__mul__", mul, "__rmul__", "__imul__")
 operator("__truediv__", div, "__rtruediv__", "__itruediv__")
 operator("__floordiv__", floor_divide, "__rfloordiv__", "__ifloordiv__")
 operator("__mod__", remainder, "__rmod__", "__imod__")
-operator("__pow__", pow, "__rpow__", "__ipow__")
+operator("__pow__", pow, "__rpow__", "__ipow__", check=_check_exponent)
 operator("__eq__", equal)
 operator("__ne__", not_equal)
 operator("__lt__", less)

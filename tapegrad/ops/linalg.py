@@ -11,7 +11,7 @@ from ..primitive import CONTRACTION, OPAQUE, define
 from ..tensor import Tensor
 from .elementwise import number_for
 from .movement import normal_dim, permute_, reshape_, swapped
-from .reduce import sum_
+from .reduce import sum, sum_
 from .table import Sample, op
 
 
@@ -294,7 +294,7 @@ def einsum(equation: str, *operands: Any) -> Any:
         term, x = _contract(term, x, other_term, y, later)
     gone = tuple(i for i, c in enumerate(term) if c not in out)
     if gone:
-        x = sum_(x, dims=gone, keepdim=False)
+        x = sum(x, gone)
         term = "".join(c for c in term if c in out)
     order = tuple(term.index(c) for c in out)
     return permute_(x, dims=order) if order != tuple(range(len(order))) else x
@@ -315,11 +315,11 @@ def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any
     """Two operands to one, as a batched matrix product; sums over subscripts not needed later."""
     only = [c for c in a if c not in b and c not in later]
     if only:
-        x = sum_(x, dims=tuple(a.index(c) for c in only), keepdim=False)
+        x = sum(x, tuple(a.index(c) for c in only))
         a = "".join(c for c in a if c not in only)
     only = [c for c in b if c not in a and c not in later]
     if only:
-        y = sum_(y, dims=tuple(b.index(c) for c in only), keepdim=False)
+        y = sum(y, tuple(b.index(c) for c in only))
         b = "".join(c for c in b if c not in only)
     shared = [c for c in a if c in b]
     batch = [c for c in shared if c in later]

@@ -47,7 +47,7 @@ def _reduction_samples(**domain: Any) -> list[Sample]:
 
 def _sum(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     wide = xp.widened(x)
-    out = wide.sum(axis=dims, keepdims=keepdim)
+    out = wide.sum(axis=dims, keepdims=keepdim, dtype=wide.dtype)
     return out if wide is x else out.astype(x.dtype)
 
 
@@ -122,7 +122,7 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 
 def _prod(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     wide = xp.widened(x)
-    out = wide.prod(axis=dims, keepdims=keepdim)
+    out = wide.prod(axis=dims, keepdims=keepdim, dtype=wide.dtype)
     return out if wide is x else out.astype(x.dtype)
 
 

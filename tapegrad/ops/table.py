@@ -209,7 +209,7 @@ def _require_tensor(name: str, args: tuple[Any, ...]) -> None:
     for x in args:
         if isinstance(x, Tensor):
             return
-        if isinstance(x, (list, tuple)) and any(isinstance(y, Tensor) for y in x):
+        if isinstance(x, (list, tuple)) and all(isinstance(y, Tensor) for y in x):
             return
         if isinstance(x, str):
             return

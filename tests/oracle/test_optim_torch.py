@@ -18,7 +18,9 @@ STEPS = 6
 def choices(**options):
     """Every combination of options, as keyword dicts."""
     names = list(options)
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(*options.values())]
+    return [
+        dict(zip(names, values, strict=True)) for values in itertools.product(*options.values())
+    ]
 
 
 CASES = [
@@ -221,8 +223,10 @@ def test_differentiable_steps(name):
             parameter.grad = scale * k + scale * scale
             optimizer.step()
         found.append([g.numpy() for g in lib.autograd.grad(parameter.sum(), [start, scale])])
+    # PyTorch's differentiable Adam rounds its bias corrections to float32.
+    tolerance = 3e-5 if name == "Adam" else 1e-9
     for ours, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance)
 
 
 SCHEDULES = [
@@ -239,7 +243,9 @@ SCHEDULES = [
 
 def optimizers(lib):
     parameters = [lib.zeros(2, requires_grad=True), lib.zeros(3, requires_grad=True)]
-    return lib.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.5}], lr=0.1)
+    return lib.optim.SGD(
+        [{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.5}], lr=0.1
+    )
 
 
 def rates(lib, build, steps=25):

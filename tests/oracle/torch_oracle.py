@@ -76,7 +76,10 @@ TOLERANCES = {
 
 
 def assert_same(got: Any, expected: Any, what: str, scale: float = 1.0) -> None:
-    """One result: dtype and shape equal, values equal (integers, bools) or close."""
+    """One result: dtype and shape equal, values equal (integers, bools) or close.
+
+    `scale` multiplies the absolute tolerance.
+    """
     if not isinstance(expected, torch.Tensor):
         assert got == expected, f"{what}: {got}, PyTorch says {expected}"
         return
@@ -92,20 +95,22 @@ def assert_same(got: Any, expected: Any, what: str, scale: float = 1.0) -> None:
         np.testing.assert_array_equal(got._array, theirs.numpy(), err_msg=what)
 
 
-def assert_all_same(got: Any, expected: Any, what: str) -> None:
+def assert_all_same(got: Any, expected: Any, what: str, scale: float = 1.0) -> None:
     """All results of two calls."""
     ours, theirs = flat(got), flat(expected)
     assert len(ours) == len(theirs), f"{what}: {len(ours)} results, not {len(theirs)}"
     for a, b in zip(ours, theirs, strict=True):
-        assert_same(a, b, what)
+        assert_same(a, b, what, scale)
 
 
-def assert_same_gradients(ours: list[Any], theirs: list[Any], what: str) -> None:
+def assert_same_gradients(
+    ours: list[Any], theirs: list[Any], what: str, scale: float = 1.0
+) -> None:
     for a, b in zip(ours, theirs, strict=True):
         assert (a is None or not a.any()) if b is None else a is not None, what
         if a is not None and b is not None:
-            scale = max(1.0, float(b.abs().max())) if b.numel() else 1.0
-            assert_same(a, b, f"gradient of {what}", scale)
+            size = max(1.0, float(b.abs().max())) if b.numel() else 1.0
+            assert_same(a, b, f"gradient of {what}", scale * size)
 
 
 __all__ = [

@@ -1,0 +1,47 @@
+"""Half precision inside composites: computed in float32, rounded once at the end.
+
+Both functions take raw arrays and Tensors. For float32 and float64 they do nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import float32
+from .elementwise import cast
+
+
+def is_half(x: Any) -> bool:
+    """Whether `x` is float16 or bfloat16."""
+    dtype = x.dtype
+    if dtype.itemsize != 2:
+        return False
+    return dtype.kind in "fV" if isinstance(dtype, np.dtype) else bool(dtype.is_floating_point)
+
+
+def widened(x: Any) -> Any:
+    """`x`, as float32 if it is of half precision."""
+    return cast(x, dtype=float32) if is_half(x) else x
+
+
+def rounded(out: Any, like: Any) -> Any:
+    """`out` in the dtype of `like`."""
+    return out if out.dtype == like.dtype else cast(out, dtype=like.dtype)
+
+
+def check_floating(x: Any, what: str) -> None:
+    """Raise unless `x` is a floating tensor."""
+    if x._array.dtype.kind not in "fV":
+        raise RuntimeError(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
+
+
+def check_same_dtype(what: str, x: Any, **others: Any) -> None:
+    """Raise unless all tensors have the dtype of `x`; None is skipped."""
+    for name, other in others.items():
+        if other is not None and other._array.dtype != x._array.dtype:
+            raise RuntimeError(
+                f"{what} needs tensors of one dtype: the input is {x.dtype} but the {name} is "
+                f"{other.dtype}; convert one of them with .to(dtype)"
+            )

@@ -1,0 +1,87 @@
+"""Bad input: an error that says what was expected, raised before anything changes."""
+
+import pytest
+
+import tapegrad as tg
+
+CASES = {
+    "broadcast": (lambda: tg.ones(3) + tg.ones(4), RuntimeError, r"\(3,\) and \(4,\)"),
+    "matmul": (lambda: tg.ones(2, 3) @ tg.ones(2, 3), RuntimeError, r"\(2, 3\)"),
+    "matmul dtype": (
+        lambda: tg.ones(2, 2) @ tg.ones(2, 2, dtype=tg.float64),
+        RuntimeError,
+        "float64",
+    ),
+    "reshape": (lambda: tg.ones(6).reshape(4, 2), RuntimeError, "8 elements"),
+    "reshape -1": (lambda: tg.ones(6).reshape(-1, -1), RuntimeError, "one -1"),
+    "view": (lambda: tg.ones(2, 3).T.view(6), RuntimeError, "contiguous"),
+    "permute": (lambda: tg.ones(2, 3).permute(0, 0), RuntimeError, "each of the 2"),
+    "expand": (lambda: tg.ones(3).expand(4), RuntimeError, "size 1"),
+    "dim": (lambda: tg.ones(2, 3).sum(2), IndexError, "-2 to 1"),
+    "dim twice": (lambda: tg.ones(2, 3).sum((0, -2)), RuntimeError, "twice"),
+    "index": (lambda: tg.ones(3)[5], IndexError, "size 3"),
+    "too many indices": (lambda: tg.ones(3)[0, 0], IndexError, "2 indices"),
+    "float index": (lambda: tg.ones(3)[tg.ones(1)], IndexError, "integers or bool"),
+    "index tensor": (lambda: tg.ones(3)[tg.tensor([3])], IndexError, "out of range"),
+    "mask": (lambda: tg.ones(3)[tg.tensor([True, False])], IndexError, "mask"),
+    "negative step": (lambda: tg.ones(3)[::-1], ValueError, "flip"),
+    "gather": (lambda: tg.ones(3).gather(0, tg.tensor([4])), IndexError, "out of range"),
+    "gather float": (lambda: tg.ones(3).gather(0, tg.ones(1)), RuntimeError, "integer"),
+    "cat": (lambda: tg.cat([tg.ones(2, 3), tg.ones(3, 2)]), RuntimeError, r"\(3, 2\)"),
+    "cat nothing": (lambda: tg.cat([]), RuntimeError, "non-empty"),
+    "stack": (lambda: tg.stack([tg.ones(2), tg.ones(3)]), RuntimeError, "one shape"),
+    "split": (lambda: tg.ones(5).split([2, 2]), RuntimeError, "add up"),
+    "unknown keyword": (lambda: tg.ones(3).sum(dimension=0), TypeError, "dimension"),
+    "dim and axis": (lambda: tg.ones(3).sum(dim=0, axis=0), TypeError, "both"),
+    "unknown keyword in zeros": (lambda: tg.zeros(3, color="red"), TypeError, "color"),
+    "list instead of tensor": (lambda: tg.sqrt([1.0]), TypeError, r"tapegrad\.tensor"),
+    "string operand": (lambda: tg.ones(3) + "a", TypeError, None),
+    "bool of many": (lambda: bool(tg.ones(3)), RuntimeError, "ambiguous"),
+    "item of many": (lambda: tg.ones(3).item(), RuntimeError, "one element"),
+    "ragged": (lambda: tg.tensor([[1.0], [1.0, 2.0]]), ValueError, "ragged"),
+    "dtype": (lambda: tg.zeros(2, dtype="float12"), TypeError, "float32"),
+    "complex": (lambda: tg.tensor([1j]), TypeError, "complex"),
+    "device": (lambda: tg.zeros(2, device="tpu"), RuntimeError, "cuda"),
+    "mean of integers": (lambda: tg.tensor([1, 2]).mean(), RuntimeError, "float"),
+    "empty max": (lambda: tg.zeros(0).max(), RuntimeError, "empty"),
+    "integer division": (lambda: tg.tensor([1]) // 0, ZeroDivisionError, "zero"),
+    "clamp": (lambda: tg.ones(2).clamp(), ValueError, "min"),
+    "einsum": (lambda: tg.einsum("ij,jk->ik", tg.ones(2, 3), tg.ones(4, 2)), RuntimeError, "'j'"),
+    "arange": (lambda: tg.arange(0, 5, -1), RuntimeError, "never arrives"),
+    "randint": (lambda: tg.randint(5, 5, (2,)), RuntimeError, "low < high"),
+    "topk": (lambda: tg.ones(3).topk(4), RuntimeError, "out of range"),
+    "diag": (lambda: tg.ones(1, 1, 1).diag(), RuntimeError, "vector or a matrix"),
+    "narrow": (lambda: tg.ones(3).narrow(0, 2, 2), RuntimeError, "does not lie"),
+    "numpy of grad": (lambda: tg.ones(1, requires_grad=True).numpy(), RuntimeError, "detach"),
+    "where condition": (lambda: tg.where(tg.ones(2), 1.0, 2.0), RuntimeError, "bool"),
+    "integer gradients": (lambda: tg.zeros(2, dtype=tg.int64, requires_grad=True), RuntimeError, "floating"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_message_and_kind(name):
+    call, kind, message = CASES[name]
+    mode = tg.is_grad_enabled()
+    with pytest.raises(kind, match=message):
+        call()
+    assert tg.is_grad_enabled() == mode
+
+
+def test_no_gpu_says_what_to_install():
+    from tapegrad.device import cupy
+
+    try:
+        cupy()
+    except RuntimeError:
+        pass
+    else:
+        pytest.skip("there is a GPU here")
+    for call in (lambda: tg.zeros(2, device="cuda"), lambda: tg.ones(1).cuda(), lambda: tg.ones(1).to("cuda:0")):
+        with pytest.raises(RuntimeError, match=r"tapegrad\[cuda\]"):
+            call()
+    assert not tg.cuda.is_available()
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = tg.no_such_thing

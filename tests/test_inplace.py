@@ -1,0 +1,229 @@
+"""In-place operations and views: values, gradients, versions, and the errors that name lines."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+
+def leaf(*values):
+    return tg.tensor(list(values), requires_grad=True)
+
+
+def test_in_place_on_a_result():
+    x = leaf(1.0, 2.0)
+    y = x * 2
+    y.add_(1).mul_(3)
+    y.sum().backward()
+    assert x.grad.tolist() == [6, 6]
+
+
+def test_in_place_with_a_tensor_that_needs_the_old_value():
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    y = x * 2
+    y.mul_(w)
+    y.sum().backward()
+    assert w.grad.tolist() == [2, 4]
+    assert x.grad.tolist() == [6, 8]
+
+
+def test_in_place_changes_the_base_through_a_view():
+    x = leaf(1.0, 2.0, 3.0)
+    y = x * 1
+    v = y[1:]
+    v.mul_(10)
+    assert y.tolist() == [1, 20, 30]
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 10, 10]
+
+
+def test_other_views_follow():
+    x = leaf(1.0, 2.0, 3.0)
+    y = x * 1
+    a, b = y[:2], y[1:]
+    a.mul_(10)
+    (b * b).sum().backward()
+    assert x.grad.tolist() == [0, 2 * 20 * 10, 2 * 3]
+
+
+def test_views_of_views_of_transposes():
+    x = tg.arange(6).float().reshape(2, 3).requires_grad_()
+    y = x * 1
+    y.T[1:].unsqueeze(0)[0][:, 0].mul_(5)
+    y.sum().backward()
+    assert x.grad.tolist() == [[1, 5, 5], [1, 1, 1]]
+
+
+def test_assignment_by_index():
+    x, w = leaf(1.0, 2.0, 3.0), leaf(5.0)
+    y = x * 1
+    y[0] = w[0] * 2
+    y[1:2] = 7.0
+    assert y.tolist() == [10, 7, 3]
+    y.sum().backward()
+    assert x.grad.tolist() == [0, 0, 1]
+    assert w.grad.tolist() == [2]
+
+
+def test_assignment_into_a_plain_tensor_connects_it():
+    w = leaf(2.0, 3.0)
+    z = tg.zeros(4)
+    view = z[1:3]
+    z[1:3] = w * w
+    assert z.requires_grad
+    assert view.requires_grad
+    (view * 2).sum().backward()
+    assert w.grad.tolist() == [8, 12]
+
+
+def test_assignment_by_tensors_and_masks():
+    x = leaf(1.0, 2.0, 3.0, 4.0)
+    y = x * 1
+    y[tg.tensor([0, 2])] = tg.tensor([9.0, 9.0])
+    y[y > 8] = 0.5
+    assert y.tolist() == [0.5, 2, 0.5, 4]
+    y.sum().backward()
+    assert x.grad.tolist() == [0, 1, 0, 1]
+
+
+def test_leaves_are_protected():
+    x = leaf(1.0, 2.0)
+    for change in (
+        lambda: x.add_(1),
+        lambda: x.__setitem__(0, 5.0),
+        lambda: x.zero_(),
+        lambda: x[0:1].mul_(2),
+        lambda: x.view(-1).fill_(3),
+        lambda: x.copy_(tg.zeros(2)),
+    ):
+        with pytest.raises(RuntimeError, match="no_grad"):
+            change()
+    assert x.tolist() == [1, 2]
+    assert x._version == 0
+
+
+def test_leaves_change_under_no_grad():
+    x = leaf(1.0, 2.0)
+    (x * x).sum().backward()
+    with tg.no_grad():
+        x -= 0.5 * x.grad
+        x[0] = 7.0
+    assert x.tolist() == [7, 0]
+    assert x.is_leaf
+    assert x.requires_grad
+    x.grad.zero_()
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [14, 0]
+
+
+def test_the_error_names_both_lines():
+    x = leaf(1.0, 2.0)
+    y = x * 2
+    z = (y * y).sum()  # saved here
+    y.add_(1)  # changed here
+    with pytest.raises(RuntimeError) as caught:
+        z.backward()
+    text = str(caught.value)
+    assert "saved by mul" in text
+    assert "# saved here" in text
+    assert "# changed here" in text
+
+
+def test_a_changed_leaf_is_noticed():
+    x, w = leaf(1.0), leaf(2.0)
+    y = (x * w).sum()
+    with tg.no_grad():
+        w.add_(1)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        y.backward()
+
+
+def test_a_change_through_detach_is_noticed():
+    x = leaf(1.0, 2.0)
+    y = x.exp()
+    z = y.sum()
+    y.detach().zero_()
+    with pytest.raises(RuntimeError, match="changed in place"):
+        z.backward()
+
+
+def test_a_change_of_what_nobody_saved_is_fine():
+    x = leaf(1.0, 2.0)
+    y = x + 1
+    z = y + 2
+    y.add_(5)
+    (z.sum() + y.sum()).backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_versions_count_changes_of_shared_memory():
+    x = tg.zeros(4)
+    v = x[:2]
+    assert x._version == 0
+    v.add_(1)
+    x.mul_(2)
+    assert x._version == v._version == 2
+    assert x._base is None
+    assert v._base is x
+
+
+def test_augmented_assignment_on_a_non_leaf():
+    x = leaf(1.0, 2.0)
+    y = x * 1
+    y += 1
+    y *= x
+    y -= 2
+    y /= 2
+    y **= 2
+    y.sum().backward()
+    a = np.array([1.0, 2.0])
+    v = ((a + 1) * a - 2) / 2
+    np.testing.assert_allclose(x.grad.numpy(), 2 * v * (2 * a + 1) / 2)
+
+
+def test_results_must_fit():
+    x = tg.ones(3)
+    with pytest.raises(RuntimeError, match="does not fit"):
+        x.add_(tg.ones(2, 3))
+    with pytest.raises(RuntimeError, match="cannot be put"):
+        tg.tensor([1, 2]).add_(0.5)
+    with pytest.raises(RuntimeError, match="shape"):
+        x[:2] = tg.ones(3)
+    with pytest.raises(IndexError):
+        x[5] = 1.0
+    assert x.tolist() == [1, 1, 1]
+    assert x._version == 0
+
+
+def test_overlapping_copies():
+    x = tg.arange(5).float()
+    x[1:] = x[:-1]
+    assert x.tolist() == [0, 0, 1, 2, 3]
+
+
+def test_fill_keeps_requires_grad_and_sends_zeros():
+    x = leaf(1.0, 2.0)
+    y = x * 2
+    y.zero_()
+    assert y.requires_grad
+    y.sum().backward()
+    assert x.grad.tolist() == [0, 0]
+
+
+def test_higher_order_through_in_place():
+    x = tg.tensor([1.0, 2.0], dtype=tg.float64, requires_grad=True)
+    y = x * x
+    y[0:1].mul_(x[1:2])
+    (g,) = tg.autograd.grad(y.sum(), x, create_graph=True)
+    (h,) = tg.autograd.grad(g.sum(), x)
+    # y = x0^2 x1 + x1^2: gradients (2 x0 x1, x0^2 + 2 x1), their sum differentiated
+    assert g.tolist() == [4, 5]
+    assert h.tolist() == [2 * 2 + 2 * 1, 2 * 1 + 2]
+
+
+def test_shared_gradient_memory_is_copied_before_views_of_it_are_written():
+    x = leaf(1.0, 2.0)
+    grads = (x * 3).sum().backward()
+    x.grad[0:1].zero_()
+    x.grad.detach().add_(1)
+    assert grads[x].tolist() == [3, 3]
