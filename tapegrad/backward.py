@@ -69,7 +69,7 @@ class Walk:
             found = self.leaves.get(edge.id)
             if found is not None:
                 total = found[1]
-                if found[2] and total.__class__ is _ndarray and total.flags.writeable:
+                if found[2] and total.__class__ is _ndarray and _is_whole(total):
                     np.add(total, g, out=total)
                 else:
                     total = _array(total + g)
@@ -183,6 +183,11 @@ def _node(edge: Any) -> Any:
 def _array(value: Any) -> Any:
     """Operations on 0-d arrays return NumPy scalars; make them arrays again."""
     return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def _is_whole(array: Any) -> bool:
+    """Whether an array has memory of its own that may be written to."""
+    return array.base is None and (array.__class__ is not _ndarray or array.flags.writeable)
 
 
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
@@ -405,14 +410,18 @@ def _accumulate(leaf: Tensor, g: Any, fresh: bool, owner: Gradients, create_grap
     with _accumulate_lock:
         grad = leaf._grad
         if isinstance(g, Tensor):
-            if not create_graph:
-                g = g.detach()
-            leaf._grad = g if grad is None else grad + g
+            # Rules hand the same tensor to several inputs, so each .grad is a copy.
+            if grad is None:
+                leaf._grad = g.clone()
+            elif create_graph or grad._requires:
+                leaf._grad = grad + g
+            else:
+                grad += g
         elif grad is None:
             if fresh:
                 grad = wrap(g)
                 grad._extra = Extra()
-                grad._extra.lender = weakref.ref(owner)
+                grad._extra.lender = weakref.ref(owner._lease)
             else:
                 grad = wrap(_contiguous_copy(g, leaf._array))
             leaf._grad = grad
@@ -554,7 +563,7 @@ def grad(
         if g is None or isinstance(g, Tensor):
             results.append(g)
         else:
-            results.append(wrap(g if g.base is None and g.flags.writeable else g.copy()))
+            results.append(wrap(g if _is_whole(g) else g.copy()))
     return _separate(tuple(results))
 
 

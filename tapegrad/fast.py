@@ -64,7 +64,12 @@ def binary(p: Primitive, ufunc: Any, reflected: bool = False) -> Callable[..., A
             if dtype is _F32 or dtype is _F64:
                 if isinstance(y, Tensor):
                     b = y._array
-                    same = y._view is None and b.dtype is dtype and b.shape == a.shape
+                    same = (
+                        b.dtype is dtype
+                        and b.shape == a.shape
+                        and y._view is None
+                        and b.__class__ is a.__class__
+                    )
                     needs = x._requires | y._requires << 1
                 elif y.__class__ is float or y.__class__ is int:
                     b = y

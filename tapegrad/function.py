@@ -172,7 +172,8 @@ def _primitive(cls: type[Function], ctx: Context, args: tuple[Any, ...], made: l
     p.extras = ()
     p.kind = OPAQUE
     p.promote = p.expression = p.abstract = p.batch = p.reference = p.samples = None
-    p.view = p.composite = False
+    p.view = p.composite = p.pure = False
+    p.lower = None
     p.joint = cls.backward
     p.rules = ()
     p.slots = ()

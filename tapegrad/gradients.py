@@ -16,6 +16,15 @@ def _key(key: Tensor | int) -> int:
     return key.id if isinstance(key, Tensor) else key
 
 
+class Lease:
+    """Kept by a mapping and by the tensors it gave out, for as long as they show shared memory."""
+
+    __slots__ = ("__weakref__",)
+
+    def __call__(self) -> bool:
+        return True
+
+
 class Gradients(MutableMapping[Any, Tensor]):
     """Gradients by tensor or tensor id: read, replace, scale and merge them.
 
@@ -26,9 +35,10 @@ class Gradients(MutableMapping[Any, Tensor]):
     (tensor([6.]), tensor([6.]), 1)
     """
 
-    __slots__ = ("__weakref__", "_items")
+    __slots__ = ("__weakref__", "_items", "_lease")
 
     def __init__(self, items: Any = ()) -> None:
+        self._lease = Lease()
         # Values are raw arrays until somebody looks at them.
         self._items: dict[int, Any] = {}
         for key, value in dict(items).items():
@@ -48,7 +58,7 @@ class Gradients(MutableMapping[Any, Tensor]):
             return value
         tensor = wrap(value)
         tensor._extra = Extra()
-        tensor._extra.lender = _shared
+        tensor._extra.lender = self._lease
         self._items[number] = tensor
         return tensor
 
@@ -108,10 +118,6 @@ class Gradients(MutableMapping[Any, Tensor]):
     def __repr__(self) -> str:
         shown = ", ".join(f"{n}: {tuple(self[n].shape)}" for n in self)
         return f"Gradients({{{shown}}})"
-
-
-def _shared() -> bool:
-    return True
 
 
 GradientMap = Gradients

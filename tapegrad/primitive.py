@@ -56,8 +56,10 @@ class Primitive:
         "joint",  # one rule for all inputs
         "kernel",
         "kind",
+        "lower",  # (builder, out, *inputs, **params): the loops of native code
         "name",
         "outputs",
+        "pure",  # the same inputs give the same result, and nothing else happens
         "promote",  # "same": a common dtype; "float": and floating; "bool": result is bool; None
         "rest",  # the name of any further inputs, or None
         "reference",  # an independent way to compute the same, for tests
@@ -109,6 +111,8 @@ def define(
     view: bool = False,
     composite: bool = False,
     expression: str | None = None,
+    lower: Callable[..., None] | None = None,
+    pure: bool = True,
     abstract: Callable[..., Any] | None = None,
     batch: Callable[..., Any] | None = None,
     reference: Callable[..., Any] | None = None,
@@ -132,6 +136,8 @@ def define(
     p.view = view
     p.composite = composite
     p.expression = expression
+    p.lower = lower
+    p.pure = pure
     p.abstract = abstract
     p.batch = batch
     p.reference = reference
@@ -278,7 +284,8 @@ def record(
     tracked = False
     edges: tuple[Any, ...] = (None,) * len(tensors)
     if mode & GRAD and p.differentiable:
-        edges = tuple(_edge(x, taped) if isinstance(x, Tensor) else None for x in tensors)
+        watched = bool(taped) and any(tape.watches for tape in STATE.tapes)
+        edges = tuple(_edge(x, watched) if isinstance(x, Tensor) else None for x in tensors)
         tracked = any(isinstance(x, Tensor) and x._requires for x in tensors)
         if p.rules:
             edges = tuple(
@@ -314,11 +321,11 @@ def record(
     return entry
 
 
-def _edge(x: Tensor, taped: int) -> Any:
+def _edge(x: Tensor, watched: bool) -> Any:
     """Where the gradient of `x` goes: its entry, itself when it is a leaf, or nowhere."""
     if x._requires:
         return x if x._edge is None else x._edge
-    if taped and x._array.dtype.kind in "fV":
+    if watched and x._array.dtype.kind in "fV":
         return x if x._edge is None else x._edge
     return None
 

@@ -188,6 +188,8 @@ class Tape:
     inlines = False
     #: whether operations of a backward pass inside the tape are logged
     logs_backward = False
+    #: whether floating tensors get gradients on the tape even if they do not require them
+    watches = True
 
     def __init__(self, persistent: bool = False) -> None:
         self.persistent = persistent
@@ -252,6 +254,9 @@ class Tape:
 
     def refuse_read(self, tensor: Tensor, what: str) -> None:
         """Called when Python reads a value; a capturing tape raises here."""
+
+    def note_grad(self, tensor: Tensor) -> None:
+        """Called before `.grad` of a tensor is read or replaced."""
 
     def rebind(self, tensor: Tensor, result: Tensor) -> None:
         """`tensor` now holds the value of `result`: an in-place operation happened."""

@@ -16,7 +16,7 @@ from . import dtypes, mutation
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
 from .methods import TensorMethods
-from .state import GRAD, STATE, TAPE, numbers
+from .state import GRAD, STATE, TAPE, numbers, structure_changed
 from .tape import Entry, Output
 
 if TYPE_CHECKING:
@@ -209,6 +209,8 @@ class Tensor(TensorMethods):
     @property
     def grad(self) -> Tensor | None:
         """The gradient accumulated by backward calls; None before the first one."""
+        if STATE.mode & TAPE:
+            _note_grad(self)
         return self._grad
 
     @grad.setter
@@ -223,10 +225,14 @@ class Tensor(TensorMethods):
                 )
             if value._array.dtype != self._array.dtype:
                 raise RuntimeError(f".grad of a {self.dtype} tensor cannot be {value.dtype}")
+        if STATE.mode & TAPE:
+            _note_grad(self)
         self._grad = value
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradient, or with `set_to_none=False` fill it with zeros."""
+        if STATE.mode & TAPE:
+            _note_grad(self)
         if set_to_none or self._grad is None:
             self._grad = None
         else:
@@ -296,7 +302,13 @@ class Tensor(TensorMethods):
         hooks: dict[int, Any] = getattr(self._extra, group)
         key = next(numbers)
         hooks[key] = hook
-        return RemovableHandle(lambda: hooks.pop(key, None))
+        structure_changed()
+
+        def remove() -> None:
+            hooks.pop(key, None)
+            structure_changed()
+
+        return RemovableHandle(remove)
 
     def _add_entry_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         edge = self._edge
@@ -338,6 +350,8 @@ class Tensor(TensorMethods):
             raise TypeError(f".data must be a Tensor, got {type(value).__name__}")
         self._array = value._array
         self._view = None
+        for tape in STATE.tapes:
+            tape.rebind(self, value)
 
     @property
     def _version(self) -> int:
@@ -358,6 +372,7 @@ class Tensor(TensorMethods):
             )
         if self.is_cuda and not force:
             raise TypeError("this tensor is on a GPU; use tensor.cpu().numpy()")
+        _not_recorded(self, "numpy()")
         own(self)
         return to_device(self._array, device("cpu"))
 
@@ -383,6 +398,7 @@ class Tensor(TensorMethods):
     def __dlpack__(self, **kwargs: Any) -> Any:
         if self.requires_grad:
             raise BufferError("this tensor requires gradients, which DLPack would lose; detach it")
+        _not_recorded(self, "__dlpack__()")
         own(self)
         return self._array.__dlpack__(**kwargs)
 
@@ -490,6 +506,7 @@ def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
 def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
     """An array of anything array-like: Python floats become the default dtype."""
     if isinstance(data, Tensor):
+        _not_recorded(data, "making a tensor of another (use .detach().clone() or .to())")
         array = data._array
     elif isinstance(data, np.ndarray) or hasattr(data, "__cuda_array_interface__"):
         array = data
@@ -542,12 +559,22 @@ def refresh(tensor: Tensor) -> None:
     from .primitive import bind
 
     derived = base
-    for primitive, params in chain:
-        derived = bind(primitive, (derived,), params)
+    mode = STATE.mode
+    STATE.mode = mode | GRAD  # under no_grad on a tape too: a history is copied, not made
+    try:
+        for primitive, params in chain:
+            derived = bind(primitive, (derived,), params)
+    finally:
+        STATE.mode = mode
     tensor._edge = derived._edge
     tensor._requires = derived._requires
     for tape in STATE.tapes:
         tape.rebind(tensor, derived)
+
+
+def _note_grad(tensor: Tensor) -> None:
+    for tape in STATE.tapes:
+        tape.note_grad(tensor)
 
 
 def _not_recorded(tensor: Tensor, what: str) -> None:

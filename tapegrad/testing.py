@@ -1,4 +1,4 @@
-"""Checking gradients: `gradcheck` and `gradgradcheck` for any function, and arguments for op samples.
+"""Checking gradients: `gradcheck` and `gradgradcheck` for any function, arguments for op samples.
 
 Numerical Jacobians are central differences in float64, whatever the dtype of the inputs; analytical
 ones come from backward. Both have one row for each element of an input and one column for each
@@ -55,7 +55,7 @@ def gradcheck(
     checked = [i for i, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad]
     if not checked:
         raise ValueError(
-            "gradcheck needs at least one input that requires gradients; call requires_grad_() on it"
+            "gradcheck needs at least one input that requires gradients: call requires_grad_()"
         )
     if any(arguments[i].dtype.itemsize < 8 for i in checked):
         # The analytical side is rounded to the inputs' own dtype.
@@ -342,7 +342,7 @@ def _values(spec: In, rng: np.random.Generator, apart: _Apart) -> Any:
 
 
 class _Apart:
-    """Values for all `distinct` inputs of a sample, well apart from each other and from integers."""
+    """Values for all `distinct` inputs of a sample, apart from each other and from integers."""
 
     def __init__(self, sample: Sample, rng: np.random.Generator) -> None:
         flat = [*sample.args, *sample.kwargs.values()]

@@ -32,21 +32,16 @@ def special(x: Any) -> Any:
 
 def add_at(target: Any, index: Any, values: Any) -> None:
     """`target[index] += values`, counting every repetition of an index."""
-    if isinstance(target, np.ndarray):
-        np.add.at(target, index, values)
-    else:
-        import cupyx
-
-        cupyx.scatter_add(target, index, values)
+    module(target).add.at(target, index, values)
 
 
-def check_index(index: Any, size: int, what: str) -> None:
-    """Raise IndexError unless all of `index` lie in -size..size-1."""
+def check_index(index: Any, size: int, what: str, error: type[Exception] = IndexError) -> None:
+    """Raise `error` unless all of `index` lie in -size..size-1."""
     if index.size:
         low, high = int(index.min()), int(index.max())
         if low < -size or high >= size:
             worst = low if low < -size else high
-            raise IndexError(f"{what}: index {worst} is out of range for a dimension of size {size}")
+            raise error(f"{what}: index {worst} is out of range for a dimension of size {size}")
 
 
 def windows(x: Any, size: tuple[int, ...], axes: tuple[int, ...]) -> Any:

@@ -13,8 +13,8 @@ from tapegrad import Tensor
 from tapegrad.backward import grad
 from tapegrad.ops import TABLE
 from tapegrad.ops.table import Op, Sample
-from tapegrad.testing import make_arguments
 from tapegrad.tensor import wrap
+from tapegrad.testing import make_arguments
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

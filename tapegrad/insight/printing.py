@@ -67,6 +67,17 @@ def _operand(value: Any) -> str:
     return f"const{list(value.shape)}"
 
 
+def _edge(edge: Any) -> str:
+    """Where an input came from, for entries that no explicit tape logged; `_` if nothing did."""
+    from ..tape import Entry, Output
+
+    if edge is None:
+        return "_"
+    if isinstance(edge, Output):
+        return f"%{edge.entry.number}.{edge.index}"
+    return f"%{edge.number if isinstance(edge, Entry) else edge.id}"
+
+
 def _param(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
@@ -80,7 +91,8 @@ def format_entry(entry: Entry) -> str:
         place = f"  # {name.rsplit('/', 1)[-1]}:{line}"
     params = [f"{k}={_param(v)}" for k, v in entry.params.items()]
     if entry.log is None:
-        return f"%{entry.number} = {entry.primitive.name}({', '.join(params)}){place}"
+        call = f"{entry.primitive.name}({', '.join([*map(_edge, entry.edges), *params])})"
+        return f"%{entry.number} = {call}{place}"
     inputs, outputs = entry.log
     made = ", ".join(repr(v) for v in outputs)
     types = ", ".join(f"{v.dtype.name}{list(v.shape)}" for v in outputs)

@@ -15,7 +15,7 @@ from ..dtypes import as_dtype
 from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from . import elementwise as e
 from .movement import chunk, normal_dim, reshape_
-from .precision import check_floating, check_same_dtype, rounded, widened
+from .precision import as_floating, check_floating, check_same_dtype, rounded, widened
 from .reduce import amax_, sum_
 from .table import In, Sample, op
 
@@ -98,9 +98,9 @@ def _along(primitive: Primitive, input: Any, dim: Any, dtype: Any) -> Any:
         raise TypeError(f"{name}() needs dim, the dimension whose elements sum to 1, such as -1")
     d = normal_dim(dim, input._array.ndim)
     x = input if dtype is None else input.to(as_dtype(dtype))
-    check_floating(x, name)
     if x._array.size == 0:
         return x.clone()
+    check_floating(x, name)
     return primitive(x, dims=(d,) if x._array.ndim else ())
 
 
@@ -247,14 +247,14 @@ softsign_ = composite("softsign", lambda x: x / (1 + e.abs(x)), _softsign_gradie
 @op(module=F, samples=_shapes())
 def softsign(input: Any) -> Any:
     """x / (1 + |x|)."""
-    check_floating(input, "softsign")
-    return softsign_(input)
+    return softsign_(as_floating(input, "softsign"))
 
 
 @op(module=F, samples=_shapes())
 def tanhshrink(input: Any) -> Any:
     """x - tanh(x)."""
-    return input - e.tanh(input)
+    x = as_floating(input, "tanhshrink")
+    return x - e.tanh(x)
 
 
 # -- exponential branches ----------------------------------------------------------------------
@@ -292,7 +292,7 @@ def selu(input: Any, inplace: bool = False) -> Any:
     return _result(input, out, inplace, "selu")
 
 
-@op(method=False, samples=lambda: [*_shapes()(), *_shapes(0.7)()])
+@op(method=False, samples=lambda: [*_shapes()(), *_shapes(0.5)()])
 def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x above 0, alpha (exp(x / alpha) - 1) below."""
     check_floating(input, "celu")
@@ -333,7 +333,7 @@ prelu_ = define(
     composite=True,
     vjp=(
         lambda g, x, weight: e.where(e.greater(x, 0), g, g * weight),
-        lambda g, x: e.where(e.greater(x, 0), g * 0, g * x),
+        lambda g, x: e.where(e.greater(x, 0), 0.0, g * x),
     ),
 )
 
@@ -365,7 +365,7 @@ hardtanh_ = composite(
     "hardtanh",
     lambda x, *, low, high: e.clamp_numbers(x, low=low, high=high),
     # PyTorch's gradient is 0 at the limits themselves, unlike that of clamp.
-    lambda g, x, low, high: e.where(e.logical_and(e.greater(x, low), e.less(x, high)), g, g * 0),
+    lambda g, x, low, high: e.where(e.logical_and(e.greater(x, low), e.less(x, high)), g, 0.0),
 )
 
 
@@ -374,10 +374,15 @@ def hardtanh(
     input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Any:
     """x limited to min_val..max_val."""
-    check_floating(input, "hardtanh")
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is larger than max_val {max_val}")
-    out = hardtanh_(input, low=float(min_val), high=float(max_val))
+    kind = input._array.dtype.kind
+    if kind == "b" or (kind == "u" and int(min_val) < 0):
+        raise RuntimeError(f"hardtanh of {input.dtype} cannot have limits {min_val} and {max_val}")
+    if kind in "fV":
+        out = hardtanh_(input, low=float(min_val), high=float(max_val))
+    else:
+        out = e.clamp(input, int(min_val), int(max_val))
     return _result(input, out, inplace, "hardtanh")
 
 
@@ -388,7 +393,7 @@ def relu6(input: Any, inplace: bool = False) -> Any:
 
 
 def _hardswish_gradient(g: Any, x: Any) -> Any:
-    middle = e.where(e.less(x, -3), g * 0, g * (x / 3 + 0.5))
+    middle = e.where(e.less(x, -3), 0.0, g * (x / 3 + 0.5))
     return e.where(e.greater(x, 3), g, middle)
 
 
@@ -409,7 +414,7 @@ def hardswish(input: Any, inplace: bool = False) -> Any:
 hardsigmoid_ = composite(
     "hardsigmoid",
     lambda x: e.clamp_numbers(x + 3, low=0.0, high=6.0) / 6,
-    lambda g, x: e.where(e.logical_and(e.greater(x, -3), e.less(x, 3)), g / 6, g * 0),
+    lambda g, x: e.where(e.logical_and(e.greater(x, -3), e.less(x, 3)), g / 6, 0.0),
 )
 
 
@@ -423,22 +428,25 @@ def hardsigmoid(input: Any, inplace: bool = False) -> Any:
 threshold_ = composite(
     "threshold",
     lambda x, *, limit, value: e.where(e.greater(x, limit), x, value),
-    lambda g, x, limit: e.where(e.greater(x, limit), g, g * 0),
+    lambda g, x, limit: e.where(e.greater(x, limit), g, 0.0),
 )
 
 
 @op(method=False, samples=_shapes(0.3, -7.0))
 def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
     """x above the threshold, else `value`."""
-    check_floating(input, "threshold")
-    out = threshold_(input, limit=float(threshold), value=float(value))
+    kind = input._array.dtype.kind
+    if kind == "b" or (kind == "u" and int(min(threshold, value)) < 0):
+        raise RuntimeError(f"threshold of {input.dtype} cannot have {threshold} and {value}")
+    number: type = float if kind in "fV" else int
+    out = threshold_(input, limit=number(threshold), value=number(value))
     return _result(input, out, inplace, "threshold")
 
 
 hardshrink_ = composite(
     "hardshrink",
-    lambda x, *, limit: e.where(e.less_equal(e.abs(x), limit), x * 0, x),
-    lambda g, x, limit: e.where(e.less_equal(e.abs(x), limit), g * 0, g),
+    lambda x, *, limit: e.where(e.less_equal(e.abs(x), limit), 0.0, x),
+    lambda g, x, limit: e.where(e.less_equal(e.abs(x), limit), 0.0, g),
 )
 
 
@@ -452,7 +460,7 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Any:
 softshrink_ = composite(
     "softshrink",
     lambda x, *, limit: x - e.clamp_numbers(x, low=-limit, high=limit),
-    lambda g, x, limit: e.where(e.less_equal(e.abs(x), limit), g * 0, g),
+    lambda g, x, limit: e.where(e.less_equal(e.abs(x), limit), 0.0, g),
 )
 
 

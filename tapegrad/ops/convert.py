@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,10 @@ from .table import In, Sample, op
 
 move_ = define(
     "to_device",
-    lambda x, *, target: to_device(x, as_device(target)),
+    lambda x, *, target, source: to_device(x, as_device(target)),
     kind=OPAQUE,
     vjp=lambda g, target, source: move_(g, target=source, source=target),
-    inputs=("x",),
 )
-
-
-def _move_kernel(x: Any, *, target: str, source: str) -> Any:
-    return to_device(x, as_device(target))
-
-
-move_.kernel = _move_kernel
 
 
 def _moved(x: Tensor, target: device) -> Tensor:
@@ -49,8 +42,13 @@ def _moved(x: Tensor, target: device) -> Tensor:
     torch=None,
 )
 def to(
-    input: Any, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False,
-    non_blocking: bool = False, memory_format: Any = None,
+    input: Any,
+    *args: Any,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool = False,
+    non_blocking: bool = False,
+    memory_format: Any = None,
 ) -> Any:
     """This tensor with another dtype and/or on another device: `to(dtype)`, `to(device)`, ..."""
     for a in args:
@@ -114,12 +112,30 @@ def cuda(self: Tensor, index: Any = None) -> Tensor:
     return _moved(self, device("cuda", 0 if index is None else int(index)))
 
 
+class Extent(int):
+    """`x.size`: the number of elements, as in NumPy; called, the shape, as in PyTorch.
 
-def size(self: Tensor, dim: Any = None) -> Any:
-    """The shape, or the size of one dimension."""
-    if dim is None:
-        return Size(self._array.shape)
-    return int(self._array.shape[normal_dim(dim, self._array.ndim)])
+    >>> import tapegrad
+    >>> x = tapegrad.zeros(2, 3)
+    >>> x.size, x.size(), x.size(0)
+    (6, Size([2, 3]), 2)
+    """
+
+    shape: Size
+
+    def __new__(cls, shape: tuple[int, ...]) -> Extent:
+        self = super().__new__(cls, math.prod(shape))
+        self.shape = Size(shape)
+        return self
+
+    def __call__(self, dim: Any = None) -> Any:
+        """The shape, or the size of one dimension."""
+        return self.shape if dim is None else self.shape[normal_dim(dim, len(self.shape))]
+
+
+def size(self: Tensor) -> Extent:
+    """The number of elements; `size()` is the shape and `size(dim)` the size of one dimension."""
+    return Extent(self._array.shape)
 
 
 def numel(self: Tensor) -> int:
@@ -168,20 +184,20 @@ def _like(kind: str, x: Tensor, generator: Any) -> Tensor:
 
 _random_in_place(
     "uniform_",
-    lambda x, g, a=0.0, b=1.0, **k: _like("uniform", x, g) * (k.get("to", b) - k.get("from", a))
-    + k.get("from", a),
+    lambda x, g, a=0.0, b=1.0, **k: (
+        _like("uniform", x, g) * (k.get("to", b) - k.get("from", a)) + k.get("from", a)
+    ),
 )
-_random_in_place(
-    "normal_", lambda x, g, mean=0.0, std=1.0: _like("normal", x, g) * std + mean
-)
+_random_in_place("normal_", lambda x, g, mean=0.0, std=1.0: _like("normal", x, g) * std + mean)
 _random_in_place("bernoulli_", lambda x, g, p=0.5: to(_like("uniform", x, g) < p, x.dtype))
 _random_in_place(
     "exponential_", lambda x, g, lambd=1.0: -(1 - _like("uniform", x, g)).log() / lambd
 )
 
-for _function in (type_as, cpu, cuda, size, numel, stride, fill_, copy_):
+for _function in (type_as, cpu, cuda, numel, stride, fill_, copy_):
     setattr(Tensor, _function.__name__, _function)
 Tensor.type = type_  # type: ignore[attr-defined,unused-ignore]
+Tensor.size = property(size)  # type: ignore[attr-defined,unused-ignore]
 Tensor.nelement = numel  # type: ignore[attr-defined,unused-ignore]
 Tensor.dim = Tensor.ndimension = lambda self: self._array.ndim  # type: ignore[attr-defined,unused-ignore]
 Tensor.element_size = lambda self: int(self._array.itemsize)  # type: ignore[attr-defined,unused-ignore]

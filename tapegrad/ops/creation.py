@@ -43,7 +43,11 @@ def _numpy_dtype(dtype: Any) -> Any:
 
 @creation
 def tensor(
-    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested lists, arrays or tensors.
@@ -133,7 +137,12 @@ def _only_layout(unused: dict[str, Any]) -> None:
 
 @creation
 def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """A tensor filled with one value, whose dtype follows from the value."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
@@ -178,7 +187,12 @@ def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
 
 @creation
 def arange(
-    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Numbers from start up to but not including end."""
@@ -199,7 +213,12 @@ def arange(
 
 @creation
 def linspace(
-    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None,
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers evenly spaced from start to end, both included."""
@@ -210,7 +229,13 @@ def linspace(
 
 @creation
 def logspace(
-    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None,
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers whose logarithms are evenly spaced."""
@@ -220,7 +245,11 @@ def logspace(
 
 @creation
 def eye(
-    n: int, m: int | None = None, *, dtype: Any = None, device: Any = None,
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
@@ -291,11 +320,20 @@ random_ = define(
 
 
 def random_array(
-    kind: str, shape: tuple[int, ...], dtype: Any, generator: Any = None, low: int = 0, high: int = 0
+    kind: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    generator: Any = None,
+    low: int = 0,
+    high: int = 0,
 ) -> Tensor:
     """A random tensor; on an explicit tape the draw is an entry."""
     params = {
-        "kind": kind, "shape": shape, "dtype": dtype, "generator": generator, "low": low,
+        "kind": kind,
+        "shape": shape,
+        "dtype": dtype,
+        "generator": generator,
+        "low": low,
         "high": high,
     }
     array = random_.kernel(**params)
@@ -315,7 +353,10 @@ def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
 
 @creation
 def rand(
-    *size: Any, generator: Any = None, dtype: Any = None, device: Any = None,
+    *size: Any,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform random numbers in [0, 1)."""
@@ -325,7 +366,10 @@ def rand(
 
 @creation
 def randn(
-    *size: Any, generator: Any = None, dtype: Any = None, device: Any = None,
+    *size: Any,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Normal random numbers with mean 0 and standard deviation 1."""
@@ -335,8 +379,14 @@ def randn(
 
 @creation
 def randint(
-    low: int, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None,
-    device: Any = None, requires_grad: bool = False,
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Random integers from low up to but not including high."""
     if size is None or isinstance(high, (tuple, list)):
@@ -350,9 +400,7 @@ def randint(
 
 
 @creation
-def randperm(
-    n: int, *, generator: Any = None, dtype: Any = None, device: Any = None
-) -> Tensor:
+def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
     """The integers 0 to n - 1 in random order."""
     words = (generator or random.default_generator).words(n)
     return _finished(np.argsort(words, kind="stable"), dtype, device, False)
@@ -416,7 +464,10 @@ def multinomial(
         u = random_array("uniform", (len(rows), num_samples), np.float64, generator)._array
         ends = np.cumsum(rows, axis=1)
         picked = np.stack(
-            [np.searchsorted(end, v * end[-1], side="right") for end, v in zip(ends, u, strict=True)]
+            [
+                np.searchsorted(end, v * end[-1], side="right")
+                for end, v in zip(ends, u, strict=True)
+            ]
         )
         picked = np.minimum(picked, rows.shape[1] - 1)
     return wrap(picked.reshape(*weights.shape[:-1], num_samples).astype(np.int64))

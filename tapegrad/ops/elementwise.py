@@ -1,7 +1,7 @@
 """Elementwise operations: one block each.
 
-A block has the kernel, the gradient rules, the scalar expression for native code, the samples and the
-public names. Rules are written with operators and primitives only, so they differentiate again.
+A block has the kernel, the gradient rules, the scalar expression for native code, the samples and
+the public names. Rules are written with operators and primitives only, so they differentiate again.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def div_(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
         quotient = trunc(div(input, other))
         whole = not any(_is_floating(x) for x in (input, other))
         return quotient.to(result_dtype(input, other)) if whole else quotient
-    raise ValueError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
+    raise RuntimeError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 
 def _is_floating(x: Any) -> bool:
@@ -283,7 +283,10 @@ floor_divide = binary(
     _floor_divide,
     None,
     "floor(x / y)",
-    samples=lambda: [Sample(In(3, 4), In(4, low=0.5)), Sample(In(5, kind="int", low=-9, high=9), 4)],
+    samples=lambda: [
+        Sample(In(3, 4), In(4, low=0.5)),
+        Sample(In(5, kind="int", low=-9, high=9), 4),
+    ],
 )
 
 # The same for `div` with rounding, which PyTorch lets pass gradients of zero.
@@ -334,9 +337,7 @@ fmod = binary(
 zero = define("zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, expression="0")
 neg = unary("neg", np.negative, lambda g: -g, "-x", promote=None, aliases=("negative",))
 positive = unary("positive", np.positive, lambda g: g, "x", promote=None, inplace=False)
-reciprocal = unary(
-    "reciprocal", lambda x: 1 / x, lambda g, out: -g * (out * out), "1 / x", low=0.5
-)
+reciprocal = unary("reciprocal", lambda x: 1 / x, lambda g, out: -g * (out * out), "1 / x", low=0.5)
 square = unary(
     "square",
     lambda x: np.square(x, dtype=np.int64 if x.dtype.kind == "b" else None),
@@ -366,12 +367,13 @@ def _pow_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
 
 
 def _power(x: Any, y: Any) -> Any:
-    if isinstance(y, (int, float)) and y == 2:
-        return x * x
-    kind = getattr(y, "dtype", np.dtype(type(y))).kind
-    if kind == "b":
+    if isinstance(y, (int, float)):
+        if isinstance(y, bool):
+            return np.logical_or(x, not y)
+        return x * x if y == 2 else np.power(x, y)
+    if y.dtype.kind == "b":
         return np.logical_or(x, np.logical_not(y))
-    if kind in "iu":
+    if y.dtype.kind in "iu":
         # NumPy refuses negative powers of integers: 1 and -1 have them, for others they round to 0.
         sign = np.where(y % 2 == 0, 1, x)
         negative = np.where(np.abs(x) == 1, sign, 0)
@@ -393,10 +395,7 @@ def _check_exponent(base: Any, exponent: Any) -> None:
 @op(
     "pow",
     samples=lambda: [
-        *[
-            Sample(In(*s.args[0].shape, low=0.3, high=2.0), In(*s.args[1].shape))
-            for s in pairs()
-        ],
+        *[Sample(In(*s.args[0].shape, low=0.3, high=2.0), In(*s.args[1].shape)) for s in pairs()],
         Sample((3, 4), 2),
         Sample((3, 4), 3),
         Sample((3, 4), 0),
@@ -425,17 +424,17 @@ def float_power(input: Any, exponent: Any) -> Any:
 # -- extremes ----------------------------------------------------------------------------------
 
 
-def _winner(g: Any, mine: Any, other: Any, wins: Any) -> Any:
-    """All of the gradient where `mine` wins, half of it at ties."""
-    return where(wins(mine, other), g, where(equal(mine, other), g / 2, 0.0))
+def _winner(g: Any, mine: Any, other: Any, loses: Any) -> Any:
+    """All of the gradient unless `mine` loses, half of it at ties."""
+    return where(loses(mine, other), 0.0, where(equal(mine, other), g / 2, g))
 
 
 maximum = binary(
     "maximum",
     np.maximum,
     (
-        lambda g, x, y: _winner(g, x, y, greater),
-        lambda g, x, y: _winner(g, y, x, greater),
+        lambda g, x, y: _winner(g, x, y, less),
+        lambda g, x, y: _winner(g, y, x, less),
     ),
     "maximum(x, y)",
     distinct=True,
@@ -445,8 +444,8 @@ minimum = binary(
     "minimum",
     np.minimum,
     (
-        lambda g, x, y: _winner(g, x, y, less),
-        lambda g, x, y: _winner(g, y, x, less),
+        lambda g, x, y: _winner(g, x, y, greater),
+        lambda g, x, y: _winner(g, y, x, greater),
     ),
     "minimum(x, y)",
     distinct=True,
@@ -491,7 +490,7 @@ fmin = binary(
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """Limit each element to min..max; either may be a number, a tensor or None."""
     if min is None and max is None:
-        raise ValueError("clamp needs min, max, or both")
+        raise RuntimeError("clamp needs min, max, or both")
     numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
     if numbers and input._array.dtype.kind in "fV":
         low = -math.inf if min is None else float(min)
@@ -577,18 +576,35 @@ def _bits_samples() -> list[Sample]:
     return [*pairs(kind="int", low=0, high=9), Sample(In(4, kind="bool"), In(4, kind="bool"))]
 
 
-bitwise_and = binary("bitwise_and", np.bitwise_and, None, "x & y", samples=_bits_samples)
-bitwise_or = binary("bitwise_or", np.bitwise_or, None, "x | y", samples=_bits_samples)
-bitwise_xor = binary("bitwise_xor", np.bitwise_xor, None, "x ^ y", samples=_bits_samples)
-bitwise_not = unary("bitwise_not", np.invert, None, "~x", promote=None, kind="int")
+def _on_bits(function: Any) -> Callable[..., Any]:
+    def kernel(*operands: Any) -> Any:
+        try:
+            return function(*operands)
+        except TypeError:
+            raise NotImplementedError(
+                f"{function.__name__} needs integer or bool tensors; compare first, as in x > 0, "
+                "or convert with .long()"
+            ) from None
+
+    return kernel
+
+
+bitwise_and = binary("bitwise_and", _on_bits(np.bitwise_and), None, "x & y", samples=_bits_samples)
+bitwise_or = binary("bitwise_or", _on_bits(np.bitwise_or), None, "x | y", samples=_bits_samples)
+bitwise_xor = binary("bitwise_xor", _on_bits(np.bitwise_xor), None, "x ^ y", samples=_bits_samples)
+bitwise_not = unary("bitwise_not", _on_bits(np.invert), None, "~x", promote=None, kind="int")
 
 
 def _shift_samples() -> list[Sample]:
     return [Sample(In(5, kind="int", low=0, high=9), In(5, kind="int", low=0, high=4))]
 
 
-left_shift = binary("bitwise_left_shift", np.left_shift, None, "x << y", samples=_shift_samples)
-right_shift = binary("bitwise_right_shift", np.right_shift, None, "x >> y", samples=_shift_samples)
+left_shift = binary(
+    "bitwise_left_shift", _on_bits(np.left_shift), None, "x << y", samples=_shift_samples
+)
+right_shift = binary(
+    "bitwise_right_shift", _on_bits(np.right_shift), None, "x >> y", samples=_shift_samples
+)
 
 isnan = unary("isnan", np.isnan, None, "x != x", promote=None, inplace=False)
 isinf = unary("isinf", np.isinf, None, "isinf(x)", promote=None, inplace=False)
@@ -656,9 +672,9 @@ Tensor.where = lambda self, condition, other: where_(condition, self, other)  # 
 # -- signs and rounding ------------------------------------------------------------------------
 
 
-
 def _sign(x: Any) -> Any:
-    return x.copy() if x.dtype.kind == "b" else np.sign(x)
+    """-1, 0 or 1; NaN has no sign, so 0."""
+    return x.copy() if x.dtype.kind == "b" else np.subtract(x > 0, x < 0, dtype=x.dtype)
 
 
 sign = unary("sign", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
@@ -751,14 +767,17 @@ rsqrt = unary(
 logaddexp = binary(
     "logaddexp",
     np.logaddexp,
-    (lambda g, x, out: g * exp(x - out), lambda g, y, out: g * exp(y - out)),
+    (lambda g, x, y: g * sigmoid(x - y), lambda g, x, y: g * sigmoid(y - x)),
     f"where(x == y, x + {math.log(2)!r}, maximum(x, y) + log1p(exp(-abs(x - y))))",
     inplace=False,
 )
 logaddexp2 = binary(
     "logaddexp2",
     np.logaddexp2,
-    (lambda g, x, out: g * exp2(x - out), lambda g, y, out: g * exp2(y - out)),
+    (
+        lambda g, x, y: g * sigmoid((x - y) * math.log(2)),
+        lambda g, x, y: g * sigmoid((y - x) * math.log(2)),
+    ),
     f"where(x == y, x + 1, maximum(x, y) + log1p(exp2(-abs(x - y))) * {1 / math.log(2)!r})",
     inplace=False,
 )
@@ -787,12 +806,21 @@ acos = unary(
     aliases=("arccos",),
 )
 atan = unary("atan", np.arctan, lambda g, x: g / (x * x + 1), "atan(x)", aliases=("arctan",))
+
+
+def _over_squares(a: Any, x: Any, y: Any) -> Any:
+    """a / (x^2 + y^2), and 0 at the origin."""
+    total = x * x + y * y
+    origin = equal(total, 0)
+    return where(origin, 0.0, a / where(origin, 1.0, total))
+
+
 atan2 = binary(
     "atan2",
     np.arctan2,
     (
-        lambda g, x, y: g * (y / (x * x + y * y)),
-        lambda g, x, y: g * (-x / (x * x + y * y)),
+        lambda g, x, y: g * _over_squares(y, x, y),
+        lambda g, x, y: -g * _over_squares(x, x, y),
     ),
     "atan2(x, y)",
     promote="float",
@@ -834,7 +862,6 @@ atanh = unary(
 DEGREES = 180.0 / math.pi
 
 
-
 def _scaled(name: str, factor: float) -> Primitive:
     return unary(
         name,
@@ -863,9 +890,7 @@ def _special(name: str) -> Callable[[Any], Any]:
 
 
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
-erf = unary(
-    "erf", _special("erf"), lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))), "erf(x)"
-)
+erf = unary("erf", _special("erf"), lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))), "erf(x)")
 erfc = unary(
     "erfc", _special("erfc"), lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))), "erfc(x)"
 )
@@ -880,7 +905,7 @@ erfinv = unary(
 
 
 def _polygamma(x: Any, *, n: int) -> Any:
-    return xp.special(x).polygamma(n, x).astype(x.dtype)
+    return xp.special(x).polygamma(xp.module(x).asarray(n), x).astype(x.dtype)
 
 
 polygamma_ = define(
@@ -893,9 +918,15 @@ polygamma_ = define(
 digamma = unary(
     "digamma", _special("digamma"), lambda g, x: g * polygamma_(x, n=1), None, low=0.5, high=3.0
 )
-lgamma = unary(
-    "lgamma", _special("gammaln"), lambda g, x: g * digamma(x), None, low=0.5, high=3.0
-)
+_gammaln = _special("gammaln")
+
+
+def _lgamma(x: Any) -> Any:
+    # SciPy says -inf at -inf, where the logarithm of the size of gamma is inf.
+    return np.where(np.isinf(x), np.abs(x), _gammaln(x))
+
+
+lgamma = unary("lgamma", _lgamma, lambda g, x: g * digamma(x), None, low=0.5, high=3.0)
 
 
 @op(
@@ -907,11 +938,19 @@ def polygamma(n: int, input: Any) -> Any:
     return digamma(input) if n == 0 else polygamma_(input, n=n)
 
 
+logit_ = unary(
+    "logit",
+    lambda x: np.log(x / (1 - x)),
+    lambda g, x: where(logical_or(less(x, 0), greater(x, 1)), math.nan, g / (x * (1 - x))),
+    "log(x / (1 - x))",
+    public=False,
+)
+
+
 @op(samples=lambda: [Sample(In(3, 4, low=0.2, high=0.8)), Sample(In(5), eps=0.1)], inplace=True)
 def logit(input: Any, eps: float | None = None) -> Any:
     """log(x / (1 - x)), with x first limited to eps..1-eps if `eps` is given."""
-    x = input if eps is None else clamp(input, eps, 1 - eps)
-    return log(x / (1 - x))
+    return logit_(input if eps is None else clamp(input, eps, 1 - eps))
 
 
 def _xlogy(x: Any, y: Any) -> Any:
@@ -924,7 +963,7 @@ xlogy = binary(
     "xlogy",
     _xlogy,
     (
-        lambda g, x, y: where(equal(x, 0), xlogy(zero(g), y), g * log(y)),
+        lambda g, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, g * log(y)),
         lambda g, x, y: g * (x / y),
     ),
     "where(x == 0 and y == y, 0, x * log(y))",
@@ -956,7 +995,7 @@ def _relu(x: Any) -> Any:
 relu = unary(
     "relu",
     _relu,
-    lambda g, out: where(greater(out, 0), g, 0.0),
+    lambda g, out: where(less_equal(out, 0), 0.0, g),
     "where(x <= 0, 0, x)",
     promote=None,
     distinct=True,
@@ -1043,9 +1082,7 @@ cast = define(
 )
 
 detach = define("detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x")
-clone_ = define(
-    "clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x"
-)
+clone_ = define("clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x")
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample(())])

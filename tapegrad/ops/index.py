@@ -41,7 +41,8 @@ def _put_add(x: Any, *indices: Any, dims: tuple[int, ...], shape: tuple[int, ...
     """Zeros of `shape` with the elements of `x` added at the indices."""
     out = xp.module(x).zeros(shape, x.dtype)
     if len(dims) == 1 and dims[0] == 0 and len(shape) == 2 and isinstance(x, np.ndarray):
-        _add_rows(out, indices[0].reshape(-1), x.reshape(-1, shape[1]))
+        rows = indices[0].reshape(-1)
+        _add_rows(out, rows, x.reshape(rows.size, shape[1]))
     else:
         xp.add_at(out, _key(indices, dims, len(shape)), x)
     return out
@@ -147,7 +148,9 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
             dim += 1
         elif isinstance(i, slice):
             start, stop, step = _slice_of(i, shape[dim])
-            static.append(None if (start, stop, step) == (0, shape[dim], 1) else (start, stop, step))
+            static.append(
+                None if (start, stop, step) == (0, shape[dim], 1) else (start, stop, step)
+            )
             after.append(len(range(start, stop, step)))
             dim += 1
         else:
@@ -168,6 +171,8 @@ def _item(i: Any) -> Any:
         kind = i._array.dtype.kind
         if kind not in "iub":
             raise IndexError(f"tensors used as indices must be integers or bool, got {i.dtype}")
+        if i._array.ndim == 0 and kind != "b" and not any(t.logs_backward for t in STATE.tapes):
+            return int(i._array)  # an integer like any other, unless a program is captured
         return i
     if isinstance(i, (bool, np.bool_)):
         return bool(i)
@@ -296,7 +301,7 @@ def _window(x: Any, index: Any, dim: int) -> Any:
 
 
 def _gather(x: Any, index: Any, *, dim: int) -> Any:
-    xp.check_index(index, x.shape[dim], "gather")
+    xp.check_index(index, x.shape[dim], "gather", RuntimeError)
     return np.take_along_axis(_window(x, index, dim), index, dim)
 
 
@@ -312,16 +317,20 @@ def _grid(index: Any, dim: int) -> tuple[Any, ...]:
 
 
 def _scatter(x: Any, index: Any, src: Any, *, dim: int) -> Any:
-    xp.check_index(index, x.shape[dim], "scatter")
+    xp.check_index(index, x.shape[dim], "scatter", RuntimeError)
     out = x.copy()
     source = _window(src, index, -1) if hasattr(src, "ndim") and src.ndim else src
-    source = source[tuple(slice(n) for n in index.shape)] if hasattr(source, "ndim") and source.ndim else source
+    source = (
+        source[tuple(slice(n) for n in index.shape)]
+        if hasattr(source, "ndim") and source.ndim
+        else source
+    )
     out[_grid(index, dim)] = source
     return out
 
 
 def _scatter_add(x: Any, index: Any, src: Any, *, dim: int) -> Any:
-    xp.check_index(index, x.shape[dim], "scatter_add")
+    xp.check_index(index, x.shape[dim], "scatter_add", RuntimeError)
     out = x.copy()
     xp.add_at(out, _grid(index, dim), src[tuple(slice(n) for n in index.shape)])
     return out
@@ -460,7 +469,9 @@ _UNIQUE = In(values=[[0, 1, 2], [2, 0, 1]], kind="int")
     ],
     inplace=True,
 )
-def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> Any:
+def scatter(
+    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> Any:
     """`input` with `src` (a tensor or a number) put at the places that `index` names."""
     d = normal_dim(dim, input._array.ndim)
     _check_gather(input, index, d, "scatter")
@@ -478,7 +489,12 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
     return scatter_(input, index, src, dim=d)
 
 
-@op(samples=lambda: [Sample((3, 4), In(values=[[0], [3], [1]], kind="int"), 1), Sample((3, 4), In(values=[3, 0], kind="int"))])
+@op(
+    samples=lambda: [
+        Sample((3, 4), In(values=[[0], [3], [1]], kind="int"), 1),
+        Sample((3, 4), In(values=[3, 0], kind="int")),
+    ]
+)
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     """Elements named by indices along a dimension, with broadcasting; without dim, of all."""
     _check_index_tensor(indices, "take_along_dim")
@@ -489,10 +505,12 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
         raise RuntimeError("take_along_dim needs an index with as many dimensions as the tensor")
 
     def spread(x: Any, size: int) -> Any:
-        shape = list(np.broadcast_shapes(
-            tuple(1 if i == d else n for i, n in enumerate(input._array.shape)),
-            tuple(1 if i == d else n for i, n in enumerate(indices._array.shape)),
-        ))
+        shape = list(
+            np.broadcast_shapes(
+                tuple(1 if i == d else n for i, n in enumerate(input._array.shape)),
+                tuple(1 if i == d else n for i, n in enumerate(indices._array.shape)),
+            )
+        )
         shape[d] = size
         return x if x._array.shape == tuple(shape) else expand_(x, shape=tuple(shape))
 
@@ -503,7 +521,13 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
 _ROWS = In(values=[2, 0, 2], kind="int")
 
 
-@op(samples=lambda: [Sample((3, 4), 0, _ROWS), Sample((2, 3), 1, _ROWS), Sample((2, 3, 2), -2, _ROWS)])
+@op(
+    samples=lambda: [
+        Sample((3, 4), 0, _ROWS),
+        Sample((2, 3), 1, _ROWS),
+        Sample((2, 3, 2), -2, _ROWS),
+    ]
+)
 def index_select(input: Any, dim: int, index: Any) -> Any:
     """Chosen slices along a dimension."""
     _check_index_tensor(index, "index_select")
@@ -517,7 +541,10 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
     return take_(input, index, dims=(d,))
 
 
-@op(samples=lambda: [Sample((3, 4), 0, _ROWS, (3, 4)), Sample((2, 3), 1, _ROWS, (2, 3), alpha=0.5)], inplace=True)
+@op(
+    samples=lambda: [Sample((3, 4), 0, _ROWS, (3, 4)), Sample((2, 3), 1, _ROWS, (2, 3), alpha=0.5)],
+    inplace=True,
+)
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     """`input` with slices of `source` added at chosen places of a dimension."""
     _check_index_tensor(index, "index_add")
@@ -667,7 +694,7 @@ def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool
     """The indices that put a dimension in order."""
     d = normal_dim(dim, input._array.ndim)
     if input._array.ndim == 0:
-        return wrap(np.zeros((), np.int64))
+        return wrap(xp.module(input._array).zeros((), np.int64))
     return argsort_(input, dim=d, descending=bool(descending))
 
 

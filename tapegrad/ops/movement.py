@@ -105,7 +105,11 @@ def reshape(input: Any, *shape: Any) -> Any:
     return _reshape(input, as_shape(shape))
 
 
-@op(function=False, samples=lambda: [Sample((3, 4), [2, 6]), Sample((3, 4), 12)], torch="Tensor.view")
+@op(
+    function=False,
+    samples=lambda: [Sample((3, 4), [2, 6]), Sample((3, 4), 12)],
+    torch="Tensor.view",
+)
 def view(input: Any, *shape: Any) -> Any:
     """A view in another shape; an error where that would need a copy. Also `view(dtype)`."""
     from ..dtypes import DType
@@ -267,7 +271,10 @@ def t(input: Any) -> Any:
     return transpose(input)
 
 
-@op(samples=lambda: [Sample((2, 3, 4), 0, -1), Sample((2, 3, 4), [0, 1], [1, 2])], aliases=("moveaxis",))
+@op(
+    samples=lambda: [Sample((2, 3, 4), 0, -1), Sample((2, 3, 4), [0, 1], [1, 2])],
+    aliases=("moveaxis",),
+)
 def movedim(input: Any, source: Any, destination: Any) -> Any:
     """Move dimensions to new places; the others keep their order."""
     n = input._array.ndim
@@ -354,7 +361,9 @@ def broadcast_to(input: Any, shape: Any) -> Any:
     return expand(input, shape)
 
 
-@op(function=False, samples=lambda: [Sample((3, 1), In(3, 4, grad=False))], torch="Tensor.expand_as")
+@op(
+    function=False, samples=lambda: [Sample((3, 1), In(3, 4, grad=False))], torch="Tensor.expand_as"
+)
 def expand_as(input: Any, other: Any) -> Any:
     """Expand to the shape of another tensor."""
     return _expanded(input, other._array.shape)
@@ -418,7 +427,9 @@ pad_ = define(
 )
 unpad_ = define(
     "unpad",
-    lambda x, *, widths: x[tuple(slice(a, n - b) for (a, b), n in zip(widths, x.shape, strict=True))],
+    lambda x, *, widths: x[
+        tuple(slice(a, n - b) for (a, b), n in zip(widths, x.shape, strict=True))
+    ],
     kind=MOVEMENT,
     vjp=lambda g, widths: pad_(g, widths=widths, value=0),
 )
@@ -484,8 +495,10 @@ cat_ = define(
 def _sequence(tensors: Any, what: str) -> list[Any]:
     if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
         tensors = list(tensors) if hasattr(tensors, "__iter__") else tensors
-    if not isinstance(tensors, (list, tuple)) or not tensors:
-        raise RuntimeError(f"{what} needs a non-empty sequence of tensors")
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"{what} needs a sequence of tensors, got {type(tensors).__name__}")
+    if not tensors:
+        raise ValueError(f"{what} needs a non-empty sequence of tensors")
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(f"{what} needs tensors, got {type(x).__name__}")

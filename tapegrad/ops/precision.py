@@ -1,6 +1,7 @@
 """Half precision inside composites: computed in float32, rounded once at the end.
 
-Both functions take raw arrays and Tensors. For float32 and float64 they do nothing.
+`widened` and `rounded` take raw arrays and Tensors; for float32 and float64 they do nothing. The
+checks beside them are what public functions ask of their arguments' dtypes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import float32
+from ..dtypes import float32, get_default_dtype
 from .elementwise import cast
 
 
@@ -35,6 +36,14 @@ def check_floating(x: Any, what: str) -> None:
     """Raise unless `x` is a floating tensor."""
     if x._array.dtype.kind not in "fV":
         raise RuntimeError(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
+
+
+def as_floating(x: Any, what: str) -> Any:
+    """A floating tensor: integers become the default type, bool is refused."""
+    kind = x._array.dtype.kind
+    if kind == "b":
+        raise RuntimeError(f"{what} needs numbers, got a bool tensor; use .float() first")
+    return x if kind in "fV" else x.to(get_default_dtype())
 
 
 def check_same_dtype(what: str, x: Any, **others: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 from collections import namedtuple
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..dtypes import as_dtype, bool_, int64
+from ..dtypes import as_dtype, bool_, float32, int64
 from ..primitive import OPAQUE, REDUCE, define
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from . import elementwise as e
 from .movement import expand_, flip_, normal_dim, normal_dims, reshape_
 from .table import In, Sample, op
@@ -88,12 +89,29 @@ def _floating(x: Any, what: str) -> None:
         raise RuntimeError(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
 
 
+def in_float32(kernel: Any) -> Any:
+    """A composite kernel that computes in float32 for half precision and rounds once."""
+
+    @functools.wraps(kernel)
+    def call(x: Any, **params: Any) -> Any:
+        if x.dtype.itemsize > 2:
+            return kernel(x, **params)
+        out = kernel(e.cast(x, dtype=float32), **params)
+        return e.cast(out, dtype=as_dtype(x.dtype))
+
+    return call
+
+
+@in_float32
+def _mean(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    return sum_(x, dims=dims, keepdim=keepdim) / count(x.shape, dims)
+
+
 mean_ = define(
     "mean",
-    lambda x, *, dims, keepdim: sum_(x, dims=dims, keepdim=keepdim) / count(x.shape, dims)
-    if count(x.shape, dims)
-    else sum_(x, dims=dims, keepdim=keepdim) * math.nan,
+    _mean,
     kind=OPAQUE,
+    inputs=("x",),
     composite=True,
     vjp=lambda g, x_shape, dims, keepdim: spread(
         g / builtins.max(count(x_shape, dims), 1), x_shape, dims, keepdim
@@ -244,9 +262,14 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Any:
 # -- extremes ----------------------------------------------------------------------------------
 
 
-def _not_empty(x: Any, dims: tuple[int, ...], what: str) -> None:
+def _not_empty(
+    x: Any, dims: tuple[int, ...], what: str, error: type[Exception] = IndexError
+) -> None:
     if count(x.shape, dims) == 0:
-        raise RuntimeError(f"{what} of no elements has no value: the tensor is empty along {dims}")
+        raise error(
+            f"{what} of no elements has no value: a tensor of shape {tuple(x.shape)} is empty "
+            f"along {dims}"
+        )
 
 
 def _share_ties(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
@@ -298,7 +321,11 @@ def _arg(extreme: Any) -> Any:
         if x.dtype.kind == "b":
             x = x.astype(np.uint8)
         out = extreme(x, axis=dim, keepdims=keepdim)
-        return out if isinstance(out, np.ndarray) or not isinstance(out, np.generic) else np.asarray(out)
+        return (
+            out
+            if isinstance(out, np.ndarray) or not isinstance(out, np.generic)
+            else np.asarray(out)
+        )
 
     return kernel
 
@@ -354,7 +381,7 @@ def _extreme(arg: Any, input: Any, dim: Any, keepdim: bool, what: str) -> Any:
     n = input._array.ndim
     d = normal_dim(dim, n)
     if n == 0:
-        return Extreme(input.clone(), Tensor(np.zeros((), np.int64)))
+        return Extreme(input.clone(), wrap(xp.module(input._array).zeros((), np.int64)))
     _not_empty(input, (d,), what)
     indices = arg(input, dim=d, keepdim=True)
     values = along(input, indices, d)
@@ -371,10 +398,11 @@ def _extreme(arg: Any, input: Any, dim: Any, keepdim: bool, what: str) -> Any:
     ]
 )
 def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The largest element; with `dim`, values and indices; with a tensor, the larger of the two."""
+    """The largest element; with `dim`, values and indices; with a tensor, the larger one."""
     if isinstance(dim, Tensor):
         return e.maximum(input, dim)
     if dim is None:
+        _not_empty(input, tuple(range(input._array.ndim)), "max", RuntimeError)
         return amax(input)
     if isinstance(dim, (tuple, list)):
         return amax(input, dim, keepdim)
@@ -390,10 +418,11 @@ def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     ]
 )
 def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The smallest element; with `dim`, values and indices; with a tensor, the smaller of the two."""
+    """The smallest element; with `dim`, values and indices; with a tensor, the smaller one."""
     if isinstance(dim, Tensor):
         return e.minimum(input, dim)
     if dim is None:
+        _not_empty(input, tuple(range(input._array.ndim)), "min", RuntimeError)
         return amin(input)
     if isinstance(dim, (tuple, list)):
         return amin(input, dim, keepdim)
@@ -443,7 +472,10 @@ def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return all_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
 
 
-@op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2)), Sample(In(3, 4), 1)], differentiable=False)
+@op(
+    samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2)), Sample(In(3, 4), 1)],
+    differentiable=False,
+)
 def count_nonzero(input: Any, dim: Any = None) -> Any:
     """How many elements are not zero."""
     return sum(e.not_equal(input, 0), dim)
@@ -452,15 +484,63 @@ def count_nonzero(input: Any, dim: Any = None) -> Any:
 # -- spread ------------------------------------------------------------------------------------
 
 
-@op(
-    samples=lambda: [
+@in_float32
+def _variance(x: Any, *, dims: tuple[int, ...], keepdim: bool, correction: float) -> Any:
+    apart = x - mean_(x, dims=dims, keepdim=True)
+    rest = builtins.max(count(x.shape, dims) - correction, 0)
+    return sum_(apart * apart, dims=dims, keepdim=keepdim) / rest
+
+
+@in_float32
+def _deviation(x: Any, **params: Any) -> Any:
+    return e.sqrt(_variance(x, **params))
+
+
+def _variance_gradient(g: Any, x: Any, dims: Any, keepdim: bool, correction: float) -> Any:
+    """2 g (x - mean) / (n - correction)."""
+    rest = count(x.shape, dims) - correction
+    factor = 2 / rest if rest > 0 else math.nan
+    return spread(g * factor, x.shape, dims, keepdim) * (x - mean_(x, dims=dims, keepdim=True))
+
+
+def _deviation_gradient(
+    g: Any, x: Any, out: Any, dims: Any, keepdim: bool, correction: float
+) -> Any:
+    """The gradient of the root of the variance, and 0 where that is 0."""
+    constant = e.equal(out, 0)
+    scaled = e.where(constant, 0.0, g / (2 * e.where(constant, 1.0, out)))
+    return _variance_gradient(scaled, x, dims, keepdim, correction)
+
+
+var_ = define("var", _variance, kind=OPAQUE, inputs=("x",), composite=True, vjp=_variance_gradient)
+std_ = define(
+    "std", _deviation, kind=OPAQUE, inputs=("x",), composite=True, vjp=_deviation_gradient
+)
+
+
+def _spread_op(
+    primitive: Any, what: str, input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> Any:
+    _floating(input, what)
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None or unbiased else 0
+    dims = normal_dims(dim, input._array.ndim)
+    return primitive(input, dims=dims, keepdim=bool(keepdim), correction=correction)
+
+
+def _spread_samples() -> list[Sample]:
+    return [
         Sample((3, 4)),
         Sample((3, 4), 1),
         Sample((3, 4), [0, 1], keepdim=True),
         Sample((3, 4), 0, correction=0),
         Sample((3, 4), dim=1, unbiased=False),
     ]
-)
+
+
+@op(samples=_spread_samples)
 def var(
     input: Any,
     dim: Any = None,
@@ -469,21 +549,11 @@ def var(
     *,
     correction: float | None = None,
 ) -> Any:
-    """The variance of all elements, or along dimensions (divided by n - 1 unless told otherwise)."""
-    _floating(input, "var")
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    if correction is None:
-        correction = 1 if unbiased is None or unbiased else 0
-    dims = normal_dims(dim, input._array.ndim)
-    n = count(input._array.shape, dims)
-    apart = input - mean_(input, dims=dims, keepdim=True)
-    total = sum_(apart * apart, dims=dims, keepdim=bool(keepdim))
-    rest = n - correction
-    return total / rest if rest > 0 else total * math.nan
+    """The variance of all elements, or along dimensions: a sum divided by n - 1 or as told."""
+    return _spread_op(var_, "var", input, dim, unbiased, keepdim, correction)
 
 
-@op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1), Sample((3, 4), 0, correction=0)])
+@op(samples=_spread_samples)
 def std(
     input: Any,
     dim: Any = None,
@@ -493,29 +563,36 @@ def std(
     correction: float | None = None,
 ) -> Any:
     """The standard deviation of all elements, or along dimensions."""
-    return e.sqrt(var(input, dim, unbiased, keepdim, correction=correction))
+    return _spread_op(std_, "std", input, dim, unbiased, keepdim, correction)
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
 def var_mean(
-    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
-    *, correction: float | None = None,
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> Any:
     """Variance and mean together."""
-    spread_ = var(input, dim, unbiased, keepdim, correction=correction)
-    return spread_, mean(input, dim, keepdim)
+    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
 def std_mean(
-    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
-    *, correction: float | None = None,
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> Any:
     """Standard deviation and mean together."""
-    spread_ = std(input, dim, unbiased, keepdim, correction=correction)
-    return spread_, mean(input, dim, keepdim)
+    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
+@in_float32
 def _logsumexp(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     top = amax_(x, dims=dims, keepdim=True)
     top = _finite(top)
@@ -533,10 +610,12 @@ logsumexp_ = define(
     "logsumexp",
     _logsumexp,
     kind=OPAQUE,
+    inputs=("x",),
     composite=True,
     promote="float",
-    vjp=lambda g, x, out, dims, keepdim: spread(g, x.shape, dims, keepdim)
-    * e.exp(x - spread(out, x.shape, dims, keepdim)),
+    vjp=lambda g, x, out, dims, keepdim: (
+        spread(g, x.shape, dims, keepdim) * e.exp(x - spread(out, x.shape, dims, keepdim))
+    ),
 )
 
 
@@ -559,10 +638,36 @@ def _norm_gradient(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: boo
 
 norm2_ = define(
     "norm2",
-    lambda x, *, dims, keepdim: e.sqrt(sum_(x * x, dims=dims, keepdim=keepdim)),
+    in_float32(lambda x, *, dims, keepdim: e.sqrt(sum_(x * x, dims=dims, keepdim=keepdim))),
     kind=OPAQUE,
+    inputs=("x",),
     composite=True,
     vjp=_norm_gradient,
+)
+
+
+def _p_norm_gradient(
+    g: Any, x: Any, out: Any, p: float, dims: tuple[int, ...], keepdim: bool
+) -> Any:
+    """sign(x) (|x| / norm)^(p - 1), and 0 where x or the norm is 0."""
+    norm = spread(out, x.shape, dims, keepdim)
+    zero = e.logical_or(e.equal(norm, 0), e.equal(x, 0))
+    ratio = e.where(zero, 1.0, e.abs(x)) / e.where(zero, 1.0, norm)
+    slope = e.where(zero, 0.0, e.sign(x) * e.pow(ratio, p - 1))
+    return spread(g, x.shape, dims, keepdim) * slope
+
+
+norm_ = define(
+    "norm",
+    in_float32(
+        lambda x, *, p, dims, keepdim: e.pow(
+            sum_(e.pow(e.abs(x), p), dims=dims, keepdim=keepdim), 1.0 / p
+        )
+    ),
+    kind=OPAQUE,
+    inputs=("x",),
+    composite=True,
+    vjp=_p_norm_gradient,
 )
 
 
@@ -571,6 +676,7 @@ norm2_ = define(
         Sample((3, 4)),
         Sample((3, 4), 1, 1),
         Sample((3, 4), 2, 0, True),
+        Sample((3, 4), 1.5, 0),
         Sample((3, 4), 3.0, 1),
         Sample(In(3, 4, distinct=True), math.inf),
         Sample(In(3, 4, distinct=True), -math.inf, 1),
@@ -593,7 +699,7 @@ def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: 
         return sum_(e.abs(x), dims=dims, keepdim=keepdim)
     if p == 0:
         return sum_(e.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
-    return e.pow(sum_(e.pow(e.abs(x), float(p)), dims=dims, keepdim=keepdim), 1.0 / p)
+    return norm_(x, p=float(p), dims=dims, keepdim=keepdim)
 
 
 # -- numbers of a tensor -----------------------------------------------------------------------
@@ -609,5 +715,3 @@ def has_nan(input: Any) -> bool:
 def has_inf(input: Any) -> bool:
     """Whether any element is infinite."""
     return bool(np.isinf(input._array).any())
-
-

@@ -1,7 +1,7 @@
 """The op table: every public operation, its names, its Tensor methods and its samples.
 
-`@op(...)` enters a public function. From the entry come the function in `tapegrad`, the Tensor method,
-the in-place method, the stub files, the row in the documentation and the tests.
+`@op(...)` enters a public function. From the entry come the function in `tapegrad`, the Tensor
+method, the in-place method, the stub files, the row in the documentation and the tests.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class In:
     """A tensor argument of a sample: its shape and the range its values are drawn from.
 
     `kind` is "float", "int" or "bool". `high` is exclusive for integers. `distinct` keeps values
-    well apart, for operations whose gradient jumps at ties. `values` gives them outright. `grad=False`
-    marks a float argument that is not differentiated.
+    well apart, for operations whose gradient jumps at ties. `values` gives them outright.
+    `grad=False` marks a float argument that is not differentiated.
     """
 
     def __init__(
@@ -110,8 +110,9 @@ def op(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a public function in the table.
 
-    `torch=""` means the same name in torch; None means there is none. With `inplace`, a method with a
-    trailing underscore changes the tensor. `primitive` lets that method compute straight into memory.
+    `torch=""` means the same name in torch; None means there is none. With `inplace`, a method with
+    a trailing underscore changes the tensor. `primitive` lets that method compute straight into
+    memory.
     """
 
     def enter(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,7 +150,9 @@ def op(
     return enter
 
 
-def in_place(name: str, pure: Callable[..., Any], primitive: Primitive | None) -> Callable[..., Any]:
+def in_place(
+    name: str, pure: Callable[..., Any], primitive: Primitive | None
+) -> Callable[..., Any]:
     """The method that puts the result of `pure` into the tensor itself."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -1,0 +1,202 @@
+"""Attention: softmax(q k^T / sqrt(d)) v as one composite.
+
+The square matrix of probabilities is not kept: backward makes it again from the queries, the keys and
+the logarithms of the row sums, so memory grows with the length of the sequence and not its square.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import xp
+from ..backward import unbroadcast
+from ..primitive import OPAQUE, define
+from ..tensor import Tensor
+from . import elementwise as e
+from .embedding import dropout
+from .linalg import matmul_
+from .movement import expand_, reshape_, swapped
+from .precision import check_floating, check_same_dtype, rounded, widened
+from .reduce import amax_, sum_
+from .table import In, Sample, op
+
+
+def _scores(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
+    """How much each query attends to each key, before softmax."""
+    scores = matmul_(q * scale, swapped(k))
+    if causal:
+        raw = scores._array if isinstance(scores, Tensor) else scores
+        before = xp.module(raw).tri(scores.shape[-2], scores.shape[-1], dtype=bool)
+        scores = e.where(before, scores, -math.inf)
+    if mask is None:
+        return scores
+    kind = mask._array.dtype.kind if isinstance(mask, Tensor) else mask.dtype.kind
+    return e.where(mask, scores, -math.inf) if kind == "b" else scores + mask
+
+
+def _finite(x: Any) -> Any:
+    """0 for infinities: a row without any key to attend to has probabilities of 0."""
+    return e.where(e.isinf(x), 0.0, x)
+
+
+def _attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> Any:
+    wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
+    scores = _scores(wide_q, wide_k, mask, scale, causal)
+    last = (len(scores.shape) - 1,)
+    top = _finite(amax_(e.detach(scores), dims=last, keepdim=True))
+    powers = e.exp(scores - top)
+    total = sum_(powers, dims=last, keepdim=True)
+    out = matmul_(powers, wide_v) / e.where(e.equal(total, 0), 1.0, total)
+    return rounded(out, q), e.log(total) + top
+
+
+def _attention_gradient(
+    g: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    log_sums: Any,
+    scale: float,
+    causal: bool,
+    needs: list[bool],
+) -> tuple[Any, ...]:
+    g_out, g_sums = g
+    wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
+    p = e.exp(_scores(wide_q, wide_k, mask, scale, causal) - _finite(log_sums))
+    g_v = g_scores = None
+    if g_out is not None:
+        wide_g = widened(g_out)
+        g_v = matmul_(swapped(p), wide_g) if needs[2] else None
+        g_p = matmul_(wide_g, swapped(wide_v))
+        last = (len(p.shape) - 1,)
+        g_scores = p * (g_p - sum_(g_p * p, dims=last, keepdim=True))
+    if g_sums is not None:
+        through = p * g_sums
+        g_scores = through if g_scores is None else g_scores + through
+    g_q = matmul_(g_scores, wide_k) * scale if needs[0] else None
+    g_k = matmul_(swapped(g_scores), wide_q) * scale if needs[1] else None
+    g_mask = unbroadcast(g_scores, tuple(mask.shape)) if needs[3] else None
+    return g_q, g_k, g_v, g_mask
+
+
+attention_ = define(
+    "attention",
+    _attention,
+    kind=OPAQUE,
+    composite=True,
+    outputs=("out", "log_sums"),
+    joint=_attention_gradient,
+)
+
+
+def _spread_heads(x: Any, heads: int) -> Any:
+    """Repeat each head of keys or values for the group of query heads that shares it."""
+    *lead, own, length, size = x._array.shape
+    grouped = reshape_(x, shape=(*lead, own, 1, length, size))
+    wide = expand_(grouped, shape=(*lead, own, heads // own, length, size))
+    return reshape_(wide, shape=(*lead, heads, length, size))
+
+
+def _check(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> None:
+    what = "scaled_dot_product_attention"
+    check_floating(query, what)
+    check_same_dtype(what, query, key=key, value=value)
+    shapes = [tuple(x._array.shape) for x in (query, key, value)]
+    if min(map(len, shapes)) < 2:
+        raise RuntimeError(f"{what} needs tensors (..., length, features), got shapes {shapes}")
+    if shapes[0][-1] != shapes[1][-1]:
+        raise RuntimeError(f"{what}: query and key have different features: {shapes[:2]}")
+    if shapes[1][-2] != shapes[2][-2]:
+        raise RuntimeError(f"{what}: key and value have different lengths: {shapes[1:]}")
+    if mask is not None:
+        if is_causal:
+            raise RuntimeError(f"{what}: give either attn_mask or is_causal=True, not both")
+        if mask._array.dtype.kind != "b":
+            check_same_dtype(what, query, attn_mask=mask)
+
+
+@op(
+    module="nn.functional",
+    samples=lambda: [
+        Sample((2, 3, 4), (2, 5, 4), (2, 5, 2)),
+        Sample((2, 2, 3, 4), (2, 2, 3, 4), (2, 2, 3, 4), is_causal=True),
+        Sample((2, 3, 4), (2, 3, 4), (2, 3, 4), (3, 3), scale=0.3),
+        Sample(
+            (2, 4, 3), (2, 4, 3), (2, 4, 3),
+            In(values=[[True, False, False, True], [True] * 4, [False] * 4, [False, True] * 2],
+               kind="bool"),
+        ),
+        Sample((1, 4, 2, 3), (1, 2, 2, 3), (1, 2, 2, 3), enable_gqa=True),
+    ],
+)
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """softmax(query @ key^T * scale + mask) @ value.
+
+    A bool mask is True where a query may attend to a key; a floating mask is added to the scores.
+    `enable_gqa` lets several query heads share one head of keys and values.
+    """
+    _check(query, key, value, attn_mask, is_causal)
+    if enable_gqa:
+        key, value = _shared_heads(query, key, value)
+    lead = _common_batch(query, key, value)
+    q, k, v = (
+        x if x._array.shape[:-2] == lead else expand_(x, shape=(*lead, *x._array.shape[-2:]))
+        for x in (query, key, value)
+    )
+    factor = 1.0 / math.sqrt(max(q._array.shape[-1], 1)) if scale is None else float(scale)
+    _check_mask(attn_mask, (*lead, q._array.shape[-2], k._array.shape[-2]))
+    if dropout_p == 0:
+        return attention_(q, k, v, attn_mask, scale=factor, causal=bool(is_causal))[0]
+    scores = _scores(q, k, attn_mask, factor, bool(is_causal))
+    sums = _finite(scores.logsumexp(-1, True))
+    return matmul_(dropout(e.exp(scores - sums), dropout_p), v)
+
+
+def _shared_heads(query: Any, key: Any, value: Any) -> tuple[Any, Any]:
+    if min(x._array.ndim for x in (query, key, value)) < 3:
+        raise RuntimeError("enable_gqa needs tensors (..., heads, length, features)")
+    heads = query._array.shape[-3]
+    for name, x in (("key", key), ("value", value)):
+        if heads % x._array.shape[-3]:
+            raise RuntimeError(
+                f"enable_gqa: the {heads} query heads are no multiple of the {x._array.shape[-3]} "
+                f"heads of the {name}"
+            )
+    return _spread_heads(key, heads), _spread_heads(value, heads)
+
+
+def _common_batch(*tensors: Any) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*[x._array.shape[:-2] for x in tensors])
+    except ValueError:
+        shown = ", ".join(str(tuple(x.shape)) for x in tensors)
+        raise RuntimeError(
+            f"scaled_dot_product_attention: the leading dimensions of {shown} do not broadcast"
+        ) from None
+
+
+def _check_mask(mask: Any, shape: tuple[int, ...]) -> None:
+    if mask is None:
+        return
+    try:
+        fits = np.broadcast_shapes(mask._array.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise RuntimeError(
+            f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not "
+            f"broadcast to the scores {shape}"
+        )

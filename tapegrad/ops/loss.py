@@ -1,0 +1,754 @@
+"""Losses: how far predictions are from targets.
+
+Losses of single elements are elementwise composites followed by a reduction. Cross entropy on labels
+is one composite that keeps the log-probabilities and the labels: with them as an output of its own,
+the rule needs no second softmax and second derivatives flow through it.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import xp
+from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
+from ..tensor import Tensor
+from . import elementwise as e
+from .activation import log_softmax_, logsigmoid
+from .distance import cosine_similarity, pairwise_distance
+from .index import gather_, take_
+from .movement import expand_, reshape_
+from .precision import as_floating, check_floating, rounded, widened
+from .reduce import mean, mean_, sum, sum_
+from .table import In, Sample, op
+
+F = "nn.functional"
+
+
+def check_reduction(reduction: Any) -> None:
+    """Raise unless `reduction` is one of the three."""
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+
+
+def reduced(loss: Any, reduction: str) -> Any:
+    """The losses themselves, their mean or their sum."""
+    check_reduction(reduction)
+    if reduction == "none":
+        return loss
+    return mean(loss) if reduction == "mean" else sum(loss)
+
+
+def _reductions(*args: Any, **keywords: Any) -> list[Sample]:
+    return [Sample(*args, **keywords, reduction=r) for r in ("none", "mean", "sum")]
+
+
+def _as_float(target: Any, input: Any) -> Any:
+    """A target of integers as the floating type of the input."""
+    return target if target._array.dtype.kind in "fV" else target.to(input.dtype)
+
+
+def _pair_of(what: str, input: Any, target: Any) -> tuple[Any, Any]:
+    """Predictions and targets that fit together; a target that broadcasts is warned of."""
+    for x in (input, target):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{what} needs tensors, got {type(x).__name__}")
+    check_floating(input, what)
+    ours, theirs = tuple(input._array.shape), tuple(target._array.shape)
+    if ours != theirs:
+        try:
+            np.broadcast_shapes(ours, theirs)
+        except ValueError:
+            raise RuntimeError(
+                f"{what}: the input of shape {ours} and the target of shape {theirs} do not fit"
+            ) from None
+        warnings.warn(
+            f"{what}: the target of shape {theirs} is broadcast against the input of shape {ours}, "
+            "which is seldom meant; reshape one of them",
+            stacklevel=4,
+        )
+    return input, _as_float(target, input)
+
+
+def _equal_shapes(what: str, input: Any, target: Any) -> None:
+    ours, theirs = tuple(input._array.shape), tuple(target._array.shape)
+    if ours != theirs:
+        raise ValueError(
+            f"{what}: the target must have the shape of the input {ours}, got {theirs}"
+        )
+
+
+# -- of the difference -------------------------------------------------------------------------
+
+
+def _of_difference(name: str, value: Callable[..., Any], slope: Callable[..., Any]) -> Primitive:
+    """A composite that is a function of input - target; `slope` is its derivative."""
+
+    def kernel(x: Any, y: Any, **params: Any) -> Any:
+        return rounded(value(widened(x) - widened(y), **params), x)
+
+    def rule(sign: int) -> Callable[..., Any]:
+        def gradient(g: Any, x: Any, y: Any, limit: float) -> Any:
+            part = g * slope(widened(x) - widened(y), limit=limit)
+            return part if sign > 0 else -part
+
+        return gradient
+
+    return define(
+        name,
+        kernel,
+        kind=ELEMENTWISE,
+        inputs=("x", "y"),
+        promote="same",
+        composite=True,
+        vjp=(rule(1), rule(-1)),
+    )
+
+
+squared_error_ = _of_difference(
+    "squared_error", lambda d, *, limit: d * d, lambda d, *, limit: 2 * d
+)
+absolute_error_ = _of_difference(
+    "absolute_error", lambda d, *, limit: e.abs(d), lambda d, *, limit: e.sign(d)
+)
+# Quadratic within `limit` of 0 and straight beyond; the slope goes from -1 to 1.
+smooth_error_ = _of_difference(
+    "smooth_error",
+    lambda d, *, limit: e.where(
+        e.less(e.abs(d), limit), d * d * (0.5 / limit), e.abs(d) - 0.5 * limit
+    ),
+    lambda d, *, limit: e.clamp_numbers(d / limit, low=-1.0, high=1.0),
+)
+
+
+def _weighted(loss: Any, weight: Any, reduction: str, what: str) -> Any:
+    """Reduce losses that weights multiply; their mean is divided by the sum of the weights."""
+    check_reduction(reduction)
+    if weight is None:
+        return reduced(loss, reduction)
+    _equal_shapes(f"{what}: weight", loss, weight)
+    total = loss * weight
+    if reduction == "mean":
+        return reduced(total, "sum") / weight.sum()
+    return reduced(total, reduction)
+
+
+#: values whose differences stay away from the kinks of the losses below
+_UNEVEN = In(3, 4, low=-2.0, high=2.3, distinct=True)
+
+
+@op(module=F, samples=lambda: _reductions((3, 4), (3, 4)) + _reductions((), ()))
+def mse_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None) -> Any:
+    """(input - target)^2."""
+    check_reduction(reduction)
+    x, y = _pair_of("mse_loss", input, target)
+    return _weighted(squared_error_(x, y, limit=1.0), weight, reduction, "mse_loss")
+
+
+@op(
+    module=F,
+    samples=lambda: _reductions(In(3, 4, distinct=True), In(3, 4, distinct=True)),
+)
+def l1_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None) -> Any:
+    """|input - target|."""
+    check_reduction(reduction)
+    if input._array.dtype.kind in "iu" and target._array.dtype.kind in "iu":
+        return reduced(e.abs(input - target), reduction)
+    x, y = _pair_of("l1_loss", input, target)
+    return _weighted(absolute_error_(x, y, limit=1.0), weight, reduction, "l1_loss")
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions(_UNEVEN, _UNEVEN),
+        Sample(_UNEVEN, _UNEVEN, beta=0.5),
+        Sample(_UNEVEN, _UNEVEN, beta=0.0),
+    ],
+)
+def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Any:
+    """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2."""
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
+    if beta == 0:
+        return l1_loss(input, target, reduction=reduction)
+    check_reduction(reduction)
+    x, y = _pair_of("smooth_l1_loss", input, target)
+    return reduced(smooth_error_(x, y, limit=float(beta)), reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions(_UNEVEN, _UNEVEN),
+        Sample(_UNEVEN, _UNEVEN, delta=0.6),
+    ],
+)
+def huber_loss(
+    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
+) -> Any:
+    """d^2 / 2 where d = |input - target| is below delta, else delta (d - delta / 2)."""
+    if delta <= 0:
+        raise RuntimeError(f"huber_loss: delta must be above 0, got {delta}")
+    check_reduction(reduction)
+    x, y = _pair_of("huber_loss", input, target)
+    loss = smooth_error_(x, y, limit=float(delta)) * float(delta)
+    return _weighted(loss, weight, reduction, "huber_loss")
+
+
+# -- of probabilities --------------------------------------------------------------------------
+
+_LOG_FLOOR = -100.0
+
+
+def _log_at_least(x: Any) -> Any:
+    return e.clamp_numbers(x, low=_LOG_FLOOR, high=math.inf)
+
+
+def _bce(x: Any, y: Any) -> Any:
+    p, t = widened(x), widened(y)
+    return rounded(
+        (t - 1) * _log_at_least(e.log1p(-p)) - t * _log_at_least(e.log(p)), x
+    )
+
+
+bce_ = define(
+    "binary_cross_entropy",
+    _bce,
+    kind=ELEMENTWISE,
+    promote="same",
+    composite=True,
+    vjp=(
+        lambda g, x, y: g
+        * ((x - y) / e.clamp_numbers((1 - x) * x, low=1e-12, high=math.inf)),
+        lambda g, x: g * (_log_at_least(e.log1p(-x)) - _log_at_least(e.log(x))),
+    ),
+)
+
+
+def _chances(**more: Any) -> In:
+    return In(3, 4, low=0.1, high=0.9, **more)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions(_chances(), _chances()),
+        Sample(_chances(), _chances(), In(4, low=0.5, grad=False)),
+    ],
+)
+def binary_cross_entropy(
+    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
+) -> Any:
+    """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logarithms are at least -100."""
+    check_reduction(reduction)
+    check_floating(input, "binary_cross_entropy")
+    _equal_shapes("binary_cross_entropy", input, target)
+    p = input._array
+    if p.size and not (bool((p >= 0).all()) and bool((p <= 1).all())):
+        raise RuntimeError(
+            "binary_cross_entropy needs probabilities between 0 and 1; for logits use "
+            "binary_cross_entropy_with_logits"
+        )
+    loss = bce_(input, _as_float(target, input))
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _bce_logits(x: Any, y: Any, positive: Any) -> Any:
+    logit, t = widened(x), widened(y)
+    softplus = e.log1p(e.exp(-e.abs(logit))) - e.clamp_numbers(logit, low=-math.inf, high=0.0)
+    if positive is None:
+        return rounded((1 - t) * logit + softplus, x)
+    return rounded((1 - t) * logit + ((positive - 1) * t + 1) * softplus, x)
+
+
+def _bce_logits_gradient(g: Any, x: Any, y: Any, positive: Any) -> Any:
+    if positive is None:
+        return g * (e.sigmoid(x) - y)
+    weighted = positive * y
+    return g * ((weighted + (1 - y)) * e.sigmoid(x) - weighted)
+
+
+def _bce_target_gradient(g: Any, x: Any, positive: Any) -> Any:
+    if positive is None:
+        return -g * x
+    softplus = -logsigmoid_of(x)
+    return g * ((positive - 1) * softplus - x)
+
+
+def logsigmoid_of(x: Any) -> Any:
+    """log(sigmoid(x)) of a Tensor or a raw array."""
+    return e.clamp_numbers(x, low=-math.inf, high=0.0) - e.log1p(e.exp(-e.abs(x)))
+
+
+bce_logits_ = define(
+    "binary_cross_entropy_with_logits",
+    _bce_logits,
+    kind=ELEMENTWISE,
+    promote="same",
+    composite=True,
+    vjp=(
+        _bce_logits_gradient,
+        _bce_target_gradient,
+        lambda g, x, y: g * (y * -logsigmoid_of(x)),
+    ),
+)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions(In(3, 4, distinct=True), _chances()),
+        Sample(In(3, 4, distinct=True), _chances(), In(4, low=0.5, grad=False)),
+        Sample(In(3, 4, distinct=True), _chances(), pos_weight=In(4, low=0.5, grad=False)),
+    ],
+)
+def binary_cross_entropy_with_logits(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Any:
+    """Binary cross entropy of sigmoid(input), without overflow; `pos_weight` multiplies t log(p)."""
+    check_reduction(reduction)
+    check_floating(input, "binary_cross_entropy_with_logits")
+    _equal_shapes("binary_cross_entropy_with_logits", input, target)
+    loss = bce_logits_(input, _as_float(target, input), pos_weight)
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        # PyTorch warns of the mean, so the sweeps leave it out.
+        Sample((3, 4), _chances(), reduction="none"),
+        Sample((3, 4), _chances(), reduction="sum"),
+        Sample((3, 4), _chances(), reduction="batchmean"),
+        Sample((3, 4), (3, 4), reduction="sum", log_target=True),
+    ],
+)
+def kl_div(
+    input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False
+) -> Any:
+    """target (log(target) - input) for log-probabilities `input`; "batchmean" divides by the batch."""
+    if reduction != "batchmean":
+        check_reduction(reduction)
+    check_floating(input, "kl_div")
+    if log_target:
+        loss = e.exp(target) * (target - input)
+    else:
+        loss = e.xlogy(target, target) - target * input
+    if reduction == "batchmean" and loss._array.ndim:
+        return reduced(loss, "sum") / max(loss._array.shape[0], 1)
+    return reduced(loss, "mean" if reduction == "batchmean" else reduction)
+
+
+# -- of classes --------------------------------------------------------------------------------
+
+
+def _label_weights(
+    labels: Any, weight: Any, like: Any, ignored: int, dim: int
+) -> tuple[Any, Any, Any]:
+    """Labels as an index along `dim`, each one's weight, and which of them count."""
+    counted = e.not_equal(labels, ignored)
+    index = e.where(counted, labels, 0)
+    if weight is None:
+        weights = e.cast(counted, dtype=like.dtype)
+    else:
+        weights = e.where(counted, take_(weight, index, dims=(0,)), 0.0)
+    shape = tuple(labels.shape)
+    return reshape_(index, shape=(*shape[:dim], 1, *shape[dim:])), weights, counted
+
+
+def _reduce_labels(loss: Any, weights: Any, reduction: str) -> Any:
+    if reduction == "none":
+        return loss
+    dims = tuple(range(len(loss.shape)))
+    total = sum_(loss, dims=dims, keepdim=False)
+    return total if reduction == "sum" else total / sum_(weights, dims=dims, keepdim=False)
+
+
+def _nll(x: Any, labels: Any, weight: Any, *, dim: int, ignored: int, reduction: str) -> Any:
+    index, weights, counted = _label_weights(labels, weight, x, ignored, dim)
+    picked = reshape_(gather_(x, index, dim=dim), shape=tuple(labels.shape))
+    return _reduce_labels(e.where(counted, -picked * weights, 0.0), weights, reduction)
+
+
+def _label_gradients(g: Any, weights: Any, reduction: str, dim: int) -> Any:
+    """What each label's -log-probability is multiplied by, with a dimension of 1 for the classes."""
+    each = g * weights
+    if reduction == "mean":
+        each = each / sum_(weights, dims=tuple(range(len(weights.shape))), keepdim=False)
+    shape = tuple(weights.shape)
+    return reshape_(each, shape=(*shape[:dim], 1, *shape[dim:]))
+
+
+def _at_label(index: Any, classes: int, dim: int, ndim: int) -> Any:
+    """Whether each class is the label."""
+    raw = index._array if isinstance(index, Tensor) else index
+    numbers = xp.module(raw).arange(classes).reshape(-1, *[1] * (ndim - dim - 1))
+    return e.equal(index, numbers)
+
+
+def _nll_gradient(
+    g: Any, x_shape: Any, labels: Any, weight: Any, dim: int, ignored: int, reduction: str
+) -> Any:
+    index, weights, _ = _label_weights(labels, weight, g, ignored, dim)
+    each = _label_gradients(g, weights, reduction, dim)
+    return e.where(_at_label(index, x_shape[dim], dim, len(x_shape)), -each, 0.0)
+
+
+nll_ = define(
+    "nll_loss", _nll, kind=OPAQUE, composite=True, vjp=(_nll_gradient, None, None)
+)
+
+
+def _cross_entropy(
+    x: Any, labels: Any, weight: Any, *, dim: int, ignored: int, reduction: str
+) -> Any:
+    log_p = log_softmax_(widened(x), dims=(dim,))
+    loss = _nll(log_p, labels, weight, dim=dim, ignored=ignored, reduction=reduction)
+    return rounded(loss, x), log_p
+
+
+def _cross_entropy_gradient(
+    g: Any,
+    labels: Any,
+    weight: Any,
+    log_p: Any,
+    x_dtype: Any,
+    dim: int,
+    ignored: int,
+    reduction: str,
+    needs: list[bool],
+) -> tuple[Any, ...]:
+    """(softmax - one-hot) times each label's weight; in a second derivative also that of log_p."""
+    g_loss, g_log_p = g
+    p = e.exp(log_p)
+    g_x = None
+    if g_loss is not None:
+        index, weights, _ = _label_weights(labels, weight, log_p, ignored, dim)
+        each = _label_gradients(g_loss, weights, reduction, dim)
+        here = _at_label(index, log_p.shape[dim], dim, len(log_p.shape))
+        g_x = e.where(here, p - 1, p) * each
+    if g_log_p is not None:
+        through = g_log_p - p * sum_(g_log_p, dims=(dim,), keepdim=True)
+        g_x = through if g_x is None else g_x + through
+    return g_x, None, None
+
+
+cross_entropy_ = define(
+    "cross_entropy",
+    _cross_entropy,
+    kind=OPAQUE,
+    composite=True,
+    outputs=("out", "log_p"),
+    joint=_cross_entropy_gradient,
+)
+
+
+def _check_labels(what: str, input: Any, target: Any, weight: Any, ignored: int) -> int:
+    """Shapes and values of labels; returns the dimension of the classes."""
+    shape, given = tuple(input._array.shape), tuple(target._array.shape)
+    if not shape:
+        raise RuntimeError(f"{what} needs an input with a dimension of classes, got a 0-d tensor")
+    dim = 0 if len(shape) == 1 else 1
+    expected = shape[:dim] + shape[dim + 1 :]
+    if given != expected:
+        raise RuntimeError(
+            f"{what}: an input of shape {shape} has labels of shape {expected}, got {given}"
+            + ("" if target._array.dtype.kind in "iu" else "; class probabilities need the input's "
+               "own shape")
+        )
+    if target._array.dtype.kind not in "iu":
+        raise RuntimeError(f"{what} needs integer labels, got {target.dtype}; use .long()")
+    classes = shape[dim]
+    if weight is not None and tuple(weight._array.shape) != (classes,):
+        raise RuntimeError(
+            f"{what}: weight needs one value for each of the {classes} classes, got shape "
+            f"{tuple(weight.shape)}"
+        )
+    labels = target._array
+    if labels.size:
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= classes:
+            wrong = labels[((labels < 0) | (labels >= classes)) & (labels != ignored)]
+            if wrong.size:
+                raise IndexError(
+                    f"{what}: label {int(wrong[0])} is out of range for {classes} classes "
+                    f"(0 to {classes - 1}; ignore_index is {ignored})"
+                )
+    return dim
+
+
+_LABELS = In(values=[2, 0, 3], kind="int")
+_SOME = In(values=[2, -100, 3], kind="int")
+_PLANES = In(values=[[[1, 0], [2, 2]], [[0, 1], [1, 0]]], kind="int")
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions((3, 4), _LABELS),
+        *_reductions((3, 4), _SOME, In(4, low=0.5, grad=False)),
+        Sample((2, 3, 2, 2), _PLANES),
+        Sample((2, 3, 2, 2), _PLANES, reduction="none", ignore_index=1),
+        Sample((4,), In(values=1, kind="int")),
+    ],
+)
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Any:
+    """-input[label]: the negative log-likelihood of labels, for log-probabilities `input`."""
+    check_reduction(reduction)
+    check_floating(input, "nll_loss")
+    dim = _check_labels("nll_loss", input, target, weight, ignore_index)
+    return nll_(input, target, weight, dim=dim, ignored=int(ignore_index), reduction=reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions((3, 4), _LABELS),
+        *_reductions((3, 4), _SOME, In(4, low=0.5, grad=False)),
+        Sample((2, 3, 2, 2), _PLANES),
+        Sample((2, 3, 2, 2), _PLANES, reduction="sum", ignore_index=1),
+        Sample((4,), In(values=1, kind="int")),
+        *_reductions((3, 4), _SOME, label_smoothing=0.2),
+        *_reductions((3, 4), _SOME, In(4, low=0.5, grad=False), label_smoothing=0.2),
+        *_reductions((3, 4), _chances()),
+        Sample((3, 4), _chances(), In(4, low=0.5, grad=False), label_smoothing=0.1),
+        Sample((2, 3, 2), In(2, 3, 2, low=0.1, high=0.9)),
+        Sample((4,), In(4, low=0.1, high=0.9)),
+    ],
+)
+def cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    """-log(softmax(input)) at the labels, or weighted by class probabilities.
+
+    Classes lie along dimension 1 (dimension 0 of a single sample). `target` holds integer labels, or
+    floating probabilities (one-hot vectors too) in the shape of the input.
+    """
+    check_reduction(reduction)
+    check_floating(input, "cross_entropy")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
+    if target._array.dtype.kind in "fV" and target._array.shape == input._array.shape:
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    dim = _check_labels("cross_entropy", input, target, weight, ignore_index)
+    params = {"dim": dim, "ignored": int(ignore_index), "reduction": reduction}
+    if label_smoothing == 0:
+        return cross_entropy_(input, target, weight, **params)[0]
+    return _smooth_cross_entropy(input, target, weight, params, label_smoothing)
+
+
+def _smooth_cross_entropy(
+    input: Any, target: Any, weight: Any, params: dict[str, Any], smoothing: float
+) -> Any:
+    """A share of each label's weight goes to all classes alike."""
+    dim, classes = params["dim"], input._array.shape[params["dim"]]
+    log_p = log_softmax_(input, dims=(dim,))
+    sharp = nll_(log_p, target, weight, **params)
+    if weight is not None:
+        log_p = log_p * _over_classes(weight, input._array.ndim, dim)
+    _, weights, counted = _label_weights(target, weight, input, params["ignored"], dim)
+    even = e.where(counted, -sum_(log_p, dims=(dim,), keepdim=False), 0.0)
+    even = _reduce_labels(even, weights, params["reduction"])
+    return sharp * (1.0 - smoothing) + even * (smoothing / classes)
+
+
+def _over_classes(weight: Any, ndim: int, dim: int) -> Any:
+    return reshape_(weight, shape=(-1, *[1] * (ndim - dim - 1)))
+
+
+def _soft_cross_entropy(
+    input: Any, target: Any, weight: Any, reduction: str, smoothing: float
+) -> Any:
+    """Cross entropy with class probabilities as targets."""
+    shape = input._array.shape
+    dim = 0 if len(shape) == 1 else 1
+    classes = shape[dim]
+    if smoothing:
+        target = target * (1.0 - smoothing) + smoothing / classes
+    terms = target * log_softmax_(input, dims=(dim,))
+    if weight is not None:
+        terms = terms * _over_classes(weight, len(shape), dim)
+    loss = -sum_(terms, dims=(dim,), keepdim=False)
+    return reduced(loss, reduction)
+
+
+# -- of signs and distances --------------------------------------------------------------------
+
+
+def _signs(*shape: int) -> In:
+    values = np.where(np.arange(math.prod(shape)) % 3 == 1, -1.0, 1.0).reshape(shape)
+    return In(values=values.tolist(), grad=False)
+
+
+@op(module=F, samples=lambda: _reductions((3, 4), _signs(3, 4)))
+def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
+    """log(1 + exp(-target * input)) for targets 1 and -1."""
+    check_reduction(reduction)
+    _equal_shapes("soft_margin_loss", input, target)
+    return reduced(-logsigmoid(_as_float(target, input) * input), reduction)
+
+
+@op(module=F, samples=lambda: _reductions(In(3, 4, distinct=True), _signs(3, 4)))
+def hinge_embedding_loss(
+    input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean"
+) -> Any:
+    """input where the target is 1, max(0, margin - input) where it is -1."""
+    check_reduction(reduction)
+    if input._array.dtype.kind == "b":
+        raise RuntimeError("hinge_embedding_loss needs numbers, got a bool tensor")
+    away = margin - input if input.dtype.is_floating_point else int(margin) - input
+    far = e.where(e.equal(target, 1), 0, e.clamp(away, min=0))
+    near = e.where(e.equal(target, -1), 0, input)
+    return reduced(far + near, reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions(In(4, distinct=True), In(4, distinct=True), _signs(4)),
+        Sample(In(4, distinct=True), In(4, distinct=True), _signs(4), 0.3),
+    ],
+)
+def margin_ranking_loss(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
+) -> Any:
+    """max(0, -target (input1 - input2) + margin): 1 says that the first should be larger."""
+    check_reduction(reduction)
+    return reduced(e.clamp(-target * (input1 - input2) + margin, min=0.0), reduction)
+
+
+@op(module=F, samples=lambda: _reductions((3, 4), (3, 4), _signs(3)))
+def cosine_embedding_loss(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
+) -> Any:
+    """1 - cos for targets 1, max(0, cos - margin) for targets -1."""
+    check_reduction(reduction)
+    x, y = (v if v.dtype.is_floating_point else v.float() for v in (input1, input2))
+    cosine = cosine_similarity(x, y, dim=-1, eps=1e-8)
+    far = e.where(e.equal(target, -1), e.clamp(cosine - margin, min=0.0), 0.0)
+    return reduced(e.where(e.equal(target, 1), 1 - cosine, far), reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions((3, 4), (3, 4), (3, 4)),
+        Sample((3, 4), (3, 4), (3, 4), 0.5, swap=True),
+    ],
+)
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    *,
+    reduction: str = "mean",
+) -> Any:
+    """max(0, |anchor - positive| - |anchor - negative| + margin)."""
+    check_reduction(reduction)
+    near = pairwise_distance(anchor, positive, p, eps)
+    far = pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = e.minimum(far, pairwise_distance(positive, negative, p, eps))
+    return reduced(e.clamp(near - far + margin, min=0.0), reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions((3, 4), In(3, 4, kind="int", low=0, high=2)),
+        Sample((3, 4), In(3, 4, kind="int", low=0, high=2), In(4, low=0.5, grad=False)),
+    ],
+)
+def multilabel_soft_margin_loss(
+    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
+) -> Any:
+    """The mean over classes of binary cross entropies with logits."""
+    check_reduction(reduction)
+    _equal_shapes("multilabel_soft_margin_loss", input, target)
+    loss = bce_logits_(input, _as_float(target, input), None)
+    loss = loss if weight is None else loss * weight
+    return reduced(mean_(loss, dims=(loss._array.ndim - 1,), keepdim=False), reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions((3, 4), In(3, 4, low=0.0, high=4.0)),
+        Sample(In(3, 4, low=0.3), In(3, 4, low=1.5, high=4.0), log_input=False, full=True),
+    ],
+)
+def poisson_nll_loss(
+    input: Any,
+    target: Any,
+    log_input: bool = True,
+    full: bool = False,
+    *,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Any:
+    """exp(input) - target * input; `full` adds Stirling's term for targets above 1."""
+    check_reduction(reduction)
+    x = as_floating(input, "poisson_nll_loss")
+    target = _as_float(target, x)
+    loss = e.exp(x) - target * x if log_input else x - target * e.log(x + eps)
+    if full:
+        large = e.greater(target, 1)
+        t = e.where(large, target, 1.0)
+        loss = loss + e.where(large, t * e.log(t) - t + 0.5 * e.log(2 * math.pi * t), 0.0)
+    return reduced(loss, reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *_reductions((3, 4), (3, 4), In(3, 4, low=0.4)),
+        Sample((3, 4), (3, 4), In(3, 1, low=0.4), full=True),
+    ],
+)
+def gaussian_nll_loss(
+    input: Any,
+    target: Any,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Any:
+    """(log(var) + (input - target)^2 / var) / 2, with var at least eps."""
+    check_reduction(reduction)
+    check_floating(input, "gaussian_nll_loss")
+    if isinstance(var, (int, float)):
+        var = expand_(input.new_tensor(float(var)), shape=tuple(input._array.shape))
+    if bool((var._array < 0).any()):
+        raise ValueError("gaussian_nll_loss needs variances of at least 0")
+    # The limit is applied to the value alone: the gradient passes, as in PyTorch.
+    spread = var + (e.clamp_numbers(var.detach(), low=eps, high=math.inf) - var.detach())
+    away = input - _as_float(target, input)
+    loss = 0.5 * (e.log(spread) + away * away / spread)
+    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

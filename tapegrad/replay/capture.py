@@ -1,0 +1,652 @@
+"""Capture: one eager run of a function, written down as a program.
+
+`Capture` is a tape that logs primitives only: composites are inlined, backward passes are logged too,
+and changes in place become new values of the tensors they change. `finish` turns the log into a
+`Recording`: the program, where its inputs come from (`Slot`), and what happens to Python objects.
+
+A tensor's value is found by its array object first, so that every tensor around the same array, a
+detached one for example, is the same value.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import source
+from ..mutation import owner_of
+from ..state import STATE, numbers
+from ..tape import FREED, Entry, Output, Tape, Value
+from ..tensor import Tensor, wrap
+from ..tree import leaves, map_leaves
+from .program import Apply, Input, Program
+
+# -- where inputs come from --------------------------------------------------------------------
+
+
+class CaptureError(RuntimeError):
+    """A function did something that a replay cannot repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The tensor at this place among the tensors in the arguments."""
+
+    index: int
+
+    def find(self, arguments: Sequence[Tensor]) -> Tensor:
+        return arguments[self.index]
+
+    def __str__(self) -> str:
+        return f"argument{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A tensor that was there before the call: a parameter, a buffer, optimizer state."""
+
+    tensor: Tensor
+
+    def find(self, arguments: Sequence[Tensor]) -> Tensor:
+        return self.tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Captured) and other.tensor is self.tensor
+
+    def __hash__(self) -> int:
+        return hash(self.tensor.id)
+
+    def __str__(self) -> str:
+        return f"tensor{self.tensor.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class GradOf:
+    """The `.grad` that a leaf has when the call begins."""
+
+    leaf: Argument | Captured
+
+    def find(self, arguments: Sequence[Tensor]) -> Tensor:
+        grad = self.leaf.find(arguments)._grad
+        assert grad is not None
+        return grad
+
+    def __str__(self) -> str:
+        return f"{self.leaf}.grad"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Number:
+    """A number in a dict, read anew before each replay."""
+
+    holder: Any
+    key: Any
+    index: int | None
+
+    def read(self) -> Any:
+        value = self.holder[self.key]
+        return value if self.index is None else value[self.index]
+
+    def _identity(self) -> tuple[Any, ...]:
+        return id(self.holder), self.key, self.index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and other._identity() == self._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __str__(self) -> str:
+        return f"{self.key}" if self.index is None else f"{self.key}[{self.index}]"
+
+
+Slot = Argument | Captured | GradOf | Number
+
+
+# -- numbers that a program reads when it runs ---------------------------------------------------
+
+
+def _capturing() -> Capture | None:
+    for tape in reversed(STATE.tapes):
+        if isinstance(tape, Capture):
+            return tape
+    return None
+
+
+def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
+    """`holder[key]`, or `holder[key][index]`: a number that compiled code reads anew in every run.
+
+    In eager code it is the plain number. While a function is captured it is a 0-d float64 tensor, so
+    it must enter the computation by arithmetic; an `if` that depends on it joins the signature.
+    """
+    value = holder[key] if index is None else holder[key][index]
+    capture = _capturing()
+    if capture is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    return capture.number(Number(holder, key, index), value)
+
+
+def decided(holder: Any, key: Any) -> bool:
+    """The truth of `holder[key]`, which decides what is computed: it joins the signature."""
+    truth = bool(holder[key])
+    capture = _capturing()
+    if capture is not None:
+        capture.decisions.append(Decision((Number(holder, key, None),), (), None, truth))
+    return truth
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Something that Python read from runtime numbers: it must still hold when replayed."""
+
+    numbers: tuple[Number, ...]
+    steps: tuple[tuple[Any, dict[str, Any], tuple[Any, ...]], ...]  # ints are earlier positions
+    dtype: Any
+    outcome: Any
+
+    def holds(self) -> bool:
+        """Whether the numbers as they are now give the same outcome."""
+        if not self.steps:
+            return bool(self.numbers[0].read()) == self.outcome
+        values: list[Any] = [np.asarray(n.read(), np.float64) for n in self.numbers]
+        for primitive, params, inputs in self.steps:
+            given = [values[x.number] if isinstance(x, Value) else x for x in inputs]
+            values.append(primitive.kernel(*given, **params))
+        return bool(np.array_equal(values[-1], self.outcome, equal_nan=True))
+
+
+# -- recordings --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """In the tree of results: a tensor that the program makes; `spent` is its used-up history."""
+
+    index: int
+    spent: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """In the tree of results: a tensor that was there before, seen through a chain of movements."""
+
+    slot: Any
+    chain: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """In the tree of results: anything that is not a tensor."""
+
+    value: Any
+
+
+@dataclass(slots=True)
+class Recording:
+    """What one run did."""
+
+    program: Program
+    slots: tuple[Slot, ...]  # one for each input of the program
+    leaves: tuple[Any, ...]  # slots of the tensors whose .grad the run looked at or changed
+    pattern: tuple[bool, ...]  # for each of them, whether .grad was None at the beginning
+    grads: tuple[tuple[Any, Any], ...]  # (leaf, None | Slot | index of the result) at the end
+    results: Any  # the tree that the function returned
+    decisions: tuple[Decision, ...]
+    obstacle: str | None  # why this run can only be repeated eagerly
+
+    def difference(self, other: Recording) -> str | None:
+        """Where another recording differs first, in words; None where the two agree."""
+        mine, theirs = self.program.instructions, other.program.instructions
+        for a, b in zip(mine, theirs, strict=False):
+            assert isinstance(a, Apply)
+            assert isinstance(b, Apply)
+            if a.primitive is not b.primitive or not _same(a.params, b.params):
+                return f"{_show(a)} in one recording and {_show(b)} in the next"
+            if not _same(_shown(a), _shown(b)):
+                return f"{_show(a)} got other operands in the next recording: {_show(b)}"
+        if len(mine) != len(theirs):
+            extra = (mine if len(mine) > len(theirs) else theirs)[min(len(mine), len(theirs))]
+            assert isinstance(extra, Apply)
+            return f"only one of two recordings has {_show(extra)}"
+        if self.slots != other.slots:
+            pair = next(((a, b) for a, b in zip(self.slots, other.slots, strict=False) if a != b), None)
+            return (
+                f"another tensor was read ({pair[0]}, then {pair[1]}); keep state in one tensor and "
+                "change it in place, for example with copy_()"
+                if pair is not None
+                else "another number of tensors from outside was read"
+            )
+        for (a, x), (b, y) in zip(self.program.constants, other.program.constants, strict=False):
+            if not _same((a.number, x.dtype, x.shape), (b.number, y.dtype, y.shape)) or not (
+                np.array_equal(x, y, equal_nan=x.dtype.kind in "fV")
+            ):
+                return (
+                    f"the tensor {a}, made from Python values at {_first_use(self.program, a)}, "
+                    "changed; pass what changes as an argument"
+                )
+        if _inputs(self.program) != _inputs(other.program):
+            return "a tensor from outside has another shape, dtype or layout"
+        if _ends(self) != _ends(other) or not _same(_plain(self.results), _plain(other.results)):
+            return "the function returned or changed something else"
+        if not _same([d.outcome for d in self.decisions], [d.outcome for d in other.decisions]):
+            return "a number that decides what is computed changed"
+        return None
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equality that takes NaN as equal to itself and tells 1, 1.0 and True apart."""
+    return type(a) is type(b) and repr(a) == repr(b)
+
+
+def _shown(apply: Apply) -> Any:
+    return [
+        (x.number, x.shape, x.dtype.str) if isinstance(x, Value) else x
+        for x in (*apply.inputs, *apply.outputs)
+    ]
+
+
+def _show(apply: Apply) -> str:
+    return f"{apply.primitive.name} ({source.describe(apply.place)})"
+
+
+def _first_use(program: Program, value: Value) -> str:
+    for apply in program.instructions:
+        if isinstance(apply, Apply) and any(v.number == value.number for v in apply.reads()):
+            return source.describe(apply.place)
+    return "an unknown line"
+
+
+def _inputs(program: Program) -> list[Any]:
+    return [
+        (i.value.number, i.value.shape, i.value.dtype, i.strides, i.shared) for i in program.inputs
+    ]
+
+
+def _ends(recording: Recording) -> Any:
+    program = recording.program
+    return (
+        [(t.number, v.number) for t, v in program.writes],
+        [v.number for v in program.results],
+        recording.leaves,
+        recording.grads,
+        [(x.index, x.spent is None) for x in leaves(recording.results) if isinstance(x, Made)],
+        [x.slot for x in leaves(recording.results) if isinstance(x, Given)],
+    )
+
+
+def _plain(results: Any) -> Any:
+    return map_leaves(lambda x: x.value if isinstance(x, Plain) else 0, results)
+
+
+# -- the tape ----------------------------------------------------------------------------------
+
+
+class Capture(Tape):
+    """The tape of one captured run."""
+
+    inlines = True
+    logs_backward = True
+    watches = False
+
+    def __init__(self, arguments: Sequence[Tensor]) -> None:
+        super().__init__()
+        #: tensors made later than this are born in the captured function
+        self.start = next(numbers)
+        self.arguments = list(arguments)
+        self.positions = {t.id: i for i, t in reversed(list(enumerate(arguments)))}
+        self.slots: dict[int, Slot] = {}
+        self.constants: dict[int, Any] = {}
+        self.numbers: dict[Number, Tensor] = {}
+        self.number_slots: dict[int, Number] = {}
+        self.decisions: list[Decision] = []
+        #: by id() of an array: the array, and the number of the value that it holds now
+        self.arrays: dict[int, tuple[weakref.ref[Any], int]] = {}
+        #: by tensor id: tensors from outside with the .grad that they came with
+        self.first_grads: dict[int, tuple[Tensor, Tensor | None]] = {}
+        self.makers: dict[int, Entry] = {}
+        self.obstacle: str | None = None
+        for tensor in arguments:
+            self._check(tensor)
+            self.note_grad(tensor)
+
+    # -- values ------------------------------------------------------------------------------
+
+    def value_of(self, tensor: Tensor) -> Value:
+        number = self._number_of(tensor)
+        if number is None:
+            number = tensor.id
+            self.known[number] = Value(number, tensor._array.shape, tensor._array.dtype)
+            self.externals[number] = tensor
+            self._enter(tensor)
+        self._hold(tensor._array, number)
+        return self.known[number]
+
+    def _number_of(self, tensor: Tensor) -> int | None:
+        found = self.arrays.get(id(tensor._array))
+        if found is not None and found[0]() is tensor._array:
+            return found[1]
+        number = self.values.get(tensor.id, tensor.id)
+        return number if number in self.known else None
+
+    def _hold(self, array: Any, number: int) -> None:
+        self.arrays[id(array)] = (weakref.ref(array), number)
+
+    def _enter(self, tensor: Tensor) -> None:
+        """Say where the value of a tensor that no entry made comes from."""
+        number = tensor.id
+        if number in self.positions:
+            self.slots[number] = Argument(self.positions[number])
+        elif number in self.number_slots:
+            self.slots[number] = self.number_slots[number]
+        elif number > self.start:
+            # The memory may be changed in place later on, so the constant is a copy.
+            self.constants[number] = np.array(tensor._array)
+        else:
+            self.slots[number] = Captured(tensor)
+            self._check(tensor)
+            self.note_grad(tensor)
+
+    def _check(self, tensor: Tensor) -> None:
+        array = tensor._array
+        if not isinstance(array, np.ndarray):
+            self.obstacle = "it works on tensors that are not in the computer's own memory"
+        elif any(s % array.itemsize for s in array.strides):
+            self.obstacle = "it reads a tensor whose memory is not aligned to its elements"
+        elif tensor._requires and tensor._edge is not None:
+            self.obstacle = (
+                "it uses a tensor that was computed outside and still has its history; compute it "
+                "inside, or detach it"
+            )
+
+    def write(self, entry: Entry, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
+        read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
+        made = tuple(Value(t.id, t._array.shape, t._array.dtype) for t in outputs)
+        for value, tensor in zip(made, outputs, strict=True):
+            self.known[value.number] = value
+            self.makers[value.number] = entry
+            self._hold(tensor._array, value.number)
+        entry.log = (read, made)
+        self.entries.append(entry)
+
+    def rebind(self, tensor: Tensor, result: Tensor) -> None:
+        self.value_of(tensor)
+        apart = tensor._array is not result._array
+        if apart and tensor._view is None and self._shares_unseen_memory(tensor._array):
+            raise CaptureError(
+                "a compiled function changed a tensor in place that is a detached part of another "
+                f"one, at {source.describe(source.here())}; change the part itself, or the whole"
+            )
+        number = self.value_of(result).number
+        self.values[tensor.id] = number
+        self._hold(tensor._array, number)
+
+    def _shares_unseen_memory(self, array: Any) -> bool:
+        """Whether the memory belongs to another array that has a value here too."""
+        owner = owner_of(array)
+        if owner is array:
+            return False
+        found = self.arrays.get(id(owner))
+        return found is not None and found[0]() is owner
+
+    def note_grad(self, tensor: Tensor) -> None:
+        if tensor.id <= self.start and tensor.id not in self.first_grads:
+            self.first_grads[tensor.id] = (tensor, tensor._grad)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def number(self, slot: Number, value: Any) -> Tensor:
+        """The tensor that stands for a runtime number."""
+        tensor = self.numbers.get(slot)
+        if tensor is None:
+            tensor = self.numbers[slot] = wrap(np.asarray(value, np.float64))
+            self.number_slots[tensor.id] = slot
+        return tensor
+
+    def refuse_read(self, tensor: Tensor, what: str) -> None:
+        number = self._number_of(tensor)
+        if number is None and tensor.id > self.start and tensor.id not in self.number_slots:
+            return
+        if number is not None and number in self.constants:
+            return
+        decision = self._decision(tensor)
+        if decision is not None:
+            self.decisions.append(decision)
+            return
+        raise CaptureError(
+            f"{what} inside a compiled function, at {source.describe(source.here())}: when the "
+            "function is replayed no Python runs, so the value would stay that of the recording. "
+            "Return the tensor and read it outside, or use tapegrad.where() for a choice that "
+            "depends on it."
+        )
+
+    def _decision(self, tensor: Tensor) -> Decision | None:
+        """What is read, as a computation on runtime numbers; None if it depends on more."""
+        found: list[Number] = []
+        entries: dict[int, Entry] = {}
+        stack = [self.value_of(tensor).number]
+        positions: dict[int, int] = {}
+        while stack:
+            number = stack.pop()
+            slot = self.slots.get(number)
+            if isinstance(slot, Number):
+                if number not in positions:
+                    positions[number] = len(found)
+                    found.append(slot)
+            elif number in self.makers:
+                entry = self.makers[number]
+                entries[entry.number] = entry
+                assert entry.log is not None
+                stack += [x.number for x in entry.log[0] if isinstance(x, Value)]
+            elif number not in self.constants:
+                return None
+        steps = []
+        for entry in sorted(entries.values(), key=lambda e: e.number):
+            assert entry.log is not None
+            given = tuple(self._position(x, positions) for x in entry.log[0])
+            positions[entry.log[1][0].number] = len(found) + len(steps)
+            steps.append((entry.primitive, entry.params, given))
+        if not steps:
+            steps = [(_IDENTITY, {}, (Value(0, (), None),))]
+        return Decision(tuple(found), tuple(steps), tensor._array.dtype, tensor._array.copy())
+
+    def _position(self, x: Any, positions: dict[int, int]) -> Any:
+        if not isinstance(x, Value):
+            return x
+        if x.number in positions:
+            return Value(positions[x.number], x.shape, x.dtype)
+        return self.constants[x.number]
+
+    # -- the recording -----------------------------------------------------------------------
+
+    def finish(self, returned: Any) -> Recording:
+        """What the run did, with values numbered in order, so that two runs can be compared."""
+        slots = self._final_slots()
+        made: list[Value] = []
+        results = map_leaves(lambda leaf: self._result(leaf, slots, made), returned)
+        grads = self._grads(slots, made)
+        program, order = self._program(slots, made)
+        touched = [t for t, _ in self.first_grads.values()]
+        return Recording(
+            program=program,
+            slots=tuple(slots[number] for number in order),
+            leaves=tuple(self._slot_of(t) for t in touched),
+            pattern=tuple(grad is None for _, grad in self.first_grads.values()),
+            grads=grads,
+            results=results,
+            decisions=tuple(self.decisions),
+            obstacle=self.obstacle or self._overlap(slots),
+        )
+
+    def _slot_of(self, tensor: Tensor) -> Any:
+        index = self.positions.get(tensor.id)
+        return Captured(tensor) if index is None else Argument(index)
+
+    def _final_slots(self) -> dict[int, Slot]:
+        """The slots, with gradients that leaves came with found through their leaves."""
+        owners = {
+            grad.id: self._slot_of(leaf)
+            for leaf, grad in self.first_grads.values()
+            if grad is not None
+        }
+        slots: dict[int, Slot] = {}
+        for number, slot in self.slots.items():
+            of_leaf = isinstance(slot, Captured) and slot.tensor.id in owners
+            slots[number] = GradOf(owners[number]) if of_leaf else slot
+        return slots
+
+    def _result(self, leaf: Any, slots: dict[int, Slot], made: list[Value]) -> Any:
+        if not isinstance(leaf, Tensor):
+            return Plain(leaf)
+        if leaf.id <= self.start:
+            return Given(self._slot_of(leaf), ())
+        if leaf._view is not None and leaf._view[0].id <= self.start:
+            return Given(self._slot_of(leaf._view[0]), leaf._view[1])
+        spent = None
+        if leaf._requires and leaf._edge is not None:
+            spent = _spent(leaf)
+            if spent is None:
+                self.obstacle = (
+                    "it returns a tensor that can still be differentiated; run backward inside, "
+                    "or detach the result"
+                )
+        made.append(self.value_of(leaf))
+        return Made(len(made) - 1, spent)
+
+    def _grads(self, slots: dict[int, Slot], made: list[Value]) -> tuple[tuple[Any, Any], ...]:
+        effects: list[tuple[Any, Any]] = []
+        for leaf, before in self.first_grads.values():
+            after = leaf._grad
+            if after is None:
+                if before is not None:
+                    effects.append((self._slot_of(leaf), None))
+            elif before is None or after._array is not before._array:
+                if after.id <= self.start:
+                    effects.append((self._slot_of(leaf), self._slot_of(after)))
+                else:
+                    if after._requires and after._edge is not None:
+                        self.obstacle = "it leaves a .grad that can be differentiated"
+                    made.append(self.value_of(after))
+                    effects.append((self._slot_of(leaf), len(made) - 1))
+        return tuple(effects)
+
+    def _program(self, slots: dict[int, Slot], made: list[Value]) -> tuple[Program, list[int]]:
+        writes = []
+        for number, slot in slots.items():
+            tensor = self.externals[number]
+            now = self._number_of(tensor)
+            # A view of something that is here too is written through its base.
+            if now != number and not isinstance(slot, Number) and tensor._view is None:
+                assert now is not None
+                writes.append((number, now))
+        order: list[int] = []
+        constants: list[int] = []
+        seen: set[int] = set()
+
+        def see(number: int) -> None:
+            if number not in seen and number not in self.makers:
+                seen.add(number)
+                (constants if number in self.constants else order).append(number)
+
+        for entry in self.entries:
+            assert entry.log is not None
+            for x in entry.log[0]:
+                if isinstance(x, Value):
+                    see(x.number)
+        for number, now in writes:
+            see(number)
+            see(now)
+        for value in made:
+            see(value.number)
+
+        values: dict[int, Value] = {}
+
+        def renamed(x: Any) -> Any:
+            if not isinstance(x, Value):
+                return x
+            if x.number not in values:
+                values[x.number] = Value(len(values), x.shape, x.dtype)
+            return values[x.number]
+
+        owners = [id(owner_of(self.externals[n]._array)) for n in order]
+        inputs = tuple(
+            Input(
+                renamed(self.known[n]),
+                _steps(self.externals[n]._array),
+                str(slots[n]),
+                owners.count(owner) > 1,
+            )
+            for n, owner in zip(order, owners, strict=True)
+        )
+        held = tuple((renamed(self.known[n]), self.constants[n]) for n in constants)
+        instructions = tuple(
+            Apply(
+                entry.primitive,
+                entry.params,
+                tuple(map(renamed, entry.log[0])),
+                tuple(map(renamed, entry.log[1])),
+                entry.place,
+            )
+            for entry in self.entries
+            if entry.log is not None
+        )
+        return Program(
+            inputs,
+            held,
+            instructions,
+            tuple((renamed(self.known[n]), renamed(self.known[now])) for n, now in writes),
+            tuple(map(renamed, made)),
+        ), order
+
+    def _overlap(self, slots: dict[int, Slot]) -> str | None:
+        """Tensors from outside that share memory without being views of each other."""
+        tensors = [self.externals[n] for n, slot in slots.items() if not isinstance(slot, Number)]
+        changed = [t for t in tensors if self._number_of(t) != t.id]
+        for a in changed:
+            for b in tensors:
+                if a is b or a._array is b._array or _base(a) is _base(b):
+                    continue
+                if np.may_share_memory(a._array, b._array):
+                    return "it changes a tensor whose memory another tensor shares"
+        return None
+
+
+def _base(tensor: Tensor) -> Tensor:
+    return tensor if tensor._view is None else tensor._view[0]
+
+
+def _steps(array: Any) -> tuple[int, ...]:
+    return tuple(s // array.itemsize for s in array.strides)
+
+
+def _spent(tensor: Tensor) -> Entry | None:
+    """If a backward pass has used up the history of `tensor`, an entry that says so."""
+    stack, seen = [tensor._edge], set()
+    while stack:
+        edge = stack.pop()
+        entry = edge.entry if isinstance(edge, Output) else edge
+        if not isinstance(entry, Entry) or entry.number in seen:
+            continue
+        seen.add(entry.number)
+        if entry.saved is FREED:
+            stub = Entry()
+            stub.primitive, stub.params, stub.place = entry.primitive, entry.params, entry.place
+            stub.edges, stub.saved, stub.number = (), FREED, entry.number
+            stub.shapes = stub.hooks = stub.log = None
+            return stub
+        stack += entry.edges
+    return None
+
+
+class _Identity:
+    """Stands where a runtime number is read without any computation."""
+
+    @staticmethod
+    def kernel(x: Any) -> Any:
+        return x
+
+
+_IDENTITY = _Identity()

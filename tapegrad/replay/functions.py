@@ -1,0 +1,166 @@
+"""Functions of one element that native code cannot take from the processor.
+
+Each is written for one dtype, `name_dtype`, in the small language of expressions: arithmetic,
+comparisons, `where`, `fma`, `rint`, and `bits`/`of_bits`, which see a float as an integer of its size.
+`scalar.py` reads this file and compiles the functions into the loops that use them, where LLVM
+vectorises them. The helpers at the top give them the same meaning on NumPy arrays, for tests.
+
+The polynomials are minimax fits; the largest errors, over all float32 in range, are in the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import copysign, fabs, inf, where
+
+# -- the language on NumPy arrays --------------------------------------------------------------
+
+
+def fma(x: Any, y: Any, z: Any) -> Any:
+    """x * y + z, rounded once."""
+    return (np.float64(x) * np.float64(y) + np.float64(z)).astype(np.float32)
+
+
+def bits(x: Any) -> Any:
+    """A float's bits as an integer."""
+    return x.view(np.int32)
+
+
+def of_bits(x: Any) -> Any:
+    """The float that an integer's bits are."""
+    return np.asarray(x, np.int32).view(np.float32)
+
+
+# -- exponentials ------------------------------------------------------------------------------
+
+
+def exp_float32(x: Any) -> Any:
+    # x = n ln 2 + r; adding 1.5 * 2**23 rounds n to an integer in the low bits, NaN passes through.
+    limited = where(x < -104.0, -104.0, where(x > 89.0, 89.0, x))
+    shifted = fma(limited, 1.4426950408889634, 12582912.0)
+    n = shifted - 12582912.0
+    r = fma(n, -0.693145751953125, limited)
+    r = fma(n, -1.42860682030941723212e-6, r)
+    p = fma(r, 0.0001978926593437791, 0.0013945752289146185)
+    p = fma(p, r, 0.00833350419998169)
+    p = fma(p, r, 0.04166628047823906)
+    p = fma(p, r, 0.1666666567325592)
+    p = fma(p, r, 0.5)
+    p = fma(p * r, r, r) + 1.0
+    # 2**n in two steps, so that results near either end of the range come out right.
+    whole = bits(shifted) - 1262485504
+    half = whole >> 1
+    first = of_bits((half + 127) << 23)
+    second = of_bits((whole - half + 127) << 23)
+    return p * first * second
+
+
+def exp2_float32(x: Any) -> Any:
+    limited = where(x < -150.0, -150.0, where(x > 129.0, 129.0, x))
+    shifted = limited + 12582912.0
+    n = shifted - 12582912.0
+    r = (limited - n) * 0.6931471805599453
+    p = fma(r, 0.0001978926593437791, 0.0013945752289146185)
+    p = fma(p, r, 0.00833350419998169)
+    p = fma(p, r, 0.04166628047823906)
+    p = fma(p, r, 0.1666666567325592)
+    p = fma(p, r, 0.5)
+    p = fma(p * r, r, r) + 1.0
+    whole = bits(shifted) - 1262485504
+    half = whole >> 1
+    first = of_bits((half + 127) << 23)
+    second = of_bits((whole - half + 127) << 23)
+    return p * first * second
+
+
+def sigmoid_float32(x: Any) -> Any:
+    return 1.0 / (1.0 + exp_float32(-x))
+
+
+def sigmoid_float64(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def tanh_float32(x: Any) -> Any:
+    t = fabs(x)
+    s = x * x
+    p = fma(s, 0.002118015196174383, -0.008150693960487843)
+    p = fma(p, s, 0.02169015258550644)
+    p = fma(p, s, -0.05394488945603371)
+    p = fma(p, s, 0.13333190977573395)
+    p = fma(p, s, -0.3333333134651184)
+    near = fma(p * s, x, x)
+    far = 1.0 - 2.0 / (exp_float32(t + t) + 1.0)
+    return where(t < 0.625, near, copysign(far, x))
+
+
+# -- logarithms --------------------------------------------------------------------------------
+
+
+def log_float32(x: Any) -> Any:
+    # x = 2**e * m with m in [2/3, 4/3); numbers below the normal range are scaled into it first.
+    tiny = x < 1.1754943508222875e-38
+    scaled = where(tiny, x * 8388608.0, x)
+    i = bits(scaled)
+    e = (i - 1059760811) >> 23
+    m = of_bits(i - (e << 23))
+    f = m - 1.0
+    p = fma(f, 0.12028084695339203, -0.1286531239748001)
+    p = fma(p, f, 0.10749393701553345)
+    p = fma(p, f, -0.12191665172576904)
+    p = fma(p, f, 0.14304828643798828)
+    p = fma(p, f, -0.16679833829402924)
+    p = fma(p, f, 0.19999587535858154)
+    p = fma(p, f, -0.24999815225601196)
+    p = fma(p, f, 0.3333333730697632)
+    s = f * f
+    power = as_float32(e) - where(tiny, 23.0, 0.0)
+    p = fma(power, 1.42860682030941723212e-6, p * s * f)
+    p = fma(s, -0.5, p) + f
+    y = fma(power, 0.693145751953125, p)
+    return where(x > 0.0, where(x == inf, inf, y), where(x == 0.0, -inf, np.nan * x))
+
+
+def as_float32(x: Any) -> Any:
+    """An integer as a float."""
+    return np.asarray(x).astype(np.float32)
+
+
+# -- the error function ------------------------------------------------------------------------
+
+
+def erf_float32(x: Any) -> Any:
+    t = fabs(x)
+    s = x * x
+    p = fma(s, -9.64151604421204e-6, 0.00011256948346272111)
+    p = fma(p, s, -0.0008482828852720559)
+    p = fma(p, s, 0.005220945458859205)
+    p = fma(p, s, -0.0268654003739357)
+    p = fma(p, s, 0.11283782124519348)
+    p = fma(p, s, -0.37612637877464294)
+    near = x * fma(p, s, 1.128379225730896)
+    limited = where(t > 4.0, 4.0, t)
+    q = fma(limited, 5.150880497239996e-6, -4.820222966372967e-5)
+    q = fma(q, limited, -3.606475729611702e-5)
+    q = fma(q, limited, 0.00289230071939528)
+    q = fma(q, limited, -0.022612009197473526)
+    q = fma(q, limited, 0.10520291328430176)
+    q = fma(q, limited, 0.6356565356254578)
+    q = fma(q, limited, 1.1285449266433716)
+    far = 1.0 - exp_float32(-limited * q)
+    return where(t < 1.0, near, copysign(far, x))
+
+
+# -- division with a remainder -----------------------------------------------------------------
+
+
+def remainder_float32(x: Any, y: Any) -> Any:
+    r = np.fmod(x, y)
+    return where(r != 0.0, where((r < 0.0) != (y < 0.0), r + y, r), copysign(0.0, y))
+
+
+def remainder_float64(x: Any, y: Any) -> Any:
+    r = np.fmod(x, y)
+    return where(r != 0.0, where((r < 0.0) != (y < 0.0), r + y, r), copysign(0.0, y))

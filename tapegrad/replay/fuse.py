@@ -1,0 +1,183 @@
+"""Fusion: loops over the same elements become one loop, so that values in between stay in registers.
+
+A loop may join an earlier group of loops of the same shape when everything that it reads was made
+before that group, or inside it at the same element. Computations of a single element are repeated
+inside the loops that read them; LLVM moves them out of the loop again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .program import Access, Compute, Fold, Instruction, Loop, Program, Read, Store, size_of
+
+#: more nodes than this in one loop cost more in registers than they save in memory
+LARGEST = 200
+
+
+class Group:
+    """Loops that will become one, or a single instruction of another kind."""
+
+    def __init__(self, first: Instruction) -> None:
+        self.members = [first]
+        self.loop = first if isinstance(first, Loop) else None
+        self.made = {v.number for v in first.writes()}
+        self.nodes = len(first.nodes) if isinstance(first, Loop) else 0
+        self.dims = {f.dims for f in first.folds} if isinstance(first, Loop) else set()
+        #: values that a member stores whole, by value number: where it puts each element
+        self.stored: dict[int, Access] = {}
+        self._note(first)
+
+    def add(self, loop: Loop) -> None:
+        self.members.append(loop)
+        self.made.update(v.number for v in loop.writes())
+        self.nodes += len(loop.nodes)
+        self.dims |= {f.dims for f in loop.folds}
+        self._note(loop)
+
+    def _note(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Loop):
+            for store in instruction.stores:
+                if not store.adds and not store.access.picks:
+                    self.stored[store.access.value.number] = store.access
+
+    def accepts(self, loop: Loop) -> bool:
+        """Whether a loop can run together with this group."""
+        if self.loop is None or self.loop.shape != loop.shape or not _plain(self.loop):
+            return False
+        if self.nodes + len(loop.nodes) > LARGEST or len(self.dims | {f.dims for f in loop.folds}) > 1:
+            return False
+        if any(v.number in self.made for v in loop.writes()):
+            return False
+        for node in loop.nodes:
+            if isinstance(node, Read):
+                for value in node.access.values():
+                    inside = value.number in self.made
+                    if inside and self.stored.get(value.number) != node.access:
+                        return False
+        return True
+
+
+def _plain(loop: Loop) -> bool:
+    """Whether each element is written once, so that loops may be joined."""
+    return all(not s.adds and not s.access.picks for s in loop.stores)
+
+
+def fuse(program: Program) -> Program:
+    """With loops joined where that saves memory traffic."""
+    groups: list[Group] = []
+    position: dict[int, int] = {}  # by value: the group that makes it (the last one that writes it)
+    single: dict[int, Loop] = {}  # by value: the loop of one element that makes it
+    for instruction in program.instructions:
+        place = None
+        if isinstance(instruction, Loop):
+            instruction = _with_singles(instruction, single)
+            if _plain(instruction):
+                place = _place(instruction, groups, position)
+                if size_of(instruction.shape) == 1 and not instruction.folds:
+                    for store in instruction.stores:
+                        single[store.access.value.number] = instruction
+        if place is None:
+            place = len(groups)
+            groups.append(Group(instruction))
+        else:
+            assert isinstance(instruction, Loop)
+            groups[place].add(instruction)
+        for value in instruction.writes():
+            position[value.number] = place
+    return program.with_instructions(_joined(group) for group in groups)
+
+
+def _place(loop: Loop, groups: list[Group], position: dict[int, int]) -> int | None:
+    """The group that a loop should join, if there is one."""
+    touched = [*loop.reads(), *loop.writes()]
+    earliest = max((position.get(v.number, -1) for v in touched), default=-1)
+    reads = {v.number for v in loop.reads()}
+    for place in range(max(earliest, 0), len(groups)):
+        group = groups[place]
+        if group.accepts(loop):
+            # Joining pays when something that is read is made there, or read there as well.
+            shared = any(v.number in reads for m in group.members for v in (*m.reads(), *m.writes()))
+            if shared:
+                return place
+    return None
+
+
+def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
+    """A loop that computes single elements itself instead of reading them."""
+    if not any(isinstance(n, Read) and n.access.value.number in single for n in loop.nodes):
+        return loop
+    nodes: list[Read | Compute] = []
+    place: dict[int, int] = {}
+    rank = len(loop.shape)
+    origins = loop.origins
+    for i, node in enumerate(loop.nodes):
+        source = single.get(node.access.value.number) if isinstance(node, Read) else None
+        if source is not None and isinstance(node, Read):
+            inner: dict[int, int] = {}
+            for j, part in enumerate(source.nodes):
+                if isinstance(part, Read):
+                    access = replace(part.access, strides=(0,) * rank)
+                    nodes.append(Read(access))
+                else:
+                    nodes.append(_renumbered(part, inner))
+                inner[j] = len(nodes) - 1
+            (store,) = [
+                s for s in source.stores if s.access.value.number == node.access.value.number
+            ]
+            place[i] = inner[store.node]
+        else:
+            nodes.append(_renumbered(node, place))
+            place[i] = len(nodes) - 1
+    return Loop(
+        loop.shape,
+        tuple(nodes),
+        tuple(replace(s, node=place[s.node]) for s in loop.stores),
+        tuple(replace(f, node=place[f.node]) for f in loop.folds),
+        origins,
+    )
+
+
+def _renumbered(node: Any, place: dict[int, int]) -> Any:
+    if isinstance(node, Read):
+        return node
+    operands = tuple(place[o] if isinstance(o, int) else o for o in node.operands)
+    return replace(node, operands=operands)
+
+
+def _joined(group: Group) -> Instruction:
+    """One loop of all members: what one stores and another reads passes in a register."""
+    if len(group.members) == 1:
+        return group.members[0]
+    nodes: list[Read | Compute] = []
+    stores: list[Store] = []
+    folds: list[Fold] = []
+    at: dict[Any, int] = {}  # by what it reads or computes: the node that does it
+    made: dict[int, int] = {}  # by value: the node that it was stored from
+    for loop in group.members:
+        assert isinstance(loop, Loop)
+        place: dict[int, int] = {}
+        for i, node in enumerate(loop.nodes):
+            if isinstance(node, Read) and node.access.value.number in made:
+                place[i] = made[node.access.value.number]
+                continue
+            node = _renumbered(node, place)
+            key = _key(node)
+            if key not in at:
+                nodes.append(node)
+                at[key] = len(nodes) - 1
+            place[i] = at[key]
+        for store in loop.stores:
+            stores.append(replace(store, node=place[store.node]))
+            made[store.access.value.number] = place[store.node]
+        folds += [replace(f, node=place[f.node]) for f in loop.folds]
+    assert group.loop is not None
+    origins = tuple(o for loop in group.members for o in loop.origins)
+    return Loop(group.loop.shape, tuple(nodes), tuple(stores), tuple(folds), origins)
+
+
+def _key(node: Read | Compute) -> Any:
+    if isinstance(node, Read):
+        return node
+    return node.primitive.name, repr(node.params), tuple(map(repr, node.operands)), node.dtype

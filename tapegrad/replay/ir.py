@@ -1,0 +1,179 @@
+"""Text of LLVM IR: registers, blocks and loops of one function.
+
+Emission writes text because LLVM reads text anyway; what stands here keeps it short. A `Register` is a
+typed value of one element. Memory holds booleans as bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+BOOL = np.dtype(np.bool_)
+INT32 = np.dtype(np.int32)
+INT64 = np.dtype(np.int64)
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+
+#: the LLVM type of an element in a register
+TYPES: dict[Any, str] = {
+    BOOL: "i1",
+    np.dtype(np.uint8): "i8",
+    np.dtype(np.int8): "i8",
+    np.dtype(np.int16): "i16",
+    INT32: "i32",
+    INT64: "i64",
+    FLOAT32: "float",
+    FLOAT64: "double",
+}
+
+
+class NoLowering(Exception):
+    """There is no native code for this; the message says why."""
+
+
+class Register(NamedTuple):
+    """A typed value of one element."""
+
+    text: str
+    dtype: Any
+
+
+def type_of(dtype: Any) -> str:
+    try:
+        return TYPES[dtype]
+    except KeyError:
+        raise NoLowering(f"{dtype} has no native arithmetic here") from None
+
+
+def memory_type(dtype: Any) -> str:
+    return "i8" if dtype == BOOL else type_of(dtype)
+
+
+def literal(number: Any, dtype: Any) -> Register:
+    """A number as a constant of the given type."""
+    if dtype.kind == "f":
+        wide = float(number)
+        if dtype == FLOAT32:
+            wide = float(np.float32(wide))
+        return Register(f"0x{struct.unpack('<Q', struct.pack('<d', wide))[0]:016X}", dtype)
+    if dtype == BOOL:
+        return Register("true" if number else "false", dtype)
+    type_of(dtype)
+    if int(number) != number:
+        raise NoLowering(f"{number} does not fit into {dtype}")
+    return Register(str(int(number)), dtype)
+
+
+class Code:
+    """The body of one function under construction."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.first: list[str] = []  # goes to the beginning of the function
+        self.declared: set[str] = set()
+        self.count = 0
+        self.block = "entry"
+
+    def name(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def value(self, operation: str) -> str:
+        """A new register for the result of an operation."""
+        name = self.name()
+        self.line(f"{name} = {operation}")
+        return name
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def call(self, result: str, function: str, *arguments: tuple[str, str], pure: bool = True) -> str:
+        """Call a function by name, and declare it."""
+        types = ", ".join(kind for kind, _ in arguments)
+        notes = " nounwind willreturn memory(none)" if pure else " nounwind"
+        self.declared.add(f"declare {result} @{function}({types}){notes}")
+        given = ", ".join(f"{kind} {text}" for kind, text in arguments)
+        if result == "void":
+            self.line(f"call void @{function}({given})")
+            return ""
+        return self.value(f"call {result} @{function}({given})")
+
+    def cell(self, dtype: Any) -> str:
+        """A variable; LLVM turns it into registers."""
+        name = self.name()
+        self.first.append(f"  {name} = alloca {memory_type(dtype)}")
+        return name
+
+    def load(self, pointer: str, dtype: Any) -> Register:
+        kind = memory_type(dtype)
+        text = self.value(f"load {kind}, ptr {pointer}")
+        if dtype == BOOL:
+            text = self.value(f"icmp ne i8 {text}, 0")
+        return Register(text, dtype)
+
+    def store(self, register: Register, pointer: str) -> None:
+        text = register.text
+        if register.dtype == BOOL:
+            text = self.value(f"zext i1 {text} to i8")
+        self.line(f"store {memory_type(register.dtype)} {text}, ptr {pointer}")
+
+    def element(self, pointer: str, dtype: Any, position: str) -> str:
+        """A pointer to an element, counted from `pointer`."""
+        if position == "0":
+            return pointer
+        return self.value(f"getelementptr inbounds {memory_type(dtype)}, ptr {pointer}, i64 {position}")
+
+    def position(self, offset: int, terms: list[tuple[str, int]]) -> str:
+        """offset + sum of index * stride, as text of an i64."""
+        total = str(offset) if offset else ""
+        for index, stride in terms:
+            if stride == 0:
+                continue
+            part = index if stride == 1 else self.value(f"mul nsw i64 {index}, {stride}")
+            total = self.value(f"add nsw i64 {total}, {part}") if total else part
+        return total or "0"
+
+    @contextmanager
+    def loop(self, low: str, high: str, step: int = 1) -> Iterator[str]:
+        """A counted loop; gives the register of its index."""
+        self.count += 1
+        tag = self.count
+        index, following = f"%i{tag}", f"%n{tag}"
+        before = self.block
+        self.line(f"br label %head{tag}")
+        self.label(f"head{tag}")
+        self.line(f"{index} = phi i64 [ {low}, %{before} ], [ {following}, %latch{tag} ]")
+        more = self.value(f"icmp slt i64 {index}, {high}")
+        self.line(f"br i1 {more}, label %body{tag}, label %exit{tag}")
+        self.label(f"body{tag}")
+        yield index
+        self.line(f"br label %latch{tag}")
+        self.label(f"latch{tag}")
+        self.line(f"{following} = add nsw i64 {index}, {step}")
+        self.line(f"br label %head{tag}")
+        self.label(f"exit{tag}")
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """A block that runs only if an i1 holds."""
+        self.count += 1
+        tag = self.count
+        self.line(f"br i1 {condition}, label %then{tag}, label %done{tag}")
+        self.label(f"then{tag}")
+        yield
+        self.line(f"br label %done{tag}")
+        self.label(f"done{tag}")
+
+    def function(self, head: str) -> str:
+        """The text of the function."""
+        body = "\n".join(["entry:", *self.first, *self.lines])
+        return f"{head} {{\n{body}\n}}\n"

@@ -1,0 +1,414 @@
+"""Lowering: primitives become loops, products and callbacks; views become strides.
+
+Elementwise primitives and reductions are loops over their expression. A movement is tried on a ghost,
+an array with the right strides whose contents mean nothing: where the result shows the ghost's memory,
+the movement is a view and costs nothing. Everything else says itself how it is made of loops, in
+`Primitive.lower`, by calling the `Builder` with ghosts of its result and inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..mutation import owner_of
+from ..primitive import ELEMENTWISE, MOVEMENT, REDUCE, Primitive
+from ..tape import Value
+from . import scalar
+from .ir import Code, NoLowering, Register, type_of
+from .program import (
+    Access,
+    Apply,
+    Callback,
+    Compute,
+    Fold,
+    Instruction,
+    Literal,
+    Loop,
+    Origin,
+    Pick,
+    Product,
+    Program,
+    Read,
+    Shape,
+    Store,
+    View,
+    contiguous,
+    in_order,
+    size_of,
+)
+
+#: what copying loops compute: nothing
+COPY = Primitive("copy")
+COPY.inputs = ("x",)
+COPY.expression = "x"
+
+
+class Picked:
+    """Elements of a ghost at places that index arrays give; made by `Builder.along` and `index`."""
+
+    def __init__(self, array: Any, shape: Shape, strides: tuple[int, ...], picks: Any) -> None:
+        self.array = array
+        self.shape = shape
+        self.strides = strides  # of the loop's dimensions, in elements of the array
+        self.picks = picks  # (ghost of an index, its strides, stride, size)
+
+
+class Lowering:
+    """The state of one pass: where each value lives, and the instructions so far."""
+
+    def __init__(self, program: Program, native_products: bool) -> None:
+        self.program = program
+        self.native_products = native_products
+        self.number = program.next_number()
+        self.views: dict[int, View] = {}
+        self.instructions: list[Instruction] = []
+        self.notes: list[str] = []
+        self.constants = {value.number: array for value, array in program.constants}
+        for given in program.inputs:
+            value = given.value
+            self.views[value.number] = View(value, 0, value.shape, given.strides)
+        for value, array in program.constants:
+            self.views[value.number] = View(value, 0, value.shape, contiguous(array.shape))
+
+    def run(self) -> Program:
+        for apply in self.program.instructions:
+            assert isinstance(apply, Apply)
+            self.lower(apply)
+        outside = {i.value.number for i in self.program.inputs} | set(self.constants)
+        claimed: set[int] = set()
+
+        def own(value: Value) -> Value:
+            """A value in memory of its own, in order, for a result or a write."""
+            view = self.views[value.number]
+            root = view.root
+            whole = view.offset == 0 and size_of(root.shape) == size_of(view.shape)
+            if whole and in_order(view.shape, view.strides) and root.number not in outside | claimed:
+                claimed.add(root.number)
+                return root
+            copy = self.new(view.shape, root.dtype)
+            self.copy(self.views[copy.number], view, (("copy", None),))
+            claimed.add(copy.number)
+            return copy
+
+        results = tuple(own(v) for v in self.program.results)
+        writes = tuple((target, own(v)) for target, v in self.program.writes)
+        return Program(
+            self.program.inputs,
+            self.program.constants,
+            tuple(self.instructions),
+            writes,
+            results,
+            tuple(self.notes),
+        )
+
+    # -- values ------------------------------------------------------------------------------
+
+    def new(self, shape: Shape, dtype: Any) -> Value:
+        value = Value(self.number, tuple(shape), dtype)
+        self.number += 1
+        self.enter(value)
+        return value
+
+    def enter(self, value: Value) -> None:
+        self.views[value.number] = View(value, 0, value.shape, contiguous(value.shape))
+
+    def number_in(self, view: View) -> Literal | None:
+        """The number that a view shows everywhere, if it is known."""
+        array = self.constants.get(view.root.number)
+        return Literal(array.item()) if array is not None and array.size == 1 else None
+
+    # -- one primitive -----------------------------------------------------------------------
+
+    def lower(self, apply: Apply) -> None:
+        primitive = apply.primitive
+        start = len(self.instructions)
+        try:
+            if self.alias(apply):
+                return
+            for value in apply.outputs:
+                self.enter(value)
+            if primitive.lower is not None:
+                builder = Builder(self, apply)
+                outs = [builder.ghost(self.views[v.number]) for v in apply.outputs]
+                given = [self.operand(x, builder) for x in apply.inputs]
+                primitive.lower(builder, outs[0] if len(outs) == 1 else outs, *given, **apply.params)
+            elif primitive.kind == ELEMENTWISE:
+                self.elementwise(apply)
+            elif primitive.kind == REDUCE:
+                self.reduction(apply)
+            elif primitive.kind == MOVEMENT:
+                self.movement(apply)
+            else:
+                raise NoLowering("it has no lowering yet")
+        except NoLowering as reason:
+            del self.instructions[start:]
+            for value in apply.outputs:
+                self.enter(value)
+            self.notes.append(f"{primitive.name} runs in NumPy: {reason}")
+            given = tuple(self.views[x.number] if isinstance(x, Value) else x for x in apply.inputs)
+            self.instructions.append(
+                Callback(primitive, apply.params, given, apply.outputs, apply.origins)
+            )
+
+    def operand(self, x: Any, builder: Builder) -> Any:
+        return builder.ghost(self.views[x.number]) if isinstance(x, Value) else x
+
+    def alias(self, apply: Apply) -> bool:
+        """Values never change, so an operation that copies its input is the input."""
+        primitive, (out, *rest) = apply.primitive, apply.outputs
+        if primitive.kind != ELEMENTWISE or rest or primitive.expression not in primitive.inputs:
+            return False
+        x = apply.inputs[primitive.inputs.index(primitive.expression)]
+        if isinstance(x, Value) and x.dtype == out.dtype and x.shape == out.shape:
+            self.views[out.number] = self.views[x.number]
+            return True
+        return False
+
+    def elementwise(self, apply: Apply) -> None:
+        (out,) = apply.outputs
+        nodes: list[Read | Compute] = []
+        operands: list[Any] = []
+        for x in apply.inputs:
+            known = self.number_in(self.views[x.number]) if isinstance(x, Value) else None
+            if isinstance(x, Value) and known is None:
+                nodes.append(Read(self.spread(self.views[x.number], out.shape)))
+                operands.append(len(nodes) - 1)
+            else:
+                number = known.number if known is not None else x
+                number = number.item() if isinstance(number, (np.ndarray, np.generic)) else number
+                operands.append(Literal(number))
+        types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
+        scalar.check(apply.primitive, apply.params, types, out.dtype)
+        nodes.append(Compute(apply.primitive, apply.params, tuple(operands), out.dtype))
+        store = Store(self.whole(out), len(nodes) - 1)
+        self.instructions.append(Loop(out.shape, tuple(nodes), (store,), (), apply.origins))
+
+    def whole(self, value: Value) -> Access:
+        return Access(value, 0, contiguous(value.shape))
+
+    def spread(self, view: View, shape: Shape) -> Access:
+        """Reading a view in a loop over a shape that it broadcasts to."""
+        extra = len(shape) - len(view.shape)
+        strides = (0,) * extra + tuple(
+            0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True)
+        )
+        return Access(view.root, view.offset, strides)
+
+    def reduction(self, apply: Apply) -> None:
+        (out,), (x,) = apply.outputs, apply.inputs
+        primitive, dims = apply.primitive, apply.params["dims"]
+        if primitive.expression is None:
+            raise NoLowering("it has no expression")
+        for dtype in (x.dtype, out.dtype):
+            type_of(dtype)
+        scalar.start_of(primitive, out.dtype)
+        if x.dtype != out.dtype:
+            raise NoLowering(f"it makes {out.dtype} of {x.dtype}")
+        scalar.combine(Code(), primitive, Register("%a", out.dtype), Register("%x", x.dtype), "")
+        steps = iter(contiguous(tuple(n for d, n in enumerate(x.shape) if d not in dims)))
+        strides = tuple(0 if d in dims else next(steps) for d in range(len(x.shape)))
+        fold = Fold(Access(out, 0, strides), 0, primitive, dims)
+        read = Read(self.spread(self.views[x.number], x.shape))
+        self.instructions.append(Loop(x.shape, (read,), (), (fold,), apply.origins))
+
+    def movement(self, apply: Apply) -> None:
+        builder = Builder(self, apply)
+        x, *others = apply.inputs
+        if others or len(apply.outputs) > 1 or not isinstance(x, Value):
+            raise NoLowering("it is not a movement of one input")
+        view = builder.shown(apply.primitive, apply.params, self.views[x.number])
+        if view is None:
+            ordered = self.new(x.shape, x.dtype)
+            self.copy(self.views[ordered.number], self.views[x.number], apply.origins)
+            view = builder.shown(apply.primitive, apply.params, self.views[ordered.number])
+        if view is None:
+            raise NoLowering("its result is a copy, and it has no lowering")
+        self.views[apply.outputs[0].number] = view
+
+    def copy(self, to: View, x: View, origins: tuple[Origin, ...]) -> None:
+        """A loop that puts one view into another of the same shape."""
+        known = self.number_in(x)
+        nodes: list[Read | Compute] = []
+        operand: Any = known
+        if known is None:
+            nodes.append(Read(self.spread(x, to.shape)))
+            operand = 0
+        nodes.append(Compute(COPY, {}, (operand,), to.root.dtype))
+        store = Store(Access(to.root, to.offset, to.strides), len(nodes) - 1)
+        self.instructions.append(Loop(to.shape, tuple(nodes), (store,), (), origins))
+
+
+class Builder:
+    """What `Primitive.lower` calls: loops over ghosts of its result and inputs.
+
+    Ghosts are NumPy arrays, so a lowering takes parts of them as it would of real ones:
+    `b.fill(out, 0); b.copy(out[2:4], x)`.
+    """
+
+    def __init__(self, lowering: Lowering, apply: Apply) -> None:
+        self._lowering = lowering
+        self._origins = apply.origins
+        #: by id() of the memory of a ghost: that memory, the value, and where the value begins in it
+        self._memories: dict[int, tuple[Any, Value, int]] = {}
+
+    # -- ghosts ------------------------------------------------------------------------------
+
+    def ghost(self, view: View) -> Any:
+        """An array with the shape and strides of a view."""
+        ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
+        low = sum(e for e in ends if e < 0)
+        high = sum(e for e in ends if e > 0)
+        dtype = view.root.dtype
+        memory = np.empty(high - low + 1, dtype)
+        self._memories[id(memory)] = (memory, view.root, view.offset + low)
+        steps = tuple(s * dtype.itemsize for s in view.strides)
+        return np.ndarray(view.shape, dtype, memory, -low * dtype.itemsize, steps)
+
+    def view(self, ghost: Any) -> View:
+        """The view that a ghost, or a part of one, stands for."""
+        memory, root, first = self._memories[id(owner_of(ghost))]
+        size = ghost.itemsize
+        offset = (_address(ghost) - _address(memory)) // size + first
+        return View(root, offset, ghost.shape, tuple(s // size for s in ghost.strides))
+
+    def shown(self, primitive: Primitive, params: dict[str, Any], view: View) -> View | None:
+        """The view that a movement makes of another; None if it copies."""
+        ghost = self.ghost(view)
+        out = primitive.kernel(ghost, **params)
+        return self.view(out) if id(owner_of(out)) in self._memories else None
+
+    # -- loops -------------------------------------------------------------------------------
+
+    def fill(self, out: Any, number: Any) -> None:
+        """out[...] = number"""
+        view = self.view(out)
+        node = Compute(COPY, {}, (Literal(number),), view.root.dtype)
+        store = Store(Access(view.root, view.offset, view.strides), 0)
+        self._add(Loop(view.shape, (node,), (store,), (), self._origins))
+
+    def copy(self, out: Any, x: Any) -> None:
+        """out[...] = x, with broadcasting; either side may be picked by indices."""
+        self._put(out, x, adds=False)
+
+    def add(self, out: Any, x: Any) -> None:
+        """out[...] += x, counting every repetition of an index."""
+        self._put(out, x, adds=True)
+
+    def _put(self, out: Any, x: Any, adds: bool) -> None:
+        to = self._access(out, out.shape)
+        shape = out.shape
+        nodes: list[Read | Compute] = []
+        operand: Any = Literal(x)
+        if not isinstance(x, (bool, int, float)):
+            known = None
+            if not isinstance(x, Picked):
+                known = self._lowering.number_in(self.view(x))
+            if known is None:
+                nodes.append(Read(self._access(x, shape)))
+                if nodes[0].dtype != to.value.dtype:
+                    raise NoLowering(f"it puts {nodes[0].dtype} into {to.value.dtype}")
+            operand = 0 if known is None else known
+        nodes.append(Compute(COPY, {}, (operand,), to.value.dtype))
+        store = Store(to, len(nodes) - 1, adds)
+        self._add(Loop(shape, tuple(nodes), (store,), (), self._origins))
+
+    def _access(self, x: Any, shape: Shape) -> Access:
+        lowering = self._lowering
+        if not isinstance(x, Picked):
+            return lowering.spread(self.view(x), shape)
+        root = self.view(x.array)
+        picks = tuple(
+            Pick(Access(self.view(index).root, self.view(index).offset, strides), stride, size)
+            for index, strides, stride, size in x.picks
+        )
+        return Access(root.root, root.offset, x.strides, picks)
+
+    def along(self, x: Any, index: Any, dim: int) -> Picked:
+        """The elements that `index`, of as many dimensions as `x`, names along a dimension."""
+        steps = self.view(x).strides
+        strides = tuple(0 if d == dim else s for d, s in enumerate(steps))
+        pick = (index, self.view(index).strides, steps[dim], x.shape[dim])
+        return Picked(x, index.shape, strides, (pick,))
+
+    def index(self, x: Any, indices: Sequence[Any], dims: Sequence[int]) -> Picked:
+        """x[..., index, ...] with index arrays at `dims`, arranged as NumPy does it."""
+        steps = self.view(x).strides
+        joint = np.broadcast_shapes(*(i.shape for i in indices))
+        others = [d for d in range(x.ndim) if d not in dims]
+        adjacent = list(dims) == list(range(dims[0], dims[0] + len(dims)))
+        front = [d for d in others if d < dims[0]] if adjacent else []
+        back = [d for d in others if d not in front]
+        shape = (*(x.shape[d] for d in front), *joint, *(x.shape[d] for d in back))
+        strides = (*(steps[d] for d in front), *(0,) * len(joint), *(steps[d] for d in back))
+        picks = []
+        for i, d in zip(indices, dims, strict=True):
+            inner = self._lowering.spread(self.view(i), joint).strides
+            picks.append(
+                (i, ((0,) * len(front) + inner + (0,) * len(back)), steps[d], x.shape[d])
+            )
+        return Picked(x, shape, strides, tuple(picks))
+
+    def product(self, out: Any, x: Any, y: Any) -> None:
+        """out = x @ y, with batches that broadcast."""
+        if not self._lowering.native_products:
+            raise NoLowering("scipy-openblas32 is not installed")
+        if out.dtype not in (np.float32, np.float64):
+            raise NoLowering(f"matrix products of {out.dtype}")
+        *batch, rows, columns = out.shape
+        inner = x.shape[-1]
+        if out.size == 0:
+            return
+        if inner == 0:
+            self.fill(out, 0)
+            return
+        spread = self._lowering.spread
+
+        def matrix(ghost: Any) -> Access:
+            view = self.view(ghost)
+            shape = (*batch, *view.shape[-2:])
+            access = spread(view, shape)
+            return Access(access.value, access.offset, (*access.strides[:-2], *view.strides[-2:]))
+
+        self._add(
+            Product(
+                tuple(batch),
+                rows,
+                inner,
+                columns,
+                matrix(out),
+                matrix(self._ordered(x)),
+                matrix(self._ordered(y)),
+                self._origins,
+            )
+        )
+
+    def _ordered(self, x: Any) -> Any:
+        """`x`, or a copy in order if neither its rows nor its columns are steps of one element."""
+        view = self.view(x)
+        (rows, columns), (down, across) = x.shape[-2:], view.strides[-2:]
+        if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+            return x
+        if (down == 1 or rows == 1) and (across >= rows or columns == 1):
+            return x
+        copy = self._lowering.new(x.shape, view.root.dtype)
+        to = self._lowering.views[copy.number]
+        self._lowering.copy(to, view, self._origins)
+        return self.ghost(to)
+
+    def _add(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Loop) and size_of(instruction.shape) == 0:
+            return
+        self._lowering.instructions.append(instruction)
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def lower(program: Program, native_products: bool = True) -> Program:
+    """Loops, products and callbacks for every primitive of a program."""
+    return Lowering(program, native_products).run()

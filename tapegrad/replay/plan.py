@@ -1,0 +1,196 @@
+"""Planning: where each value lives while a program runs.
+
+Comes in: a lowered program. Goes out: the same program with a `Place` for every value. Values in
+between share one arena, each for as long as it is needed. A value that ends up in memory from outside
+is computed straight into it when nothing that comes later needs the old contents; otherwise it is
+copied there at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..tape import Value
+from .lower import COPY
+from .program import (
+    Access,
+    Callback,
+    Compute,
+    Input,
+    Instruction,
+    Loop,
+    Program,
+    Read,
+    Store,
+    contiguous,
+    in_order,
+    size_of,
+)
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Memory: an input, a constant or a result by its position, or a part of the arena."""
+
+    kind: str  # "input", "constant", "result" or "arena"
+    index: int  # the position, or the offset in bytes
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A program with a place for each value."""
+
+    program: Program
+    places: dict[int, Place]
+    arena: int  # bytes
+
+
+def bytes_of(value: Value) -> int:
+    return size_of(value.shape) * int(value.dtype.itemsize)
+
+
+def plan(program: Program) -> Plan:
+    """Give every value of a lowered program a place."""
+    places: dict[int, Place] = {}
+    for i, given in enumerate(program.inputs):
+        places[given.value.number] = Place("input", i, bytes_of(given.value))
+    for i, (value, _) in enumerate(program.constants):
+        places[value.number] = Place("constant", i, bytes_of(value))
+    for i, value in enumerate(program.results):
+        places[value.number] = Place("result", i, bytes_of(value))
+    program = _with_writes(program, places)
+    arena = _place_in_arena(program, places)
+    return Plan(program, places, arena)
+
+
+# -- writes to memory from outside ---------------------------------------------------------------
+
+
+def _with_writes(program: Program, places: dict[int, Place]) -> Program:
+    """Place written values in the memory they are meant for, or append copies at the end."""
+    inputs = {given.value.number: given for given in program.inputs}
+    copies: list[Instruction] = []
+    for target, value in program.writes:
+        if _writes_through(program.instructions, inputs[target.number], value):
+            places[value.number] = places[target.number]
+        else:
+            strides = inputs[target.number].strides
+            nodes = (
+                Read(Access(value, 0, contiguous(target.shape))),
+                Compute(COPY, {}, (0,), value.dtype),
+            )
+            store = Store(Access(target, 0, strides), 1)
+            copies.append(Loop(target.shape, nodes, (store,), (), (("write", None),)))
+    return program.with_instructions((*program.instructions, *copies))
+
+
+def can_fail(instruction: Instruction) -> bool:
+    """Whether an instruction may find bad data: an index out of range, an error in NumPy."""
+    if isinstance(instruction, Loop):
+        accesses = [n.access for n in instruction.nodes if isinstance(n, Read)]
+        accesses += [s.access for s in instruction.stores]
+        return any(a.picks for a in accesses)
+    return isinstance(instruction, Callback)
+
+
+def _writes_through(instructions: tuple[Instruction, ...], target: Input, value: Value) -> bool:
+    """Whether a value may be computed in the memory of the input that it replaces."""
+    shape = target.value.shape
+    if target.shared or not in_order(shape, target.strides) or value.dtype != target.value.dtype:
+        return False
+    first = next(
+        i for i, x in enumerate(instructions) if any(v.number == value.number for v in x.writes())
+    )
+    # An error must be found before the first change of memory from outside.
+    if any(can_fail(x) for x in instructions[first:]):
+        return False
+    later = instructions[first + 1 :]
+    if any(v.number == target.value.number for x in later for v in x.reads()):
+        return False
+    return _same_element(instructions[first], target.value, value)
+
+
+def _same_element(instruction: Instruction, old: Value, new: Value) -> bool:
+    """Whether an instruction reads of `old` only the element of `new` that it is about to write."""
+    if all(v.number != old.number for v in instruction.reads()):
+        return True
+    if not isinstance(instruction, Loop):
+        return False
+    stores = [s.access for s in instruction.stores if s.access.value.number == new.number]
+    if len(stores) != 1 or stores[0].picks:
+        return False
+    reads = [
+        n.access
+        for n in instruction.nodes
+        if isinstance(n, Read) and any(v.number == old.number for v in n.access.values())
+    ]
+    return all(
+        a.value.number == old.number
+        and not a.picks
+        and a.offset == stores[0].offset
+        and _steps(a, instruction.shape) == _steps(stores[0], instruction.shape)
+        for a in reads
+    )
+
+
+def _steps(access: Access, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(0 if n == 1 else s for n, s in zip(shape, access.strides, strict=True))
+
+
+# -- the arena -----------------------------------------------------------------------------------
+
+
+def _place_in_arena(program: Program, places: dict[int, Place]) -> int:
+    """Give the remaining values parts of one arena; returns its size in bytes."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    values: dict[int, Value] = {}
+    for i, instruction in enumerate(program.instructions):
+        for value in (*instruction.writes(), *instruction.reads()):
+            values[value.number] = value
+            first.setdefault(value.number, i)
+            last[value.number] = i
+    live: dict[int, Any] = {}  # by value number: (offset, size)
+    peak = 0
+    for i, instruction in enumerate(program.instructions):
+        ending = {v.number for v in instruction.reads() if last[v.number] == i} & live.keys()
+        for value in instruction.writes():
+            number = value.number
+            if number in places or first[number] != i:
+                continue
+            size = -(-max(bytes_of(value), 1) // ALIGNMENT) * ALIGNMENT
+            donor = next(
+                (
+                    n
+                    for n in ending
+                    if live[n][1] == size
+                    and values[n].dtype.itemsize == value.dtype.itemsize
+                    and _same_element(instruction, values[n], value)
+                ),
+                None,
+            )
+            if donor is not None:
+                ending.discard(donor)
+                offset = live.pop(donor)[0]
+            else:
+                offset = _gap(live, size)
+            live[number] = (offset, size)
+            places[number] = Place("arena", offset, size)
+            peak = max(peak, offset + size)
+        for number in [n for n in live if last[n] == i]:
+            del live[number]
+    return peak
+
+
+def _gap(live: dict[int, Any], size: int) -> int:
+    """The lowest offset where `size` bytes are free."""
+    offset = 0
+    for start, length in sorted(live.values()):
+        if start - offset >= size:
+            break
+        offset = max(offset, start + length)
+    return offset

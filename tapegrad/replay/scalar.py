@@ -1,0 +1,369 @@
+"""Expressions of one element, turned into LLVM instructions.
+
+A primitive's `expression` is Python: arithmetic, comparisons, `and`/`or`, and calls of functions, over
+the names of its inputs and parameters. Calls are found in three places: what the processor has
+(`INTRINSICS`), what is written in `functions.py`, and the C library (`LIBRARY`).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..primitive import Primitive
+from .ir import BOOL, FLOAT32, INT32, INT64, Code, NoLowering, Register, literal, type_of
+
+#: functions of floats that are one instruction or a short sequence of them
+INTRINSICS = {
+    "abs": "fabs",
+    "ceil": "ceil",
+    "copysign": "copysign",
+    "fabs": "fabs",
+    "floor": "floor",
+    "fma": "fma",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "rint": "rint",
+    "sqrt": "sqrt",
+    "trunc": "trunc",
+}
+
+#: functions of the C library; those for float32 end in f
+LIBRARY = frozenset(
+    "acos acosh asin asinh atan atan2 atanh cos cosh erf erfc exp exp2 expm1 fmod hypot log log10 "
+    "log1p log2 pow sin sinh tan tanh".split()
+)
+
+_ARITHMETIC: dict[type, tuple[str, str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("fadd", "add", lambda a, b: a + b),
+    ast.Sub: ("fsub", "sub", lambda a, b: a - b),
+    ast.Mult: ("fmul", "mul", lambda a, b: a * b),
+    ast.Div: ("fdiv", "", lambda a, b: a / b),
+    ast.BitAnd: ("", "and", lambda a, b: a & b),
+    ast.BitOr: ("", "or", lambda a, b: a | b),
+    ast.BitXor: ("", "xor", lambda a, b: a ^ b),
+    ast.LShift: ("", "shl", lambda a, b: a << b),
+    ast.RShift: ("", "ashr", lambda a, b: a >> b),
+}
+
+#: a comparison of floats, and one of signed integers (unsigned ones begin with u)
+_COMPARISONS = {
+    ast.Eq: ("oeq", "eq"),
+    ast.NotEq: ("une", "ne"),
+    ast.Lt: ("olt", "slt"),
+    ast.LtE: ("ole", "sle"),
+    ast.Gt: ("ogt", "sgt"),
+    ast.GtE: ("oge", "sge"),
+}
+
+
+@functools.cache
+def _functions() -> dict[str, ast.FunctionDef]:
+    from . import functions
+
+    tree = ast.parse(inspect.getsource(functions))
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@functools.cache
+def parsed(expression: str) -> ast.expr:
+    return ast.parse(expression, mode="eval").body
+
+
+class Scalar:
+    """Writes the instructions of one expression."""
+
+    def __init__(self, code: Code, names: dict[str, Any], result: Any, flags: str) -> None:
+        self.code = code
+        self.names = names
+        self.result = result  # the dtype that the whole expression has
+        self.flags = flags
+
+    def evaluate(self, node: ast.expr) -> Any:
+        """A Register, or a Python number where the value is known."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._name(node.id)
+        if isinstance(node, ast.Attribute):
+            return self._name(node.attr)
+        if isinstance(node, ast.BinOp):
+            return self._binary(type(node.op), self.evaluate(node.left), self.evaluate(node.right))
+        if isinstance(node, ast.UnaryOp):
+            return self._unary(type(node.op), self.evaluate(node.operand))
+        if isinstance(node, ast.Compare):
+            assert len(node.ops) == 1, "comparisons are not chained in expressions"
+            left, right = self.evaluate(node.left), self.evaluate(node.comparators[0])
+            return self._compare(type(node.ops[0]), left, right)
+        if isinstance(node, ast.BoolOp):
+            operation = "and" if isinstance(node.op, ast.And) else "or"
+            parts = [self._truth(self.evaluate(v)) for v in node.values]
+            total = parts[0]
+            for part in parts[1:]:
+                total = Register(self.code.value(f"{operation} i1 {total.text}, {part.text}"), BOOL)
+            return total
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.id if isinstance(function, ast.Name) else function.attr  # type: ignore[attr-defined]
+            return self._call(name, [self.evaluate(a) for a in node.args])
+        raise NoLowering(f"expressions have no {type(node).__name__}")
+
+    def _name(self, name: str) -> Any:
+        if name in self.names:
+            return self.names[name]
+        if name in ("inf", "nan", "pi"):
+            return getattr(math, name)
+        raise NoLowering(f"{name!r} is not known in an expression")
+
+    def same(self, *operands: Any) -> list[Any]:
+        """The operands in one dtype: numbers take that of the registers."""
+        found = {o.dtype for o in operands if isinstance(o, Register)}
+        if not found:
+            return [literal(o, self.result) for o in operands]
+        if len(found) > 1:
+            raise NoLowering(f"operands of types {' and '.join(sorted(map(str, found)))}")
+        (dtype,) = found
+        return [o if isinstance(o, Register) else literal(o, dtype) for o in operands]
+
+    def _binary(self, kind: type, x: Any, y: Any) -> Any:
+        of_floats, of_integers, fold = _ARITHMETIC[kind]
+        if not isinstance(x, Register) and not isinstance(y, Register):
+            return fold(x, y)
+        x, y = self.same(x, y)
+        if x.dtype.kind == "f" and of_floats:
+            operation = f"{of_floats} {self.flags}"
+        elif x.dtype == BOOL and of_integers in ("and", "or", "xor"):
+            operation = of_integers
+        elif x.dtype.kind in "iu" and of_integers:
+            if of_integers in ("shl", "ashr") and not y.text.isdigit():
+                raise NoLowering("a shift by a number that is not known in advance")
+            operation = of_integers
+        else:
+            raise NoLowering(f"{kind.__name__} of {x.dtype}")
+        text = self.code.value(f"{operation} {type_of(x.dtype)} {x.text}, {y.text}")
+        return Register(text, x.dtype)
+
+    def _unary(self, kind: type, x: Any) -> Any:
+        if not isinstance(x, Register):
+            return {ast.USub: lambda: -x, ast.Not: lambda: not x, ast.Invert: lambda: ~x}[kind]()
+        if kind is ast.USub and x.dtype.kind == "f":
+            return Register(self.code.value(f"fneg {type_of(x.dtype)} {x.text}"), x.dtype)
+        if kind is ast.USub and x.dtype.kind in "iu":
+            return self._binary(ast.Sub, 0, x)
+        if kind is ast.Invert and x.dtype.kind in "iub":
+            return self._binary(ast.BitXor, x, literal(True if x.dtype == BOOL else -1, x.dtype))
+        if kind is ast.Not:
+            return self._binary(ast.BitXor, self._truth(x), literal(True, BOOL))
+        raise NoLowering(f"{kind.__name__} of {x.dtype}")
+
+    def _compare(self, kind: type, x: Any, y: Any) -> Register:
+        x, y = self.same(x, y)
+        of_floats, of_integers = _COMPARISONS[kind]
+        if x.dtype.kind == "f":
+            operation = f"fcmp {of_floats}"
+        else:
+            unsigned = x.dtype.kind in "ub" and of_integers.startswith("s")
+            operation = f"icmp {'u' + of_integers[1:] if unsigned else of_integers}"
+        text = self.code.value(f"{operation} {type_of(x.dtype)} {x.text}, {y.text}")
+        return Register(text, BOOL)
+
+    def _truth(self, x: Any) -> Register:
+        if not isinstance(x, Register):
+            return literal(bool(x), BOOL)
+        return x if x.dtype == BOOL else self._compare(ast.NotEq, x, 0)
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def _call(self, name: str, given: list[Any]) -> Any:
+        special = getattr(self, f"_call_{name}", None)
+        if special is not None:
+            return special(*given)
+        operands = self.same(*given)
+        dtype = operands[0].dtype
+        if dtype.kind != "f":
+            return self._of_integers(name, operands)
+        kind = type_of(dtype)
+        arguments = [(kind, o.text) for o in operands]
+        if name in INTRINSICS:
+            suffix = "f32" if dtype == FLOAT32 else "f64"
+            text = self.code.call(kind, f"llvm.{INTRINSICS[name]}.{suffix}", *arguments)
+            return Register(text, dtype)
+        body = _functions().get(f"{name}_{dtype}") or _functions().get(name)
+        if body is not None:
+            return self._inlined(body, operands)
+        if name in LIBRARY:
+            text = self.code.call(kind, f"{name}{'f' if dtype == FLOAT32 else ''}", *arguments)
+            return Register(text, dtype)
+        raise NoLowering(f"{name} of {dtype}")
+
+    def _of_integers(self, name: str, operands: Sequence[Register]) -> Register:
+        dtype = operands[0].dtype
+        if name in ("maximum", "minimum"):
+            wins = self._compare(ast.Gt if name == "maximum" else ast.Lt, *operands)
+            return self._call_where(wins, *operands)
+        if name == "abs" and dtype.kind == "i":
+            negative = self._compare(ast.Lt, operands[0], 0)
+            return self._call_where(negative, self._unary(ast.USub, operands[0]), operands[0])
+        if name in ("floor", "ceil", "trunc", "rint") or (name == "abs" and dtype.kind == "u"):
+            return operands[0]
+        raise NoLowering(f"{name} of {dtype}")
+
+    def _inlined(self, body: ast.FunctionDef, operands: Sequence[Any]) -> Any:
+        """The body of a function of functions.py with its parameters replaced."""
+        parameters = [a.arg for a in body.args.args]
+        names = dict(zip(parameters, operands, strict=True))
+        # Its operations stay as they are written: its error is known for that order only.
+        inner = Scalar(self.code, names, operands[0].dtype, "")
+        for statement in body.body:
+            if isinstance(statement, ast.Assign):
+                target = statement.targets[0]
+                assert isinstance(target, ast.Name)
+                inner.names[target.id] = inner.evaluate(statement.value)
+            elif isinstance(statement, ast.Return):
+                assert statement.value is not None
+                return inner.evaluate(statement.value)
+        raise AssertionError(f"{body.name} does not return")
+
+    def _call_where(self, condition: Any, x: Any, y: Any) -> Any:
+        if not isinstance(condition, Register):
+            return x if condition else y
+        condition = self._truth(condition)
+        dtypes = {o.dtype for o in (x, y) if isinstance(o, Register)}
+        if len(dtypes) > 1:
+            x, y = self.convert(x, self.result), self.convert(y, self.result)
+        x, y = self.same(x, y)
+        kind = type_of(x.dtype)
+        text = self.code.value(f"select i1 {condition.text}, {kind} {x.text}, {kind} {y.text}")
+        return Register(text, x.dtype)
+
+    def _call_cast(self, x: Any) -> Any:
+        return self.convert(x, self.result)
+
+    def _call_sign(self, x: Any) -> Any:
+        if x.dtype == BOOL:
+            return x
+        negative = self._call_where(self._compare(ast.Lt, x, 0), -1, 0)
+        return self._call_where(self._compare(ast.Gt, x, 0), 1, negative)
+
+    def _call_isinf(self, x: Any) -> Any:
+        if x.dtype.kind != "f":
+            return literal(False, BOOL)
+        return self._compare(ast.Eq, self._call("abs", [x]), math.inf)
+
+    def _call_isfinite(self, x: Any) -> Any:
+        if x.dtype.kind != "f":
+            return literal(True, BOOL)
+        return self._compare(ast.Lt, self._call("abs", [x]), math.inf)
+
+    def _call_bits(self, x: Register) -> Register:
+        to = INT32 if x.dtype == FLOAT32 else INT64
+        kinds = f"{type_of(x.dtype)} {x.text} to {type_of(to)}"
+        return Register(self.code.value(f"bitcast {kinds}"), to)
+
+    def _call_of_bits(self, x: Register) -> Register:
+        to = FLOAT32 if x.dtype == INT32 else np.dtype(np.float64)
+        kinds = f"{type_of(x.dtype)} {x.text} to {type_of(to)}"
+        return Register(self.code.value(f"bitcast {kinds}"), to)
+
+    def _call_as_float32(self, x: Register) -> Any:
+        return self.convert(x, FLOAT32)
+
+    def convert(self, x: Any, to: Any) -> Register:
+        """`x` as another dtype, as NumPy's astype does it."""
+        if not isinstance(x, Register):
+            return literal(x, to)
+        if x.dtype == to:
+            return x
+        if to == BOOL:
+            return self._truth(x)
+        old, new = type_of(x.dtype), type_of(to)
+        if x.dtype.kind == "f":
+            if to.kind != "f":
+                raise NoLowering("a float as an integer: NumPy decides about what does not fit")
+            operation = "fpext" if to.itemsize > x.dtype.itemsize else "fptrunc"
+        elif to.kind == "f":
+            operation = "uitofp" if x.dtype.kind in "ub" else "sitofp"
+        elif to.itemsize == x.dtype.itemsize and x.dtype != BOOL:
+            return Register(x.text, to)
+        elif x.dtype == BOOL or to.itemsize > x.dtype.itemsize:
+            operation = "zext" if x.dtype.kind in "ub" else "sext"
+        else:
+            operation = "trunc"
+        return Register(self.code.value(f"{operation} {old} {x.text} to {new}"), to)
+
+
+def emit(
+    code: Code,
+    primitive: Primitive,
+    params: dict[str, Any],
+    operands: Sequence[Any],
+    dtype: Any,
+    flags: str = "contract",
+) -> Register:
+    """The instructions of an elementwise primitive on registers and numbers."""
+    names = {k: v for k, v in params.items() if isinstance(v, (bool, int, float))}
+    names.update(zip(primitive.inputs, operands, strict=True))
+    type_of(dtype)
+    assert primitive.expression is not None
+    scalar = Scalar(code, names, dtype, flags)
+    found = scalar.evaluate(parsed(primitive.expression))
+    if isinstance(found, Register) and found.dtype != dtype:
+        raise NoLowering(f"{primitive.name} gives {found.dtype} where {dtype} is needed")
+    return found if isinstance(found, Register) else literal(found, dtype)
+
+
+def check(
+    primitive: Primitive, params: dict[str, Any], operands: Sequence[Any], dtype: Any
+) -> None:
+    """Raise NoLowering if `emit` would; operands are dtypes and numbers."""
+    if primitive.expression is None:
+        raise NoLowering("it has no expression")
+    stand_ins = []
+    for o in operands:
+        if isinstance(o, np.dtype):
+            type_of(o)
+            o = Register("%x", o)
+        stand_ins.append(o)
+    emit(Code(), primitive, params, stand_ins, dtype)
+
+
+# -- folding -----------------------------------------------------------------------------------
+
+
+def combine(code: Code, primitive: Primitive, total: Any, x: Any, flags: str) -> Any:
+    """One step of a reduction: its expression on the running value `a` and the element `x`."""
+    assert primitive.expression is not None
+    scalar = Scalar(code, {"a": total, "x": x}, total.dtype, flags)
+    found = scalar.evaluate(parsed(primitive.expression))
+    if found.dtype != total.dtype:
+        raise NoLowering(f"{primitive.name} of {total.dtype} and {x.dtype} gives {found.dtype}")
+    return found
+
+
+def is_sum(primitive: Primitive) -> bool:
+    """Whether a reduction adds: its running value may then be wider than its elements."""
+    node = parsed(primitive.expression or "0")
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
+
+
+def start_of(primitive: Primitive, dtype: Any) -> Any:
+    """The value that a reduction begins with, from the operation at the top of its expression."""
+    node = parsed(primitive.expression or "0")
+    if isinstance(node, ast.BinOp):
+        return {ast.Add: 0, ast.Mult: 1}[type(node.op)]
+    if isinstance(node, ast.BoolOp):
+        return isinstance(node.op, ast.And)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        sign = {"maximum": -1, "minimum": 1}[node.func.id]
+        if dtype.kind == "f":
+            return sign * math.inf
+        if dtype == BOOL:
+            return sign > 0
+        return np.iinfo(dtype).min if sign < 0 else np.iinfo(dtype).max
+    raise NoLowering(f"{primitive.name} has no value to begin with")

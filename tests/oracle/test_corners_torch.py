@@ -1,0 +1,264 @@
+"""Corner cases against PyTorch: infinities, NaN, zeros, ties, bounds, empty and wrong input."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from sweep import gradients
+from torch_oracle import assert_all_same, assert_same_gradients, to_torch, torch_gradients
+
+import tapegrad
+
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.0,
+    -2.5,
+    3.0,
+    1e30,
+    -1e30,
+    1e-30,
+    math.inf,
+    -math.inf,
+    math.nan,
+]
+
+UNARY = [
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "deg2rad"),
+    *("digamma", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "frac", "isfinite"),
+    *("isinf", "isnan", "lgamma", "log", "log10", "log1p", "log2", "logit", "nan_to_num", "neg"),
+    *("positive", "rad2deg", "reciprocal", "relu", "round", "rsqrt", "sgn", "sigmoid", "sign"),
+    *("sin", "sinc", "sinh", "sqrt", "square", "tan", "tanh", "trunc", "logical_not"),
+]
+BINARY = [
+    *("add", "sub", "mul", "div", "pow", "remainder", "fmod", "floor_divide", "atan2", "maximum"),
+    *("minimum", "fmax", "fmin", "eq", "ne", "lt", "le", "gt", "ge", "hypot", "logaddexp"),
+    *("logaddexp2", "xlogy", "copysign", "logical_and", "heaviside"),
+]
+
+
+def check(ours: Any, theirs: Any, inputs: list[Any], what: str) -> None:
+    """Run both on leaves with the same values; results and gradients agree."""
+    mine = [tapegrad.tensor(x, dtype=tapegrad.float64, requires_grad=True) for x in inputs]
+    other = [to_torch(x) for x in mine]
+    got, expected = ours(*mine), theirs(*other)
+    scale = 1e3 if "gamma" in what else 1.0  # PyTorch's own error
+    assert_all_same(got, expected, what, scale)
+    if not any(t.requires_grad for t in _tensors(expected)):
+        return
+    try:
+        wanted = torch_gradients(expected, other)
+    except RuntimeError as error:
+        if "not implemented" in str(error):
+            return
+        raise
+    assert_same_gradients(gradients(got, mine), wanted, what, scale)
+
+
+def _tensors(value: Any) -> list[Any]:
+    return [value] if isinstance(value, torch.Tensor) else [t for v in value for t in _tensors(v)]
+
+
+#: PyTorch gives a large number at a pole, and ignores the sign of a zero
+ODD = {
+    *("digamma(-1.0)", "digamma(-1e+30)", "digamma(-inf)", "logit(-0.0)"),
+    *("-0.0 ** 0.5", "-inf ** 0.5"),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_at_special_values(name: str) -> None:
+    for value in SPECIAL:
+        if f"{name}({value})" not in ODD:
+            check(getattr(tapegrad, name), getattr(torch, name), [[value]], f"{name}({value})")
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_at_special_values(name: str) -> None:
+    for a in SPECIAL:
+        if name == "copysign" and not math.isfinite(a):
+            continue  # the gradient is a sign; PyTorch divides and gets NaN
+        for b in SPECIAL:
+            check(getattr(tapegrad, name), getattr(torch, name), [[a], [b]], f"{name}({a}, {b})")
+
+
+NUMBERS = [0, 1, 2, 3, -1, 0.0, 0.5, 1.0, 2.0, -2.5, math.inf, math.nan]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+def test_powers_with_numbers(number: float) -> None:
+    for value in SPECIAL:
+        what = f"{value} ** {number}"
+        if what not in ODD:
+            check(lambda x: x**number, lambda x: x**number, [[value]], what)
+        check(lambda x: number**x, lambda x: number**x, [[value]], f"{number} ** {value}")
+
+
+NAN, INF = math.nan, math.inf
+TIES = [[1.0, 3.0, 3.0, 2.0], [0.0, -0.0, 0.0, -1.0], [5.0, 5.0, 5.0, 5.0]]
+ZEROS = [[2.0, 0.0, 3.0, 4.0], [0.0, 0.0, 3.0, 1.0], [1.0, 2.0, 3.0, 0.0]]
+ODDS = [[1.0, NAN, 2.0, INF], [-INF, -INF, -INF, -INF], [INF, INF, 1.0, -INF]]
+
+#: calls with a module `t` (tapegrad or torch) and tensors
+CALLS: dict[str, tuple[Any, list[Any]]] = {
+    "clamp at bounds": (lambda t, x: t.clamp(x, -1.0, 1.0), [[-1.0, 1.0, 0.5, 2.0, NAN, INF]]),
+    "clamp, low above high": (lambda t, x: t.clamp(x, 1.0, -1.0), [[-2.0, 0.0, 2.0]]),
+    "clamp by tensors": (
+        lambda t, x, a, b: t.clamp(x, a, b),
+        [[-1.0, 1.0, 0.5, 2.0], [-1.0, 0.0, 0.6, 0.0], [1.0, 1.0, 1.0, 1.0]],
+    ),
+    "clamp_min by a tensor": (lambda t, x, a: t.clamp_min(x, a), [[1.0, 2.0], [1.0, 3.0]]),
+    "relu at 0": (lambda t, x: t.relu(x), [[0.0, -0.0, 1.0, -1.0]]),
+    "max of ties": (lambda t, x: t.max(x), [TIES]),
+    "min of ties": (lambda t, x: t.min(x), [TIES]),
+    "max of ties along 1": (lambda t, x: t.max(x, 1), [TIES]),
+    "min of ties along 0": (lambda t, x: t.min(x, 0, keepdim=True), [TIES]),
+    "amax of ties": (lambda t, x: t.amax(x, (0, 1)), [TIES]),
+    "amin of ties": (lambda t, x: t.amin(x, 1), [TIES]),
+    "max with NaN": (lambda t, x: t.max(x, 1), [ODDS]),
+    "min with NaN": (lambda t, x: t.min(x, 1), [ODDS]),
+    "amax with NaN": (lambda t, x: t.amax(x, 1), [ODDS]),
+    "argmax of ties": (lambda t, x: t.argmax(x, 1), [TIES]),
+    "argmin of ties": (lambda t, x: t.argmin(x, 0), [TIES]),
+    "argmax with NaN": (lambda t, x: t.argmax(x, 1), [ODDS]),
+    "prod with zeros": (lambda t, x: t.prod(x, 1), [ZEROS]),
+    "prod of all with a zero": (lambda t, x: t.prod(x), [ZEROS[0]]),
+    "cumprod with zeros": (lambda t, x: t.cumprod(x, 1), [ZEROS]),
+    "cumsum": (lambda t, x: t.cumsum(x, 0), [ZEROS]),
+    "std of a constant": (lambda t, x: t.std(x), [[5.0, 5.0, 5.0]]),
+    "var of a constant": (lambda t, x: t.var(x), [[5.0, 5.0, 5.0]]),
+    "var of one": (lambda t, x: t.var(x, 1, correction=0), [[[5.0], [2.0]]]),
+    "norm at 0": (lambda t, x: t.norm(x), [[0.0, 0.0]]),
+    "norm at 0 along 1": (lambda t, x: t.norm(x, dim=1), [[[0.0, 0.0], [3.0, 4.0]]]),
+    "1-norm at 0": (lambda t, x: t.norm(x, 1), [[0.0, -2.0]]),
+    "3-norm at 0": (lambda t, x: t.norm(x, 3, dim=1), [[[0.0, 0.0], [1.0, -2.0]]]),
+    "half-norm": (lambda t, x: t.norm(x, 0.5), [[1.0, -2.0]]),
+    "max-norm of ties": (lambda t, x: t.norm(x, INF), [[2.0, -2.0, 1.0]]),
+    "0-norm": (lambda t, x: t.norm(x, 0), [[2.0, 0.0, 1.0]]),
+    "logsumexp with infinities": (lambda t, x: t.logsumexp(x, 1), [ODDS]),
+    "logsumexp of large": (lambda t, x: t.logsumexp(x, 0), [[1000.0, 1000.0, -1000.0]]),
+    "sort with NaN": (lambda t, x: t.sort(x, 1), [ODDS]),
+    "sort, descending, ties": (lambda t, x: t.sort(x, dim=1, descending=True, stable=True), [TIES]),
+    "argsort of ties": (lambda t, x: t.argsort(x, dim=1, stable=True), [TIES]),
+    "topk": (lambda t, x: t.topk(x, 2, 1), [[[3.0, 1.0, 2.0], [-1.0, 5.0, 4.0]]]),
+    "topk of the smallest": (lambda t, x: t.topk(x, 2, 0, False), [[3.0, 1.0, 2.0]]),
+    "nansum": (lambda t, x: t.nansum(x, 1), [ODDS]),
+    "nanmean": (lambda t, x: t.nanmean(x, 1), [ODDS]),
+    "round halves": (lambda t, x: t.round(x), [[0.5, 1.5, 2.5, -0.5, -1.5]]),
+    "round to places": (lambda t, x: t.round(x, decimals=1), [[0.25, 0.35, -1.05]]),
+    "remainder of signs": (lambda t, x: t.remainder(x, -3.0), [[-5.0, 5.0, 3.0, -3.0]]),
+    "fmod of signs": (lambda t, x: t.fmod(x, -3.0), [[-5.0, 5.0, 3.0, -3.0]]),
+    "floor_divide of signs": (lambda t, x: t.floor_divide(x, -3.0), [[-5.0, 5.0, 3.0, -3.0]]),
+    "div, floor": (
+        lambda t, x, y: t.div(x, y, rounding_mode="floor"),
+        [[-5.0, 5.0, 0.0, INF, 1.0], [3.0, -3.0, 0.0, 2.0, INF]],
+    ),
+    "div, trunc": (lambda t, x: t.div(x, 3.0, rounding_mode="trunc"), [[-5.0, 5.0]]),
+    "nan_to_num": (lambda t, x: t.nan_to_num(x, 1.0, 2.0, 3.0), [[NAN, INF, -INF, 0.5]]),
+    "sum of nothing": (lambda t, x: t.sum(x), [[]]),
+    "sum of nothing along 0": (lambda t, x: t.sum(x.reshape(0, 3), 0), [[]]),
+    "prod of nothing": (lambda t, x: t.prod(x), [[]]),
+    "mean of nothing": (lambda t, x: t.mean(x), [[]]),
+    "matmul over nothing": (lambda t, x: x.reshape(3, 0) @ x.reshape(0, 2), [[]]),
+    "cat with an empty vector": (lambda t, x, y: t.cat([x, y]), [[], [[1.0, 2.0]]]),
+    "index_put with repeats": (
+        lambda t, x, v: t.index_put(x, (t.tensor([0, 0, 1]),), v, accumulate=True),
+        [[1.0, 2.0], [5.0, 6.0, 7.0]],
+    ),
+    "lerp": (lambda t, x, y: t.lerp(x, y, 0.25), [[1.0, 2.0], [5.0, 6.0]]),
+    "diag of a vector": (lambda t, x: t.diag(x, -1), [[1.0, 2.0]]),
+    "tril below": (lambda t, x: t.tril(x, -1), [TIES]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name: str) -> None:
+    function, inputs = CALLS[name]
+    check(lambda *x: function(tapegrad, *x), lambda *x: function(torch, *x), inputs, name)
+
+
+#: calls that are refused, each with the type of error
+REFUSED: dict[str, Any] = {
+    "shapes": lambda t: t.ones(2) + t.ones(3),
+    "matmul": lambda t: t.ones(2, 3) @ t.ones(2, 3),
+    "matmul of numbers": lambda t: t.tensor(1.0) @ t.ones(2),
+    "matmul of batches": lambda t: t.ones(2, 3, 4) @ t.ones(3, 4, 5),
+    "mm": lambda t: t.mm(t.ones(2), t.ones(2)),
+    "bmm": lambda t: t.bmm(t.ones(2, 3), t.ones(2, 3)),
+    "dot": lambda t: t.dot(t.ones(2), t.ones(3)),
+    "mixed matmul": lambda t: t.ones(2, 2) @ t.ones(2, 2, dtype=t.float64),
+    "dim": lambda t: t.ones(2).sum(1),
+    "negative dim": lambda t: t.ones(2).sum(-2),
+    "dim twice": lambda t: t.ones(2, 2).sum((0, 0)),
+    "mean of integers": lambda t: t.tensor([1, 2]).mean(),
+    "max of nothing": lambda t: t.ones(0).max(),
+    "max of nothing along a dim": lambda t: t.ones(0, 2).max(0),
+    "argmax of nothing": lambda t: t.ones(0).argmax(),
+    "reshape": lambda t: t.ones(6).reshape(4, 2),
+    "reshape with two -1": lambda t: t.ones(6).reshape(-1, -1),
+    "reshape that cannot divide": lambda t: t.ones(6).reshape(-1, 4),
+    "view of a transpose": lambda t: t.ones(2, 3).t().view(6),
+    "permute": lambda t: t.ones(2, 3).permute(0),
+    "permute twice": lambda t: t.ones(2, 3).permute(0, 0),
+    "transpose": lambda t: t.ones(2, 3).transpose(0, 2),
+    "t of three": lambda t: t.ones(2, 3, 4).t(),
+    "expand": lambda t: t.ones(2).expand(3),
+    "expand to fewer": lambda t: t.ones(2, 2).expand(2),
+    "squeeze": lambda t: t.ones(2).squeeze(1),
+    "unsqueeze": lambda t: t.ones(2).unsqueeze(2),
+    "flatten": lambda t: t.ones(2, 3).flatten(1, 0),
+    "cat": lambda t: t.cat([t.ones(2, 2), t.ones(3, 3)]),
+    "cat of nothing": lambda t: t.cat([]),
+    "stack": lambda t: t.stack([t.ones(2), t.ones(3)]),
+    "split": lambda t: t.ones(4).split([1, 2]),
+    "narrow": lambda t: t.ones(4).narrow(0, 2, 3),
+    "select": lambda t: t.ones(4).select(0, 4),
+    "index": lambda t: t.ones(4)[4],
+    "index below": lambda t: t.ones(4)[-5],
+    "too many indices": lambda t: t.ones(4)[0, 0],
+    "index tensor": lambda t: t.ones(4)[t.tensor([4])],
+    "float index": lambda t: t.ones(4)[t.tensor([1.0])],
+    "mask": lambda t: t.ones(4)[t.tensor([True, False])],
+    "negative step": lambda t: t.ones(4)[::-1],
+    "gather": lambda t: t.ones(2, 2).gather(0, t.tensor([0])),
+    "gather out of range": lambda t: t.ones(2).gather(0, t.tensor([2])),
+    "index_select": lambda t: t.ones(2).index_select(0, t.tensor([2])),
+    "topk": lambda t: t.ones(2).topk(3),
+    "where with a float": lambda t: t.where(t.ones(2), t.ones(2), t.ones(2)),
+    "masked_fill with a float": lambda t: t.ones(2).masked_fill(t.ones(2), 0.0),
+    "integer division by zero": lambda t: t.tensor([1]) // 0,
+    "integer remainder by zero": lambda t: t.tensor([1]) % 0,
+    "negative integer power": lambda t: t.tensor([2]) ** -1,
+    "clamp of nothing": lambda t: t.clamp(t.ones(2)),
+    "in place, wrong shape": lambda t: t.ones(1).add_(t.ones(3)),
+    "in place, wrong dtype": lambda t: t.tensor([1]).add_(0.5),
+    "setitem, wrong shape": lambda t: t.ones(3).__setitem__(slice(0, 2), t.ones(3)),
+    "bitwise and of floats": lambda t: t.ones(2) & t.ones(2),
+    "round with a mode": lambda t: t.div(t.ones(2), 2, rounding_mode="up"),
+    "einsum": lambda t: t.einsum("ij,jk->ik", t.ones(2, 3), t.ones(2, 3)),
+    "roll": lambda t: t.roll(t.ones(2, 2), (1, 2), (0,)),
+    "diagonal": lambda t: t.diagonal(t.ones(2)),
+    "item of two": lambda t: t.ones(2).item(),
+    "bool of two": lambda t: bool(t.ones(2)),
+    "len of a number": lambda t: len(t.tensor(1.0)),
+    "repeat": lambda t: t.ones(2, 2).repeat(2),
+    "tril of a vector": lambda t: t.tril(t.ones(2)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    function = REFUSED[name]
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  # which one is what we ask
+        function(torch)
+    with pytest.raises(Exception) as ours:  # noqa: PT011
+        function(tapegrad)
+    assert ours.type is theirs.type, f"{ours.value!r} instead of {theirs.value!r}"
+    assert len(str(ours.value)) > 10
