@@ -11,6 +11,7 @@ from .function import Context, Function, custom_op, once_differentiable
 from .gradients import GradientMap, Gradients
 from .state import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .tape import GradientTape, Tape
+from .testing import gradcheck, gradgradcheck
 
 graph = _Namespace(saved_tensors_hooks=saved_tensors_hooks)
 function = _Namespace(Function=Function, once_differentiable=once_differentiable)
@@ -30,6 +31,8 @@ __all__ = [
     "function",
     "functional",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
     "graph",
     "inference_mode",
     "is_anomaly_enabled",

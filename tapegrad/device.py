@@ -25,9 +25,13 @@ class device:
 
     __slots__ = ("index", "type")
 
+    type: str
+    index: int | None
+
     def __init__(self, kind: str | device, index: int | None = None) -> None:
         if isinstance(kind, device):
-            kind, index = kind.type, kind.index if index is None else index
+            index = kind.index if index is None else index
+            kind = kind.type
         if not isinstance(kind, str):
             raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {kind!r}")
         name, _, number = kind.partition(":")

@@ -182,7 +182,8 @@ class finfo:
         if dtype is bfloat16:
             import ml_dtypes
 
-            info: Any = ml_dtypes.finfo(dtype.numpy)
+            limits: Any = ml_dtypes.finfo
+            info: Any = limits(dtype.numpy)
         else:
             info = np.finfo(dtype.numpy)
         self.dtype = dtype.name

@@ -13,7 +13,7 @@ from typing import Any
 from .backward import grad as _grad
 from .ops.creation import zeros_like
 from .ops.elementwise import clone_
-from .ops.movement import stack
+from .ops.joining import stack
 from .state import enable_grad
 from .tensor import Tensor
 from .tree import leaves, map_leaves, rebuilt

@@ -165,21 +165,18 @@ def _saved(
 
 def _primitive(cls: type[Function], ctx: Context, args: tuple[Any, ...], made: list[Any]) -> Any:
     """A primitive for this one call: its rule is the user's backward."""
-    p = Primitive(cls.__name__)
-    p.kernel = None
-    p.inputs, p.rest = (), "xs"
-    p.outputs = tuple(f"out{i}" for i in range(len(made)))
-    p.extras = ()
-    p.kind = OPAQUE
-    p.promote = p.expression = p.abstract = p.batch = p.reference = p.samples = None
-    p.view = p.composite = p.pure = False
-    p.lower = None
-    p.joint = cls.backward
-    p.rules = ()
-    p.slots = ()
     shapes = [(t._array.shape, t._array.dtype) for t in made]
-    p._pull = functools.partial(_pull, cls, ctx, args_layout(args), shapes)
-    return p
+    return Primitive(
+        cls.__name__,
+        cls.forward,
+        OPAQUE,
+        inputs=(),
+        rest="xs",
+        outputs=tuple(f"out{i}" for i in range(len(made))),
+        joint=cls.backward,
+        pure=False,
+        _pull=functools.partial(_pull, cls, ctx, args_layout(args), shapes),
+    )
 
 
 def args_layout(args: tuple[Any, ...]) -> tuple[Any, ...]:

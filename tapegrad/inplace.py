@@ -196,10 +196,16 @@ def _write_kernel(base: Any, value: Any, *, chain: Chain) -> Any:
     return out
 
 
-WRITE = define(
+def _write_in_loops(b: Any, out: Any, base: Any, value: Any, *, chain: Chain) -> None:
+    b.copy(out, base)
+    b.copy(through(chain, out), value)
+
+
+WRITE: Primitive = define(
     "write",
     _write_kernel,
     kind=MOVEMENT,
+    lower=_write_in_loops,
     vjp=(
         lambda g, chain: WRITE(g, 0.0, chain=chain),
         lambda g, chain: through(chain, g),

@@ -8,6 +8,7 @@ when its storage was changed after the entry that saved it: `changed_since`.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from .state import numbers
@@ -47,8 +48,20 @@ def find(array: Any) -> Mutation | None:
 
 def note(array: Any) -> int:
     """Say that the memory of `array` was overwritten just now; returns the change's number."""
+    return note_all([array])
+
+
+def note_all(arrays: Iterable[Any]) -> int:
+    """Say that the memory of all these arrays was overwritten just now, by one line."""
     global latest
-    owner = owner_of(array)
+    latest = number = next(numbers)
+    place = here()
+    for array in arrays:
+        _note(owner_of(array), number, place)
+    return number
+
+
+def _note(owner: Any, number: int, place: Place | None) -> None:
     key = id(owner)
     mutation = _mutations.get(key)
     if mutation is None:
@@ -56,9 +69,8 @@ def note(array: Any) -> int:
         mutation = Mutation(weakref.ref(owner, lambda _: forget(key, None)))
         _mutations[key] = mutation
     mutation.count += 1
-    mutation.number = latest = next(numbers)
-    mutation.place = here()
-    return mutation.number
+    mutation.number = number
+    mutation.place = place
 
 
 def version(array: Any) -> int:

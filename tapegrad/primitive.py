@@ -16,6 +16,7 @@ backward calls them with raw arrays, differentiable backward with Tensors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,37 +41,43 @@ NO_PARAMS: dict[str, Any] = {}
 PRIMITIVES: dict[str, Primitive] = {}
 
 Rule = Callable[..., Any]
+Slot = tuple[str, int, tuple[int, ...] | None]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Primitive:
     """Everything that is known of one operation. Made by `define`."""
 
-    __slots__ = (
-        "_pull",
-        "abstract",  # (*(shape, dtype), **params) -> (shape, dtype) or a tuple of them
-        "batch",  # how to run on inputs that have one more, leading dimension
-        "composite",  # the kernel is made of primitives and runs on Tensors as well
-        "expression",  # scalar expression for native code
-        "extras",  # names of further values that the kernel returns, seen only by rules
-        "inputs",  # names of the inputs that are always there
-        "joint",  # one rule for all inputs
-        "kernel",
-        "kind",
-        "lower",  # (builder, out, *inputs, **params): the loops of native code
-        "name",
-        "outputs",
-        "pure",  # the same inputs give the same result, and nothing else happens
-        "promote",  # "same": a common dtype; "float": and floating; "bool": result is bool; None
-        "rest",  # the name of any further inputs, or None
-        "reference",  # an independent way to compute the same, for tests
-        "rules",  # one rule for each input
-        "samples",  # () -> list of Sample
-        "slots",  # what is saved: (what, index, inputs whose rules need it)
-        "view",  # the result shows the memory of the first input
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
+    kernel: Callable[..., Any]
+    kind: str
+    #: names of the inputs that are always there, and of any further ones
+    inputs: tuple[str, ...]
+    rest: str | None = None
+    #: names of the results, and of further values that the kernel returns for its rules
+    outputs: tuple[str, ...] = ("out",)
+    extras: tuple[str, ...] = ()
+    #: one gradient rule for each input, or one for all of them
+    rules: tuple[Rule | None, ...] = ()
+    joint: Rule | None = None
+    #: "same": inputs get a common dtype; "float": a floating one; "bool": the result is bool
+    promote: str | None = None
+    #: the result shows the memory of the first input
+    view: bool = False
+    #: the kernel is made of primitives and runs on Tensors as well
+    composite: bool = False
+    #: the same inputs give the same result, and nothing else happens
+    pure: bool = True
+    #: scalar expression for native code, or the loops: (builder, out, *inputs, **params)
+    expression: str | None = None
+    lower: Callable[..., None] | None = None
+    #: (*(shape, dtype), **params) -> (shape, dtype), where the kind does not say it
+    abstract: Callable[..., Any] | None = None
+    #: how to run on inputs that have one more, leading dimension, where the kind does not say it
+    batch: Callable[..., Any] | None = None
+    #: what is saved: (what, index, inputs whose rules need it)
+    slots: tuple[Slot, ...] = ()
+    _pull: Callable[..., Sequence[Any]] | None = None
 
     def __repr__(self) -> str:
         return f"<primitive {self.name}>"
@@ -115,43 +122,26 @@ def define(
     pure: bool = True,
     abstract: Callable[..., Any] | None = None,
     batch: Callable[..., Any] | None = None,
-    reference: Callable[..., Any] | None = None,
-    samples: Callable[[], list[Any]] | None = None,
 ) -> Primitive:
     """Make a primitive. Inputs are the kernel's positional parameters, in order."""
-    p = Primitive(name)
-    p.rest = None
+    rest = None
     if inputs is None:
         code = getattr(kernel, "__code__", None)
         assert code is not None, f"{name}: name the inputs of a kernel that is not Python"
         inputs = code.co_varnames[: code.co_argcount]
         if code.co_flags & 0x04:
-            p.rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
-    p.kernel = kernel
-    p.inputs = inputs
-    p.outputs = outputs
-    p.extras = extras
-    p.kind = kind
-    p.promote = promote
-    p.view = view
-    p.composite = composite
-    p.expression = expression
-    p.lower = lower
-    p.pure = pure
-    p.abstract = abstract
-    p.batch = batch
-    p.reference = reference
-    p.samples = samples
-    p.joint = joint
-    if joint is not None:
-        p.rules = ()
-    elif isinstance(vjp, tuple):
+            rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    rules: tuple[Rule | None, ...] = ()
+    if isinstance(vjp, tuple):
         assert len(vjp) == len(inputs), f"{name}: one rule for each of {inputs}"
-        p.rules = vjp
-    else:
-        p.rules = (vjp,) + (None,) * (len(inputs) - 1)
+        rules = vjp
+    elif joint is None:
+        rules = (vjp,) + (None,) * (len(inputs) - 1)
+    p = Primitive(
+        name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, view, composite,
+        pure, expression, lower, abstract, batch,
+    )  # fmt: skip
     p.slots = _slots_of(p)
-    p._pull = None
     assert name not in PRIMITIVES, f"a primitive named {name!r} exists already"
     PRIMITIVES[name] = p
     return p
@@ -178,7 +168,7 @@ def _source_of(p: Primitive, name: str) -> tuple[str, int]:
     return "param", 0
 
 
-def _slots_of(p: Primitive) -> tuple[tuple[str, int, tuple[int, ...] | None], ...]:
+def _slots_of(p: Primitive) -> tuple[Slot, ...]:
     users: dict[tuple[str, int], set[int]] = {}
     rules = enumerate(p.rules) if p.joint is None else [(-1, p.joint)]
     for i, rule in rules:
@@ -220,7 +210,9 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
             for i, rule in enumerate(p.rules)
         ]
         body = f"({', '.join(parts)},)"
-    exec(f"def pull(g, edges, saved, params):\n    return {body}", scope)
+    # Named as a part of the library, so that source lines are those of its caller.
+    text = f"def pull(g, edges, saved, params):\n    return {body}"
+    exec(compile(text, f"{source.LIBRARY}pull of {p.name}", "exec"), scope)
     function: Callable[..., Sequence[Any]] = scope["pull"]
     return function
 

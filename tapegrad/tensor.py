@@ -511,13 +511,15 @@ def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
     elif isinstance(data, np.ndarray) or hasattr(data, "__cuda_array_interface__"):
         array = data
     else:
-        if isinstance(data, (list, tuple)) and _holds_tensors(data):
+        first = _first(data)
+        if isinstance(first, Tensor):
             data = _plain(data)
         try:
             array = np.asarray(data)
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
-        if dtype is None and array.dtype.kind == "f" and not isinstance(data, np.generic):
+        weak = not isinstance(first, (np.generic, np.ndarray))
+        if dtype is None and array.dtype.kind == "f" and weak:
             array = array.astype(dtypes.get_default_dtype().numpy)
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:
@@ -525,10 +527,11 @@ def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
     return array if place is None else to_device(array, as_device(place))
 
 
-def _holds_tensors(data: Any) -> bool:
+def _first(data: Any) -> Any:
+    """The first item of nested lists."""
     while isinstance(data, (list, tuple)) and data:
         data = data[0]
-    return isinstance(data, Tensor)
+    return data
 
 
 def _plain(data: Any) -> Any:

@@ -187,7 +187,9 @@ def test_shapes_that_do_not_broadcast(data: Any) -> None:
 def test_reductions(shape: tuple[int, ...], data: Any) -> None:
     array = numbered(shape) / 7
     n = len(shape)
-    dims = data.draw(st.none() | st.sets(st.integers(0, max(n - 1, 0)), min_size=1, max_size=n or 1))
+    dims = data.draw(
+        st.none() | st.sets(st.integers(0, max(n - 1, 0)), min_size=1, max_size=n or 1)
+    )
     keepdim = data.draw(st.booleans())
     axis = None if dims is None or not n else tuple(dims)
     signed = None if axis is None else [data.draw(st.sampled_from([d, d - n])) for d in axis]
@@ -196,8 +198,10 @@ def test_reductions(shape: tuple[int, ...], data: Any) -> None:
         counted = np.prod([shape[d] for d in (range(n) if axis is None else axis)], dtype=int)
         if not counted and name != "sum":
             continue
-        got = getattr(x, name)(signed, keepdim=keepdim) if signed else getattr(x, name)(
-            tuple(range(n)), keepdim=keepdim
+        got = (
+            getattr(x, name)(signed, keepdim=keepdim)
+            if signed
+            else getattr(x, name)(tuple(range(n)), keepdim=keepdim)
         )
         expected = getattr(np, name)(array, axis=axis, keepdims=keepdim)
         np.testing.assert_allclose(got.detach().numpy(), expected, rtol=1e-13)

@@ -228,6 +228,53 @@ def test_half_precision(name: str, dtype: Any) -> None:
                 assert_close(g, h, 32 * eps, 32 * eps * size, f"gradient of {name}{sample}")
 
 
+# -- names -------------------------------------------------------------------------------------
+
+
+@each_op
+def test_every_name_is_the_same_function(name: str) -> None:
+    op = TABLE[name]
+    if op.module == "":
+        for alias in (op.name, *op.aliases):
+            assert getattr(tapegrad, alias) is op.function
+    for method in op.methods:
+        assert callable(getattr(Tensor, method))
+    pure = [method for method in op.methods if not method.endswith("_")]
+    for _, sample, arguments in cases(name):
+        first, *rest = arguments[0]
+        if pure and isinstance(first, Tensor):
+            expected = call(op, arguments)
+            for method in pure:
+                got = getattr(first, method)(*rest, **arguments[1])
+                for a, b in zip(flat(got), flat(expected), strict=True):
+                    np.testing.assert_array_equal(
+                        array_of(a), array_of(b), err_msg=f"{method}{sample}"
+                    )
+
+
+def test_names_of_numpy_are_accepted() -> None:
+    x = tapegrad.arange(6.0).reshape(2, 3)
+    assert x.sum(axis=1, keepdims=True).tolist() == [[3.0], [12.0]]
+    assert tapegrad.max(x, axis=0).values.tolist() == [3.0, 4.0, 5.0]
+    assert x.std(axis=0, keepdims=True).shape == (1, 3)
+    assert tapegrad.cat([x, x], axis=1).shape == (2, 6)
+    assert x.argmax(axis=1).tolist() == [2, 2]
+    with pytest.raises(TypeError, match="both 'dim' and 'axis'"):
+        x.sum(dim=0, axis=0)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        x.sum(dims=0)
+
+
+def test_size_is_a_number_and_a_method() -> None:
+    x = tapegrad.zeros(2, 3)
+    assert x.size == 6
+    assert x.size() == (2, 3)
+    assert x.size(-1) == x.size(dim=1) == 3
+    assert isinstance(x.size(), tapegrad.Size)
+    with pytest.raises(IndexError, match="out of range"):
+        x.size(2)
+
+
 # -- in-place variants -------------------------------------------------------------------------
 
 CHANGING = [name for name in NAMES if any(m.endswith("_") for m in TABLE[name].methods)]

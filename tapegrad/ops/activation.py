@@ -14,7 +14,9 @@ from .. import fast, inplace
 from ..dtypes import as_dtype
 from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from . import elementwise as e
-from .movement import chunk, normal_dim, reshape_
+from .functions import erf
+from .joining import chunk
+from .movement import normal_dim, reshape_
 from .precision import as_floating, check_floating, check_same_dtype, rounded, widened
 from .reduce import amax_, sum_
 from .table import In, Sample, op
@@ -135,9 +137,10 @@ _CUBIC = 0.044715
 
 gelu_ = composite(
     "gelu",
-    lambda x: x * (0.5 * e.erf(x * _SQRT_HALF) + 0.5),
-    lambda g, x: g
-    * ((0.5 * e.erf(x * _SQRT_HALF) + 0.5) + x * (_INVERSE_SQRT_TAU * e.exp(-0.5 * (x * x)))),
+    lambda x: x * (0.5 * erf(x * _SQRT_HALF) + 0.5),
+    lambda g, x: (
+        g * ((0.5 * erf(x * _SQRT_HALF) + 0.5) + x * (_INVERSE_SQRT_TAU * e.exp(-0.5 * (x * x))))
+    ),
 )
 
 
@@ -370,9 +373,7 @@ hardtanh_ = composite(
 
 
 @op(module=F, samples=lambda: [*_shapes()(), *_shapes(-0.7, 1.2)()])
-def hardtanh(
-    input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
-) -> Any:
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
     """x limited to min_val..max_val."""
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is larger than max_val {max_val}")

@@ -1,7 +1,7 @@
 """Attention: softmax(q k^T / sqrt(d)) v as one composite.
 
-The square matrix of probabilities is not kept: backward makes it again from the queries, the keys and
-the logarithms of the row sums, so memory grows with the length of the sequence and not its square.
+The square matrix of probabilities is not kept: backward makes it again from the queries, the keys
+and the logarithms of the row sums, so memory grows with the length and not with its square.
 """
 
 from __future__ import annotations
@@ -126,9 +126,13 @@ def _check(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> None
         Sample((2, 2, 3, 4), (2, 2, 3, 4), (2, 2, 3, 4), is_causal=True),
         Sample((2, 3, 4), (2, 3, 4), (2, 3, 4), (3, 3), scale=0.3),
         Sample(
-            (2, 4, 3), (2, 4, 3), (2, 4, 3),
-            In(values=[[True, False, False, True], [True] * 4, [False] * 4, [False, True] * 2],
-               kind="bool"),
+            (2, 4, 3),
+            (2, 4, 3),
+            (2, 4, 3),
+            In(
+                values=[[True, False, False, True], [True] * 4, [False] * 4, [False, True] * 2],
+                kind="bool",
+            ),
         ),
         Sample((1, 4, 2, 3), (1, 2, 2, 3), (1, 2, 2, 3), enable_gqa=True),
     ],

@@ -9,7 +9,8 @@ import numpy as np
 from ..device import as_device, to_device
 from ..tensor import Size, Tensor, wrap
 from .creation import CREATION, creation
-from .movement import as_shape, cat, reshape_
+from .joining import cat
+from .movement import as_shape, reshape_
 from .table import In, Sample, op
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from .. import dtypes, inplace
 from ..device import as_device, device, to_device
 from ..dtypes import DType
-from ..primitive import OPAQUE, define
+from ..primitive import OPAQUE, Primitive, define
 from ..tensor import Size, Tensor, wrap
 from .creation import random_array
 from .elementwise import cast, clone_
 from .movement import normal_dim
-from .table import In, Sample, op
+from .table import In, Sample, attach, op
 
-move_ = define(
+move_: Primitive = define(
     "to_device",
     lambda x, *, target, source: to_device(x, as_device(target)),
     kind=OPAQUE,
@@ -69,7 +69,7 @@ def to(
 
 
 def _caster(name: str, dtype: DType) -> None:
-    def method(self: Tensor) -> Tensor:
+    def method(self: Tensor) -> Any:
         return to(self, dtype)
 
     method.__name__ = name
@@ -97,7 +97,7 @@ def type_(self: Tensor, dtype: Any = None) -> Any:
     return f"tapegrad.{self.dtype.name}" if dtype is None else to(self, dtypes.as_dtype(dtype))
 
 
-def type_as(self: Tensor, other: Tensor) -> Tensor:
+def type_as(self: Tensor, other: Tensor) -> Any:
     """This tensor with the dtype of another."""
     return to(self, other.dtype)
 
@@ -130,7 +130,11 @@ class Extent(int):
 
     def __call__(self, dim: Any = None) -> Any:
         """The shape, or the size of one dimension."""
-        return self.shape if dim is None else self.shape[normal_dim(dim, len(self.shape))]
+        if dim is None:
+            return self.shape
+        if not self.shape:
+            raise IndexError("a 0-d tensor has no dimensions; size() without dim is its shape")
+        return self.shape[normal_dim(dim, len(self.shape))]
 
 
 def size(self: Tensor) -> Extent:
@@ -176,7 +180,7 @@ def _random_in_place(name: str, make: Any) -> None:
     setattr(Tensor, name, method)
 
 
-def _like(kind: str, x: Tensor, generator: Any) -> Tensor:
+def _like(kind: str, x: Tensor, generator: Any) -> Any:
     dtype = np.float64 if x._array.dtype == np.float64 else np.float32
     out = random_array(kind, tuple(x._array.shape), dtype, generator)
     return to(out, x.dtype, device=x.device)
@@ -194,14 +198,22 @@ _random_in_place(
     "exponential_", lambda x, g, lambd=1.0: -(1 - _like("uniform", x, g)).log() / lambd
 )
 
-for _function in (type_as, cpu, cuda, numel, stride, fill_, copy_):
-    setattr(Tensor, _function.__name__, _function)
-Tensor.type = type_  # type: ignore[attr-defined,unused-ignore]
-Tensor.size = property(size)  # type: ignore[attr-defined,unused-ignore]
-Tensor.nelement = numel  # type: ignore[attr-defined,unused-ignore]
-Tensor.dim = Tensor.ndimension = lambda self: self._array.ndim  # type: ignore[attr-defined,unused-ignore]
-Tensor.element_size = lambda self: int(self._array.itemsize)  # type: ignore[attr-defined,unused-ignore]
-Tensor.zero_ = lambda self: fill_(self, 0)  # type: ignore[attr-defined,unused-ignore]
-Tensor.is_floating_point = lambda self: self.dtype.is_floating_point  # type: ignore[attr-defined,unused-ignore]
-Tensor.is_contiguous = lambda self, memory_format=None: bool(self._array.flags.c_contiguous)  # type: ignore[attr-defined,unused-ignore]
-Tensor.data_ptr = lambda self: int(self._array.__array_interface__["data"][0])  # type: ignore[attr-defined,unused-ignore]
+attach(
+    type=type_,
+    type_as=type_as,
+    cpu=cpu,
+    cuda=cuda,
+    size=property(size),
+    numel=numel,
+    nelement=numel,
+    stride=stride,
+    fill_=fill_,
+    copy_=copy_,
+    zero_=lambda self: fill_(self, 0),
+    dim=lambda self: self._array.ndim,
+    ndimension=lambda self: self._array.ndim,
+    element_size=lambda self: int(self._array.itemsize),
+    is_floating_point=lambda self: self.dtype.is_floating_point,
+    is_contiguous=lambda self, memory_format=None: bool(self._array.flags.c_contiguous),
+    data_ptr=lambda self: int(self._array.__array_interface__["data"][0]),
+)

@@ -1,8 +1,8 @@
 """Convolution: three primitives that are each other's gradients, so any order of derivative works.
 
-`conv2d` is bilinear in its input and weight. Windows are gathered into columns and multiplied by the
-weight as matrices, a few samples at a time, so that columns stay in the cache and take little memory.
-Nothing but the input and the weight is kept for backward.
+`conv2d` is bilinear in its input and weight. Windows are gathered into columns and multiplied by
+the weight as matrices, a few samples at a time, so that columns stay in the cache and take little
+memory. Nothing but the input and the weight is kept for backward.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..primitive import OPAQUE, define
+from ..primitive import OPAQUE, Primitive, define
 from . import window as w
 from .movement import padded as bordered
 from .movement import reshape_
@@ -87,12 +87,10 @@ def _conv2d_input(grad: Any, weight: Any, *, window: Window, groups: int) -> Any
 
 def _turned(window: Window) -> Window | None:
     """The geometry that takes output gradients to input gradients, for windows that move by 1."""
-    padding = tuple(span - 1 - p for span, p in zip(window.spans, window.padding, strict=True))
-    if window.stride != (1, 1) or min(padding) < 0:
+    first, second = (s - 1 - p for s, p in zip(window.spans, window.padding, strict=True))
+    if window.stride != (1, 1) or min(first, second) < 0:
         return None
-    return window._replace(
-        padding=padding, inside=window.outside, outside=window.inside
-    )
+    return window._replace(padding=(first, second), inside=window.outside, outside=window.inside)
 
 
 def _add_columns(target: Any, columns: Any, window: Window) -> None:
@@ -103,7 +101,7 @@ def _add_columns(target: Any, columns: Any, window: Window) -> None:
         tap += columns[:, :, i]
 
 
-conv2d_ = define(
+conv2d_: Primitive = define(
     "conv2d",
     _conv2d,
     kind=OPAQUE,
@@ -113,7 +111,7 @@ conv2d_ = define(
         lambda g: sum_(g, dims=(0, 2, 3), keepdim=False),
     ),
 )
-conv2d_weight_ = define(
+conv2d_weight_: Primitive = define(
     "conv2d_weight",
     _conv2d_weight,
     kind=OPAQUE,
@@ -122,7 +120,7 @@ conv2d_weight_ = define(
         lambda g, grad, window, groups: conv2d_input_(grad, g, window=window, groups=groups),
     ),
 )
-conv2d_input_ = define(
+conv2d_input_: Primitive = define(
     "conv2d_input",
     _conv2d_input,
     kind=OPAQUE,
@@ -270,10 +268,12 @@ def _fold(x: Any, *, window: Window) -> Any:
     return xp.contiguous(w.cropped(out, window))
 
 
-unfold_ = define(
+unfold_: Primitive = define(
     "unfold", _unfold, kind=OPAQUE, vjp=lambda g, window: fold_(g, window=window)
 )
-fold_ = define("fold", _fold, kind=OPAQUE, vjp=lambda g, window: unfold_(g, window=window))
+fold_: Primitive = define(
+    "fold", _fold, kind=OPAQUE, vjp=lambda g, window: unfold_(g, window=window)
+)
 
 
 @op(
@@ -335,7 +335,8 @@ def fold(
     if depth % math.prod(size) or places != math.prod(geometry.outside):
         raise RuntimeError(
             f"fold: an output of {output_size} has {math.prod(geometry.outside)} windows of "
-            f"{math.prod(size)} elements for each channel, got columns of shape {tuple(input.shape)}"
+            f"{math.prod(size)} elements for each channel; columns of shape "
+            f"{tuple(input.shape)} do not fit"
         )
     out = fold_(x, window=geometry)
     return out if input._array.ndim == 3 else reshape_(out, shape=out._array.shape[1:])

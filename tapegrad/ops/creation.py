@@ -10,10 +10,11 @@ import numpy as np
 
 from .. import dtypes, random
 from ..device import as_device, cupy, to_device
-from ..primitive import OPAQUE, define
+from ..primitive import OPAQUE, Primitive, define
 from ..state import STATE, TAPE
 from ..tensor import Tensor, as_array, wrap
 from .movement import as_shape
+from .table import attach
 
 #: functions of the main namespace that make tensors, by name
 CREATION: dict[str, Callable[..., Any]] = {}
@@ -104,8 +105,8 @@ def zeros(
     *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any
 ) -> Tensor:
     """A tensor of zeros."""
-    _only_layout(unused)
-    return _finished(np.zeros(as_shape(size), _numpy_dtype(dtype)), None, device, requires_grad)
+    shape = _size(size, unused)
+    return _finished(np.zeros(shape, _numpy_dtype(dtype)), None, device, requires_grad)
 
 
 @creation
@@ -113,8 +114,8 @@ def ones(
     *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any
 ) -> Tensor:
     """A tensor of ones."""
-    _only_layout(unused)
-    return _finished(np.ones(as_shape(size), _numpy_dtype(dtype)), None, device, requires_grad)
+    shape = _size(size, unused)
+    return _finished(np.ones(shape, _numpy_dtype(dtype)), None, device, requires_grad)
 
 
 @creation
@@ -122,17 +123,28 @@ def empty(
     *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any
 ) -> Tensor:
     """A tensor whose values are not set."""
-    _only_layout(unused)
-    return _finished(np.empty(as_shape(size), _numpy_dtype(dtype)), None, device, requires_grad)
+    shape = _size(size, unused)
+    return _finished(np.empty(shape, _numpy_dtype(dtype)), None, device, requires_grad)
 
 
-def _only_layout(unused: dict[str, Any]) -> None:
-    """PyTorch's memory options have no meaning here; anything else is a mistake."""
-    for name in unused:
-        if name not in ("layout", "pin_memory", "memory_format", "size"):
+def _size(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
+    """The shape, given as positional arguments or as `size=`.
+
+    PyTorch's memory options have no meaning here; any other keyword is a mistake.
+    """
+    if "size" in options and not size:
+        size = (options.pop("size"),)
+    for name in options:
+        if name not in ("layout", "pin_memory", "memory_format"):
             raise TypeError(f"unexpected keyword argument {name!r}")
-    if "size" in unused:
-        raise TypeError("give the size as positional arguments")
+    return _shape(size)
+
+
+def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
+    shape = as_shape(size)
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"sizes must not be negative, got {shape}")
+    return shape
 
 
 @creation
@@ -147,7 +159,7 @@ def full(
     """A tensor filled with one value, whose dtype follows from the value."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
-    return _finished(np.full(as_shape((size,)), value, kind.numpy), None, device, requires_grad)
+    return _finished(np.full(_shape((size,)), value, kind.numpy), None, device, requires_grad)
 
 
 def _like(function: Callable[..., Tensor], input: Tensor, options: dict[str, Any]) -> Tensor:
@@ -223,8 +235,14 @@ def linspace(
 ) -> Tensor:
     """`steps` numbers evenly spaced from start to end, both included."""
     start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    _check_steps(steps)
     array = np.linspace(start, end, steps).astype(_numpy_dtype(dtype))
     return _finished(array, None, device, requires_grad)
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 0:
+        raise RuntimeError(f"the number of steps must not be negative, got {steps}")
 
 
 @creation
@@ -239,6 +257,7 @@ def logspace(
     requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers whose logarithms are evenly spaced."""
+    _check_steps(steps)
     array = np.logspace(start, end, steps, base=base).astype(_numpy_dtype(dtype))
     return _finished(array, None, device, requires_grad)
 
@@ -253,6 +272,7 @@ def eye(
     requires_grad: bool = False,
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
+    _shape((n,) if m is None else (n, m))
     return _finished(np.eye(n, m, dtype=_numpy_dtype(dtype)), None, device, requires_grad)
 
 
@@ -286,7 +306,6 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         for i, p in enumerate(parts)
     ]
     if swap:
-        out = [g.transpose(0, 1) for g in out]
         out[0], out[1] = out[1], out[0]
     return tuple(out)
 
@@ -310,12 +329,14 @@ def _draw(kind: str, shape: tuple[int, ...], dtype: Any, generator: Any, **param
     return flat.reshape(shape).astype(dtype, copy=False)
 
 
-random_ = define(
+random_: Primitive = define(
     "random",
     lambda *, kind, shape, dtype, generator, low, high: _draw(
         kind, shape, dtype, generator, low=low, high=high
     ),
     kind=OPAQUE,
+    pure=False,
+    abstract=lambda *, shape, dtype, **rest: (tuple(shape), np.dtype(dtype)),
 )
 
 
@@ -360,7 +381,7 @@ def rand(
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform random numbers in [0, 1)."""
-    out = random_array("uniform", as_shape(size), _numpy_dtype(dtype), generator)
+    out = random_array("uniform", _shape(size), _numpy_dtype(dtype), generator)
     return _placed(out, device, requires_grad)
 
 
@@ -373,7 +394,7 @@ def randn(
     requires_grad: bool = False,
 ) -> Tensor:
     """Normal random numbers with mean 0 and standard deviation 1."""
-    out = random_array("normal", as_shape(size), _numpy_dtype(dtype), generator)
+    out = random_array("normal", _shape(size), _numpy_dtype(dtype), generator)
     return _placed(out, device, requires_grad)
 
 
@@ -431,7 +452,8 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     if size is None:
         shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
         size = np.broadcast_shapes(*shapes) if shapes else ()
-    return randn(size, generator=generator) * std + mean
+    out: Tensor = randn(size, generator=generator) * std + mean
+    return out
 
 
 @creation
@@ -439,7 +461,8 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
     """1 with the probability that each element gives, else 0."""
     chance = input.detach() if p is None else p
     draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
-    return (draw < chance).to(input.dtype)
+    out: Tensor = (draw < chance).to(input.dtype)
+    return out
 
 
 @creation
@@ -483,10 +506,12 @@ def _options(self: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-Tensor.new_zeros = lambda self, *size, **o: zeros(*size, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
-Tensor.new_ones = lambda self, *size, **o: ones(*size, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
-Tensor.new_empty = lambda self, *size, **o: empty(*size, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
-Tensor.new_full = lambda self, size, value, **o: full(size, value, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
-Tensor.new_tensor = lambda self, data, **o: tensor(data, **_options(self, o))  # type: ignore[attr-defined,unused-ignore]
-Tensor.bernoulli = bernoulli  # type: ignore[attr-defined,unused-ignore]
-Tensor.multinomial = multinomial  # type: ignore[attr-defined,unused-ignore]
+attach(
+    new_zeros=lambda self, *size, **options: zeros(*size, **_options(self, options)),
+    new_ones=lambda self, *size, **options: ones(*size, **_options(self, options)),
+    new_empty=lambda self, *size, **options: empty(*size, **_options(self, options)),
+    new_full=lambda self, size, value, **options: full(size, value, **_options(self, options)),
+    new_tensor=lambda self, data, **options: tensor(data, **_options(self, options)),
+    bernoulli=bernoulli,
+    multinomial=multinomial,
+)

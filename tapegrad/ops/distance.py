@@ -10,7 +10,8 @@ import numpy as np
 from . import elementwise as e
 from .linalg import einsum
 from .movement import expand_, normal_dim
-from .reduce import norm, sum_
+from .reduce import sum_
+from .statistics import norm
 from .table import Sample, op
 
 
@@ -73,8 +74,8 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     fits = len(kernel) == 3 and first[:-1] == second[:-1] and first and second
     if not fits or first[-1:] != kernel[1:2] or second[-1:] != kernel[2:]:
         raise RuntimeError(
-            f"bilinear: inputs of shapes {first} and {second} do not fit a weight of shape {kernel}: "
-            "it needs (outputs, features of the first, features of the second)"
+            f"bilinear: inputs of shapes {first} and {second} do not fit a weight of shape "
+            f"{kernel}: it needs (outputs, features of the first, features of the second)"
         )
     out = einsum("...i,kij,...j->...k", input1, weight, input2)
     return out if bias is None else out + bias

@@ -8,182 +8,29 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .. import fast, xp
+from .. import fast
 from ..dtypes import as_dtype
 from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
-from .table import In, Sample, op
-
-# -- families ----------------------------------------------------------------------------------
-
-
-def unary(
-    name: str,
-    kernel: Callable[..., Any],
-    vjp: Callable[..., Any] | None,
-    expression: str | None,
-    *,
-    low: float = -2.0,
-    high: float = 2.0,
-    promote: str | None = "float",
-    aliases: tuple[str, ...] = (),
-    inplace: bool = True,
-    torch: str | None = "",
-    public: bool = True,
-    distinct: bool = False,
-    reference: Callable[..., Any] | None = None,
-    kind: str = "float",
-) -> Primitive:
-    """A function of one tensor, differentiable when `vjp` is given."""
-    p = define(
-        name,
-        kernel,
-        kind=ELEMENTWISE,
-        vjp=vjp,
-        inputs=("x",),
-        promote=promote,
-        expression=expression,
-        reference=reference,
-    )
-    if public:
-
-        def samples() -> list[Sample]:
-            shapes = [(3, 4), (), (0, 3), (2, 1, 3)]
-            return [
-                Sample(In(*s, low=low, high=high, distinct=distinct, kind=kind)) for s in shapes
-            ]
-
-        body = fast.unary(p, kernel)
-        body.__name__ = name
-        body.__doc__ = f"`{name}` of each element."
-        op(
-            samples=samples,
-            aliases=aliases,
-            inplace=inplace,
-            torch=torch,
-            differentiable=vjp is not None,
-            primitive=p,
-        )(body)
-    return p
-
-
-def binary(
-    name: str,
-    kernel: Callable[..., Any],
-    vjp: tuple[Callable[..., Any] | None, ...] | None,
-    expression: str | None,
-    *,
-    promote: str = "same",
-    samples: Callable[[], list[Sample]] | None = None,
-    low: float = -2.0,
-    high: float = 2.0,
-    distinct: bool = False,
-    aliases: tuple[str, ...] = (),
-    inplace: bool = True,
-    public: bool = True,
-    torch: str | None = "",
-    kind: str = "float",
-) -> Primitive:
-    """A function of two tensors, or of a tensor and a number, with broadcasting."""
-    p = define(
-        name,
-        kernel,
-        kind=ELEMENTWISE,
-        vjp=vjp if vjp is not None else (None, None),
-        inputs=("x", "y"),
-        promote=promote,
-        expression=expression,
-    )
-    if public:
-
-        def default_samples() -> list[Sample]:
-            return pairs(low=low, high=high, distinct=distinct, kind=kind)
-
-        short = fast.binary(p, kernel)
-
-        def body(input: Any, other: Any) -> Any:
-            return short(input, other) if isinstance(input, Tensor) else p(input, other)
-
-        body.__name__ = name
-        body.__doc__ = f"`{name}` of two tensors, element by element, with broadcasting."
-        op(
-            samples=samples or default_samples,
-            aliases=aliases,
-            inplace=inplace,
-            differentiable=vjp is not None,
-            primitive=p,
-            torch=torch,
-        )(body)
-    return p
-
-
-def pairs(**domain: Any) -> list[Sample]:
-    """Samples of two operands: equal shapes, broadcast both ways, 0-d, empty."""
-    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-        ((3, 4), (3, 4)),
-        ((3, 4), (4,)),
-        ((3, 1), (1, 4)),
-        ((2, 3, 4), ()),
-        ((), (3,)),
-        ((), ()),
-        ((0, 3), (3,)),
-    ]
-    return [Sample(In(*a, **domain), In(*b, **domain)) for a, b in shapes]
-
-
-def operator(
-    name: str,
-    p: Primitive,
-    reflected: str | None = None,
-    changing: str | None = None,
-    check: Callable[[Any, Any], None] | None = None,
-) -> None:
-    """Attach a binary primitive as Python operators; `check` may refuse operands."""
-    short = fast.binary(p, p.kernel)
-
-    def accept(x: Tensor, y: Any) -> Any:
-        if check is not None:
-            check(x, y)
-        return short(x, y) if _is_operand(y) else NotImplemented
-
-    # The bare short path saves a call for the four operators of the hot loop.
-    setattr(Tensor, name, short if name in ("__add__", "__sub__", "__mul__") else accept)
-    if reflected is not None:
-        back = fast.binary(p, p.kernel, reflected=True)
-
-        def accept_reflected(x: Tensor, y: Any) -> Any:
-            return back(x, y) if _is_operand(y) else NotImplemented
-
-        setattr(Tensor, reflected, accept_reflected)
-    if changing is not None:
-        from .. import inplace
-
-        setattr(Tensor, changing, lambda x, y: inplace.apply(p, x, (y,)))
-
-
-def _is_operand(y: Any) -> bool:
-    return isinstance(y, (Tensor, int, float, np.ndarray, np.generic)) or hasattr(
-        y, "__cuda_array_interface__"
-    )
-
+from .families import binary, operator, pairs, unary
+from .table import In, Sample, attach, op
 
 # -- arithmetic --------------------------------------------------------------------------------
 
-add = binary("add", np.add, (lambda g: g, lambda g: g), "x + y", public=False)
-sub = binary("sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False)
-mul = binary(
+add: Primitive = binary("add", np.add, (lambda g: g, lambda g: g), "x + y", public=False)
+sub: Primitive = binary("sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False)
+mul: Primitive = binary(
     "mul",
     np.multiply,
     (lambda g, y: g * y, lambda g, x: g * x),
     "x * y",
     aliases=("multiply",),
 )
-div = binary(
+div: Primitive = binary(
     "div",
     np.true_divide,
     (lambda g, y: g / y, lambda g, y, out: -g * (out / y)),
@@ -242,12 +89,12 @@ def div_(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
         return div_floor(input, other)
     if rounding_mode == "trunc":
         quotient = trunc(div(input, other))
-        whole = not any(_is_floating(x) for x in (input, other))
+        whole = not any(is_floating(x) for x in (input, other))
         return quotient.to(result_dtype(input, other)) if whole else quotient
     raise RuntimeError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 
-def _is_floating(x: Any) -> bool:
+def is_floating(x: Any) -> bool:
     return x.dtype.is_floating_point if isinstance(x, Tensor) else isinstance(x, float)
 
 
@@ -278,7 +125,7 @@ def _no_integer_zero(x: Any, y: Any) -> None:
         raise RuntimeError("integer division by zero; divide floating tensors to get infinities")
 
 
-floor_divide = binary(
+floor_divide: Primitive = binary(
     "floor_divide",
     _floor_divide,
     None,
@@ -290,7 +137,7 @@ floor_divide = binary(
 )
 
 # The same for `div` with rounding, which PyTorch lets pass gradients of zero.
-div_floor = binary(
+div_floor: Primitive = binary(
     "div_floor",
     _floor_divide,
     (lambda g: zero(g), lambda g: zero(g)),
@@ -304,11 +151,11 @@ def _remainder(x: Any, y: Any) -> Any:
     return np.remainder(x, y)
 
 
-remainder = binary(
+remainder: Primitive = binary(
     "remainder",
     _remainder,
     (lambda g: g, lambda g, x, y: -g * floor_divide(x, y)),
-    "x - y * floor(x / y)",
+    "remainder(x, y)",
     samples=lambda: [
         Sample(In(3, 4), In(4, low=0.7, high=0.9)),
         Sample(In(5), 0.75),
@@ -322,7 +169,7 @@ def _fmod(x: Any, y: Any) -> Any:
     return np.fmod(x, y)
 
 
-fmod = binary(
+fmod: Primitive = binary(
     "fmod",
     _fmod,
     (lambda g: g, lambda g, x, y: -g * trunc(div(x, y))),
@@ -334,11 +181,13 @@ fmod = binary(
     ],
 )
 
-zero = define("zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, expression="0")
-neg = unary("neg", np.negative, lambda g: -g, "-x", promote=None, aliases=("negative",))
-positive = unary("positive", np.positive, lambda g: g, "x", promote=None, inplace=False)
-reciprocal = unary("reciprocal", lambda x: 1 / x, lambda g, out: -g * (out * out), "1 / x", low=0.5)
-square = unary(
+zero: Primitive = define("zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, expression="0")
+neg: Primitive = unary("neg", np.negative, lambda g: -g, "-x", promote=None, aliases=("negative",))
+positive: Primitive = unary("positive", np.positive, lambda g: g, "x", promote=None, inplace=False)
+reciprocal: Primitive = unary(
+    "reciprocal", lambda x: 1 / x, lambda g, out: -g * (out * out), "1 / x", low=0.5
+)
+square: Primitive = unary(
     "square",
     lambda x: np.square(x, dtype=np.int64 if x.dtype.kind == "b" else None),
     lambda g, x: g * (2 * x),
@@ -381,7 +230,7 @@ def _power(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
-pow = binary("pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False)
+pow: Primitive = binary("pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False)
 
 
 def _check_exponent(base: Any, exponent: Any) -> None:
@@ -412,15 +261,6 @@ def pow_(input: Any, exponent: Any) -> Any:
     return pow(input, exponent)
 
 
-@op("float_power", samples=lambda: [Sample(In(3, low=0.5), 2), Sample(In(3, low=0.5), (3,))])
-def float_power(input: Any, exponent: Any) -> Any:
-    """Power computed in float64."""
-    from ..dtypes import float64
-
-    base = input.to(float64) if isinstance(input, Tensor) else input
-    return pow(base, exponent.to(float64) if isinstance(exponent, Tensor) else exponent)
-
-
 # -- extremes ----------------------------------------------------------------------------------
 
 
@@ -429,7 +269,7 @@ def _winner(g: Any, mine: Any, other: Any, loses: Any) -> Any:
     return where(loses(mine, other), 0.0, where(equal(mine, other), g / 2, g))
 
 
-maximum = binary(
+maximum: Primitive = binary(
     "maximum",
     np.maximum,
     (
@@ -440,7 +280,7 @@ maximum = binary(
     distinct=True,
     inplace=False,
 )
-minimum = binary(
+minimum: Primitive = binary(
     "minimum",
     np.minimum,
     (
@@ -452,7 +292,7 @@ minimum = binary(
     inplace=False,
 )
 
-fmax = binary(
+fmax: Primitive = binary(
     "fmax",
     np.fmax,
     (
@@ -463,7 +303,7 @@ fmax = binary(
     distinct=True,
     inplace=False,
 )
-fmin = binary(
+fmin: Primitive = binary(
     "fmin",
     np.fmin,
     (
@@ -502,7 +342,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     return out if max is None else where_(greater(out, max), max, out)
 
 
-clamp_numbers = define(
+clamp_numbers: Primitive = define(
     "clamp",
     lambda x, *, low, high: np.clip(x, low, high).astype(x.dtype, copy=False),
     kind=ELEMENTWISE,
@@ -546,69 +386,42 @@ def comparison(name: str, kernel: Any, expression: str, aliases: tuple[str, ...]
     )
 
 
-equal = comparison("eq", np.equal, "x == y")
-not_equal = comparison("ne", np.not_equal, "x != y", ("not_equal",))
-less = comparison("lt", np.less, "x < y", ("less",))
-less_equal = comparison("le", np.less_equal, "x <= y", ("less_equal",))
-greater = comparison("gt", np.greater, "x > y", ("greater",))
-greater_equal = comparison("ge", np.greater_equal, "x >= y", ("greater_equal",))
+equal: Primitive = comparison("eq", np.equal, "x == y")
+not_equal: Primitive = comparison("ne", np.not_equal, "x != y", ("not_equal",))
+less: Primitive = comparison("lt", np.less, "x < y", ("less",))
+less_equal: Primitive = comparison("le", np.less_equal, "x <= y", ("less_equal",))
+greater: Primitive = comparison("gt", np.greater, "x > y", ("greater",))
+greater_equal: Primitive = comparison("ge", np.greater_equal, "x >= y", ("greater_equal",))
 
 
 def _logic_samples() -> list[Sample]:
     return [*pairs(kind="bool"), Sample(In(5, kind="int", low=0, high=2), In(5, kind="bool"))]
 
 
-logical_and = binary(
+logical_and: Primitive = binary(
     "logical_and", np.logical_and, None, "x and y", promote="bool", samples=_logic_samples
 )
-logical_or = binary(
+logical_or: Primitive = binary(
     "logical_or", np.logical_or, None, "x or y", promote="bool", samples=_logic_samples
 )
-logical_xor = binary(
-    "logical_xor", np.logical_xor, None, "x != y", promote="bool", samples=_logic_samples
+logical_xor: Primitive = binary(
+    "logical_xor",
+    np.logical_xor,
+    None,
+    "(x != 0) != (y != 0)",
+    promote="bool",
+    samples=_logic_samples,
 )
-logical_not = unary(
+logical_not: Primitive = unary(
     "logical_not", np.logical_not, None, "x == 0", promote=None, inplace=False, kind="bool"
 )
 
 
-def _bits_samples() -> list[Sample]:
-    return [*pairs(kind="int", low=0, high=9), Sample(In(4, kind="bool"), In(4, kind="bool"))]
-
-
-def _on_bits(function: Any) -> Callable[..., Any]:
-    def kernel(*operands: Any) -> Any:
-        try:
-            return function(*operands)
-        except TypeError:
-            raise NotImplementedError(
-                f"{function.__name__} needs integer or bool tensors; compare first, as in x > 0, "
-                "or convert with .long()"
-            ) from None
-
-    return kernel
-
-
-bitwise_and = binary("bitwise_and", _on_bits(np.bitwise_and), None, "x & y", samples=_bits_samples)
-bitwise_or = binary("bitwise_or", _on_bits(np.bitwise_or), None, "x | y", samples=_bits_samples)
-bitwise_xor = binary("bitwise_xor", _on_bits(np.bitwise_xor), None, "x ^ y", samples=_bits_samples)
-bitwise_not = unary("bitwise_not", _on_bits(np.invert), None, "~x", promote=None, kind="int")
-
-
-def _shift_samples() -> list[Sample]:
-    return [Sample(In(5, kind="int", low=0, high=9), In(5, kind="int", low=0, high=4))]
-
-
-left_shift = binary(
-    "bitwise_left_shift", _on_bits(np.left_shift), None, "x << y", samples=_shift_samples
+isnan: Primitive = unary("isnan", np.isnan, None, "x != x", promote=None, inplace=False)
+isinf: Primitive = unary("isinf", np.isinf, None, "isinf(x)", promote=None, inplace=False)
+isfinite: Primitive = unary(
+    "isfinite", np.isfinite, None, "isfinite(x)", promote=None, inplace=False
 )
-right_shift = binary(
-    "bitwise_right_shift", _on_bits(np.right_shift), None, "x >> y", samples=_shift_samples
-)
-
-isnan = unary("isnan", np.isnan, None, "x != x", promote=None, inplace=False)
-isinf = unary("isinf", np.isinf, None, "isinf(x)", promote=None, inplace=False)
-isfinite = unary("isfinite", np.isfinite, None, "isfinite(x)", promote=None, inplace=False)
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:
@@ -624,7 +437,7 @@ def _beside(x: Any, other: Any) -> Any:
 
 _FLOAT = np.dtype(float)
 
-where = define(
+where: Primitive = define(
     "where",
     _where,
     kind=ELEMENTWISE,
@@ -667,7 +480,7 @@ def _of_dtype(number: Any, dtype: Any) -> Any:
         raise RuntimeError(f"the number {number} does not fit into {dtype}") from None
 
 
-Tensor.where = lambda self, condition, other: where_(condition, self, other)  # type: ignore[attr-defined,unused-ignore]
+attach(where=lambda self, condition, other: where_(condition, self, other))
 
 # -- signs and rounding ------------------------------------------------------------------------
 
@@ -677,9 +490,9 @@ def _sign(x: Any) -> Any:
     return x.copy() if x.dtype.kind == "b" else np.subtract(x > 0, x < 0, dtype=x.dtype)
 
 
-sign = unary("sign", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
-sgn = unary("sgn", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
-abs = unary(
+sign: Primitive = unary("sign", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
+sgn: Primitive = unary("sgn", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
+abs: Primitive = unary(
     "abs",
     np.abs,
     lambda g, x: g * sign(x),
@@ -703,10 +516,10 @@ def _rounding(name: str, function: Any, expression: str, public: bool = True) ->
     )
 
 
-floor = _rounding("floor", np.floor, "floor(x)")
-ceil = _rounding("ceil", np.ceil, "ceil(x)")
-trunc = _rounding("trunc", np.trunc, "trunc(x)")
-round_half_even = _rounding("round", np.rint, "rint(x)", public=False)
+floor: Primitive = _rounding("floor", np.floor, "floor(x)")
+ceil: Primitive = _rounding("ceil", np.ceil, "ceil(x)")
+trunc: Primitive = _rounding("trunc", np.trunc, "trunc(x)")
+round_half_even: Primitive = _rounding("round", np.rint, "rint(x)", public=False)
 
 
 @op(
@@ -730,227 +543,25 @@ def frac(input: Any) -> Any:
     return input - trunc(input)
 
 
-copysign = binary(
-    "copysign",
-    np.copysign,
-    (lambda g, x, out: g * (sign(x) * sign(out)), lambda g: zero(g)),
-    "copysign(x, y)",
-    promote="float",
-    distinct=True,
-)
-
-
-@op(samples=lambda: [Sample((3, 4), In(4, values=[0.1, 0.2, 0.3, 0.4]))], differentiable=False)
-def heaviside(input: Any, values: Any) -> Any:
-    """0 below zero, 1 above, `values` at zero; no gradients."""
-    x = input.detach()
-    return where(equal(x, 0), values.detach(), greater(x, 0).to(x.dtype))
-
-
 # -- exponentials and logarithms ---------------------------------------------------------------
 
-exp = unary("exp", np.exp, lambda g, out: g * out, "exp(x)")
-exp2 = unary("exp2", np.exp2, lambda g, out: g * (out * math.log(2)), "exp2(x)")
-expm1 = unary("expm1", np.expm1, lambda g, out: g * (out + 1), "expm1(x)")
-log = unary("log", np.log, lambda g, x: g / x, "log(x)", low=0.3)
-log2 = unary("log2", np.log2, lambda g, x: g / (x * math.log(2)), "log2(x)", low=0.3)
-log10 = unary("log10", np.log10, lambda g, x: g / (x * math.log(10)), "log10(x)", low=0.3)
-log1p = unary("log1p", np.log1p, lambda g, x: g / (x + 1), "log1p(x)", low=-0.5)
-sqrt = unary("sqrt", np.sqrt, lambda g, out: g / (2 * out), "sqrt(x)", low=0.3)
-rsqrt = unary(
+exp: Primitive = unary("exp", np.exp, lambda g, out: g * out, "exp(x)")
+exp2: Primitive = unary("exp2", np.exp2, lambda g, out: g * (out * math.log(2)), "exp2(x)")
+expm1: Primitive = unary("expm1", np.expm1, lambda g, out: g * (out + 1), "expm1(x)")
+log: Primitive = unary("log", np.log, lambda g, x: g / x, "log(x)", low=0.3)
+log2: Primitive = unary("log2", np.log2, lambda g, x: g / (x * math.log(2)), "log2(x)", low=0.3)
+log10: Primitive = unary(
+    "log10", np.log10, lambda g, x: g / (x * math.log(10)), "log10(x)", low=0.3
+)
+log1p: Primitive = unary("log1p", np.log1p, lambda g, x: g / (x + 1), "log1p(x)", low=-0.5)
+sqrt: Primitive = unary("sqrt", np.sqrt, lambda g, out: g / (2 * out), "sqrt(x)", low=0.3)
+rsqrt: Primitive = unary(
     "rsqrt",
     lambda x: 1 / np.sqrt(x),
     lambda g, out: g * (-0.5 * (out * out * out)),
     "1 / sqrt(x)",
     low=0.3,
 )
-logaddexp = binary(
-    "logaddexp",
-    np.logaddexp,
-    (lambda g, x, y: g * sigmoid(x - y), lambda g, x, y: g * sigmoid(y - x)),
-    f"where(x == y, x + {math.log(2)!r}, maximum(x, y) + log1p(exp(-abs(x - y))))",
-    inplace=False,
-)
-logaddexp2 = binary(
-    "logaddexp2",
-    np.logaddexp2,
-    (
-        lambda g, x, y: g * sigmoid((x - y) * math.log(2)),
-        lambda g, x, y: g * sigmoid((y - x) * math.log(2)),
-    ),
-    f"where(x == y, x + 1, maximum(x, y) + log1p(exp2(-abs(x - y))) * {1 / math.log(2)!r})",
-    inplace=False,
-)
-
-# -- trigonometry ------------------------------------------------------------------------------
-
-sin = unary("sin", np.sin, lambda g, x: g * cos(x), "sin(x)")
-cos = unary("cos", np.cos, lambda g, x: -g * sin(x), "cos(x)")
-tan = unary("tan", np.tan, lambda g, out: g * (out * out + 1), "tan(x)", low=-1, high=1)
-asin = unary(
-    "asin",
-    np.arcsin,
-    lambda g, x: g * rsqrt(1 - x * x),
-    "asin(x)",
-    low=-0.8,
-    high=0.8,
-    aliases=("arcsin",),
-)
-acos = unary(
-    "acos",
-    np.arccos,
-    lambda g, x: -g * rsqrt(1 - x * x),
-    "acos(x)",
-    low=-0.8,
-    high=0.8,
-    aliases=("arccos",),
-)
-atan = unary("atan", np.arctan, lambda g, x: g / (x * x + 1), "atan(x)", aliases=("arctan",))
-
-
-def _over_squares(a: Any, x: Any, y: Any) -> Any:
-    """a / (x^2 + y^2), and 0 at the origin."""
-    total = x * x + y * y
-    origin = equal(total, 0)
-    return where(origin, 0.0, a / where(origin, 1.0, total))
-
-
-atan2 = binary(
-    "atan2",
-    np.arctan2,
-    (
-        lambda g, x, y: g * _over_squares(y, x, y),
-        lambda g, x, y: -g * _over_squares(x, x, y),
-    ),
-    "atan2(x, y)",
-    promote="float",
-    low=0.5,
-    aliases=("arctan2",),
-)
-hypot = binary(
-    "hypot",
-    np.hypot,
-    (lambda g, x, out: g * (x / out), lambda g, y, out: g * (y / out)),
-    "sqrt(x * x + y * y)",
-    low=0.5,
-)
-sinh = unary("sinh", np.sinh, lambda g, x: g * cosh(x), "sinh(x)")
-cosh = unary("cosh", np.cosh, lambda g, x: g * sinh(x), "cosh(x)")
-tanh = unary("tanh", np.tanh, lambda g, out: g * (1 - out * out), "tanh(x)")
-asinh = unary(
-    "asinh", np.arcsinh, lambda g, x: g * rsqrt(x * x + 1), "asinh(x)", aliases=("arcsinh",)
-)
-acosh = unary(
-    "acosh",
-    np.arccosh,
-    lambda g, x: g * rsqrt(x * x - 1),
-    "acosh(x)",
-    low=1.3,
-    high=3.0,
-    aliases=("arccosh",),
-)
-atanh = unary(
-    "atanh",
-    np.arctanh,
-    lambda g, x: g / (1 - x * x),
-    "atanh(x)",
-    low=-0.8,
-    high=0.8,
-    aliases=("arctanh",),
-)
-
-DEGREES = 180.0 / math.pi
-
-
-def _scaled(name: str, factor: float) -> Primitive:
-    return unary(
-        name,
-        lambda x: (x * factor).astype(x.dtype, copy=False),
-        lambda g: g * factor,
-        f"x * {factor!r}",
-    )
-
-
-deg2rad = _scaled("deg2rad", 1 / DEGREES)
-rad2deg = _scaled("rad2deg", DEGREES)
-
-# -- special functions -------------------------------------------------------------------------
-
-
-def _special(name: str) -> Callable[[Any], Any]:
-    """A function of scipy.special, computed in float32 for half precision."""
-
-    def kernel(x: Any) -> Any:
-        function = getattr(xp.special(x), name)
-        wide = xp.widened(x) if hasattr(x, "dtype") else x
-        out = function(wide)
-        return out.astype(x.dtype) if wide is not x else out
-
-    return kernel
-
-
-_TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
-erf = unary("erf", _special("erf"), lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))), "erf(x)")
-erfc = unary(
-    "erfc", _special("erfc"), lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))), "erfc(x)"
-)
-erfinv = unary(
-    "erfinv",
-    _special("erfinv"),
-    lambda g, out: g * ((0.5 * math.sqrt(math.pi)) * exp(out * out)),
-    None,
-    low=-0.8,
-    high=0.8,
-)
-
-
-def _polygamma(x: Any, *, n: int) -> Any:
-    return xp.special(x).polygamma(xp.module(x).asarray(n), x).astype(x.dtype)
-
-
-polygamma_ = define(
-    "polygamma",
-    _polygamma,
-    kind=ELEMENTWISE,
-    promote="float",
-    vjp=lambda g, x, n: g * polygamma_(x, n=n + 1),
-)
-digamma = unary(
-    "digamma", _special("digamma"), lambda g, x: g * polygamma_(x, n=1), None, low=0.5, high=3.0
-)
-_gammaln = _special("gammaln")
-
-
-def _lgamma(x: Any) -> Any:
-    # SciPy says -inf at -inf, where the logarithm of the size of gamma is inf.
-    return np.where(np.isinf(x), np.abs(x), _gammaln(x))
-
-
-lgamma = unary("lgamma", _lgamma, lambda g, x: g * digamma(x), None, low=0.5, high=3.0)
-
-
-@op(
-    method=False,
-    samples=lambda: [Sample(1, In(3, low=0.5, high=3.0)), Sample(2, In(3, low=0.5, high=3.0))],
-)
-def polygamma(n: int, input: Any) -> Any:
-    """The n-th derivative of digamma."""
-    return digamma(input) if n == 0 else polygamma_(input, n=n)
-
-
-logit_ = unary(
-    "logit",
-    lambda x: np.log(x / (1 - x)),
-    lambda g, x: where(logical_or(less(x, 0), greater(x, 1)), math.nan, g / (x * (1 - x))),
-    "log(x / (1 - x))",
-    public=False,
-)
-
-
-@op(samples=lambda: [Sample(In(3, 4, low=0.2, high=0.8)), Sample(In(5), eps=0.1)], inplace=True)
-def logit(input: Any, eps: float | None = None) -> Any:
-    """log(x / (1 - x)), with x first limited to eps..1-eps if `eps` is given."""
-    return logit_(input if eps is None else clamp(input, eps, 1 - eps))
 
 
 def _xlogy(x: Any, y: Any) -> Any:
@@ -959,7 +570,7 @@ def _xlogy(x: Any, y: Any) -> Any:
     return np.where(np.logical_and(np.equal(x, 0), np.logical_not(np.isnan(y))), 0, x * np.log(y))
 
 
-xlogy = binary(
+xlogy: Primitive = binary(
     "xlogy",
     _xlogy,
     (
@@ -974,15 +585,6 @@ xlogy = binary(
     ],
 )
 
-
-@op(samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
-def sinc(input: Any) -> Any:
-    """sin(pi x) / (pi x), and 1 at 0."""
-    zero = equal(input, 0)
-    x = where(zero, 1.0, input * math.pi)
-    return where(zero, 1.0, sin(x) / x)
-
-
 # -- activations that are primitives -----------------------------------------------------------
 
 
@@ -992,7 +594,7 @@ def _relu(x: Any) -> Any:
     return np.maximum(x, 0)
 
 
-relu = unary(
+relu: Primitive = unary(
     "relu",
     _relu,
     lambda g, out: where(less_equal(out, 0), 0.0, g),
@@ -1011,69 +613,12 @@ def _logistic(x: Any) -> Any:
     return (1 / (1 + np.exp(-x))).astype(x.dtype)
 
 
-sigmoid = unary("sigmoid", _sigmoid, lambda g, out: g * ((1 - out) * out), "sigmoid(x)")
-
-# -- blends ------------------------------------------------------------------------------------
-
-
-@op(
-    samples=lambda: [Sample((3,), (3,), 0.3), Sample((3,), (3,), In(3, low=0.1, high=0.9))],
-    inplace=True,
-)
-def lerp(input: Any, end: Any, weight: Any) -> Any:
-    """input + weight * (end - input)."""
-    return input + weight * (end - input)
-
-
-@op(samples=lambda: [Sample((3,), (3,), (3,), value=0.5)], inplace=True)
-def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
-    """input + value * tensor1 * tensor2."""
-    product = tensor1 * tensor2
-    return input + (product if value == 1 else product * number_for(product, value))
-
-
-def number_for(x: Any, value: Any) -> Any:
-    """A factor for the tensor `x`: integer tensors take its whole part, as in PyTorch."""
-    kind = x._array.dtype.kind
-    if kind in "fV" or isinstance(value, Tensor):
-        return value
-    return bool(value) if kind == "b" else int(value)
-
-
-@op(samples=lambda: [Sample((3,), (3,), In(3, low=0.5), value=0.5)], inplace=True)
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
-    """input + value * tensor1 / tensor2."""
-    if not any(_is_floating(x) for x in (input, tensor1, tensor2)):
-        raise RuntimeError("addcdiv needs a floating tensor; divide integers with div and add")
-    quotient = tensor1 / tensor2
-    return input + (quotient if value == 1 else quotient * value)
-
-
-@op(
-    samples=lambda: [
-        Sample(In(values=[1.0, math.nan, math.inf, -math.inf], grad=False)),
-        Sample(In(values=[1.0, math.nan, math.inf, -math.inf]), posinf=3.0, neginf=-4.0),
-        Sample((3,), nan=2.0),
-    ],
-    inplace=True,
-)
-def nan_to_num(
-    input: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-) -> Any:
-    """Replace NaN and infinities by numbers (by default 0 and the largest finite ones)."""
-    from ..dtypes import finfo
-
-    if input._array.dtype.kind not in "fV":
-        return input.clone()
-    limits = finfo(input.dtype)
-    out = where(isnan(input), nan, input)
-    out = where(equal(input, math.inf), limits.max if posinf is None else posinf, out)
-    return where(equal(input, -math.inf), limits.min if neginf is None else neginf, out)
-
+tanh: Primitive = unary("tanh", np.tanh, lambda g, out: g * (1 - out * out), "tanh(x)")
+sigmoid: Primitive = unary("sigmoid", _sigmoid, lambda g, out: g * ((1 - out) * out), "sigmoid(x)")
 
 # -- dtype -------------------------------------------------------------------------------------
 
-cast = define(
+cast: Primitive = define(
     "cast",
     lambda x, *, dtype: x.astype(as_dtype(dtype).numpy),
     kind=ELEMENTWISE,
@@ -1081,8 +626,10 @@ cast = define(
     expression="cast(x)",
 )
 
-detach = define("detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x")
-clone_ = define("clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x")
+detach: Primitive = define("detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x")
+clone_: Primitive = define(
+    "clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x"
+)
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample(())])
@@ -1106,13 +653,8 @@ operator("__lt__", less)
 operator("__le__", less_equal)
 operator("__gt__", greater)
 operator("__ge__", greater_equal)
-operator("__and__", bitwise_and, "__rand__", "__iand__")
-operator("__or__", bitwise_or, "__ror__", "__ior__")
-operator("__xor__", bitwise_xor, "__rxor__", "__ixor__")
-operator("__lshift__", left_shift, "__rlshift__", "__ilshift__")
-operator("__rshift__", right_shift, "__rrshift__", "__irshift__")
-Tensor.__neg__ = fast.unary(neg, np.negative)  # type: ignore[method-assign,assign,unused-ignore]
-Tensor.__pos__ = lambda self: self  # type: ignore[method-assign,assign,unused-ignore]
-Tensor.__abs__ = fast.unary(abs, np.abs)  # type: ignore[method-assign,assign,unused-ignore]
-Tensor.__invert__ = lambda self: bitwise_not(self)  # type: ignore[method-assign,assign,unused-ignore]
-Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign,assign,unused-ignore]
+attach(
+    __neg__=fast.unary(neg, np.negative),
+    __pos__=lambda self: self,
+    __abs__=fast.unary(abs, np.abs),
+)

@@ -10,7 +10,7 @@ import numpy as np
 from .. import inplace as inplace_
 from .. import xp
 from ..dtypes import int64
-from ..primitive import ELEMENTWISE, OPAQUE, define
+from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ..state import STATE, no_grad
 from ..tensor import Tensor, wrap
 from . import elementwise as e
@@ -18,7 +18,7 @@ from .creation import random_array
 from .index import put_add_, take_
 from .movement import reshape_
 from .precision import check_floating
-from .reduce import norm
+from .statistics import norm
 from .table import In, Sample, op
 
 F = "nn.functional"
@@ -160,7 +160,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
 
 # -- dropout -----------------------------------------------------------------------------------
 
-dropout_ = define(
+dropout_: Primitive = define(
     "dropout",
     lambda x, mask, *, scale: np.where(mask, x * scale, 0.0).astype(x.dtype, copy=False),
     kind=ELEMENTWISE,

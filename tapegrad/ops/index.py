@@ -7,18 +7,17 @@ index tensors, as PyTorch does. Index values are checked here, since CuPy does n
 from __future__ import annotations
 
 import operator
-from collections import namedtuple
 from typing import Any
 
 import numpy as np
 
 from .. import inplace, xp
-from ..primitive import OPAQUE, define
+from ..primitive import OPAQUE, Primitive, define
 from ..state import STATE
 from ..tensor import Tensor, wrap
 from . import elementwise as e
-from .movement import expand_, normal_dim, reshape_, slice_
-from .table import In, Sample, op
+from .movement import reshape_, slice_
+from .table import In, Sample, attach, op
 
 # -- by index tensors --------------------------------------------------------------------------
 
@@ -59,19 +58,28 @@ def _add_rows(out: Any, rows: Any, values: Any) -> None:
     out[sorted_rows[starts]] = np.add.reduceat(values[order], starts, axis=0)
 
 
-take_ = define(
+def _put_add_in_loops(
+    b: Any, out: Any, x: Any, *indices: Any, dims: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    b.fill(out, 0)
+    b.add(b.index(out, indices, dims), x)
+
+
+take_: Primitive = define(
     "index",
     _take,
     kind=OPAQUE,
+    lower=lambda b, out, x, *indices, dims: b.copy(out, b.index(x, indices, dims)),
     joint=lambda g, x_shape, indices, dims, needs: (
         put_add_(g, *indices, dims=dims, shape=tuple(x_shape)),
         *[None] * len(indices),
     ),
 )
-put_add_ = define(
+put_add_: Primitive = define(
     "index_put_add",
     _put_add,
     kind=OPAQUE,
+    lower=_put_add_in_loops,
     joint=lambda g, indices, dims, needs: (take_(g, *indices, dims=dims), *[None] * len(indices)),
 )
 
@@ -102,7 +110,14 @@ def _sum_to(g: Any, shape: Any) -> Any:
     return g if tuple(g.shape) == tuple(shape) else unbroadcast(g, shape)
 
 
-put_ = define("index_put", _put, kind=OPAQUE, joint=_put_joint)
+def _put_in_loops(
+    b: Any, out: Any, x: Any, value: Any, *indices: Any, dims: tuple[int, ...], accumulate: bool
+) -> None:
+    b.copy(out, x)
+    (b.add if accumulate else b.copy)(b.index(out, indices, dims), value)
+
+
+put_: Primitive = define("index_put", _put, kind=OPAQUE, joint=_put_joint, lower=_put_in_loops)
 
 
 # -- x[...] ------------------------------------------------------------------------------------
@@ -154,7 +169,7 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
             after.append(len(range(start, stop, step)))
             dim += 1
         else:
-            for index in _as_indices(i, shape, dim):
+            for index in as_indices(i, shape, dim):
                 pairs.append((len(after), index))
                 static.append(None)
                 after.append(shape[dim])
@@ -191,13 +206,12 @@ def _slice_of(i: slice, size: int) -> tuple[int, int, int]:
     step = 1 if i.step is None else operator.index(i.step)
     if step <= 0:
         raise ValueError("slice steps must be positive; use flip() to reverse")
-    start, stop, step = slice(
-        *(None if v is None else operator.index(v) for v in (i.start, i.stop)), step
-    ).indices(size)
+    ends = [None if v is None else operator.index(v) for v in (i.start, i.stop)]
+    start, stop, step = slice(ends[0], ends[1], step).indices(size)
     return start, max(stop, start), step
 
 
-def _as_indices(index: Tensor, shape: tuple[int, ...], dim: int) -> list[Tensor]:
+def as_indices(index: Tensor, shape: tuple[int, ...], dim: int) -> list[Tensor]:
     """Index tensors of integers; a mask becomes the positions where it holds."""
     if index._array.dtype.kind != "b":
         return [index]
@@ -218,19 +232,14 @@ def _basic(x: Tensor, static: tuple[Any, ...], after: tuple[int, ...]) -> Tensor
     return x if x._array.shape == after else reshape_(x, shape=after)
 
 
-def getitem(self: Tensor, key: Any) -> Tensor:
+def getitem(self: Tensor, key: Any) -> Any:
     """`x[key]`: basic indices give a view, index tensors a copy."""
     static, after, pairs = _parse(self, key)
     out = _basic(self, static, after)
     if pairs:
         _check_pairs(pairs, out._array.shape)
-        indices = _broadcast(pairs)
-        return take_(out, *indices, dims=tuple(d for d, _ in pairs))
+        return take_(out, *[i for _, i in pairs], dims=tuple(d for d, _ in pairs))
     return out if out is not self else reshape_(self, shape=self._array.shape)
-
-
-def _broadcast(pairs: list[tuple[int, Tensor]]) -> list[Tensor]:
-    return [index for _, index in pairs]
 
 
 def _check_pairs(pairs: list[tuple[int, Tensor]], shape: tuple[int, ...]) -> None:
@@ -256,7 +265,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         _check_pairs(pairs, view._array.shape)
         value = value.to(self.dtype) if value._array.dtype != self._array.dtype else value
         dims = tuple(d for d, _ in pairs)
-        indices = _broadcast(pairs)
+        indices = [index for _, index in pairs]
         shape = _result_shape(view._array.shape, dims, indices)
         _check_fits(value, shape)
         while value._array.ndim > len(shape):
@@ -274,7 +283,8 @@ def _result_shape(
     """The shape of x[...] with index tensors, worked out on an array without memory."""
     ghost = np.broadcast_to(np.empty((), bool), shape)
     ghosts = [np.zeros(i._array.shape, np.int64) if min(shape) else i._array for i in indices]
-    return ghost[_key(ghosts, dims, len(shape))].shape
+    found: tuple[int, ...] = ghost[_key(ghosts, dims, len(shape))].shape
+    return found
 
 
 def _check_fits(value: Tensor, shape: tuple[int, ...]) -> None:
@@ -289,321 +299,7 @@ def _check_fits(value: Tensor, shape: tuple[int, ...]) -> None:
         )
 
 
-Tensor.__getitem__ = getitem  # type: ignore[method-assign,assign,unused-ignore]
-Tensor.__setitem__ = setitem  # type: ignore[method-assign,assign,unused-ignore]
-
-# -- gather and scatter ------------------------------------------------------------------------
-
-
-def _window(x: Any, index: Any, dim: int) -> Any:
-    """The part of `x` that an index of that shape can reach."""
-    return x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
-
-
-def _gather(x: Any, index: Any, *, dim: int) -> Any:
-    xp.check_index(index, x.shape[dim], "gather", RuntimeError)
-    return np.take_along_axis(_window(x, index, dim), index, dim)
-
-
-def _grid(index: Any, dim: int) -> tuple[Any, ...]:
-    """Index arrays that name each element of `index`, with `dim` replaced by its values."""
-    module = xp.module(index)
-    axes = [
-        module.arange(n).reshape([-1 if k == d else 1 for k in range(index.ndim)])
-        for d, n in enumerate(index.shape)
-    ]
-    axes[dim] = index
-    return tuple(axes)
-
-
-def _scatter(x: Any, index: Any, src: Any, *, dim: int) -> Any:
-    xp.check_index(index, x.shape[dim], "scatter", RuntimeError)
-    out = x.copy()
-    source = _window(src, index, -1) if hasattr(src, "ndim") and src.ndim else src
-    source = (
-        source[tuple(slice(n) for n in index.shape)]
-        if hasattr(source, "ndim") and source.ndim
-        else source
-    )
-    out[_grid(index, dim)] = source
-    return out
-
-
-def _scatter_add(x: Any, index: Any, src: Any, *, dim: int) -> Any:
-    xp.check_index(index, x.shape[dim], "scatter_add", RuntimeError)
-    out = x.copy()
-    xp.add_at(out, _grid(index, dim), src[tuple(slice(n) for n in index.shape)])
-    return out
-
-
-def _zeros(g: Any, shape: Any) -> Any:
-    return zeros_as(g, shape=tuple(shape))
-
-
-zeros_as = define(
-    "zeros_as",
-    lambda x, *, shape: xp.module(x).zeros(shape, x.dtype),
-    kind=OPAQUE,
-)
-
-gather_ = define(
-    "gather",
-    _gather,
-    kind=OPAQUE,
-    vjp=(lambda g, x_shape, index, dim: scatter_add_(_zeros(g, x_shape), index, g, dim=dim), None),
-)
-scatter_add_ = define(
-    "scatter_add",
-    _scatter_add,
-    kind=OPAQUE,
-    vjp=(
-        lambda g: g,
-        None,
-        lambda g, index, src_shape, dim: _fit(gather_(g, index, dim=dim), src_shape),
-    ),
-)
-scatter_ = define(
-    "scatter",
-    _scatter,
-    kind=OPAQUE,
-    vjp=(
-        lambda g, index, dim: scatter_(g, index, 0.0, dim=dim),
-        None,
-        lambda g, index, src_shape, dim: _fit(gather_(g, index, dim=dim), src_shape),
-    ),
-)
-
-
-def _fit(g: Any, shape: Any) -> Any:
-    """Zeros beside a gradient where the source was larger than the index."""
-    from .movement import padded
-
-    if tuple(g.shape) == tuple(shape):
-        return g
-    return padded(g, tuple((0, n - m) for n, m in zip(shape, g.shape, strict=True)))
-
-
-def _check_index_tensor(index: Any, what: str) -> None:
-    if not isinstance(index, Tensor) or index._array.dtype.kind not in "iu":
-        found = index.dtype if isinstance(index, Tensor) else type(index).__name__
-        raise RuntimeError(f"{what} needs an integer tensor as its index, got {found}")
-
-
-def _at_least_1d(*tensors: Any) -> list[Any]:
-    return [reshape_(t, shape=(1,)) if t._array.ndim == 0 else t for t in tensors]
-
-
-def _check_gather(x: Any, index: Any, d: int, what: str) -> None:
-    _check_index_tensor(index, what)
-    xs, ns = x._array.shape, index._array.shape
-    if len(xs) != len(ns):
-        raise RuntimeError(
-            f"{what} needs an index with as many dimensions as the tensor: {tuple(xs)} and "
-            f"{tuple(ns)}"
-        )
-    if any(n > m for i, (n, m) in enumerate(zip(ns, xs, strict=True)) if i != d):
-        raise RuntimeError(
-            f"{what}: the index of shape {tuple(ns)} is larger than the tensor {tuple(xs)} in a "
-            f"dimension other than {d}"
-        )
-
-
-_INDEX = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
-
-
-@op(
-    samples=lambda: [
-        Sample((2, 3), 1, _INDEX),
-        Sample((3, 4), 0, _INDEX),
-        Sample((4, 3), 1, _INDEX),
-        Sample((), 0, In(values=0, kind="int")),
-    ]
-)
-def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
-    """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
-    d = normal_dim(dim, input._array.ndim)
-    _check_gather(input, index, d, "gather")
-    if index._array.ndim == 0:
-        x, i = _at_least_1d(input, index)
-        return reshape_(gather_(x, i, dim=0), shape=())
-    return gather_(input, index, dim=d)
-
-
-@op(
-    samples=lambda: [
-        Sample((3, 4), 0, _INDEX, (2, 3)),
-        Sample((2, 5), 1, _INDEX, (3, 4)),
-    ],
-    inplace=True,
-)
-def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
-    """`input` with `src` added at the places that `index` names."""
-    d = normal_dim(dim, input._array.ndim)
-    _check_gather(input, index, d, "scatter_add")
-    _check_source(index, src, "scatter_add")
-    _check_same_dtype(input, src, "scatter_add")
-    return scatter_add_(input, index, src, dim=d)
-
-
-def _check_source(index: Any, src: Any, what: str) -> None:
-    ns, ss = index._array.shape, src._array.shape
-    if len(ns) != len(ss) or any(n > m for n, m in zip(ns, ss, strict=True)):
-        raise RuntimeError(
-            f"{what}: the source of shape {tuple(ss)} is smaller than the index {tuple(ns)}"
-        )
-
-
-def _check_same_dtype(input: Any, src: Any, what: str) -> None:
-    if src._array.dtype != input._array.dtype:
-        raise RuntimeError(f"{what}: source is {src.dtype} but the tensor is {input.dtype}")
-
-
-_UNIQUE = In(values=[[0, 1, 2], [2, 0, 1]], kind="int")
-
-
-@op(
-    samples=lambda: [
-        Sample((2, 3), 1, _UNIQUE, (2, 3)),
-        Sample((2, 5), 1, _UNIQUE, (3, 4)),
-        Sample((2, 3), 1, _UNIQUE, 1.5),
-    ],
-    inplace=True,
-)
-def scatter(
-    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
-) -> Any:
-    """`input` with `src` (a tensor or a number) put at the places that `index` names."""
-    d = normal_dim(dim, input._array.ndim)
-    _check_gather(input, index, d, "scatter")
-    src = value if src is None else src
-    if reduce == "add":
-        src = src if isinstance(src, Tensor) else input.new_full(index.shape, src)
-        return scatter_add(input, d, index, src)
-    if reduce is not None:
-        raise ValueError(f"scatter supports reduce=None or 'add', got {reduce!r}")
-    if isinstance(src, Tensor):
-        if src._array.ndim == 0:
-            src = src.expand(index._array.shape)
-        _check_source(index, src, "scatter")
-        _check_same_dtype(input, src, "scatter")
-    return scatter_(input, index, src, dim=d)
-
-
-@op(
-    samples=lambda: [
-        Sample((3, 4), In(values=[[0], [3], [1]], kind="int"), 1),
-        Sample((3, 4), In(values=[3, 0], kind="int")),
-    ]
-)
-def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
-    """Elements named by indices along a dimension, with broadcasting; without dim, of all."""
-    _check_index_tensor(indices, "take_along_dim")
-    if dim is None:
-        return gather_(input.reshape(-1), indices.reshape(-1), dim=0)
-    d = normal_dim(dim, input._array.ndim)
-    if indices._array.ndim != input._array.ndim:
-        raise RuntimeError("take_along_dim needs an index with as many dimensions as the tensor")
-
-    def spread(x: Any, size: int) -> Any:
-        shape = list(
-            np.broadcast_shapes(
-                tuple(1 if i == d else n for i, n in enumerate(input._array.shape)),
-                tuple(1 if i == d else n for i, n in enumerate(indices._array.shape)),
-            )
-        )
-        shape[d] = size
-        return x if x._array.shape == tuple(shape) else expand_(x, shape=tuple(shape))
-
-    wide = spread(input, input._array.shape[d])
-    return gather_(wide, spread(indices, indices._array.shape[d]), dim=d)
-
-
-_ROWS = In(values=[2, 0, 2], kind="int")
-
-
-@op(
-    samples=lambda: [
-        Sample((3, 4), 0, _ROWS),
-        Sample((2, 3), 1, _ROWS),
-        Sample((2, 3, 2), -2, _ROWS),
-    ]
-)
-def index_select(input: Any, dim: int, index: Any) -> Any:
-    """Chosen slices along a dimension."""
-    _check_index_tensor(index, "index_select")
-    if index._array.ndim > 1:
-        raise IndexError(f"index_select needs an index of 1 dimension, got {tuple(index.shape)}")
-    d = normal_dim(dim, input._array.ndim)
-    (index,) = _at_least_1d(index)
-    if input._array.ndim == 0:
-        return reshape_(take_(_at_least_1d(input)[0], index, dims=(0,)), shape=())
-    xp.check_index(index._array, input._array.shape[d], "index_select")
-    return take_(input, index, dims=(d,))
-
-
-@op(
-    samples=lambda: [Sample((3, 4), 0, _ROWS, (3, 4)), Sample((2, 3), 1, _ROWS, (2, 3), alpha=0.5)],
-    inplace=True,
-)
-def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-    """`input` with slices of `source` added at chosen places of a dimension."""
-    _check_index_tensor(index, "index_add")
-    d = normal_dim(dim, input._array.ndim)
-    source = source if alpha == 1 else source * e.number_for(source, alpha)
-    _check_same_dtype(input, source, "index_add")
-    _check_slices(input, d, index, source, "index_add")
-    return input + put_add_(source, index, dims=(d,), shape=tuple(input._array.shape))
-
-
-def _check_slices(input: Any, d: int, index: Any, source: Any, what: str) -> None:
-    xp.check_index(index._array, input._array.shape[d], what)
-    expected = list(input._array.shape)
-    expected[d] = index._array.size
-    if tuple(expected) != source._array.shape:
-        raise RuntimeError(
-            f"{what}: expected a source of shape {tuple(expected)}, got {tuple(source.shape)}"
-        )
-
-
-@op(
-    samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), (2, 4))],
-    inplace=True,
-)
-def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
-    """`input` with slices replaced by those of `source`."""
-    _check_index_tensor(index, "index_copy")
-    d = normal_dim(dim, input._array.ndim)
-    _check_same_dtype(input, source, "index_copy")
-    _check_slices(input, d, index, source, "index_copy")
-    return put_(input, source, index, dims=(d,), accumulate=False)
-
-
-@op(samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), 1.5)], inplace=True)
-def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
-    """`input` with slices filled with a number."""
-    _check_index_tensor(index, "index_fill")
-    d = normal_dim(dim, input._array.ndim)
-    value = value if isinstance(value, Tensor) else float(value)
-    return put_(input, value, index, dims=(d,), accumulate=False)
-
-
-@op(
-    samples=lambda: [
-        Sample((3, 4), [In(values=[0, 2], kind="int"), In(values=[1, 1], kind="int")], (2,)),
-        Sample((3, 4), [In(values=[0, 0], kind="int")], (2, 4), True),
-    ],
-    inplace=True,
-)
-def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
-    """`input` with values put (or added) at the elements that the index tensors name."""
-    expanded: list[Tensor] = []
-    for index in indices:
-        expanded.extend(_as_indices(index, input._array.shape, len(expanded)))
-    dims = tuple(range(len(expanded)))
-    for d, index in zip(dims, expanded, strict=True):
-        xp.check_index(index._array, input._array.shape[d], "index_put")
-    return put_(input, values, *expanded, dims=dims, accumulate=bool(accumulate))
-
+attach(__getitem__=getitem, __setitem__=setitem)
 
 # -- masks -------------------------------------------------------------------------------------
 
@@ -653,64 +349,7 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     return wrap(module.stack(found, axis=1))
 
 
-Tensor.argwhere = lambda self: nonzero(self)  # type: ignore[attr-defined,unused-ignore]
-
-# -- order -------------------------------------------------------------------------------------
-
-
-def _argsort(x: Any, *, dim: int, descending: bool) -> Any:
-    if descending:
-        order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
-        return np.flip(x.shape[dim] - 1 - order, dim).copy()
-    return np.argsort(x, axis=dim, kind="stable")
-
-
-argsort_ = define("argsort", _argsort, kind=OPAQUE)
-
-Sorted = namedtuple("Sorted", ["values", "indices"])
-
-
-def _order_samples() -> list[Sample]:
-    return [
-        Sample(In(3, 4, distinct=True)),
-        Sample(In(3, 4, distinct=True), 0),
-        Sample(In(3, 4, distinct=True), -1, True),
-        Sample(In(), -1),
-    ]
-
-
-@op(samples=_order_samples)
-def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Any:
-    """Values in order along a dimension, and where each came from."""
-    indices = argsort(input, dim, descending)
-    if input._array.ndim == 0:
-        return Sorted(input.clone(), indices)
-    d = normal_dim(dim, input._array.ndim)
-    return Sorted(gather_(input, indices, dim=d), indices)
-
-
-@op(samples=_order_samples, differentiable=False)
-def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Any:
-    """The indices that put a dimension in order."""
-    d = normal_dim(dim, input._array.ndim)
-    if input._array.ndim == 0:
-        return wrap(xp.module(input._array).zeros((), np.int64))
-    return argsort_(input, dim=d, descending=bool(descending))
-
-
-@op(
-    samples=lambda: [
-        Sample(In(3, 5, distinct=True), 2),
-        Sample(In(5, 3, distinct=True), 2, 0),
-        Sample(In(3, 5, distinct=True), 2, -1, False),
-    ]
-)
-def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The k largest (or smallest) values along a dimension, in order, and where they are."""
-    n = input._array.ndim
-    d = normal_dim(dim, n)
-    size = input._array.shape[d] if n else 1
-    if not 0 <= k <= size:
-        raise RuntimeError(f"topk: k = {k} is out of range for a dimension of size {size}")
-    values, indices = sort(input, d, largest)
-    return Sorted(values.narrow(d, 0, k), indices.narrow(d, 0, k)) if n else Sorted(values, indices)
+@op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
+def argwhere(input: Any) -> Any:
+    """The indices of elements that are not zero, one row each."""
+    return nonzero(input)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..primitive import CONTRACTION, OPAQUE, define
+from ..primitive import CONTRACTION, OPAQUE, Primitive, define
 from ..tensor import Tensor
-from .elementwise import number_for
+from .blends import number_for
 from .movement import normal_dim, permute_, reshape_, swapped
 from .reduce import sum, sum_
-from .table import Sample, op
+from .table import Sample, attach, op
 
 
 def _matmul(x: Any, y: Any) -> Any:
@@ -21,11 +21,12 @@ def _matmul(x: Any, y: Any) -> Any:
     return np.matmul(x, y)
 
 
-matmul_ = define(
+matmul_: Primitive = define(
     "matmul",
     _matmul,
     kind=CONTRACTION,
     promote="same",
+    lower=lambda b, out, x, y: b.product(out, x, y),
     vjp=(lambda g, y: matmul_(g, swapped(y)), lambda g, x: matmul_(swapped(x), g)),
 )
 
@@ -178,7 +179,7 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
     return out + bias
 
 
-linear_ = define(
+linear_: Primitive = define(
     "linear",
     _linear,
     kind=OPAQUE,
@@ -336,10 +337,10 @@ def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any
     inner = [c for c in shared if c not in later]
     left = [c for c in a if c not in b]
     right = [c for c in b if c not in a]
-    n = {}
+    n: dict[str, int] = {}
     for term, v in ((a, x), (b, y)):
-        for c, size in zip(term, v._array.shape, strict=True):
-            n[c] = max(n.get(c, 1), size)
+        for c, wide in zip(term, v._array.shape, strict=True):
+            n[c] = max(n.get(c, 1), wide)
 
     def arranged(term: str, v: Any, order: list[str]) -> Any:
         v = v.expand([n[c] for c in term])
@@ -388,13 +389,13 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
 
 # -- triangles and diagonals -------------------------------------------------------------------
 
-tril_ = define(
+tril_: Primitive = define(
     "tril",
     lambda x, *, k: np.tril(x, k),
     kind=OPAQUE,
     vjp=lambda g, k: tril_(g, k=k),
 )
-triu_ = define(
+triu_: Primitive = define(
     "triu",
     lambda x, *, k: np.triu(x, k),
     kind=OPAQUE,
@@ -435,7 +436,7 @@ def _undiagonal(x: Any, *, shape: Any, offset: int, dim1: int, dim2: int) -> Any
     return out
 
 
-diagonal_ = define(
+diagonal_: Primitive = define(
     "diagonal",
     _diagonal,
     kind=OPAQUE,
@@ -443,7 +444,7 @@ diagonal_ = define(
         g, shape=tuple(x_shape), offset=offset, dim1=dim1, dim2=dim2
     ),
 )
-undiagonal_ = define(
+undiagonal_: Primitive = define(
     "undiagonal",
     _undiagonal,
     kind=OPAQUE,
@@ -491,5 +492,7 @@ def trace(input: Any) -> Any:
     return diagonal(input).sum()
 
 
-Tensor.__matmul__ = lambda self, other: matmul(self, other)  # type: ignore[method-assign,attr-defined,unused-ignore]
-Tensor.__rmatmul__ = lambda self, other: matmul(Tensor(other), self)  # type: ignore[attr-defined,unused-ignore]
+attach(
+    __matmul__=lambda self, other: matmul(self, other),
+    __rmatmul__=lambda self, other: matmul(Tensor(other), self),
+)

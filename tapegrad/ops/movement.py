@@ -7,29 +7,29 @@ primitive are plain tuples of non-negative integers.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import xp
-from ..primitive import MOVEMENT, define
+from ..primitive import MOVEMENT, Primitive, define
 from ..tensor import Size, Tensor
-from .table import In, Sample, op
+from .elementwise import clone_
+from .table import In, Sample, attach, op
 
 
 def normal_dim(dim: Any, ndim: int, what: str = "dim") -> int:
     """`dim` counted from the front, or IndexError when it is out of range."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"{what} must be an integer, got {type(dim).__name__}")
-    dim = operator.index(dim)
+    place: int = operator.index(dim)
     limit = max(ndim, 1)
-    if not -limit <= dim < limit:
+    if not -limit <= place < limit:
         raise IndexError(
             f"{what} {dim} is out of range for a tensor of {ndim} dimensions: "
             f"expected {-limit} to {limit - 1}"
         )
-    return dim % limit
+    return place % limit
 
 
 def normal_dims(dim: Any, ndim: int) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ def as_shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
 
 # -- reshape -----------------------------------------------------------------------------------
 
-reshape_ = define(
+reshape_: Primitive = define(
     "reshape",
     lambda x, *, shape: x.reshape(shape),
     kind=MOVEMENT,
@@ -215,7 +215,7 @@ def _inverse(dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(inverse)
 
 
-permute_ = define(
+permute_: Primitive = define(
     "permute",
     lambda x, *, dims: x.transpose(dims),
     kind=MOVEMENT,
@@ -303,8 +303,7 @@ def _matrix_transposed(self: Any) -> Any:
     return swapped(self)
 
 
-Tensor.T = property(_transposed)  # type: ignore[attr-defined,unused-ignore]
-Tensor.mT = property(_matrix_transposed)  # type: ignore[attr-defined,unused-ignore]
+attach(T=property(_transposed), mT=property(_matrix_transposed))
 
 # -- expand ------------------------------------------------------------------------------------
 
@@ -315,7 +314,7 @@ def _sum_to(g: Any, x_shape: Any) -> Any:
     return unbroadcast(g, x_shape)
 
 
-expand_ = define(
+expand_: Primitive = define(
     "expand",
     lambda x, *, shape: np.broadcast_to(x, shape),
     kind=MOVEMENT,
@@ -371,10 +370,11 @@ def expand_as(input: Any, other: Any) -> Any:
 
 # -- copies of parts ---------------------------------------------------------------------------
 
-flip_ = define(
+flip_: Primitive = define(
     "flip",
     lambda x, *, dims: xp.contiguous(np.flip(x, dims)),
     kind=MOVEMENT,
+    lower=lambda b, out, x, *, dims: b.copy(out, np.flip(x, dims)),
     vjp=lambda g, dims: flip_(g, dims=dims),
 )
 
@@ -397,10 +397,30 @@ def flipud(input: Any) -> Any:
     return flip(input, 0)
 
 
-roll_ = define(
+def _roll_in_loops(b: Any, out: Any, x: Any, *, shifts: Any, dims: Any) -> None:
+    """Copies of the parts that stay together: two for each dimension that is shifted."""
+    parts = [(out, x)]
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim]
+        cut = shift % size if size else 0
+        before, after = ([slice(None)] * x.ndim for _ in range(2))
+        before[dim], after[dim] = slice(0, size - cut), slice(size - cut, size)
+        begin, end = ([slice(None)] * x.ndim for _ in range(2))
+        begin[dim], end[dim] = slice(0, cut), slice(cut, size)
+        parts = [
+            (o[tuple(to)], part[tuple(source)])
+            for o, part in parts
+            for to, source in ((end, before), (begin, after))
+        ]
+    for to, part in parts:
+        b.copy(to, part)
+
+
+roll_: Primitive = define(
     "roll",
     lambda x, *, shifts, dims: np.roll(x, shifts, dims),
     kind=MOVEMENT,
+    lower=_roll_in_loops,
     vjp=lambda g, shifts, dims: roll_(g, shifts=tuple(-s for s in shifts), dims=dims),
 )
 
@@ -419,13 +439,19 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     return roll_(input, shifts=tuple(moves), dims=tuple(normal_dim(d, n) for d in along))
 
 
-pad_ = define(
+def _pad_in_loops(b: Any, out: Any, x: Any, *, widths: Any, value: Any) -> None:
+    b.fill(out, value)
+    b.copy(out[tuple(slice(a, a + n) for (a, _), n in zip(widths, x.shape, strict=True))], x)
+
+
+pad_: Primitive = define(
     "pad",
     lambda x, *, widths, value: np.pad(x, widths, constant_values=value),
     kind=MOVEMENT,
+    lower=_pad_in_loops,
     vjp=lambda g, widths: unpad_(g, widths=widths),
 )
-unpad_ = define(
+unpad_: Primitive = define(
     "unpad",
     lambda x, *, widths: x[
         tuple(slice(a, n - b) for (a, b), n in zip(widths, x.shape, strict=True))
@@ -470,91 +496,9 @@ def tile(input: Any, *dims: Any) -> Any:
     return repeat(input, (1,) * (input._array.ndim - len(times)) + times)
 
 
-# -- joining and splitting ---------------------------------------------------------------------
+# -- slices ------------------------------------------------------------------------------------
 
-
-def _split_gradient(g: Any, shapes: Any, dim: int, needs: Any) -> list[Any]:
-    parts, start = [], 0
-    for shape, needed in zip(shapes, needs, strict=True):
-        stop = start + shape[dim]
-        index = tuple((start, stop, 1) if d == dim else None for d in range(len(shape)))
-        parts.append(slice_(g, index=index) if needed else None)
-        start = stop
-    return parts
-
-
-cat_ = define(
-    "cat",
-    lambda *xs, dim: np.concatenate(xs, axis=dim),
-    kind=MOVEMENT,
-    promote="same",
-    joint=_split_gradient,
-)
-
-
-def _sequence(tensors: Any, what: str) -> list[Any]:
-    if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
-        tensors = list(tensors) if hasattr(tensors, "__iter__") else tensors
-    if not isinstance(tensors, (list, tuple)):
-        raise TypeError(f"{what} needs a sequence of tensors, got {type(tensors).__name__}")
-    if not tensors:
-        raise ValueError(f"{what} needs a non-empty sequence of tensors")
-    for x in tensors:
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{what} needs tensors, got {type(x).__name__}")
-    return list(tensors)
-
-
-@op(
-    method=False,
-    samples=lambda: [
-        Sample([In(2, 3), In(4, 3)]),
-        Sample([In(2, 3), In(2, 1), In(2, 2)], 1),
-        Sample([In(2, 3), In(2, 3)], dim=-1),
-        Sample([In(2, 0), In(2, 3)], dim=1),
-    ],
-    aliases=("concat", "concatenate"),
-)
-def cat(tensors: Any, dim: int = 0) -> Any:
-    """Join tensors along an existing dimension."""
-    parts = _sequence(tensors, "cat")
-    # PyTorch lets empty vectors through whatever the other shapes are.
-    solid = [x for x in parts if x._array.shape != (0,)] or parts[:1]
-    shape = solid[0]._array.shape
-    if not shape:
-        raise RuntimeError("cat needs tensors with dimensions; use stack for 0-d tensors")
-    d = normal_dim(dim, len(shape))
-    for x in solid:
-        other = x._array.shape
-        if len(other) != len(shape) or other[:d] + other[d + 1 :] != shape[:d] + shape[d + 1 :]:
-            raise RuntimeError(
-                f"cat along dim {d}: shapes {tuple(shape)} and {tuple(other)} differ elsewhere"
-            )
-    return cat_(*solid, dim=d)
-
-
-@op(
-    method=False,
-    samples=lambda: [
-        Sample([In(2, 3), In(2, 3)]),
-        Sample([In(3), In(3)], dim=-1),
-        Sample([In(), In()]),
-    ],
-)
-def stack(tensors: Any, dim: int = 0) -> Any:
-    """Join tensors of one shape along a new dimension."""
-    parts = _sequence(tensors, "stack")
-    shape = parts[0]._array.shape
-    for x in parts:
-        if x._array.shape != shape:
-            raise RuntimeError(
-                f"stack needs tensors of one shape, got {tuple(shape)} and {tuple(x.shape)}"
-            )
-    d = normal_dim(dim, len(shape) + 1)
-    return cat_(*[unsqueeze(x, d) for x in parts], dim=d)
-
-
-slice_ = define(
+slice_: Primitive = define(
     "slice",
     lambda x, *, index: x[_slices(index)],
     kind=MOVEMENT,
@@ -569,10 +513,16 @@ def _unslice(x: Any, *, shape: tuple[int, ...], index: Any) -> Any:
     return out
 
 
-unslice_ = define(
+def _unslice_in_loops(b: Any, out: Any, x: Any, *, shape: tuple[int, ...], index: Any) -> None:
+    b.fill(out, 0)
+    b.copy(out[_slices(index)], x)
+
+
+unslice_: Primitive = define(
     "unslice",
     _unslice,
     kind=MOVEMENT,
+    lower=_unslice_in_loops,
     vjp=lambda g, index: slice_(g, index=index),
 )
 
@@ -614,56 +564,7 @@ def select(input: Any, dim: int, index: int) -> Any:
     return slice_(input, index=tuple(i % shape[d] if k == d else None for k in range(len(shape))))
 
 
-@op(
-    samples=lambda: [
-        Sample((7, 2), 3),
-        Sample((7, 2), [2, 5]),
-        Sample((2, 6), 2, dim=1),
-    ]
-)
-def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
-    """Pieces of a size (the last may be smaller), or of the given sizes."""
-    shape = tensor._array.shape
-    d = normal_dim(dim, len(shape))
-    size = split_size_or_sections
-    if isinstance(size, int):
-        if size <= 0:
-            raise RuntimeError(f"split needs a positive size, got {size}")
-        sizes = [min(size, shape[d] - i) for i in range(0, max(shape[d], 1), size)]
-    else:
-        sizes = [operator.index(n) for n in size]
-        if sum(sizes) != shape[d]:
-            raise RuntimeError(f"split sizes {sizes} do not add up to dimension {d} of {shape[d]}")
-    parts, start = [], 0
-    for n in sizes:
-        parts.append(narrow(tensor, d, start, n))
-        start += n
-    return tuple(parts)
-
-
-@op(samples=lambda: [Sample((7, 2), 3), Sample((2, 6), 2, dim=1)])
-def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
-    """At most `chunks` pieces of equal size."""
-    if chunks <= 0:
-        raise RuntimeError(f"chunk needs a positive number of pieces, got {chunks}")
-    size = input._array.shape[normal_dim(dim, input._array.ndim)]
-    return split(input, max(-(-size // chunks), 1), dim)
-
-
-@op(samples=lambda: [Sample((3, 2)), Sample((2, 3), 1)])
-def unbind(input: Any, dim: int = 0) -> Any:
-    """All slices along a dimension, which disappears."""
-    d = normal_dim(dim, input._array.ndim)
-    return tuple(select(input, d, i) for i in range(input._array.shape[d]))
-
-
 @op(samples=lambda: [Sample((3, 4))], function=False, torch=None)
 def contiguous(input: Any, memory_format: Any = None) -> Any:
     """This tensor if its memory is in order, else a copy that is."""
-    return input if input._array.flags.c_contiguous else clone_of(input)
-
-
-def clone_of(x: Any) -> Any:
-    from .elementwise import clone_
-
-    return clone_(x)
+    return input if input._array.flags.c_contiguous else clone_(input)

@@ -1,8 +1,8 @@
 """Normalization: one composite for batch, layer, group and instance norm, another for RMS norm.
 
 `standardize` takes the mean and variance over `dims` and scales by weights that broadcast. Mean and
-variance are outputs of their own: the gradient rule reads them instead of working them out again, and
-second derivatives flow through them. What is kept is the input, the weight and these statistics.
+variance are outputs of their own: the gradient rule reads them instead of working them out again,
+and second derivatives flow through them. What is kept is the input, the weight and the statistics.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ..state import no_grad
 from . import elementwise as e
 from .movement import as_shape, expand_, normal_dim, reshape_
 from .precision import check_floating, check_same_dtype, rounded, widened
-from .reduce import count, mean_, norm, sum_
+from .reduce import count, mean_, sum_
+from .statistics import norm
 from .table import In, Sample, op
 
 F = "nn.functional"
@@ -25,9 +26,7 @@ Shape = tuple[int, ...]
 # -- mean and variance -------------------------------------------------------------------------
 
 
-def _standardize(
-    x: Any, weight: Any, bias: Any, *, dims: Shape, spread: Shape, eps: float
-) -> Any:
+def _standardize(x: Any, weight: Any, bias: Any, *, dims: Shape, spread: Shape, eps: float) -> Any:
     wide = widened(x)
     mean = mean_(wide, dims=dims, keepdim=True)
     centred = wide - mean
@@ -257,9 +256,7 @@ def _track(running: Any, value: Any, momentum: float) -> None:
     running.add_(value.to(running.dtype) * momentum)
 
 
-def _with_statistics(
-    input: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float
-) -> Any:
+def _with_statistics(input: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Normalize by given statistics: one multiplication and one addition for each element."""
     spread = (-1, *[1] * (input._array.ndim - 2))
     scale = e.rsqrt(var + eps)
@@ -335,9 +332,7 @@ def batch_norm(
     samples=lambda: [
         Sample((2, 3, 4)),
         Sample((2, 3, 2, 3), weight=In(3), bias=In(3), eps=1e-3),
-        Sample(
-            (2, 3, 4), In(3, grad=False), In(3, low=0.5, grad=False), use_input_stats=False
-        ),
+        Sample((2, 3, 4), In(3, grad=False), In(3, low=0.5, grad=False), use_input_stats=False),
     ],
 )
 def instance_norm(
@@ -392,5 +387,3 @@ def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> A
         dim = normal_dim(dim, input._array.ndim)
     size = e.clamp_numbers(norm(input, p, dim, True), low=float(eps), high=math.inf)
     return input * e.reciprocal(size)
-
-

@@ -48,7 +48,7 @@ def _check_width(n: int, before: int, after: int, mode: str) -> None:
     ],
 )
 def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
-    """Borders around the last dimensions: pad = (before, after) of the last one, then the one before.
+    """Borders around the last dimensions: before and after the last one, then the one before it.
 
     Modes are "constant", "reflect", "replicate" and "circular". Negative widths cut.
     """
@@ -62,7 +62,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
     whole = tuple([(0, 0)] * (len(shape) - len(sides)) + sides[::-1])
     for n, (before, after) in zip(shape, whole, strict=True):
         if n + before + after < 0:
-            raise RuntimeError(f"pad: widths {widths} cut away more than there is of {tuple(shape)}")
+            raise RuntimeError(f"pad: widths {widths} cut more than there is of {tuple(shape)}")
     if mode == "constant":
         out = padded(input, whole, 0 if value is None else value)
         return input.clone() if out is input else out

@@ -1,7 +1,7 @@
 """Pooling: maxima and means of windows.
 
-`max_pool2d` keeps for backward only which place of each window won, one byte for windows of up to 256
-elements. All kernels loop over the places of the window and work on whole strided views.
+`max_pool2d` keeps for backward only which place of each window won, one byte for windows of up to
+256 elements. All kernels loop over the places of the window and work on whole strided views.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 
 from .. import xp
 from ..dtypes import int64
-from ..primitive import OPAQUE, define
+from ..primitive import OPAQUE, Primitive, define
 from ..tensor import Tensor
 from . import elementwise as e
 from . import window as w
-from .index import gather_
+from .gather import gather_
 from .linalg import matmul_
 from .movement import reshape_, swapped
 from .precision import check_floating
@@ -77,14 +77,14 @@ def _take_winners(x: Any, winners: Any, window: Window) -> Any:
     return reshape_(gather_(flat, index, dim=len(plane) - 1), shape=tuple(winners.shape))
 
 
-max_pool2d_ = define(
+max_pool2d_: Primitive = define(
     "max_pool2d",
     _max_pool2d,
     kind=OPAQUE,
     outputs=("out", "winners"),
     vjp=lambda g, winners, window: put_winners_(g[0], winners, window=window),
 )
-put_winners_ = define(
+put_winners_: Primitive = define(
     "put_winners",
     _put_winners,
     kind=OPAQUE,
@@ -105,7 +105,8 @@ def _batched(input: Any, what: str, dims: int) -> Any:
 
 def _like_input(out: Any, input: Any) -> Any:
     """`out` without the batch dimension if the input had none."""
-    return out if out._array.ndim == input._array.ndim else reshape_(out, shape=out._array.shape[1:])
+    shape = out._array.shape
+    return out if len(shape) == input._array.ndim else reshape_(out, shape=shape[1:])
 
 
 def _half_padding(what: str, size: Any, padding: Any, dilation: Any = (1, 1)) -> None:
@@ -249,9 +250,7 @@ def _divided(x: Any, divisor: Any) -> Any:
     return x / xp.module(x).asarray(divisor, x.dtype)
 
 
-def _avg_pool2d(
-    x: Any, *, window: Window, with_padding: bool, override: int | None
-) -> Any:
+def _avg_pool2d(x: Any, *, window: Window, with_padding: bool, override: int | None) -> Any:
     total = w.padded(xp.widened(x), window, 0)
     for taps in (w.row_taps, w.column_taps):
         first, *others = taps(total, window)
@@ -261,9 +260,7 @@ def _avg_pool2d(
     return _divided(total, _divisor(window, with_padding, override)).astype(x.dtype, copy=False)
 
 
-def _avg_unpool2d(
-    values: Any, *, window: Window, with_padding: bool, override: int | None
-) -> Any:
+def _avg_unpool2d(values: Any, *, window: Window, with_padding: bool, override: int | None) -> Any:
     """Each value's share, added to all places of its window: the transpose of `avg_pool2d`."""
     part = _divided(xp.widened(values), _divisor(window, with_padding, override))
     (height, width), module = window.extents, xp.module(values)
@@ -276,7 +273,7 @@ def _avg_unpool2d(
     return w.cropped(out, window).astype(values.dtype, copy=False)
 
 
-avg_pool2d_ = define(
+avg_pool2d_: Primitive = define(
     "avg_pool2d",
     _avg_pool2d,
     kind=OPAQUE,
@@ -284,7 +281,7 @@ avg_pool2d_ = define(
         g, window=window, with_padding=with_padding, override=override
     ),
 )
-avg_unpool2d_ = define(
+avg_unpool2d_: Primitive = define(
     "avg_unpool2d",
     _avg_unpool2d,
     kind=OPAQUE,
@@ -387,7 +384,7 @@ def avg_pool1d(
 
 @functools.lru_cache(256)
 def _averaging(n: int, parts: int) -> Any:
-    """The matrix (parts, n) whose rows average equal shares of n elements, overlapping if uneven."""
+    """The matrix (parts, n) whose rows average equal shares of n elements, overlapping if odd."""
     rows = np.zeros((parts, n))
     for i in range(parts):
         start, stop = i * n // parts, -(-(i + 1) * n // parts)
@@ -422,7 +419,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
     inside = x._array.shape[-2:]
     wanted = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * 2
     if len(wanted) != 2:
-        raise RuntimeError(f"adaptive_avg_pool2d: output_size must be one or two, got {output_size}")
+        raise RuntimeError(f"adaptive_avg_pool2d needs one or two sizes, got {output_size}")
     height, width = (
         n if k is None else operator.index(k) for n, k in zip(inside, wanted, strict=True)
     )

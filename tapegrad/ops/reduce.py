@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import functools
 import math
 from collections import namedtuple
 from typing import Any
@@ -11,11 +10,23 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..dtypes import as_dtype, bool_, float32, int64
-from ..primitive import OPAQUE, REDUCE, define
+from ..dtypes import as_dtype, bool_, int64
+from ..primitive import OPAQUE, REDUCE, Primitive, define
 from ..tensor import Tensor, wrap
 from . import elementwise as e
-from .movement import expand_, flip_, normal_dim, normal_dims, reshape_
+from .gather import gather_
+from .movement import (
+    expand_,
+    flip_,
+    normal_dim,
+    normal_dims,
+    padded,
+    permute_,
+    reshape_,
+    slice_,
+    unslice_,
+)
+from .precision import check_floating, rounded, widened
 from .table import In, Sample, op
 
 
@@ -52,7 +63,7 @@ def _sum(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     return out if wide is x else out.astype(x.dtype)
 
 
-sum_ = define(
+sum_: Primitive = define(
     "sum",
     _sum,
     kind=REDUCE,
@@ -84,34 +95,14 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return sum(_nansum(input), dim, keepdim, dtype=dtype)
 
 
-def _floating(x: Any, what: str) -> None:
-    if x._array.dtype.kind not in "fV":
-        raise RuntimeError(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
-
-
-def in_float32(kernel: Any) -> Any:
-    """A composite kernel that computes in float32 for half precision and rounds once."""
-
-    @functools.wraps(kernel)
-    def call(x: Any, **params: Any) -> Any:
-        if x.dtype.itemsize > 2:
-            return kernel(x, **params)
-        out = kernel(e.cast(x, dtype=float32), **params)
-        return e.cast(out, dtype=as_dtype(x.dtype))
-
-    return call
-
-
-@in_float32
 def _mean(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
-    return sum_(x, dims=dims, keepdim=keepdim) / count(x.shape, dims)
+    return rounded(sum_(widened(x), dims=dims, keepdim=keepdim) / count(x.shape, dims), x)
 
 
-mean_ = define(
+mean_: Primitive = define(
     "mean",
     _mean,
     kind=OPAQUE,
-    inputs=("x",),
     composite=True,
     vjp=lambda g, x_shape, dims, keepdim: spread(
         g / builtins.max(count(x_shape, dims), 1), x_shape, dims, keepdim
@@ -123,14 +114,14 @@ mean_ = define(
 def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The mean of all elements, or along dimensions."""
     x = input if dtype is None else input.to(as_dtype(dtype))
-    _floating(x, "mean")
+    check_floating(x, "mean")
     return mean_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
 
 
 @op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
 def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The mean of what is not NaN."""
-    _floating(input, "nanmean")
+    check_floating(input, "nanmean")
     there = e.logical_not(e.isnan(input)).to(input.dtype)
     return sum(_nansum(input), dim, keepdim, dtype=dtype) / sum(there, dim, keepdim)
 
@@ -148,24 +139,16 @@ def _prod_gradient(g: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
     """g times the product of all others, by products from both sides: right also at zeros."""
     order = tuple(d for d in range(len(x.shape)) if d not in dims) + dims
     kept = tuple(x.shape[d] for d in order[: len(order) - len(dims)])
-    flat = reshape_(_permuted(x, order), shape=(*kept, count(x.shape, dims)))
+    flat = reshape_(permute_(x, dims=order), shape=(*kept, count(x.shape, dims)))
     before = _exclusive_product(flat)
     after = flip_(_exclusive_product(flip_(flat, dims=(len(kept),))), dims=(len(kept),))
     others = reshape_(before * after, shape=tuple(x.shape[d] for d in order))
     inverse = tuple(order.index(d) for d in range(len(order)))
-    return spread(g, x.shape, dims, keepdim) * _permuted(others, inverse)
-
-
-def _permuted(x: Any, order: tuple[int, ...]) -> Any:
-    from .movement import permute_
-
-    return permute_(x, dims=order)
+    return spread(g, x.shape, dims, keepdim) * permute_(others, dims=inverse)
 
 
 def _exclusive_product(x: Any) -> Any:
     """Along the last dimension: the product of everything before each element."""
-    from .movement import padded, slice_
-
     n = len(x.shape)
     size = x.shape[-1]
     whole: tuple[Any, ...] = (None,) * (n - 1)
@@ -174,7 +157,7 @@ def _exclusive_product(x: Any) -> Any:
     return cumprod_(slice_(shifted, index=(*whole, (0, size, 1))), dim=n - 1)
 
 
-prod_ = define("prod", _prod, kind=REDUCE, vjp=_prod_gradient, expression="a * x")
+prod_: Primitive = define("prod", _prod, kind=REDUCE, vjp=_prod_gradient, expression="a * x")
 
 
 @op(
@@ -203,7 +186,7 @@ def _cumsum(x: Any, *, dim: int, reverse: bool) -> Any:
     return xp.contiguous(out).astype(x.dtype, copy=False)
 
 
-cumsum_ = define(
+cumsum_: Primitive = define(
     "cumsum",
     _cumsum,
     kind=OPAQUE,
@@ -221,8 +204,6 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
 
 def _cumprod_gradient(g: Any, x: Any, dim: int) -> Any:
     """Sum over later outputs of g times the product without this element: O(n^2), no division."""
-    from .movement import padded, slice_, unslice_
-
     n, size = len(x.shape), x.shape[dim]
 
     def part(v: Any, start: int, stop: int) -> Any:
@@ -245,7 +226,7 @@ def _cumprod(x: Any, *, dim: int) -> Any:
     return np.cumprod(xp.widened(x), dim).astype(x.dtype, copy=False)
 
 
-cumprod_ = define("cumprod", _cumprod, kind=OPAQUE, vjp=_cumprod_gradient)
+cumprod_: Primitive = define("cumprod", _cumprod, kind=OPAQUE, vjp=_cumprod_gradient)
 
 
 @op(
@@ -280,14 +261,14 @@ def _share_ties(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) 
     return spread(g, x.shape, dims, keepdim) * each
 
 
-amax_ = define(
+amax_: Primitive = define(
     "amax",
     lambda x, *, dims, keepdim: x.max(axis=dims, keepdims=keepdim),
     kind=REDUCE,
     vjp=_share_ties,
     expression="maximum(a, x)",
 )
-amin_ = define(
+amin_: Primitive = define(
     "amin",
     lambda x, *, dims, keepdim: x.min(axis=dims, keepdims=keepdim),
     kind=REDUCE,
@@ -330,8 +311,8 @@ def _arg(extreme: Any) -> Any:
     return kernel
 
 
-argmax_ = define("argmax", _arg(np.argmax), kind=OPAQUE, inputs=("x",))
-argmin_ = define("argmin", _arg(np.argmin), kind=OPAQUE, inputs=("x",))
+argmax_: Primitive = define("argmax", _arg(np.argmax), kind=OPAQUE, inputs=("x",))
+argmin_: Primitive = define("argmin", _arg(np.argmin), kind=OPAQUE, inputs=("x",))
 
 
 def _arg_op(primitive: Any, what: str, input: Any, dim: Any, keepdim: bool) -> Any:
@@ -372,8 +353,6 @@ Extreme = namedtuple("Extreme", ["values", "indices"])
 
 def along(input: Any, indices: Any, dim: int) -> Any:
     """The elements that `indices` name along a dimension."""
-    from .index import gather_
-
     return gather_(input, indices, dim=dim)
 
 
@@ -431,13 +410,13 @@ def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 # -- truth -------------------------------------------------------------------------------------
 
-any_ = define(
+any_: Primitive = define(
     "any",
     lambda x, *, dims, keepdim: x.any(axis=dims, keepdims=keepdim),
     kind=REDUCE,
     expression="a or x",
 )
-all_ = define(
+all_: Primitive = define(
     "all",
     lambda x, *, dims, keepdim: x.all(axis=dims, keepdims=keepdim),
     kind=REDUCE,
@@ -479,227 +458,6 @@ def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
 def count_nonzero(input: Any, dim: Any = None) -> Any:
     """How many elements are not zero."""
     return sum(e.not_equal(input, 0), dim)
-
-
-# -- spread ------------------------------------------------------------------------------------
-
-
-@in_float32
-def _variance(x: Any, *, dims: tuple[int, ...], keepdim: bool, correction: float) -> Any:
-    apart = x - mean_(x, dims=dims, keepdim=True)
-    rest = builtins.max(count(x.shape, dims) - correction, 0)
-    return sum_(apart * apart, dims=dims, keepdim=keepdim) / rest
-
-
-@in_float32
-def _deviation(x: Any, **params: Any) -> Any:
-    return e.sqrt(_variance(x, **params))
-
-
-def _variance_gradient(g: Any, x: Any, dims: Any, keepdim: bool, correction: float) -> Any:
-    """2 g (x - mean) / (n - correction)."""
-    rest = count(x.shape, dims) - correction
-    factor = 2 / rest if rest > 0 else math.nan
-    return spread(g * factor, x.shape, dims, keepdim) * (x - mean_(x, dims=dims, keepdim=True))
-
-
-def _deviation_gradient(
-    g: Any, x: Any, out: Any, dims: Any, keepdim: bool, correction: float
-) -> Any:
-    """The gradient of the root of the variance, and 0 where that is 0."""
-    constant = e.equal(out, 0)
-    scaled = e.where(constant, 0.0, g / (2 * e.where(constant, 1.0, out)))
-    return _variance_gradient(scaled, x, dims, keepdim, correction)
-
-
-var_ = define("var", _variance, kind=OPAQUE, inputs=("x",), composite=True, vjp=_variance_gradient)
-std_ = define(
-    "std", _deviation, kind=OPAQUE, inputs=("x",), composite=True, vjp=_deviation_gradient
-)
-
-
-def _spread_op(
-    primitive: Any, what: str, input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any
-) -> Any:
-    _floating(input, what)
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    if correction is None:
-        correction = 1 if unbiased is None or unbiased else 0
-    dims = normal_dims(dim, input._array.ndim)
-    return primitive(input, dims=dims, keepdim=bool(keepdim), correction=correction)
-
-
-def _spread_samples() -> list[Sample]:
-    return [
-        Sample((3, 4)),
-        Sample((3, 4), 1),
-        Sample((3, 4), [0, 1], keepdim=True),
-        Sample((3, 4), 0, correction=0),
-        Sample((3, 4), dim=1, unbiased=False),
-    ]
-
-
-@op(samples=_spread_samples)
-def var(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> Any:
-    """The variance of all elements, or along dimensions: a sum divided by n - 1 or as told."""
-    return _spread_op(var_, "var", input, dim, unbiased, keepdim, correction)
-
-
-@op(samples=_spread_samples)
-def std(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> Any:
-    """The standard deviation of all elements, or along dimensions."""
-    return _spread_op(std_, "std", input, dim, unbiased, keepdim, correction)
-
-
-@op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
-def var_mean(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> Any:
-    """Variance and mean together."""
-    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
-
-
-@op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
-def std_mean(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> Any:
-    """Standard deviation and mean together."""
-    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
-
-
-@in_float32
-def _logsumexp(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
-    top = amax_(x, dims=dims, keepdim=True)
-    top = _finite(top)
-    total = e.log(sum_(e.exp(x - top), dims=dims, keepdim=True)) + top
-    kept = tuple(n for i, n in enumerate(x.shape) if i not in dims)
-    return total if keepdim else reshape_(total, shape=kept)
-
-
-def _finite(x: Any) -> Any:
-    """`x` with infinities replaced by 0, so that subtracting it makes no NaN."""
-    return e.where(e.isinf(x), 0.0, e.detach(x))
-
-
-logsumexp_ = define(
-    "logsumexp",
-    _logsumexp,
-    kind=OPAQUE,
-    inputs=("x",),
-    composite=True,
-    promote="float",
-    vjp=lambda g, x, out, dims, keepdim: (
-        spread(g, x.shape, dims, keepdim) * e.exp(x - spread(out, x.shape, dims, keepdim))
-    ),
-)
-
-
-@op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])])
-def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
-    """log(sum(exp(x))) along dimensions, without overflow."""
-    dims = normal_dims(dim, input._array.ndim)
-    return logsumexp_(input, dims=dims, keepdim=bool(keepdim))
-
-
-# -- norms -------------------------------------------------------------------------------------
-
-
-def _norm_gradient(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """x / norm, and 0 where the norm is 0."""
-    norm = spread(out, x.shape, dims, keepdim)
-    zero = e.equal(norm, 0)
-    return spread(g, x.shape, dims, keepdim) * e.where(zero, 0.0, x / e.where(zero, 1.0, norm))
-
-
-norm2_ = define(
-    "norm2",
-    in_float32(lambda x, *, dims, keepdim: e.sqrt(sum_(x * x, dims=dims, keepdim=keepdim))),
-    kind=OPAQUE,
-    inputs=("x",),
-    composite=True,
-    vjp=_norm_gradient,
-)
-
-
-def _p_norm_gradient(
-    g: Any, x: Any, out: Any, p: float, dims: tuple[int, ...], keepdim: bool
-) -> Any:
-    """sign(x) (|x| / norm)^(p - 1), and 0 where x or the norm is 0."""
-    norm = spread(out, x.shape, dims, keepdim)
-    zero = e.logical_or(e.equal(norm, 0), e.equal(x, 0))
-    ratio = e.where(zero, 1.0, e.abs(x)) / e.where(zero, 1.0, norm)
-    slope = e.where(zero, 0.0, e.sign(x) * e.pow(ratio, p - 1))
-    return spread(g, x.shape, dims, keepdim) * slope
-
-
-norm_ = define(
-    "norm",
-    in_float32(
-        lambda x, *, p, dims, keepdim: e.pow(
-            sum_(e.pow(e.abs(x), p), dims=dims, keepdim=keepdim), 1.0 / p
-        )
-    ),
-    kind=OPAQUE,
-    inputs=("x",),
-    composite=True,
-    vjp=_p_norm_gradient,
-)
-
-
-@op(
-    samples=lambda: [
-        Sample((3, 4)),
-        Sample((3, 4), 1, 1),
-        Sample((3, 4), 2, 0, True),
-        Sample((3, 4), 1.5, 0),
-        Sample((3, 4), 3.0, 1),
-        Sample(In(3, 4, distinct=True), math.inf),
-        Sample(In(3, 4, distinct=True), -math.inf, 1),
-        Sample((3, 4), 0, 1),
-    ]
-)
-def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """The p-norm of all elements, or along dimensions."""
-    x = input if dtype is None else input.to(as_dtype(dtype))
-    _floating(x, "norm")
-    dims = normal_dims(dim, x._array.ndim)
-    keepdim = bool(keepdim)
-    if p in (2, "fro", None):
-        return norm2_(x, dims=dims, keepdim=keepdim)
-    if p == math.inf:
-        return amax_(e.abs(x), dims=dims, keepdim=keepdim)
-    if p == -math.inf:
-        return amin_(e.abs(x), dims=dims, keepdim=keepdim)
-    if p == 1:
-        return sum_(e.abs(x), dims=dims, keepdim=keepdim)
-    if p == 0:
-        return sum_(e.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
-    return norm_(x, p=float(p), dims=dims, keepdim=keepdim)
 
 
 # -- numbers of a tensor -----------------------------------------------------------------------

@@ -150,12 +150,18 @@ def op(
     return enter
 
 
+def attach(**members: Any) -> None:
+    """Give Tensor methods and properties that are no operations of the table."""
+    for name, member in members.items():
+        setattr(Tensor, name, member)
+
+
 def in_place(
     name: str, pure: Callable[..., Any], primitive: Primitive | None
 ) -> Callable[..., Any]:
     """The method that puts the result of `pure` into the tensor itself."""
 
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         if primitive is not None and not kwargs:
             return inplace_.apply(primitive, self, args)
         inplace_.check_writable(self, f"{name}_")

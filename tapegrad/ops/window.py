@@ -137,7 +137,7 @@ def column_taps(x: Any, window: Window) -> Iterator[Any]:
 
 
 def columns(x: Any, window: Window) -> Any:
-    """A view (n, channels, window height, window width, output height, output width) of padded x."""
+    """A view (batch, channels, *window size, *output size) of the padded `x`."""
     n, channels, row, column = x.strides
     (kh, kw), (oh, ow) = window.size, window.outside
     (sh, sw), (dh, dw) = window.stride, window.dilation

@@ -14,7 +14,8 @@ from numbers import Real
 from typing import Any
 
 from ..gradients import Gradients
-from ..state import STATE, TAPE, enable_grad, numbers, set_grad_enabled
+from ..replay.capture import decided, runtime_number
+from ..state import STATE, TAPE, enable_grad, numbers, set_grad_enabled, structure_changed
 from ..tensor import RemovableHandle, Tensor
 
 Group = dict[str, Any]
@@ -65,12 +66,11 @@ class Optimizer:
         This is the one place where updates read numbers: what is compiled reads the group anew in
         every run, so that schedules work.
         """
-        value = group[key]
-        return value if index is None else value[index]
+        return runtime_number(group, key, index)
 
     def decides(self, group: Group, key: str) -> bool:
         """An option that decides which operations the update has: is it on, or other than zero?"""
-        return bool(group[key])
+        return decided(group, key)
 
     def count(self, state: dict[str, Any]) -> Any:
         """Advance the step count and return it, as a number for the formulas of the update.
@@ -198,6 +198,7 @@ class Optimizer:
             raise ValueError("give all parameter groups with names, or none of them")
         self.check(group)
         self.param_groups.append(group)
+        structure_changed()
 
     def _check_parameters(self, parameters: list[Any]) -> None:
         known = {p.id for p in self._parameters()}

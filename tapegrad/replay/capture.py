@@ -135,7 +135,10 @@ def decided(holder: Any, key: Any) -> bool:
     truth = bool(holder[key])
     capture = _capturing()
     if capture is not None:
-        capture.decisions.append(Decision((Number(holder, key, None),), (), None, truth))
+        number = Number(holder, key, None)
+        if number not in capture.decided:
+            capture.decided.add(number)
+            capture.decisions.append(Decision((number,), (), truth))
     return truth
 
 
@@ -145,7 +148,6 @@ class Decision:
 
     numbers: tuple[Number, ...]
     steps: tuple[tuple[Any, dict[str, Any], tuple[Any, ...]], ...]  # ints are earlier positions
-    dtype: Any
     outcome: Any
 
     def holds(self) -> bool:
@@ -206,8 +208,6 @@ class Recording:
             assert isinstance(b, Apply)
             if a.primitive is not b.primitive or not _same(a.params, b.params):
                 return f"{_show(a)} in one recording and {_show(b)} in the next"
-            if not _same(_shown(a), _shown(b)):
-                return f"{_show(a)} got other operands in the next recording: {_show(b)}"
         if len(mine) != len(theirs):
             extra = (mine if len(mine) > len(theirs) else theirs)[min(len(mine), len(theirs))]
             assert isinstance(extra, Apply)
@@ -220,6 +220,9 @@ class Recording:
                 if pair is not None
                 else "another number of tensors from outside was read"
             )
+        for a, b in zip(mine, theirs, strict=True):
+            if not _same(_shown(a), _shown(b)):
+                return f"{_show(a)} got other operands in the next recording: {_show(b)}"
         for (a, x), (b, y) in zip(self.program.constants, other.program.constants, strict=False):
             if not _same((a.number, x.dtype, x.shape), (b.number, y.dtype, y.shape)) or not (
                 np.array_equal(x, y, equal_nan=x.dtype.kind in "fV")
@@ -303,6 +306,7 @@ class Capture(Tape):
         self.numbers: dict[Number, Tensor] = {}
         self.number_slots: dict[int, Number] = {}
         self.decisions: list[Decision] = []
+        self.decided: set[Number] = set()
         #: by id() of an array: the array, and the number of the value that it holds now
         self.arrays: dict[int, tuple[weakref.ref[Any], int]] = {}
         #: by tensor id: tensors from outside with the .grad that they came with
@@ -451,7 +455,7 @@ class Capture(Tape):
             steps.append((entry.primitive, entry.params, given))
         if not steps:
             steps = [(_IDENTITY, {}, (Value(0, (), None),))]
-        return Decision(tuple(found), tuple(steps), tensor._array.dtype, tensor._array.copy())
+        return Decision(tuple(found), tuple(steps), tensor._array.copy())
 
     def _position(self, x: Any, positions: dict[int, int]) -> Any:
         if not isinstance(x, Value):

@@ -13,16 +13,17 @@ from typing import Any
 
 from ..source import Place as Line
 from . import kernels
-from .ir import Code
+from .ir import INT64, Code
 from .plan import Plan, can_fail
-from .program import Access, Callback, Instruction, Loop, Product
+from .pool import pause
+from .program import Callback, Instruction, Loop, Product
 
 MAX_THREADS = 64
 LINE = 64  # bytes between things that different threads write
 
 #: the barrier: the last thread to arrive opens it; the others spin, and yield if that takes long
-BARRIER = """
-define internal void @barrier(ptr %control, i64 %threads) noinline {
+BARRIER = f"""
+define internal void @barrier(ptr %control, i64 %threads) noinline {{
 entry:
   %alone = icmp eq i64 %threads, 1
   br i1 %alone, label %out, label %arrive
@@ -52,10 +53,11 @@ yield:
   call i32 @sched_yield()
   br label %again
 again:
+  {pause()}
   br label %wait
 out:
   ret void
-}
+}}
 declare i32 @sched_yield()
 """
 
@@ -205,6 +207,8 @@ class Walk:
         """Put a barrier before a kernel that meets memory another thread may be busy with."""
         reads = [(*self._span(n), key) for n, key in kernel.reads]
         writes = [(*self._span(n), key) for n, key in kernel.writes]
+        if kernel.partials:
+            writes.append(("partials", 0, 1, "own"))
         if _clash(reads, self.written) or _clash(writes, self.written + self.read):
             self._barrier()
         self.read += reads
@@ -226,12 +230,12 @@ class Walk:
         self.emitter.kernels.append((name, instruction))
         code = self.code
         given = [f"ptr {self._pointer(number, offset)}" for number, offset in kernel.pointers]
-        failing = can_fail(instruction)
-        if failing:
-            word = len(self.emitter.failures)
+        status = None
+        if can_fail(instruction):
+            words = self._buffer(self.emitter.tail + 1)
+            status = code.element(words, INT64, str(len(self.emitter.failures)))
             self.emitter.failures.append(instruction.origins[0])
-            status = self._buffer(self.emitter.tail + 1)
-            given.append(f"ptr {code.element(status, kernels.INT64, str(word))}")
+            given.append(f"ptr {status}")
         if kernel.partials:
             self._folded(kernel, name, given)
         elif kernel.serial:
@@ -241,8 +245,8 @@ class Walk:
         else:
             low, high = self._part(kernel.extent, kernel.grain)
             code.line(f"call void @{name}(i64 {low}, i64 {high}, {', '.join(given)})")
-        if failing:
-            self._check(given[-1].removeprefix("ptr "))
+        if status is not None:
+            self._check(status)
 
     def _part(self, extent: int, grain: int) -> tuple[str, str]:
         """The bounds of this thread's part of `extent` steps, in multiples of `grain`."""
@@ -283,6 +287,7 @@ class Walk:
                 out = self._pointer(number, fold.access.offset * fold.access.value.dtype.itemsize)
                 code.line(f"call void @{finish}(i64 0, i64 %threads, ptr {start}, ptr {out})")
         self.written += [(*self._span(number), kernels.SERIAL) for _, number in kernel.partials]
+        self.read.append(("partials", 0, 1, kernels.SERIAL))
 
     def _check(self, status: str) -> None:
         """Stop all threads if an instruction has found bad data."""
@@ -310,5 +315,3 @@ def emit(plan: Plan) -> Emitted:
     """The module of a planned program."""
     return Emitter(plan).run()
 
-
-__all__ = ["Access", "Emitted", "Segment", "emit"]

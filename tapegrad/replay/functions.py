@@ -140,7 +140,7 @@ def erf_float32(x: Any) -> Any:
     p = fma(p, s, -0.0268654003739357)
     p = fma(p, s, 0.11283782124519348)
     p = fma(p, s, -0.37612637877464294)
-    near = x * fma(p, s, 1.128379225730896)
+    near = fma(x, fma(p, s, 0.12837918102741241), x)
     limited = where(t > 4.0, 4.0, t)
     q = fma(limited, 5.150880497239996e-6, -4.820222966372967e-5)
     q = fma(q, limited, -3.606475729611702e-5)

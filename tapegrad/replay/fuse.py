@@ -77,7 +77,8 @@ def fuse(program: Program) -> Program:
                 place = _place(instruction, groups, position)
                 if size_of(instruction.shape) == 1 and not instruction.folds:
                     for store in instruction.stores:
-                        single[store.access.value.number] = instruction
+                        if size_of(store.access.value.shape) == 1:
+                            single[store.access.value.number] = instruction
         if place is None:
             place = len(groups)
             groups.append(Group(instruction))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..mutation import owner_of
-from ..primitive import ELEMENTWISE, MOVEMENT, REDUCE, Primitive
+from ..primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primitive
 from ..tape import Value
 from . import scalar
 from .ir import Code, NoLowering, Register, type_of
@@ -41,9 +41,7 @@ from .program import (
 )
 
 #: what copying loops compute: nothing
-COPY = Primitive("copy")
-COPY.inputs = ("x",)
-COPY.expression = "x"
+COPY = Primitive("copy", lambda x: x.copy(), ELEMENTWISE, ("x",), expression="x")
 
 
 class Picked:
@@ -67,6 +65,14 @@ class Lowering:
         self.instructions: list[Instruction] = []
         self.notes: list[str] = []
         self.constants = {value.number: array for value, array in program.constants}
+        #: by value: the instructions that read it; None stands for the end of the program
+        self.users: dict[int, list[Apply | None]] = {}
+        for apply in program.instructions:
+            assert isinstance(apply, Apply)
+            for value in apply.reads():
+                self.users.setdefault(value.number, []).append(apply)
+        for value in program.needed():
+            self.users.setdefault(value.number, []).append(None)
         for given in program.inputs:
             value = given.value
             self.views[value.number] = View(value, 0, value.shape, given.strides)
@@ -118,7 +124,11 @@ class Lowering:
     def number_in(self, view: View) -> Literal | None:
         """The number that a view shows everywhere, if it is known."""
         array = self.constants.get(view.root.number)
-        return Literal(array.item()) if array is not None and array.size == 1 else None
+        if array is None or array.size == 0:
+            return None
+        first = array.flat[0]
+        same = array.size == 1 or array.tobytes() == first.tobytes() * array.size
+        return Literal(first.item()) if same else None
 
     # -- one primitive -----------------------------------------------------------------------
 
@@ -130,6 +140,8 @@ class Lowering:
                 return
             for value in apply.outputs:
                 self.enter(value)
+            if primitive.kind == CONTRACTION and self.read_turned(apply.outputs[0]):
+                self.turn(apply.outputs[0])
             if primitive.lower is not None:
                 builder = Builder(self, apply)
                 outs = [builder.ghost(self.views[v.number]) for v in apply.outputs]
@@ -152,6 +164,26 @@ class Lowering:
             self.instructions.append(
                 Callback(primitive, apply.params, given, apply.outputs, apply.origins)
             )
+
+    def read_turned(self, value: Value) -> bool:
+        """Whether all that happens to a matrix is a movement that would rather see its transpose."""
+        users = self.users.get(value.number, [])
+        if len(value.shape) < 2 or not users:
+            return False
+        for user in users:
+            if user is None or user.primitive.kind != MOVEMENT or not user.primitive.view:
+                return False
+            builder = Builder(self, user)
+            straight, turned = self.views[value.number], _turned(value)
+            seen = [builder.shown(user.primitive, user.params, view) for view in (straight, turned)]
+            in_place = [v is not None and in_order(v.shape, v.strides) for v in seen]
+            if in_place != [False, True]:
+                return False
+        return True
+
+    def turn(self, value: Value) -> None:
+        """Keep the matrices of a value by columns."""
+        self.views[value.number] = _turned(value)
 
     def operand(self, x: Any, builder: Builder) -> Any:
         return builder.ghost(self.views[x.number]) if isinstance(x, Value) else x
@@ -183,11 +215,8 @@ class Lowering:
         types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
         scalar.check(apply.primitive, apply.params, types, out.dtype)
         nodes.append(Compute(apply.primitive, apply.params, tuple(operands), out.dtype))
-        store = Store(self.whole(out), len(nodes) - 1)
+        store = Store(self.spread(self.views[out.number], out.shape), len(nodes) - 1)
         self.instructions.append(Loop(out.shape, tuple(nodes), (store,), (), apply.origins))
-
-    def whole(self, value: Value) -> Access:
-        return Access(value, 0, contiguous(value.shape))
 
     def spread(self, view: View, shape: Shape) -> Access:
         """Reading a view in a loop over a shape that it broadcasts to."""
@@ -237,8 +266,14 @@ class Lowering:
             nodes.append(Read(self.spread(x, to.shape)))
             operand = 0
         nodes.append(Compute(COPY, {}, (operand,), to.root.dtype))
-        store = Store(Access(to.root, to.offset, to.strides), len(nodes) - 1)
+        store = Store(self.spread(to, to.shape), len(nodes) - 1)
         self.instructions.append(Loop(to.shape, tuple(nodes), (store,), (), origins))
+
+
+def _turned(value: Value) -> View:
+    *batch, rows, columns = value.shape
+    steps = contiguous((*batch, columns, rows))
+    return View(value, 0, value.shape, (*steps[:-2], steps[-1], steps[-2]))
 
 
 class Builder:
@@ -286,7 +321,7 @@ class Builder:
         """out[...] = number"""
         view = self.view(out)
         node = Compute(COPY, {}, (Literal(number),), view.root.dtype)
-        store = Store(Access(view.root, view.offset, view.strides), 0)
+        store = Store(self._lowering.spread(view, view.shape), 0)
         self._add(Loop(view.shape, (node,), (store,), (), self._origins))
 
     def copy(self, out: Any, x: Any) -> None:
@@ -357,10 +392,13 @@ class Builder:
             raise NoLowering("scipy-openblas32 is not installed")
         if out.dtype not in (np.float32, np.float64):
             raise NoLowering(f"matrix products of {out.dtype}")
-        *batch, rows, columns = out.shape
-        inner = x.shape[-1]
         if out.size == 0:
             return
+        if self.view(out).strides[-1] != 1 and out.shape[-1] > 1:
+            # The transpose of a product is the product of the transposes, the other way round.
+            out, x, y = (np.swapaxes(z, -1, -2) for z in (out, y, x))
+        *batch, rows, columns = out.shape
+        inner = x.shape[-1]
         if inner == 0:
             self.fill(out, 0)
             return

@@ -102,9 +102,10 @@ def _writes_through(instructions: tuple[Instruction, ...], target: Input, value:
     shape = target.value.shape
     if target.shared or not in_order(shape, target.strides) or value.dtype != target.value.dtype:
         return False
-    first = next(
-        i for i, x in enumerate(instructions) if any(v.number == value.number for v in x.writes())
-    )
+    writers = [i for i, x in enumerate(instructions) if value.number in {v.number for v in x.writes()}]
+    if not writers:
+        return False
+    first = writers[0]
     # An error must be found before the first change of memory from outside.
     if any(can_fail(x) for x in instructions[first:]):
         return False
@@ -158,7 +159,8 @@ def _place_in_arena(program: Program, places: dict[int, Place]) -> int:
     peak = 0
     for i, instruction in enumerate(program.instructions):
         ending = {v.number for v in instruction.reads() if last[v.number] == i} & live.keys()
-        for value in instruction.writes():
+        # What is read without having been made is empty; it gets a place like everything else.
+        for value in (*instruction.writes(), *instruction.reads()):
             number = value.number
             if number in places or first[number] != i:
                 continue

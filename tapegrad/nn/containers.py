@@ -1,0 +1,319 @@
+"""Containers: modules and parameters in sequences and dictionaries."""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
+
+from ..tensor import Tensor
+from .module import Module
+from .parameter import Parameter
+
+
+class _ModuleSequence(Module):
+    """What Sequential and ModuleList share: modules under the names "0", "1", ..."""
+
+    def _place(self, index: Any) -> str:
+        """The name of the module at an index."""
+        names = list(self._modules)
+        i = operator.index(index)
+        if not -len(names) <= i < len(names):
+            raise IndexError(f"index {i} is out of range for {len(names)} modules")
+        return names[i]
+
+    def _refill(self, modules: Iterable[Any]) -> None:
+        kept = list(modules)
+        for name in list(self._modules):
+            self._drop("_modules", name)
+        self.extend(kept)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._modules.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            part = type(self)()
+            for name, module in list(self._modules.items())[index]:
+                part.add_module(name if isinstance(self, Sequential) else str(len(part)), module)
+            return part
+        return self._modules[self._place(index)]
+
+    def __setitem__(self, index: Any, module: Module) -> None:
+        self.add_module(self._place(index), module)
+
+    def __delitem__(self, index: Any) -> None:
+        names = list(self._modules)
+        gone = names[index] if isinstance(index, slice) else [self._place(index)]
+        for name in gone:
+            self._drop("_modules", name)
+        if all(name.isdigit() for name in names):
+            self._refill(self)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.isdigit()]
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add modules at the end."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Self:
+        """Add a module before an index."""
+        modules = list(self)
+        modules.insert(operator.index(index), module)
+        if not isinstance(module, Module):
+            raise TypeError(f"expected a Module, got {type(module).__name__}")
+        self._refill(modules)
+        return self
+
+    def pop(self, key: int) -> Any:
+        """Take the module at an index away and return it."""
+        module = self[key]
+        del self[key]
+        return module
+
+
+class Sequential(_ModuleSequence):
+    """Modules called one after the other, given as arguments or as an OrderedDict of names.
+
+    >>> from tapegrad import nn
+    >>> nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    Sequential(
+      (0): Linear(in_features=4, out_features=8, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=8, out_features=2, bias=True)
+    )
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], OrderedDict):
+            for name, module in args[0].items():
+                self.add_module(name, module)
+        else:
+            self.extend(args)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            assert module is not None
+            input = module(input)
+        return input
+
+
+class ModuleList(_ModuleSequence):
+    """A list of modules, all registered."""
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        self.extend(modules or ())
+
+    def __iadd__(self, modules: Iterable[Module]) -> Self:
+        return self.extend(modules)
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+    def __repr__(self) -> str:
+        """Neighbours that look the same are shown once, with their number."""
+        if not len(self):
+            return f"{self._get_name()}()"
+        groups: list[list[Any]] = []
+        for i, module in enumerate(self):
+            shown = repr(module)
+            if groups and groups[-1][2] == shown:
+                groups[-1][1] = i
+            else:
+                groups.append([i, i, shown])
+        lines = []
+        for first, last, shown in groups:
+            name = f"({first})" if first == last else f"({first}-{last})"
+            times = "" if first == last else f"{last - first + 1} x "
+            lines.append(f"{name}: {times}{shown}".replace("\n", "\n  "))
+        inner = "\n  ".join(lines)
+        return f"{self._get_name()}(\n  {inner}\n)"
+
+
+class ModuleDict(Module):
+    """A dictionary of modules, all registered."""
+
+    def __init__(self, modules: Any = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        self._drop("_modules", key)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._modules
+
+    def clear(self) -> None:
+        """Take all modules away."""
+        for key in list(self):
+            del self[key]
+
+    def pop(self, key: str) -> Any:
+        """Take the module under a key away and return it."""
+        module = self[key]
+        del self[key]
+        return module
+
+    def keys(self) -> Any:
+        return self._modules.keys()
+
+    def items(self) -> Any:
+        return self._modules.items()
+
+    def values(self) -> Any:
+        return self._modules.values()
+
+    def update(self, modules: Any) -> None:
+        """Add modules from a mapping or from (key, module) pairs."""
+        pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
+        for key, module in pairs:
+            self[key] = module
+
+
+def _as_parameter(value: Any) -> Any:
+    """Tensors become parameters; parameters stay."""
+    if isinstance(value, Parameter):
+        return value
+    if isinstance(value, Tensor):
+        return Parameter(value)
+    raise TypeError(f"expected a Parameter or a Tensor, got {type(value).__name__}")
+
+
+def _described(value: Tensor) -> str:
+    kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
+    size = "x".join(map(str, value.shape))
+    return f"{kind} containing: [{value.dtype} of size {size}]"
+
+
+class ParameterList(Module):
+    """A list of parameters, all registered; tensors become parameters."""
+
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self.extend(values or ())
+
+    def _place(self, index: Any) -> str:
+        i = operator.index(index)
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"index {i} is out of range for {len(self)} parameters")
+        return str(i % len(self))
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._parameters.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return ParameterList(list(self)[index])
+        return self._parameters[self._place(index)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.register_parameter(self._place(index), _as_parameter(value))
+
+    def append(self, value: Any) -> Self:
+        """Add a parameter at the end."""
+        self.register_parameter(str(len(self)), _as_parameter(value))
+        return self
+
+    def extend(self, values: Iterable[Any]) -> Self:
+        """Add parameters at the end."""
+        for value in list(values):
+            self.append(value)
+        return self
+
+    def __iadd__(self, values: Iterable[Any]) -> Self:
+        return self.extend(values)
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"  ({i}): {_described(p)}" for i, p in enumerate(self))
+
+
+class ParameterDict(Module):
+    """A dictionary of parameters, all registered; tensors become parameters."""
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        if parameters is not None:
+            self.update(parameters)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._parameters[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.register_parameter(key, _as_parameter(value))
+
+    def __delitem__(self, key: str) -> None:
+        self._drop("_parameters", key)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._parameters
+
+    def keys(self) -> Any:
+        return self._parameters.keys()
+
+    def items(self) -> Any:
+        return self._parameters.items()
+
+    def values(self) -> Any:
+        return self._parameters.values()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The parameter under a key, or a default."""
+        return self._parameters.get(key, default)
+
+    def pop(self, key: str) -> Any:
+        """Take the parameter under a key away and return it."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def clear(self) -> None:
+        """Take all parameters away."""
+        for key in list(self):
+            del self[key]
+
+    def update(self, parameters: Any) -> None:
+        """Add parameters from a mapping or from (key, parameter) pairs."""
+        pairs = (
+            parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else parameters
+        )
+        for key, value in pairs:
+            self[key] = value
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"  ({key}): {_described(p)}" for key, p in self.items())

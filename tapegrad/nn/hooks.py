@@ -1,0 +1,112 @@
+"""Backward hooks of modules.
+
+Inputs and outputs of a hooked module pass through a boundary: a function that copies its tensors
+and, in backward, shows all of their gradients at once to whoever asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..function import Function
+from ..tensor import Tensor
+
+if TYPE_CHECKING:
+    from .module import Module
+
+Gradients = tuple[Tensor | None, ...]
+Notify = Callable[[Gradients], Gradients]
+
+
+class _Boundary(Function):
+    """Copies tensors; backward hands their gradients to `notify` and passes on what it returns."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        notify, *tensors = args
+        ctx.notify = notify
+        ctx.set_materialize_grads(False)
+        return tuple(x.clone() for x in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        return (None, *ctx.notify(grad_outputs))
+
+
+class BackwardHooks:
+    """The hooks of one call of a module."""
+
+    def __init__(self, module: Module, before: Sequence[Any], after: Sequence[Any]) -> None:
+        self.module = module
+        self.before = before
+        self.after = after
+        self.inputs = 0
+        self.has_inputs = False
+        self.grad_output: Gradients = ()
+
+    def pass_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of the module, with a boundary around those that need gradients."""
+        self.inputs = len(args)
+        self.has_inputs = any(isinstance(x, Tensor) and x.requires_grad for x in args)
+        return tuple(_passed(args, self._inputs_known)) if self.has_inputs else args
+
+    def pass_outputs(self, result: Any) -> Any:
+        """The result of the module, with a boundary around its tensors."""
+        if isinstance(result, Tensor):
+            return _passed([result], self._outputs_known)[0]
+        if not isinstance(result, (tuple, list)):
+            raise RuntimeError(
+                "backward hooks need a module that returns a Tensor or a tuple of them, "
+                f"{type(self.module).__name__} returned {type(result).__name__}"
+            )
+        return type(result)(_passed(result, self._outputs_known))
+
+    def _outputs_known(self, gradients: Gradients) -> Gradients:
+        for hook in self.before:
+            gradients = _replaced(hook(self.module, gradients), gradients, "grad_output")
+        self.grad_output = gradients
+        if not self.has_inputs:
+            # No gradient will reach the inputs, so this is the moment.
+            for hook in self.after:
+                hook(self.module, (None,) * self.inputs, gradients)
+        return gradients
+
+    def _inputs_known(self, gradients: Gradients) -> Gradients:
+        for hook in self.after:
+            returned = hook(self.module, gradients, self.grad_output)
+            gradients = _replaced(returned, gradients, "grad_input")
+        return gradients
+
+
+def _replaced(returned: Any, gradients: Gradients, what: str) -> Gradients:
+    """What a hook returned, or the gradients it was shown if that is None."""
+    if returned is None:
+        return gradients
+    new = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+    if len(new) != len(gradients):
+        raise RuntimeError(
+            f"a backward hook must return as many gradients as {what} has: {len(gradients)}, got "
+            f"{len(new)}"
+        )
+    return new
+
+
+def _passed(values: Sequence[Any], notify: Notify) -> list[Any]:
+    """`values` with their tensors replaced by what a boundary makes of them."""
+    places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
+    results = list(values)
+    if not places:
+        return results
+
+    def spread(gradients: Gradients) -> Gradients:
+        whole: list[Tensor | None] = [None] * len(values)
+        for i, g in zip(places, gradients, strict=True):
+            whole[i] = g
+        shown = notify(tuple(whole))
+        return tuple(shown[i] for i in places)
+
+    made = _Boundary.apply(spread, *[values[i] for i in places])
+    for i, x in zip(places, made, strict=True):
+        results[i] = x
+    return results

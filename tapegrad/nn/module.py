@@ -1,0 +1,605 @@
+"""Module: parameters, buffers and other modules under names, and a `forward` over them.
+
+Attributes that are Parameters or Modules are registered when they are set. Everything else here
+walks that tree: lists of parameters, dtype and device moves, modes, state dictionaries, hooks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+
+from ..device import as_device
+from ..dtypes import DType, as_dtype, bfloat16, float16, float32, float64
+from ..state import no_grad, numbers, structure_changed
+from ..tensor import RemovableHandle, Tensor, wrap
+from .hooks import BackwardHooks
+from .parameter import Parameter
+
+T = TypeVar("T")
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict` found missing and unexpected."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys(missing={self.missing_keys}, unexpected={self.unexpected_keys})"
+
+
+class Module:
+    """Base of everything that has parameters: subclass it and write `forward`.
+
+    >>> import tapegrad
+    >>> class Model(tapegrad.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.layer = tapegrad.nn.Linear(3, 2)
+    ...
+    ...     def forward(self, x):
+    ...         return self.layer(x).relu()
+    >>> model = Model()
+    >>> [name for name, _ in model.named_parameters()]
+    ['layer.weight', 'layer.bias']
+    >>> model(tapegrad.ones(5, 3)).shape
+    Size([5, 2])
+    """
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _not_saved: set[str]
+    _forward_hooks: dict[int, tuple[Callable[..., Any], bool, bool]]
+    _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]
+    _backward_hooks: dict[int, Callable[..., Any]]
+    _backward_pre_hooks: dict[int, Callable[..., Any]]
+
+    def __init__(self) -> None:
+        # Straight into __dict__: __setattr__ looks at these dictionaries.
+        self.__dict__.update(
+            training=True,
+            _parameters={},
+            _buffers={},
+            _modules={},
+            _not_saved=set(),
+            _forward_hooks={},
+            _forward_pre_hooks={},
+            _backward_hooks={},
+            _backward_pre_hooks={},
+        )
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the result. Subclasses write this; calling the module runs it with its hooks."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method forward(self, ...)")
+
+    # -- calling -----------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        hooked = (
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+        )
+        return self._call_hooked(args, kwargs) if hooked else self.forward(*args, **kwargs)
+
+    def _call_hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        finished: set[int] = set()
+        result: Any = None
+        try:
+            for pre_hook, with_kwargs in list(self._forward_pre_hooks.values()):
+                args, kwargs = self._prepared(pre_hook, with_kwargs, args, kwargs)
+            backward: BackwardHooks | None = None
+            if self._backward_hooks or self._backward_pre_hooks:
+                backward = BackwardHooks(
+                    self,
+                    list(self._backward_pre_hooks.values()),
+                    list(self._backward_hooks.values()),
+                )
+                args = backward.pass_inputs(args)
+            result = self.forward(*args, **kwargs)
+            for key, (hook, with_kwargs, _) in list(self._forward_hooks.items()):
+                finished.add(key)
+                returned = _run_forward_hook(hook, with_kwargs, self, args, kwargs, result)
+                result = result if returned is None else returned
+            return result if backward is None else backward.pass_outputs(result)
+        except Exception:
+            for key, (hook, with_kwargs, always) in list(self._forward_hooks.items()):
+                if always and key not in finished:
+                    _run_forward_hook(hook, with_kwargs, self, args, kwargs, result)
+            raise
+
+    def _prepared(
+        self, hook: Callable[..., Any], with_kwargs: bool, args: Any, kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments after a forward pre-hook."""
+        if not with_kwargs:
+            returned = hook(self, args)
+            if returned is None:
+                return args, kwargs
+            return returned if isinstance(returned, tuple) else (returned,), kwargs
+        returned = hook(self, args, kwargs)
+        if returned is None:
+            return args, kwargs
+        if isinstance(returned, tuple) and len(returned) == 2:
+            return returned
+        raise RuntimeError(
+            "a forward pre-hook with kwargs must return None or (args, kwargs), got "
+            f"{type(returned).__name__}"
+        )
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args)` before forward; what it returns replaces the arguments."""
+        return _add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> RemovableHandle:
+        """Call `hook(module, args, output)` after forward; what it returns replaces the output."""
+        return _add_hook(self._forward_hooks, (hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` in backward; it may replace grad_input."""
+        return _add_hook(self._backward_hooks, hook, prepend)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, grad_output)` before the module's backward; it may replace it."""
+        return _add_hook(self._backward_pre_hooks, hook, prepend)
+
+    # -- registering -------------------------------------------------------------------------
+
+    def _check_name(self, name: Any, what: str, group: str) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError(
+                f"{type(self).__name__}: call super().__init__() before registering {what}s"
+            )
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a {what} must be a string, got {type(name).__name__}")
+        if "." in name or not name:
+            raise KeyError(f"the name of a {what} must be non-empty and without dots, got {name!r}")
+        if hasattr(self, name) and name not in self.__dict__[group]:
+            raise KeyError(f"{type(self).__name__} has an attribute {name!r} already")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter under a name; None keeps the name without one."""
+        self._check_name(name, "parameter", "_parameters")
+        if param is not None:
+            if not isinstance(param, Parameter):
+                raise TypeError(
+                    f"parameter {name!r} must be a Parameter or None, got {type(param).__name__}; "
+                    "wrap it with nn.Parameter(...)"
+                )
+            if not param.is_leaf:
+                raise ValueError(f"parameter {name!r} must be a leaf, not a result of operations")
+        self._put("_parameters", name, param)
+
+    def _put(self, group: str, name: str, value: Any) -> None:
+        """Enter something under a name; compiled functions look again if that is a change."""
+        entries = self.__dict__[group]
+        if entries.get(name, self) is not value:
+            structure_changed()
+        entries[name] = value
+
+    def _drop(self, group: str, name: str) -> None:
+        """Take away what stands under a name."""
+        del self.__dict__[group][name]
+        structure_changed()
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is not trained; with `persistent` it is part of the state dict."""
+        self._check_name(name, "buffer", "_buffers")
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"buffer {name!r} must be a Tensor or None, got {type(tensor).__name__}"
+            )
+        self._put("_buffers", name, tensor)
+        (self._not_saved.discard if persistent else self._not_saved.add)(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a module under a name."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{name!r} must be a Module or None, got {type(module).__name__}")
+        self._check_name(name, "module", "_modules")
+        self._put("_modules", name, module)
+
+    register_module = add_module
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        attributes = self.__dict__
+        if isinstance(value, Parameter):
+            self._forget(name, "_parameters")
+            self.register_parameter(name, value)
+        elif isinstance(value, Module):
+            self._forget(name, "_modules")
+            self.add_module(name, value)
+        elif name in attributes.get("_parameters", ()):
+            self.register_parameter(name, value)
+        elif name in attributes.get("_modules", ()):
+            self.add_module(name, value)
+        elif name in attributes.get("_buffers", ()):
+            self.register_buffer(name, value, name not in self._not_saved)
+        else:
+            if attributes.get(name, self) is not value:
+                structure_changed()
+            object.__setattr__(self, name, value)
+
+    def _forget(self, name: str, group: str) -> None:
+        """Drop what stands under a name in another group, before something new takes it."""
+        for other in ("_parameters", "_buffers", "_modules"):
+            if other != group:
+                self.__dict__.get(other, {}).pop(name, None)
+        self.__dict__.pop(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        for group in ("_parameters", "_buffers", "_modules"):
+            found = self.__dict__.get(group)
+            if found is not None and name in found:
+                return found[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        for group in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__.get(group, ()):
+                self._drop(group, name)
+                self._not_saved.discard(name)
+                return
+        structure_changed()
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+
+    # -- walking -----------------------------------------------------------------------------
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly in this one, each once."""
+        seen: set[int] = set()
+        for name, module in self._modules.items():
+            if module is not None and id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly in this one, each once."""
+        for _, module in self.named_children():
+            yield module
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all within it, with their dotted names."""
+        seen = set() if memo is None else memo
+        if self in seen:
+            return
+        if remove_duplicate:
+            seen.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                inner = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(seen, inner, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all within it, each once."""
+        for _, module in self.named_modules():
+            yield module
+
+    def _named(
+        self, group: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        modules: Any = [(prefix, self)]
+        if recurse:
+            modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+        for path, module in modules:
+            for name, value in module.__dict__[group].items():
+                if value is None or (remove_duplicate and id(value) in seen):
+                    continue
+                seen.add(id(value))
+                yield (f"{path}.{name}" if path else name), value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """All parameters with their dotted names."""
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """All parameters, each once."""
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """All buffers with their dotted names."""
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """All buffers, each once."""
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+    def get_submodule(self, target: str) -> Module:
+        """The module with a dotted name."""
+        module: Module = self
+        for name in target.split(".") if target else ():
+            found = module._modules.get(name)
+            if found is None:
+                raise AttributeError(f"{type(module).__name__} has no module {name!r}")
+            module = found
+        return module
+
+    def _get(self, target: str, group: str, what: str) -> Any:
+        path, _, name = target.rpartition(".")
+        found = self.get_submodule(path).__dict__[group].get(name)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__} has no {what} {target!r}")
+        return found
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with a dotted name."""
+        found: Parameter = self._get(target, "_parameters", "parameter")
+        return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with a dotted name."""
+        found: Tensor = self._get(target, "_buffers", "buffer")
+        return found
+
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call `fn` with every module, the innermost first; returns this module."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    # -- modes and places --------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch this module and all within it to training (or to evaluation)."""
+        if not isinstance(mode, bool):
+            raise ValueError(f"the training mode must be True or False, got {mode!r}")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Switch this module and all within it to evaluation."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Ask for gradients of all parameters, or no longer ask."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters."""
+        for parameter in self.parameters():
+            parameter.zero_grad(set_to_none)
+
+    def _apply(self, fn: Callable[[Tensor], Any]) -> Self:
+        """Replace the data of all parameters and buffers by what `fn` makes of it."""
+        with no_grad():
+            for parameter in self.parameters():
+                gradient = parameter.grad
+                parameter.data = fn(parameter.data)
+                parameter.grad = None if gradient is None else fn(gradient)
+            for module in self.modules():
+                for name, buffer in module._buffers.items():
+                    if buffer is not None:
+                        module._put("_buffers", name, fn(buffer))
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move to a device and/or convert floating tensors: `to(device)`, `to(dtype)`, ..."""
+        device, dtype = _parse_to(args, kwargs)
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"Module.to converts to floating types only, got {dtype}")
+
+        def convert(x: Tensor) -> Any:
+            kind = dtype if x.dtype.is_floating_point else None
+            return x.to(device=device, dtype=kind)
+
+        return self._apply(convert)
+
+    def type(self, dst_type: Any) -> Self:
+        """Convert all parameters and buffers to a dtype."""
+        target = as_dtype(dst_type)
+        return self._apply(lambda x: x.to(target))
+
+    def float(self) -> Self:
+        """Convert floating parameters and buffers to float32."""
+        return self.to(float32)
+
+    def double(self) -> Self:
+        """Convert floating parameters and buffers to float64."""
+        return self.to(float64)
+
+    def half(self) -> Self:
+        """Convert floating parameters and buffers to float16."""
+        return self.to(float16)
+
+    def bfloat16(self) -> Self:
+        """Convert floating parameters and buffers to bfloat16."""
+        return self.to(bfloat16)
+
+    def cpu(self) -> Self:
+        """Move all parameters and buffers to the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Self:
+        """Move all parameters and buffers to a GPU."""
+        return self.to(f"cuda:{device}" if isinstance(device, int) else device or "cuda")
+
+    # -- state -------------------------------------------------------------------------------
+
+    def _state(self, prefix: str) -> Iterator[tuple[str, Module, str, str, Tensor]]:
+        """Everything in the state dict: (dotted name, owner, group, name, tensor)."""
+        for path, module in self.named_modules(prefix=prefix, remove_duplicate=False):
+            for group in ("_parameters", "_buffers"):
+                for name, value in module.__dict__[group].items():
+                    if value is not None and name not in module._not_saved:
+                        yield (f"{path}.{name}" if path else name), module, group, name, value
+
+    def state_dict(
+        self,
+        *,
+        destination: dict[str, Tensor] | None = None,
+        prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[str, Tensor]:
+        """Parameters and persistent buffers by dotted name; they share memory with the module."""
+        found: dict[str, Tensor] = OrderedDict() if destination is None else destination
+        for name, _, _, _, value in self._state(prefix.rstrip(".")):
+            found[name] = value if keep_vars else value.detach()
+        return found
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Copy values into parameters and buffers by name; with `assign`, take the tensors over.
+
+        All names and shapes are checked before anything is changed. With `strict=False`, names that
+        are missing or unexpected are returned instead of raised.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"a state dict must be a mapping, got {type(state_dict).__name__}")
+        wanted = list(self._state(""))
+        names = {name for name, *_ in wanted}
+        missing = [name for name, *_ in wanted if name not in state_dict]
+        unexpected = [name for name in state_dict if name not in names]
+        problems: list[str] = []
+        if strict and unexpected:
+            problems.append(f"unexpected keys: {', '.join(map(repr, unexpected))}")
+        if strict and missing:
+            problems.append(f"missing keys: {', '.join(map(repr, missing))}")
+        values: dict[str, Tensor] = {}
+        for name, _, _, _, current in wanted:
+            if name in state_dict:
+                value = state_dict[name]
+                value = wrap(value) if isinstance(value, np.ndarray) else value
+                if not isinstance(value, Tensor):
+                    problems.append(f"{name!r} must be a Tensor, got {type(value).__name__}")
+                elif value.shape != current.shape:
+                    problems.append(
+                        f"size mismatch for {name!r}: the state dict has shape "
+                        f"{tuple(value.shape)}, the module {tuple(current.shape)}"
+                    )
+                else:
+                    values[name] = value
+        if problems:
+            shown = "\n  ".join(problems)
+            raise RuntimeError(
+                f"cannot load the state dict into {type(self).__name__}; nothing was changed:\n"
+                f"  {shown}"
+            )
+        with no_grad():
+            for name, module, group, key, current in wanted:
+                if name in values:
+                    _load(module, group, key, current, values[name], assign)
+        return IncompatibleKeys(missing, unexpected)
+
+    # -- showing -----------------------------------------------------------------------------
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def extra_repr(self) -> str:
+        """What stands in the parentheses of this module's own line; subclasses write this."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr().splitlines()
+        children = [
+            f"({name}): " + _indented(repr(module)) for name, module in self._modules.items()
+        ]
+        if not children and len(extra) <= 1:
+            return f"{self._get_name()}({''.join(extra)})"
+        lines = "\n  ".join(extra + children)
+        return f"{self._get_name()}(\n  {lines}\n)"
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ")
+
+
+def _run_forward_hook(
+    hook: Callable[..., Any],
+    with_kwargs: bool,
+    module: Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    result: Any,
+) -> Any:
+    if with_kwargs:
+        return hook(module, args, kwargs, result)
+    return hook(module, args, result)
+
+
+def _add_hook(hooks: dict[int, T], item: T, prepend: bool) -> RemovableHandle:
+    key = next(numbers)
+    if prepend:
+        others = dict(hooks)
+        hooks.clear()
+        hooks.update({key: item, **others})
+    else:
+        hooks[key] = item
+    structure_changed()
+
+    def remove() -> None:
+        hooks.pop(key, None)
+        structure_changed()
+
+    return RemovableHandle(remove)
+
+
+def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+    """The device and the dtype in the arguments of `to`."""
+    unknown = set(kwargs) - {"device", "dtype", "tensor", "non_blocking", "memory_format"}
+    if unknown:
+        raise TypeError(f"to() got unexpected keyword arguments {sorted(unknown)}")
+    device, dtype = kwargs.get("device"), kwargs.get("dtype")
+    for value in (*args, kwargs.get("tensor")):
+        if isinstance(value, Tensor):
+            device, dtype = value.device, value.dtype
+        elif isinstance(value, (DType, np.dtype, type)):
+            dtype = value
+        elif value is not None and not isinstance(value, bool):
+            device = value
+    return (
+        None if device is None else as_device(device),
+        None if dtype is None else as_dtype(dtype),
+    )
+
+
+def _load(
+    module: Module, group: str, key: str, current: Tensor, value: Tensor, assign: bool
+) -> None:
+    """Put one value of a state dict into its place."""
+    if not assign:
+        current.copy_(value)  # type: ignore[attr-defined,unused-ignore]  # from the op table
+    elif group == "_parameters":
+        module._put(group, key, Parameter(value, requires_grad=current.requires_grad))
+    else:
+        module._put(group, key, value.detach())

@@ -1,0 +1,305 @@
+"""Normalization layers."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from ..ops.creation import CREATION
+from . import functional as F
+from . import init
+from .linear import new_parameter
+from .module import Module
+from .parameter import Parameter
+
+
+class _ChannelNorm(Module):
+    """What batch and instance norm share: weights and running statistics for each channel."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        options = {"device": device, "dtype": dtype}
+        for name in ("weight", "bias"):
+            self.register_parameter(
+                name, new_parameter(num_features, **options) if affine else None
+            )
+        tracked = track_running_stats
+        zeros, ones = CREATION["zeros"], CREATION["ones"]
+        self.register_buffer("running_mean", zeros(num_features, **options) if tracked else None)
+        self.register_buffer("running_var", ones(num_features, **options) if tracked else None)
+        count = CREATION["tensor"](0, device=device) if tracked else None
+        self.register_buffer("num_batches_tracked", count)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget the statistics of the batches seen so far."""
+        if self.track_running_stats:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Weights of 1, biases of 0, no statistics."""
+        self.reset_running_stats()
+        if self.weight is not None and self.bias is not None:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_ChannelNorm):
+    """What BatchNorm1d and BatchNorm2d share; `ranks` are the numbers of dimensions they take."""
+
+    ranks: tuple[int, ...]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Any) -> Any:
+        if input.ndim not in self.ranks:
+            expected = " or ".join(map(str, self.ranks))
+            raise ValueError(
+                f"{type(self).__name__} expects an input of {expected} dimensions, got shape "
+                f"{tuple(input.shape)}"
+            )
+        factor = 0.0 if self.momentum is None else self.momentum
+        tracked = self.training and self.num_batches_tracked is not None
+        if tracked and self.momentum is None:
+            # Without a momentum the statistics are the mean over all batches.
+            factor = 1.0 / (float(self.num_batches_tracked) + 1.0)
+        out = F.batch_norm(
+            input,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or self.running_mean is None,
+            factor,
+            self.eps,
+        )
+        if tracked:
+            self.num_batches_tracked.add_(1)
+        return out
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch norm of (batch, channels) or (batch, channels, length)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch norm of (batch, channels, height, width)."""
+
+    ranks = (4,)
+
+
+class _InstanceNorm(_ChannelNorm):
+    """What InstanceNorm1d and InstanceNorm2d share; `rank` counts the batch dimension."""
+
+    rank: int
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Any) -> Any:
+        if input.ndim not in (self.rank - 1, self.rank):
+            raise ValueError(
+                f"{type(self).__name__} expects an input of {self.rank} dimensions (or one less, "
+                f"without a batch), got shape {tuple(input.shape)}"
+            )
+        batched = input if input.ndim == self.rank else input.unsqueeze(0)
+        out = F.instance_norm(
+            batched,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            self.momentum,
+            self.eps,
+        )
+        return out if input.ndim == self.rank else out.squeeze(0)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance norm of (batch, channels, length)."""
+
+    rank = 3
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance norm of (batch, channels, height, width)."""
+
+    rank = 4
+
+
+def _shape(normalized_shape: Any) -> tuple[int, ...]:
+    sizes = normalized_shape if hasattr(normalized_shape, "__iter__") else (normalized_shape,)
+    return tuple(operator.index(n) for n in sizes)
+
+
+class LayerNorm(Module):
+    """Normalizes the last dimensions of each sample."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: Any,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _shape(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        options = {"device": device, "dtype": dtype}
+        for name, wanted in (("weight", True), ("bias", bias)):
+            there = elementwise_affine and wanted
+            self.register_parameter(
+                name, new_parameter(*self.normalized_shape, **options) if there else None
+            )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weights of 1, biases of 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Any) -> Any:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
+
+
+class RMSNorm(Module):
+    """Divides the last dimensions of each sample by their root mean square."""
+
+    weight: Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: Any,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _shape(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        options = {"device": device, "dtype": dtype}
+        shape = self.normalized_shape
+        self.register_parameter(
+            "weight", new_parameter(*shape, **options) if elementwise_affine else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weights of 1."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input: Any) -> Any:
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
+
+
+class GroupNorm(Module):
+    """Normalizes groups of channels of each sample."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(f"num_groups = {num_groups} must divide num_channels = {num_channels}")
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
+        options = {"device": device, "dtype": dtype}
+        for name in ("weight", "bias"):
+            self.register_parameter(
+                name, new_parameter(num_channels, **options) if affine else None
+            )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weights of 1, biases of 0."""
+        if self.weight is not None and self.bias is not None:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def forward(self, input: Any) -> Any:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"

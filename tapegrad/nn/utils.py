@@ -1,0 +1,96 @@
+"""Gradient norms, clipping, and parameters as one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..ops.creation import CREATION
+from ..ops.joining import cat, stack
+from ..ops.statistics import norm
+from ..state import no_grad
+from ..tensor import Tensor
+
+
+def _listed(parameters: Any) -> list[Any]:
+    return [parameters] if isinstance(parameters, Tensor) else list(parameters)
+
+
+def _gradients(parameters: Any) -> list[Any]:
+    return [p.grad for p in _listed(parameters) if p.grad is not None]
+
+
+def total_norm(
+    tensors: Iterable[Any], norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Any:
+    """The norm of all tensors taken as one vector, as a 0-d tensor."""
+    with no_grad():
+        norms = [norm(x, float(norm_type)) for x in _listed(tensors)]
+        if not norms:
+            return CREATION["tensor"](0.0)
+        first = norms[0]
+        total = norm(stack([n.to(first.device) for n in norms]), float(norm_type))
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(
+            f"the norm of the gradients is {total.item()}, so they cannot be clipped; nothing was "
+            "changed (error_if_nonfinite=False would clip anyway)"
+        )
+    return total
+
+
+get_total_norm = total_norm
+
+
+def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any) -> None:
+    """Scale gradients by max_norm / total_norm if that is below 1."""
+    with no_grad():
+        scale = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
+        for gradient in _gradients(parameters):
+            gradient.mul_(scale.to(gradient.dtype, device=gradient.device))
+
+
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Any:
+    """Scale the gradients of parameters, in place, so that their total norm is at most max_norm.
+
+    Returns the total norm before that.
+    """
+    parameters = _listed(parameters)
+    total = total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(parameters, max_norm, total)
+    return total
+
+
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Limit each element of the gradients of parameters to ±clip_value, in place."""
+    with no_grad():
+        for gradient in _gradients(parameters):
+            gradient.clamp_(-float(clip_value), float(clip_value))
+
+
+def parameters_to_vector(parameters: Iterable[Any]) -> Any:
+    """All parameters in one vector; gradients flow through."""
+    return cat([p.reshape(-1) for p in parameters])
+
+
+def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
+    """Put the parts of a vector into parameters."""
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected a Tensor, got {type(vec).__name__}")
+    targets = list(parameters)
+    count = sum(p.numel() for p in targets)
+    if vec.shape != (count,):
+        raise RuntimeError(
+            f"a vector of {count} elements is needed for these parameters, got shape "
+            f"{tuple(vec.shape)}"
+        )
+    start = 0
+    with no_grad():
+        for p in targets:
+            p.copy_(vec.narrow(0, start, p.numel()).reshape(p.shape))
+            start += p.numel()

@@ -1,0 +1,270 @@
+"""Losses on classes: negative log-likelihood and cross entropy.
+
+Cross entropy on labels is one composite that keeps the log-probabilities and the labels. The
+log-probabilities are an output of its own: the rule needs no second softmax, and second derivatives
+flow through them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import xp
+from ..primitive import OPAQUE, define
+from ..tensor import Tensor
+from . import elementwise as e
+from .activation import log_softmax_
+from .gather import gather_
+from .index import take_
+from .loss import check_reduction, reduced, reduction_samples
+from .movement import reshape_
+from .precision import check_floating, rounded, widened
+from .reduce import sum_
+from .table import In, Sample, op
+
+F = "nn.functional"
+
+
+def _label_weights(
+    labels: Any, weight: Any, like: Any, ignored: int, dim: int
+) -> tuple[Any, Any, Any]:
+    """Labels as an index along `dim`, each one's weight, and which of them count."""
+    counted = e.not_equal(labels, ignored)
+    index = e.where(counted, labels, 0)
+    if weight is None:
+        weights = e.cast(counted, dtype=like.dtype)
+    else:
+        weights = e.where(counted, take_(weight, index, dims=(0,)), 0.0)
+    shape = tuple(labels.shape)
+    return reshape_(index, shape=(*shape[:dim], 1, *shape[dim:])), weights, counted
+
+
+def _reduce_labels(loss: Any, weights: Any, reduction: str) -> Any:
+    if reduction == "none":
+        return loss
+    dims = tuple(range(len(loss.shape)))
+    total = sum_(loss, dims=dims, keepdim=False)
+    return total if reduction == "sum" else total / sum_(weights, dims=dims, keepdim=False)
+
+
+def _nll(x: Any, labels: Any, weight: Any, *, dim: int, ignored: int, reduction: str) -> Any:
+    index, weights, counted = _label_weights(labels, weight, x, ignored, dim)
+    picked = reshape_(gather_(x, index, dim=dim), shape=tuple(labels.shape))
+    return _reduce_labels(e.where(counted, -picked * weights, 0.0), weights, reduction)
+
+
+def _label_gradients(g: Any, weights: Any, reduction: str, dim: int) -> Any:
+    """What each label's -log-probability is multiplied by, with a dimension for the classes."""
+    each = g * weights
+    if reduction == "mean":
+        each = each / sum_(weights, dims=tuple(range(len(weights.shape))), keepdim=False)
+    shape = tuple(weights.shape)
+    return reshape_(each, shape=(*shape[:dim], 1, *shape[dim:]))
+
+
+def _at_label(index: Any, classes: int, dim: int, ndim: int) -> Any:
+    """Whether each class is the label."""
+    raw = index._array if isinstance(index, Tensor) else index
+    numbers = xp.module(raw).arange(classes).reshape(-1, *[1] * (ndim - dim - 1))
+    return e.equal(index, numbers)
+
+
+def _nll_gradient(
+    g: Any, x_shape: Any, labels: Any, weight: Any, dim: int, ignored: int, reduction: str
+) -> Any:
+    index, weights, _ = _label_weights(labels, weight, g, ignored, dim)
+    each = _label_gradients(g, weights, reduction, dim)
+    return e.where(_at_label(index, x_shape[dim], dim, len(x_shape)), -each, 0.0)
+
+
+nll_ = define("nll_loss", _nll, kind=OPAQUE, composite=True, vjp=(_nll_gradient, None, None))
+
+
+def _cross_entropy(
+    x: Any, labels: Any, weight: Any, *, dim: int, ignored: int, reduction: str
+) -> Any:
+    log_p = log_softmax_(widened(x), dims=(dim,))
+    loss = _nll(log_p, labels, weight, dim=dim, ignored=ignored, reduction=reduction)
+    return rounded(loss, x), log_p
+
+
+def _cross_entropy_gradient(
+    g: Any,
+    labels: Any,
+    weight: Any,
+    log_p: Any,
+    x_dtype: Any,
+    dim: int,
+    ignored: int,
+    reduction: str,
+    needs: list[bool],
+) -> tuple[Any, ...]:
+    """(softmax - one-hot) times each label's weight; in a second derivative also that of log_p."""
+    g_loss, g_log_p = g
+    p = e.exp(log_p)
+    g_x = None
+    if g_loss is not None:
+        index, weights, _ = _label_weights(labels, weight, log_p, ignored, dim)
+        each = _label_gradients(g_loss, weights, reduction, dim)
+        here = _at_label(index, log_p.shape[dim], dim, len(log_p.shape))
+        g_x = e.where(here, p - 1, p) * each
+    if g_log_p is not None:
+        through = g_log_p - p * sum_(g_log_p, dims=(dim,), keepdim=True)
+        g_x = through if g_x is None else g_x + through
+    return g_x, None, None
+
+
+cross_entropy_ = define(
+    "cross_entropy",
+    _cross_entropy,
+    kind=OPAQUE,
+    composite=True,
+    outputs=("out", "log_p"),
+    joint=_cross_entropy_gradient,
+)
+
+
+def _check_labels(what: str, input: Any, target: Any, weight: Any, ignored: int) -> int:
+    """Shapes and values of labels; returns the dimension of the classes."""
+    shape, given = tuple(input._array.shape), tuple(target._array.shape)
+    if not shape:
+        raise RuntimeError(f"{what} needs an input with a dimension of classes, got a 0-d tensor")
+    dim = 0 if len(shape) == 1 else 1
+    expected = shape[:dim] + shape[dim + 1 :]
+    if given != expected:
+        raise RuntimeError(
+            f"{what}: an input of shape {shape} has labels of shape {expected}, got {given}"
+            + (
+                ""
+                if target._array.dtype.kind in "iu"
+                else "; class probabilities need the input's own shape"
+            )
+        )
+    if target._array.dtype.kind not in "iu":
+        raise RuntimeError(f"{what} needs integer labels, got {target.dtype}; use .long()")
+    classes = shape[dim]
+    if weight is not None and tuple(weight._array.shape) != (classes,):
+        raise RuntimeError(
+            f"{what}: weight needs one value for each of the {classes} classes, got shape "
+            f"{tuple(weight.shape)}"
+        )
+    labels = target._array
+    if labels.size:
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= classes:
+            wrong = labels[((labels < 0) | (labels >= classes)) & (labels != ignored)]
+            if wrong.size:
+                raise IndexError(
+                    f"{what}: label {int(wrong[0])} is out of range for {classes} classes "
+                    f"(0 to {classes - 1}; ignore_index is {ignored})"
+                )
+    return dim
+
+
+_CHANCES = In(3, 4, low=0.1, high=0.9)
+_LABELS = In(values=[2, 0, 3], kind="int")
+_SOME = In(values=[2, -100, 3], kind="int")
+_PLANES = In(values=[[[1, 0], [2, 2]], [[0, 1], [1, 0]]], kind="int")
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples((3, 4), _LABELS),
+        *reduction_samples((3, 4), _SOME, In(4, low=0.5, grad=False)),
+        Sample((2, 3, 2, 2), _PLANES),
+        Sample((2, 3, 2, 2), _PLANES, reduction="none", ignore_index=1),
+        Sample((4,), In(values=1, kind="int")),
+    ],
+)
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Any:
+    """-input[label]: the negative log-likelihood of labels, for log-probabilities `input`."""
+    check_reduction(reduction)
+    check_floating(input, "nll_loss")
+    dim = _check_labels("nll_loss", input, target, weight, ignore_index)
+    return nll_(input, target, weight, dim=dim, ignored=int(ignore_index), reduction=reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples((3, 4), _LABELS),
+        *reduction_samples((3, 4), _SOME, In(4, low=0.5, grad=False)),
+        Sample((2, 3, 2, 2), _PLANES),
+        Sample((2, 3, 2, 2), _PLANES, reduction="sum", ignore_index=1),
+        Sample((4,), In(values=1, kind="int")),
+        *reduction_samples((3, 4), _SOME, label_smoothing=0.2),
+        *reduction_samples((3, 4), _SOME, In(4, low=0.5, grad=False), label_smoothing=0.2),
+        *reduction_samples((3, 4), _CHANCES),
+        Sample((3, 4), _CHANCES, In(4, low=0.5, grad=False), label_smoothing=0.1),
+        Sample((2, 3, 2), In(2, 3, 2, low=0.1, high=0.9)),
+        Sample((4,), In(4, low=0.1, high=0.9)),
+    ],
+)
+def cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    """-log(softmax(input)) at the labels, or weighted by class probabilities.
+
+    Classes lie along dimension 1 (dimension 0 of a single sample). `target` holds integer labels,
+    or floating probabilities (one-hot vectors too) in the shape of the input.
+    """
+    check_reduction(reduction)
+    check_floating(input, "cross_entropy")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
+    if target._array.dtype.kind in "fV" and target._array.shape == input._array.shape:
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    dim = _check_labels("cross_entropy", input, target, weight, ignore_index)
+    params = {"dim": dim, "ignored": int(ignore_index), "reduction": reduction}
+    if label_smoothing == 0:
+        return cross_entropy_(input, target, weight, **params)[0]
+    return _smooth_cross_entropy(input, target, weight, params, label_smoothing)
+
+
+def _smooth_cross_entropy(
+    input: Any, target: Any, weight: Any, params: dict[str, Any], smoothing: float
+) -> Any:
+    """A share of each label's weight goes to all classes alike."""
+    dim, classes = params["dim"], input._array.shape[params["dim"]]
+    log_p = log_softmax_(input, dims=(dim,))
+    sharp = nll_(log_p, target, weight, **params)
+    if weight is not None:
+        log_p = log_p * _over_classes(weight, input._array.ndim, dim)
+    _, weights, counted = _label_weights(target, weight, input, params["ignored"], dim)
+    even = e.where(counted, -sum_(log_p, dims=(dim,), keepdim=False), 0.0)
+    even = _reduce_labels(even, weights, params["reduction"])
+    return sharp * (1.0 - smoothing) + even * (smoothing / classes)
+
+
+def _over_classes(weight: Any, ndim: int, dim: int) -> Any:
+    return reshape_(weight, shape=(-1, *[1] * (ndim - dim - 1)))
+
+
+def _soft_cross_entropy(
+    input: Any, target: Any, weight: Any, reduction: str, smoothing: float
+) -> Any:
+    """Cross entropy with class probabilities as targets."""
+    shape = input._array.shape
+    dim = 0 if len(shape) == 1 else 1
+    classes = shape[dim]
+    if smoothing:
+        target = target * (1.0 - smoothing) + smoothing / classes
+    terms = target * log_softmax_(input, dims=(dim,))
+    if weight is not None:
+        terms = terms * _over_classes(weight, len(shape), dim)
+    loss = -sum_(terms, dims=(dim,), keepdim=False)
+    return reduced(loss, reduction)

@@ -1,0 +1,166 @@
+"""Families of elementwise operations.
+
+One call of `unary` or `binary` makes a primitive from its kernel, gradient rules and scalar
+expression, and enters the public function with its samples. `operator` attaches a primitive to
+Python's symbols. Called by the files that define elementwise operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import fast
+from ..primitive import ELEMENTWISE, Primitive, define
+from ..tensor import Tensor
+from .table import In, Sample, op
+
+
+def unary(
+    name: str,
+    kernel: Callable[..., Any],
+    vjp: Callable[..., Any] | None,
+    expression: str | None,
+    *,
+    low: float = -2.0,
+    high: float = 2.0,
+    promote: str | None = "float",
+    aliases: tuple[str, ...] = (),
+    inplace: bool = True,
+    torch: str | None = "",
+    public: bool = True,
+    distinct: bool = False,
+    kind: str = "float",
+) -> Primitive:
+    """A function of one tensor, differentiable when `vjp` is given."""
+    p = define(
+        name,
+        kernel,
+        kind=ELEMENTWISE,
+        vjp=vjp,
+        inputs=("x",),
+        promote=promote,
+        expression=expression,
+    )
+    if public:
+
+        def samples() -> list[Sample]:
+            shapes = [(3, 4), (), (0, 3), (2, 1, 3)]
+            return [
+                Sample(In(*s, low=low, high=high, distinct=distinct, kind=kind)) for s in shapes
+            ]
+
+        body = fast.unary(p, kernel)
+        body.__name__ = name
+        body.__doc__ = f"`{name}` of each element."
+        op(
+            samples=samples,
+            aliases=aliases,
+            inplace=inplace,
+            torch=torch,
+            differentiable=vjp is not None,
+            primitive=p,
+        )(body)
+    return p
+
+
+def binary(
+    name: str,
+    kernel: Callable[..., Any],
+    vjp: tuple[Callable[..., Any] | None, ...] | None,
+    expression: str | None,
+    *,
+    promote: str = "same",
+    samples: Callable[[], list[Sample]] | None = None,
+    low: float = -2.0,
+    high: float = 2.0,
+    distinct: bool = False,
+    aliases: tuple[str, ...] = (),
+    inplace: bool = True,
+    public: bool = True,
+    torch: str | None = "",
+    kind: str = "float",
+) -> Primitive:
+    """A function of two tensors, or of a tensor and a number, with broadcasting."""
+    p = define(
+        name,
+        kernel,
+        kind=ELEMENTWISE,
+        vjp=vjp if vjp is not None else (None, None),
+        inputs=("x", "y"),
+        promote=promote,
+        expression=expression,
+    )
+    if public:
+
+        def default_samples() -> list[Sample]:
+            return pairs(low=low, high=high, distinct=distinct, kind=kind)
+
+        short = fast.binary(p, kernel)
+
+        def body(input: Any, other: Any) -> Any:
+            return short(input, other) if isinstance(input, Tensor) else p(input, other)
+
+        body.__name__ = name
+        body.__doc__ = f"`{name}` of two tensors, element by element, with broadcasting."
+        op(
+            samples=samples or default_samples,
+            aliases=aliases,
+            inplace=inplace,
+            differentiable=vjp is not None,
+            primitive=p,
+            torch=torch,
+        )(body)
+    return p
+
+
+def pairs(**domain: Any) -> list[Sample]:
+    """Samples of two operands: equal shapes, broadcast both ways, 0-d, empty."""
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((3, 4), (3, 4)),
+        ((3, 4), (4,)),
+        ((3, 1), (1, 4)),
+        ((2, 3, 4), ()),
+        ((), (3,)),
+        ((), ()),
+        ((0, 3), (3,)),
+    ]
+    return [Sample(In(*a, **domain), In(*b, **domain)) for a, b in shapes]
+
+
+def operator(
+    name: str,
+    p: Primitive,
+    reflected: str | None = None,
+    changing: str | None = None,
+    check: Callable[[Any, Any], None] | None = None,
+) -> None:
+    """Attach a binary primitive as Python operators; `check` may refuse operands."""
+    short = fast.binary(p, p.kernel)
+
+    def accept(x: Tensor, y: Any) -> Any:
+        if check is not None:
+            check(x, y)
+        return short(x, y) if _is_operand(y) else NotImplemented
+
+    # The bare short path saves a call for the four operators of the hot loop.
+    setattr(Tensor, name, short if name in ("__add__", "__sub__", "__mul__") else accept)
+    if reflected is not None:
+        back = fast.binary(p, p.kernel, reflected=True)
+
+        def accept_reflected(x: Tensor, y: Any) -> Any:
+            return back(x, y) if _is_operand(y) else NotImplemented
+
+        setattr(Tensor, reflected, accept_reflected)
+    if changing is not None:
+        from .. import inplace
+
+        setattr(Tensor, changing, lambda x, y: inplace.apply(p, x, (y,)))
+
+
+def _is_operand(y: Any) -> bool:
+    return isinstance(y, (Tensor, int, float, np.ndarray, np.generic)) or hasattr(
+        y, "__cuda_array_interface__"
+    )

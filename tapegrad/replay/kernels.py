@@ -1,0 +1,438 @@
+"""Kernels: the text of one function for a loop, a matrix product, or the end of a reduction.
+
+A kernel does the steps `low` to `high` of one dimension, so that threads can share it. Dimensions that
+all accesses walk in order are joined first; the innermost loop is then what LLVM vectorises.
+
+    no fold             all dimensions in order
+    last dim folded     kept dimensions outside, folded ones inside, running values in registers
+    last dim kept       folded dimensions outside it, running values in the result's memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import scalar
+from .ir import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, literal, type_of
+from .plan import Place
+from .program import Access, Compute, Fold, Literal, Loop, Product, Read, Store, size_of
+
+SERIAL = "serial"  # a kernel that one thread does alone
+SMALL = 16384  # work below which a second thread costs more than it gives
+CHUNK = 4096  # elements that are added up in float32 before the sum moves to float64
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A function, and what its caller must know."""
+
+    what: str
+    text: str
+    declared: set[str]
+    pointers: list[tuple[int, int]]  # for each pointer: the value, and an offset in bytes
+    extent: int  # steps that threads share
+    grain: int  # steps that stay together
+    serial: bool
+    work: int
+    reads: list[tuple[int, Any]]  # values, and how threads divide them (None: any way)
+    writes: list[tuple[int, Any]]
+    partials: list[tuple[Fold, int]] = field(default_factory=list)
+
+
+def joined(
+    shape: tuple[int, ...], columns: list[tuple[int, ...]], folded: set[int]
+) -> tuple[list[int], list[list[int]], list[bool]]:
+    """Sizes, the strides of each access, and which dimensions are folded, after joining."""
+    sizes: list[int] = []
+    strides: list[list[int]] = [[] for _ in columns]
+    flags: list[bool] = []
+    for d, n in enumerate(shape):
+        if n == 1:
+            continue
+        flag = d in folded
+        if (
+            sizes
+            and flags[-1] == flag
+            and all(s[-1] == column[d] * n for s, column in zip(strides, columns, strict=True))
+        ):
+            sizes[-1] *= n
+            for s, column in zip(strides, columns, strict=True):
+                s[-1] = column[d]
+        else:
+            sizes.append(n)
+            flags.append(flag)
+            for s, column in zip(strides, columns, strict=True):
+                s.append(column[d])
+    return sizes, strides, flags
+
+
+def _accesses(loop: Loop) -> Iterator[Access]:
+    def with_picks(access: Access) -> Iterator[Access]:
+        yield access
+        for pick in access.picks:
+            yield from with_picks(pick.index)
+
+    for node in loop.nodes:
+        if isinstance(node, Read):
+            yield from with_picks(node.access)
+    for sink in (*loop.stores, *loop.folds):
+        yield from with_picks(sink.access)
+
+
+class LoopWriter:
+    """Writes the function of one loop."""
+
+    def __init__(self, loop: Loop, places: dict[int, Place]) -> None:
+        self.loop = loop
+        self.places = places
+        self.code = Code()
+        accesses = list(dict.fromkeys(_accesses(loop)))
+        folded = set(loop.folds[0].dims) if loop.folds else set()
+        sizes, strides, flags = joined(loop.shape, [a.strides for a in accesses], folded)
+        self.sizes, self.flags = sizes or [1], flags or [False]
+        self.strides = {
+            a: (s or [0]) for a, s in zip(accesses, strides, strict=True)
+        }
+        self.written = {self._memory(a) for a in self._sinks()}
+        self.offsets: dict[Any, set[int]] = {}
+        for access in accesses:
+            self.offsets.setdefault(self._memory(access), set()).add(access.offset)
+        self.pointers: dict[Any, tuple[str, int, int]] = {}
+        self.checks = any(a.picks for a in accesses)
+        self.adds = any(s.adds for s in loop.stores)
+
+    def _sinks(self) -> list[Access]:
+        return [s.access for s in (*self.loop.stores, *self.loop.folds)]
+
+    def _memory(self, access: Access) -> tuple[str, int]:
+        place = self.places[access.value.number]
+        return place.kind, place.index
+
+    # -- elements ----------------------------------------------------------------------------
+
+    def pointer(self, access: Access, indices: dict[int, str]) -> str:
+        """A pointer to the element of an access at the given indices."""
+        memory = self._memory(access)
+        several = memory in self.written and len(self.offsets[memory]) > 1
+        key = (memory, 0 if several else access.offset)
+        if key not in self.pointers:
+            size = access.value.dtype.itemsize
+            name = f"%p{len(self.pointers)}"
+            self.pointers[key] = (name, access.value.number, key[1] * size)
+        strides = self.strides[access]
+        terms = [(index, strides[d]) for d, index in indices.items()]
+        for pick in access.picks:
+            terms.append((self.picked(pick, indices), pick.stride))
+        position = self.code.position(access.offset if several else 0, terms)
+        return self.code.element(self.pointers[key][0], access.value.dtype, position)
+
+    def picked(self, pick: Any, indices: dict[int, str]) -> str:
+        """An index from memory, counted from the front; bad ones set the status and become 0."""
+        code = self.code
+        raw = code.load(self.pointer(pick.index, indices), pick.index.value.dtype)
+        index = scalar.Scalar(code, {}, INT64, "").convert(raw, INT64).text
+        negative = code.value(f"icmp slt i64 {index}, 0")
+        wrapped = code.value(f"add nsw i64 {index}, {pick.size}")
+        index = code.value(f"select i1 {negative}, i64 {wrapped}, i64 {index}")
+        bad = code.value(f"icmp uge i64 {index}, {pick.size}")
+        with code.when(bad):
+            code.line("store i64 1, ptr %status")
+        return code.value(f"select i1 {bad}, i64 0, i64 {index}")
+
+    def nodes(self, indices: dict[int, str]) -> list[Register]:
+        """All nodes of the loop at one element."""
+        found: list[Register] = []
+        for node in self.loop.nodes:
+            if isinstance(node, Read):
+                found.append(self.code.load(self.pointer(node.access, indices), node.dtype))
+            else:
+                found.append(self._compute(node, found))
+        return found
+
+    def _compute(self, node: Compute, found: list[Register]) -> Register:
+        operands = [o.number if isinstance(o, Literal) else found[o] for o in node.operands]
+        return scalar.emit(self.code, node.primitive, node.params, operands, node.dtype)
+
+    def store(self, store: Store, values: list[Register], indices: dict[int, str]) -> None:
+        pointer = self.pointer(store.access, indices)
+        value = values[store.node]
+        if store.adds:
+            old = self.code.load(pointer, value.dtype)
+            kind = type_of(value.dtype)
+            add = "fadd" if value.dtype.kind == "f" else "or" if value.dtype == BOOL else "add"
+            value = Register(self.code.value(f"{add} {kind} {old.text}, {value.text}"), value.dtype)
+        self.code.store(value, pointer)
+
+    # -- loops -------------------------------------------------------------------------------
+
+    @contextmanager
+    def over(
+        self, dims: list[int], split: int | None, indices: dict[int, str]
+    ) -> Iterator[dict[int, str]]:
+        """Nested loops over dimensions; `split` is the one that goes from low to high."""
+        with ExitStack() as stack:
+            inner = dict(indices)
+            for d in dims:
+                bounds = ("%low", "%high") if d == split else ("0", str(self.sizes[d]))
+                inner[d] = stack.enter_context(self.code.loop(*bounds))
+            yield inner
+
+    def write(self) -> Kernel:
+        loop, code = self.loop, self.code
+        dims = list(range(len(self.sizes)))
+        kept = [d for d in dims if not self.flags[d]]
+        folds = [d for d in dims if self.flags[d]]
+        partial = False
+        if not folds:
+            split = 0
+            with self.over(dims, split, {}) as indices:
+                values = self.nodes(indices)
+                for store in loop.stores:
+                    self.store(store, values, indices)
+                for fold in loop.folds:
+                    code.store(values[fold.node], self.pointer(fold.access, indices))
+        elif self.flags[-1]:
+            partial = not kept
+            split = kept[0] if kept else folds[0]
+            with self.over(kept, split, {}) as indices:
+                self._in_registers(folds, None if kept else split, indices)
+        else:
+            split = kept[0]
+            self._in_memory(kept, folds, split)
+        code.line("ret void")
+        return self._kernel(split, partial)
+
+    def _in_registers(self, folds: list[int], split: int | None, indices: dict[int, str]) -> None:
+        """Fold the innermost dimensions into running values."""
+        loop, code = self.loop, self.code
+        totals = []
+        for fold in loop.folds:
+            wide = running_dtype(fold)
+            total = code.cell(wide)
+            code.store(literal(scalar.start_of(fold.primitive, wide), wide), total)
+            totals.append(total)
+        *outer, last = folds
+        with self.over(outer, split, indices) as between:
+            low, high = ("%low", "%high") if last == split else ("0", str(self.sizes[last]))
+            with code.loop(low, high, CHUNK) as start:
+                end = code.value(f"add nsw i64 {start}, {CHUNK}")
+                end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", high))
+                parts = []
+                for fold in loop.folds:
+                    dtype = fold.access.value.dtype
+                    part = code.cell(dtype)
+                    code.store(literal(scalar.start_of(fold.primitive, dtype), dtype), part)
+                    parts.append(part)
+                with code.loop(start, end) as index:
+                    inner = {**between, last: index}
+                    values = self.nodes(inner)
+                    for store in loop.stores:
+                        self.store(store, values, inner)
+                    for fold, part in zip(loop.folds, parts, strict=True):
+                        fold_into(code, fold, part, values[fold.node])
+                for fold, part, total in zip(loop.folds, parts, totals, strict=True):
+                    found = code.load(part, fold.access.value.dtype)
+                    fold_into(code, fold, total, _converted(code, found, running_dtype(fold)))
+        for row, (fold, total) in enumerate(zip(loop.folds, totals, strict=True)):
+            found = code.load(total, running_dtype(fold))
+            if split is None:
+                found = _converted(code, found, fold.access.value.dtype)
+                code.store(found, self.pointer(fold.access, indices))
+            else:
+                code.store(found, f"%partial{row}")
+
+    def _in_memory(self, kept: list[int], folds: list[int], split: int) -> None:
+        """Fold outer dimensions into the result's own memory, a row at a time."""
+        loop, code = self.loop, self.code
+        *outer, last = kept
+        with self.over(outer, split, {}) as indices:
+            with self.over([last], split, indices) as inner:
+                for fold in loop.folds:
+                    dtype = fold.access.value.dtype
+                    start = literal(scalar.start_of(fold.primitive, dtype), dtype)
+                    code.store(start, self.pointer(fold.access, inner))
+            with self.over([*folds, last], split, indices) as inner:
+                values = self.nodes(inner)
+                for store in loop.stores:
+                    self.store(store, values, inner)
+                for fold in loop.folds:
+                    fold_into(code, fold, self.pointer(fold.access, inner), values[fold.node])
+
+    # -- the result --------------------------------------------------------------------------
+
+    def _kernel(self, split: int, partial: bool) -> Kernel:
+        loop = self.loop
+        computing = sum(isinstance(n, Compute) for n in loop.nodes)
+        work = size_of(tuple(self.sizes)) * max(computing, 1)
+        # Adding at repeated indices must not happen in two threads at once.
+        serial = self.adds or (work < SMALL and not partial)
+        extent = self.sizes[split]
+        grain = 64 if len(self.sizes) == 1 and extent >= 1024 else 1
+        parameters = ["i64 %low", "i64 %high"]
+        parameters += [f"ptr noalias %p{i}" for i in range(len(self.pointers))]
+        parameters += ["ptr %status"] if self.checks else []
+        parameters += [f"ptr noalias %partial{i}" for i in range(len(loop.folds) if partial else 0)]
+        head = f"define internal void @NAME({', '.join(parameters)}) noinline nounwind"
+
+        def division(access: Access) -> Any:
+            if serial:
+                return SERIAL
+            steps = [(n, s) for n, s in zip(self.sizes, self.strides[access], strict=True) if s]
+            rest = 1
+            for n, s in reversed(steps):
+                if s != rest:
+                    return None
+                rest *= n
+            if access.picks or self.strides[access][split] * extent != rest:
+                return None
+            return "rows", extent, grain, rest, access.value.dtype.itemsize, access.offset
+
+        reads = [(a.value.number, division(a)) for a in self.strides if a not in self._sinks()]
+        sinks = [s.access for s in (loop.stores if partial else (*loop.stores, *loop.folds))]
+        return Kernel(
+            "loop",
+            self.code.function(head),
+            self.code.declared,
+            [(number, offset) for _, number, offset in self.pointers.values()],
+            extent,
+            grain,
+            serial,
+            work,
+            reads,
+            [(a.value.number, division(a)) for a in sinks],
+            [(f, f.access.value.number) for f in loop.folds] if partial else [],
+        )
+
+
+def running_dtype(fold: Fold) -> Any:
+    """Sums of float32 run in float64 from one chunk to the next."""
+    dtype = fold.access.value.dtype
+    return FLOAT64 if dtype == FLOAT32 and scalar.is_sum(fold.primitive) else dtype
+
+
+def _converted(code: Code, value: Register, dtype: Any) -> Register:
+    return scalar.Scalar(code, {}, dtype, "").convert(value, dtype)
+
+
+def fold_into(code: Code, fold: Fold, pointer: str, value: Register) -> None:
+    """Combine a value with the running value in memory; sums may be reordered."""
+    total = code.load(pointer, value.dtype)
+    code.store(scalar.combine(code, fold.primitive, total, value, "reassoc contract"), pointer)
+
+
+def loop(instruction: Loop, places: dict[int, Place]) -> Kernel | None:
+    """The kernel of a loop; None if it has nothing to do."""
+    if size_of(instruction.shape) == 0 and not instruction.folds:
+        return None
+    return LoopWriter(instruction, places).write()
+
+
+def finish(fold: Fold, step: int) -> Kernel:
+    """The kernel that combines what each thread has folded, `step` bytes apart."""
+    code = Code()
+    wide, dtype = running_dtype(fold), fold.access.value.dtype
+    total = code.cell(wide)
+    code.store(literal(scalar.start_of(fold.primitive, wide), wide), total)
+    with code.loop("%low", "%high") as index:
+        offset = code.value(f"mul nsw i64 {index}, {step}")
+        pointer = code.value(f"getelementptr inbounds i8, ptr %p0, i64 {offset}")
+        fold_into(code, fold, total, code.load(pointer, wide))
+    code.store(_converted(code, code.load(total, wide), dtype), "%p1")
+    code.line("ret void")
+    head = "define internal void @NAME(i64 %low, i64 %high, ptr %p0, ptr %p1) noinline nounwind"
+    text = code.function(head)
+    return Kernel("finish", text, code.declared, [], 1, 1, True, 0, [], [])
+
+
+# -- products ------------------------------------------------------------------------------------
+
+
+def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool, int]:
+    """Whether BLAS should see a matrix as the transpose of its memory, and its leading dimension."""
+    down, across = strides[-2:]
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+        return False, max(down if rows > 1 else columns, 1)
+    return True, max(across if columns > 1 else rows, 1)
+
+
+def product(instruction: Product) -> Kernel:
+    """The kernel of a matrix product: calls of BLAS on this thread's part."""
+    p, code = instruction, Code()
+    dtype = p.out.value.dtype
+    kind, size = type_of(dtype), dtype.itemsize
+    accesses = [p.x, p.y, p.out]
+    sizes, strides, _ = joined(p.batch, [a.strides[:-2] for a in accesses], set())
+    batches = size_of(tuple(sizes))
+    work = 2 * batches * p.rows * p.columns * p.inner
+    serial = work < 32 * SMALL
+    # Each thread reads the other operand whole, so the larger one is divided.
+    if sizes and sizes[0] >= 4:
+        split, extent, grain = "batch", sizes[0], 1
+    elif p.rows >= p.columns or (p.rows >= 16 and p.rows * p.inner >= p.inner * p.columns):
+        split, extent, grain = "rows", p.rows, 8 if p.rows >= 64 else 1
+    else:
+        split, extent, grain = "columns", p.columns, 16 if p.columns >= 64 else 1
+    share = code.value("sub nsw i64 %high, %low")
+    some = code.value("icmp sgt i64 %high, %low")
+    with code.when(some), ExitStack() as stack:
+        indices = []
+        for d, n in enumerate(sizes):
+            whole = split != "batch" or d > 0
+            bounds = ("0", str(n)) if whole else ("%low", "%high")
+            indices.append(stack.enter_context(code.loop(*bounds)))
+        narrow = code.value(f"trunc i64 {share} to i32")
+        rows = narrow if split == "rows" else str(p.rows)
+        columns = narrow if split == "columns" else str(p.columns)
+        at = []
+        for i, (access, steps) in enumerate(zip(accesses, strides, strict=True)):
+            terms = list(zip(indices, steps, strict=True))
+            if split == "rows" and access is not p.y:
+                terms.append(("%low", access.strides[-2]))
+            if split == "columns" and access is not p.x:
+                terms.append(("%low", access.strides[-1]))
+            at.append(code.element(f"%p{i}", dtype, code.position(0, terms)))
+        x_turned, x_lead = _transposed(p.x.strides, p.rows, p.inner)
+        y_turned, y_lead = _transposed(p.y.strides, p.inner, p.columns)
+        one, zero = literal(1, dtype).text, literal(0, dtype).text
+        code.call(
+            "void",
+            "scipy_cblas_sgemm" if dtype == FLOAT32 else "scipy_cblas_dgemm",
+            ("i32", "101"),
+            ("i32", "112" if x_turned else "111"),
+            ("i32", "112" if y_turned else "111"),
+            ("i32", rows),
+            ("i32", columns),
+            ("i32", str(p.inner)),
+            (kind, one),
+            ("ptr", at[0]),
+            ("i32", str(x_lead)),
+            ("ptr", at[1]),
+            ("i32", str(y_lead)),
+            (kind, zero),
+            ("ptr", at[2]),
+            ("i32", str(max(p.out.strides[-2], p.columns, 1))),
+            pure=False,
+        )
+    code.line("ret void")
+    head = (
+        "define internal void @NAME(i64 %low, i64 %high, ptr %p0, ptr %p1, ptr %p2) "
+        "noinline nounwind"
+    )
+    by_rows = ("rows", p.rows, grain, p.rows * p.columns, size, p.out.offset)
+    out_key = SERIAL if serial else by_rows if split == "rows" and not p.batch else None
+    in_key = SERIAL if serial else None
+    return Kernel(
+        "product",
+        code.function(head),
+        code.declared,
+        [(a.value.number, a.offset * size) for a in accesses],
+        extent,
+        grain,
+        serial,
+        work,
+        [(p.x.value.number, in_key), (p.y.value.number, in_key)],
+        [(p.out.value.number, out_key)],
+    )
