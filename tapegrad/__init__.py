@@ -62,10 +62,17 @@ dtype = DType
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{
         name: (f".{name}", None)
-        for name in ("autograd", "cuda", "debug", "func", "nn", "optim", "testing", "utils")
+        for name in (
+            "autograd", "backward_functions", "cuda", "debug", "dialects", "func", "nn", "optim",
+            "testing", "utils",
+        )  # fmt: skip
     },
+    "AutogradContext": (".dialects", "AutogradContext"),
     "Context": (".function", "Context"),
+    "CustomOp": (".dialects", "CustomOp"),
     "Function": (".function", "Function"),
+    "GradientClipper": (".dialects", "GradientClipper"),
+    "Variable": (".dialects", "Variable"),
     "checkpoint": (".recompute", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".function", "custom_op"),

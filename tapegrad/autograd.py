@@ -16,6 +16,24 @@ from .testing import gradcheck, gradgradcheck
 graph = _Namespace(saved_tensors_hooks=saved_tensors_hooks)
 function = _Namespace(Function=Function, once_differentiable=once_differentiable)
 
+
+def __getattr__(name: str) -> object:
+    """Names of the documents that belong to layers above this one, loaded at first use."""
+    if name == "Variable":
+        from .dialects import Variable
+
+        return Variable
+    if name == "SGD":
+        from .optim import SGD
+
+        return SGD
+    if name in ("gradcheck", "gradgradcheck"):
+        from . import testing
+
+        return getattr(testing, name)
+    raise AttributeError(f"module 'tapegrad.autograd' has no attribute {name!r}")
+
+
 __all__ = [
     "Context",
     "Function",

@@ -275,6 +275,28 @@ def test_size_is_a_number_and_a_method() -> None:
         x.size(2)
 
 
+@pytest.mark.parametrize("dtype", [tapegrad.float16, tapegrad.bfloat16, tapegrad.float32])
+def test_where_of_large_arrays_is_exact(dtype: Any) -> None:
+    """Large arrays are chosen from by their bits: NaN, infinities and signs of zero stay."""
+    rng = np.random.default_rng(0)
+    odd = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.5]
+    x, y = (tapegrad.tensor(rng.choice(odd, (64, 65)), dtype=dtype) for _ in range(2))
+    condition = tapegrad.tensor(rng.random((64, 65)) < 0.5)
+    for c in (condition, condition.t().contiguous().t()):
+        for a, b in ((x, y), (x, 0.0), (0.0, y), (x, -0.0), (x.t().contiguous().t(), y)):
+            got = tapegrad.where(c, a, b)
+            small = [
+                tapegrad.where(c[i], *(v[i] if isinstance(v, Tensor) else v for v in (a, b)))
+                for i in range(64)
+            ]
+            expected = tapegrad.stack(small)
+            assert got.dtype is dtype
+            np.testing.assert_array_equal(
+                got._array.astype(np.float32).view(np.int32),
+                expected._array.astype(np.float32).view(np.int32),
+            )
+
+
 # -- in-place variants -------------------------------------------------------------------------
 
 CHANGING = [name for name in NAMES if any(m.endswith("_") for m in TABLE[name].methods)]

@@ -61,17 +61,18 @@ def test_dependencies_point_one_way(path):
             assert layer_of(used) <= layer_of(name), f"{name} imports {used}, which is above it"
 
 
-@pytest.mark.parametrize(
-    "path", sorted((PACKAGE / "replay").glob("*.py")), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("path", sorted((PACKAGE / "replay").glob("*.py")), ids=lambda p: p.name)
 def test_replay_never_names_an_operation(path):
-    """Passes ask for fields of Primitive; a string that is a primitive's name is a special case."""
-    strings = {
-        node.value
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    assert not strings & set(PRIMITIVES)
+    """Passes ask for fields of Primitive: no operation is imported, looked up or compared by name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert "ops" not in (node.module or "").split("."), "replay imports an operation"
+            assert "PRIMITIVES" not in {alias.name for alias in node.names}
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            named = [s for s in sides if isinstance(s, ast.Attribute) and s.attr == "name"]
+            strings = {s.value for s in sides if isinstance(s, ast.Constant)}
+            assert not (named and strings & set(PRIMITIVES)), "replay asks for an operation's name"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

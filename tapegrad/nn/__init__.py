@@ -77,6 +77,20 @@ from .pooling import (
     Unfold,
 )
 
+
+def __getattr__(name: str) -> object:
+    """Names that the documents keep in `nn`, from the layers above it, loaded at first use."""
+    if name == "SGD":
+        from ..optim import SGD
+
+        return SGD
+    if name in ("binary_cross_entropy", "cross_entropy_loss", "mse_loss"):
+        from .. import dialects
+
+        return getattr(dialects, name)
+    raise AttributeError(f"module 'tapegrad.nn' has no attribute {name!r}")
+
+
 __all__ = [
     "CELU",
     "ELU",

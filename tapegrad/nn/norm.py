@@ -13,11 +13,29 @@ from .module import Module
 from .parameter import Parameter
 
 
-class _ChannelNorm(Module):
-    """What batch and instance norm share: weights and running statistics for each channel."""
+class _Affine(Module):
+    """A layer that ends in x * weight + bias, where each of the two may be missing."""
 
     weight: Parameter | None
     bias: Parameter | None
+
+    def _register_affine(
+        self, shape: tuple[int, ...], weight: bool, bias: bool, **options: Any
+    ) -> None:
+        for name, wanted in (("weight", weight), ("bias", weight and bias)):
+            self.register_parameter(name, new_parameter(*shape, **options) if wanted else None)
+
+    def reset_parameters(self) -> None:
+        """Weights of 1, biases of 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+
+class _ChannelNorm(_Affine):
+    """What batch and instance norm share: weights and running statistics for each channel."""
+
     running_mean: Any
     running_var: Any
     num_batches_tracked: Any
@@ -31,6 +49,7 @@ class _ChannelNorm(Module):
         track_running_stats: bool,
         device: Any,
         dtype: Any,
+        bias: bool,
     ) -> None:
         super().__init__()
         self.num_features = num_features
@@ -39,10 +58,7 @@ class _ChannelNorm(Module):
         self.affine = affine
         self.track_running_stats = track_running_stats
         options = {"device": device, "dtype": dtype}
-        for name in ("weight", "bias"):
-            self.register_parameter(
-                name, new_parameter(num_features, **options) if affine else None
-            )
+        self._register_affine((num_features,), affine, bias, **options)
         tracked = track_running_stats
         zeros, ones = CREATION["zeros"], CREATION["ones"]
         self.register_buffer("running_mean", zeros(num_features, **options) if tracked else None)
@@ -61,14 +77,12 @@ class _ChannelNorm(Module):
     def reset_parameters(self) -> None:
         """Weights of 1, biases of 0, no statistics."""
         self.reset_running_stats()
-        if self.weight is not None and self.bias is not None:
-            init.ones_(self.weight)
-            init.zeros_(self.bias)
+        super().reset_parameters()
 
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 
@@ -86,8 +100,12 @@ class _BatchNorm(_ChannelNorm):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+        )
 
     def forward(self, input: Any) -> Any:
         if input.ndim not in self.ranks:
@@ -142,8 +160,12 @@ class _InstanceNorm(_ChannelNorm):
         track_running_stats: bool = False,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+        )
 
     def forward(self, input: Any) -> Any:
         if input.ndim not in (self.rank - 1, self.rank):
@@ -182,11 +204,8 @@ def _shape(normalized_shape: Any) -> tuple[int, ...]:
     return tuple(operator.index(n) for n in sizes)
 
 
-class LayerNorm(Module):
+class LayerNorm(_Affine):
     """Normalizes the last dimensions of each sample."""
-
-    weight: Parameter | None
-    bias: Parameter | None
 
     def __init__(
         self,
@@ -201,34 +220,23 @@ class LayerNorm(Module):
         self.normalized_shape = _shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        options = {"device": device, "dtype": dtype}
-        for name, wanted in (("weight", True), ("bias", bias)):
-            there = elementwise_affine and wanted
-            self.register_parameter(
-                name, new_parameter(*self.normalized_shape, **options) if there else None
-            )
+        self._register_affine(
+            self.normalized_shape, elementwise_affine, bias, device=device, dtype=dtype
+        )
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Weights of 1, biases of 0."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def forward(self, input: Any) -> Any:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+            f"{self.normalized_shape}, eps={self.eps}, "
+            f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
         )
 
 
-class RMSNorm(Module):
+class RMSNorm(_Affine):
     """Divides the last dimensions of each sample by their root mean square."""
-
-    weight: Parameter | None
 
     def __init__(
         self,
@@ -242,17 +250,10 @@ class RMSNorm(Module):
         self.normalized_shape = _shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        options = {"device": device, "dtype": dtype}
-        shape = self.normalized_shape
-        self.register_parameter(
-            "weight", new_parameter(*shape, **options) if elementwise_affine else None
+        self._register_affine(
+            self.normalized_shape, elementwise_affine, False, device=device, dtype=dtype
         )
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Weights of 1."""
-        if self.weight is not None:
-            init.ones_(self.weight)
 
     def forward(self, input: Any) -> Any:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
@@ -263,11 +264,8 @@ class RMSNorm(Module):
         )
 
 
-class GroupNorm(Module):
+class GroupNorm(_Affine):
     """Normalizes groups of channels of each sample."""
-
-    weight: Parameter | None
-    bias: Parameter | None
 
     def __init__(
         self,
@@ -277,6 +275,8 @@ class GroupNorm(Module):
         affine: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_channels % num_groups:
@@ -285,21 +285,14 @@ class GroupNorm(Module):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        options = {"device": device, "dtype": dtype}
-        for name in ("weight", "bias"):
-            self.register_parameter(
-                name, new_parameter(num_channels, **options) if affine else None
-            )
+        self._register_affine((num_channels,), affine, bias, device=device, dtype=dtype)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Weights of 1, biases of 0."""
-        if self.weight is not None and self.bias is not None:
-            init.ones_(self.weight)
-            init.zeros_(self.bias)
 
     def forward(self, input: Any) -> Any:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )

@@ -53,11 +53,13 @@ def _nll(x: Any, labels: Any, weight: Any, *, dim: int, ignored: int, reduction:
     return _reduce_labels(e.where(counted, -picked * weights, 0.0), weights, reduction)
 
 
-def _label_gradients(g: Any, weights: Any, reduction: str, dim: int) -> Any:
+def _label_gradients(g: Any, weights: Any, counted: Any, reduction: str, dim: int) -> Any:
     """What each label's -log-probability is multiplied by, with a dimension for the classes."""
     each = g * weights
     if reduction == "mean":
         each = each / sum_(weights, dims=tuple(range(len(weights.shape))), keepdim=False)
+        # Where no label counts at all, the mean is NaN but its gradient is 0.
+        each = e.where(counted, each, 0.0)
     shape = tuple(weights.shape)
     return reshape_(each, shape=(*shape[:dim], 1, *shape[dim:]))
 
@@ -72,8 +74,8 @@ def _at_label(index: Any, classes: int, dim: int, ndim: int) -> Any:
 def _nll_gradient(
     g: Any, x_shape: Any, labels: Any, weight: Any, dim: int, ignored: int, reduction: str
 ) -> Any:
-    index, weights, _ = _label_weights(labels, weight, g, ignored, dim)
-    each = _label_gradients(g, weights, reduction, dim)
+    index, weights, counted = _label_weights(labels, weight, g, ignored, dim)
+    each = _label_gradients(g, weights, counted, reduction, dim)
     return e.where(_at_label(index, x_shape[dim], dim, len(x_shape)), -each, 0.0)
 
 
@@ -104,8 +106,8 @@ def _cross_entropy_gradient(
     p = e.exp(log_p)
     g_x = None
     if g_loss is not None:
-        index, weights, _ = _label_weights(labels, weight, log_p, ignored, dim)
-        each = _label_gradients(g_loss, weights, reduction, dim)
+        index, weights, counted = _label_weights(labels, weight, log_p, ignored, dim)
+        each = _label_gradients(g_loss, weights, counted, reduction, dim)
         here = _at_label(index, log_p.shape[dim], dim, len(log_p.shape))
         g_x = e.where(here, p - 1, p) * each
     if g_log_p is not None:

@@ -37,11 +37,14 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     shape = _common_shape("cosine_similarity", x1, x2)
     d = normal_dim(dim, len(shape))
     a, b = (x if x._array.shape == shape else expand_(x, shape=shape) for x in (x1, x2))
-    scales = [
-        e.reciprocal(e.clamp_numbers(norm(x, 2, d, True), low=float(eps), high=math.inf))
-        for x in (a, b)
-    ]
-    return sum_((a * scales[0]) * (b * scales[1]), dims=(d,), keepdim=False)
+    first, second = (e.reciprocal(_at_least(norm(x, 2, d, True), float(eps))) for x in (a, b))
+    return sum_((a * first) * (b * second), dims=(d,), keepdim=False)
+
+
+def _at_least(x: Any, low: float) -> Any:
+    """`x` raised to `low` where it is smaller; the gradient passes as if not, as in PyTorch."""
+    value = x.detach()
+    return x + (e.clamp_numbers(value, low=low, high=math.inf) - value)
 
 
 @op(

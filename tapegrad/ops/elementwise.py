@@ -424,8 +424,47 @@ isfinite: Primitive = unary(
 )
 
 
+# np.where takes 3.9 ms for a million random choices, which no processor foresees; choosing by bits
+# takes 0.3 ms where one side is 0 and 0.6 ms elsewhere. Below this size it does not pay.
+_MANY = 2048
+
+
 def _where(condition: Any, x: Any, y: Any) -> Any:
+    if condition.size >= _MANY:
+        chosen = _chosen_by_bits(condition, x, y)
+        if chosen is not None:
+            return chosen
     return np.where(condition, _beside(x, y), _beside(y, x))
+
+
+def _chosen_by_bits(condition: Any, x: Any, y: Any) -> Any:
+    """`np.where` for floating arrays of the condition's shape, one of which may be the number 0."""
+    arrays = [v for v in (x, y) if not _is_plain_zero(v)]
+    dtype = getattr(arrays[0], "dtype", _FLOAT) if arrays else _FLOAT
+    for v in arrays:
+        if not isinstance(v, np.ndarray) or v.shape != condition.shape or v.dtype != dtype:
+            return None
+    if not arrays or dtype.kind not in "fV":
+        return None
+    out = np.empty_like(condition, dtype)
+    bits = out.view(f"i{dtype.itemsize}")
+    np.copyto(bits, condition.view(np.int8))  # 1 for x, 0 for y
+    if len(arrays) == 2:
+        first, second = x.view(bits.dtype), y.view(bits.dtype)
+        np.negative(bits, out=bits)
+        np.bitwise_and(bits, first ^ second, out=bits)
+        np.bitwise_xor(bits, second, out=bits)
+    elif arrays[0] is x:
+        np.negative(bits, out=bits)
+        np.bitwise_and(bits, x.view(bits.dtype), out=bits)
+    else:
+        np.subtract(bits, 1, out=bits)
+        np.bitwise_and(bits, y.view(bits.dtype), out=bits)
+    return out
+
+
+def _is_plain_zero(v: Any) -> bool:
+    return v.__class__ is float and v == 0 and math.copysign(1.0, v) > 0
 
 
 def _beside(x: Any, other: Any) -> Any:
@@ -566,7 +605,7 @@ rsqrt: Primitive = unary(
 
 def _xlogy(x: Any, y: Any) -> Any:
     # A number would be float64 for np.log.
-    y = np.asarray(y, x.dtype) if isinstance(y, (int, float)) else y
+    y = x.dtype.type(y) if isinstance(y, (int, float)) else y
     return np.where(np.logical_and(np.equal(x, 0), np.logical_not(np.isnan(y))), 0, x * np.log(y))
 
 

@@ -202,31 +202,26 @@ class Recording:
 
     def difference(self, other: Recording) -> str | None:
         """Where another recording differs first, in words; None where the two agree."""
-        mine, theirs = self.program.instructions, other.program.instructions
-        for a, b in zip(mine, theirs, strict=False):
-            assert isinstance(a, Apply)
-            assert isinstance(b, Apply)
-            if a.primitive is not b.primitive or not _same(a.params, b.params):
-                return f"{_show(a)} in one recording and {_show(b)} in the next"
+        mine, theirs = self.program.applied(), other.program.applied()
+        for first, second in zip(mine, theirs, strict=False):
+            if first.primitive is not second.primitive or not _same(first.params, second.params):
+                return f"{_show(first)} in one recording and {_show(second)} in the next"
         if len(mine) != len(theirs):
-            extra = (mine if len(mine) > len(theirs) else theirs)[min(len(mine), len(theirs))]
-            assert isinstance(extra, Apply)
-            return f"only one of two recordings has {_show(extra)}"
-        if self.slots != other.slots:
-            pair = next(((a, b) for a, b in zip(self.slots, other.slots, strict=False) if a != b), None)
-            return (
-                f"another tensor was read ({pair[0]}, then {pair[1]}); keep state in one tensor and "
-                "change it in place, for example with copy_()"
-                if pair is not None
-                else "another number of tensors from outside was read"
-            )
-        for a, b in zip(mine, theirs, strict=True):
-            if not _same(_shown(a), _shown(b)):
-                return f"{_show(a)} got other operands in the next recording: {_show(b)}"
+            longer = mine if len(mine) > len(theirs) else theirs
+            return f"only one of two recordings has {_show(longer[min(len(mine), len(theirs))])}"
+        for before, after in zip(self.slots, other.slots, strict=False):
+            if before != after:
+                return (
+                    f"another tensor was read ({before}, then {after}); keep state in one tensor and "
+                    "change it in place, for example with copy_()"
+                )
+        if len(self.slots) != len(other.slots):
+            return "another number of tensors from outside was read"
+        for first, second in zip(mine, theirs, strict=True):
+            if not _same(_shown(first), _shown(second)):
+                return f"{_show(first)} got other operands in the next recording: {_show(second)}"
         for (a, x), (b, y) in zip(self.program.constants, other.program.constants, strict=False):
-            if not _same((a.number, x.dtype, x.shape), (b.number, y.dtype, y.shape)) or not (
-                np.array_equal(x, y, equal_nan=x.dtype.kind in "fV")
-            ):
+            if (a.number, x.dtype, x.shape, x.tobytes()) != (b.number, y.dtype, y.shape, y.tobytes()):
                 return (
                     f"the tensor {a}, made from Python values at {_first_use(self.program, a)}, "
                     "changed; pass what changes as an argument"

@@ -162,7 +162,6 @@ class Walk:
         for instruction in instructions:
             assert isinstance(instruction, (Loop, Product))
             self._instruction(instruction)
-        self._barrier()
         self.code.line("ret i64 0")
         head = f"define i64 @{self.name}(i64 %thread, i64 %threads, ptr %buffers)"
         self.emitter.texts.append(self.code.function(head))

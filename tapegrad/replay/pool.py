@@ -30,7 +30,9 @@ def pause() -> str:
     return f'call void asm sideeffect "{name}", ""()' if name else ""
 
 
-# A job is four cells, a cache line apart: generation, function, buffers, threads.
+# A job is five cells, a cache line apart: generation, function, buffers, threads, how many are done.
+# Workers say that they are done from here and not from the program, whose code may be freed as soon
+# as its caller returns.
 _WORK = f"""
 define i64 @work(ptr %job, i64 %thread, i64 %seen, i64 %spins) {{
 entry:
@@ -58,10 +60,38 @@ take:
   br i1 %mine, label %run, label %out
 run:
   call i64 %function(i64 %thread, i64 %threads, ptr %buffers)
+  %done.cell = getelementptr inbounds i8, ptr %job, i64 256
+  atomicrmw add ptr %done.cell, i64 1 acq_rel
   br label %out
 out:
   ret i64 %now
 }}
+define i64 @lead(ptr %job, ptr %function, ptr %buffers, i64 %threads) {{
+entry:
+  %result = call i64 %function(i64 0, i64 %threads, ptr %buffers)
+  %done.cell = getelementptr inbounds i8, ptr %job, i64 256
+  %others = sub i64 %threads, 1
+  br label %wait
+wait:
+  %i = phi i64 [ 0, %entry ], [ %next, %again ]
+  %done = load atomic i64, ptr %done.cell acquire, align 8
+  %all = icmp eq i64 %done, %others
+  br i1 %all, label %out, label %pause
+pause:
+  %next = add i64 %i, 1
+  %low_bits = and i64 %next, 1023
+  %long = icmp eq i64 %low_bits, 0
+  br i1 %long, label %yield, label %again
+yield:
+  call i32 @sched_yield()
+  br label %again
+again:
+  {pause()}
+  br label %wait
+out:
+  ret i64 %result
+}}
+declare i32 @sched_yield()
 define i64 @post(ptr %job, ptr %function, ptr %buffers, i64 %threads) {{
 entry:
   %function.cell = getelementptr inbounds i8, ptr %job, i64 64
@@ -70,6 +100,8 @@ entry:
   store ptr %buffers, ptr %buffers.cell
   %threads.cell = getelementptr inbounds i8, ptr %job, i64 192
   store i64 %threads, ptr %threads.cell
+  %done.cell = getelementptr inbounds i8, ptr %job, i64 256
+  store i64 0, ptr %done.cell
   atomicrmw add ptr %job, i64 1 acq_rel
   ret i64 0
 }}
@@ -119,7 +151,7 @@ class Pool:
         self.lock = threading.Lock()
         self.threads: int | None = None
         self._library: native.Library | None = None
-        self._job = np.zeros(32, np.int64)
+        self._job = np.zeros(40, np.int64)
         self._wake = threading.Condition()
         self._parked = 0
         self._workers: list[threading.Thread] = []
@@ -134,13 +166,14 @@ class Pool:
         if self._parked:
             with self._wake:
                 self._wake.notify_all()
-        return int(program(0, threads, buffers))
+        return int(self._lead(self._address, address, buffers, threads))
 
     def _start(self, threads: int) -> None:
         if self._library is None:
             self._library = native.compile_module(_WORK)
             self._work = _Work(self._library.address("work"))
             self._post = _Post(self._library.address("post"))
+            self._lead = _Post(self._library.address("lead"))
             self._address = self._job.ctypes.data
         while len(self._workers) < threads - 1:
             number = len(self._workers) + 1

@@ -251,6 +251,10 @@ class Program:
     def with_instructions(self, instructions: Any) -> Program:
         return replace(self, instructions=tuple(instructions))
 
+    def applied(self) -> tuple[Apply, ...]:
+        """The instructions of a program that was not lowered yet."""
+        return tuple(i for i in self.instructions if isinstance(i, Apply))
+
     def needed(self) -> Iterator[Value]:
         """The values that must exist at the end."""
         for _, value in self.writes:
