@@ -42,14 +42,20 @@ from .state import (
 from .tape import GradientTape, Tape
 from .tensor import Size, Tensor
 
+from .dialects import AutogradContext as AutogradContext
 from .function import Context as Context
+from .dialects import CustomOp as CustomOp
 from .function import Function as Function
+from .dialects import GradientClipper as GradientClipper
+from .dialects import Variable as Variable
 from . import autograd as autograd
+from . import backward_functions as backward_functions
 from .recompute import checkpoint as checkpoint
 from .replay import compile as compile
 from . import cuda as cuda
 from .function import custom_op as custom_op
 from . import debug as debug
+from . import dialects as dialects
 from . import func as func
 from .anomaly import is_anomaly_enabled as is_anomaly_enabled
 from . import nn as nn

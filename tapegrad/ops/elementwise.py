@@ -430,7 +430,7 @@ _MANY = 2048
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:
-    if condition.size >= _MANY:
+    if max(condition.size, getattr(x, "size", 0), getattr(y, "size", 0)) >= _MANY:
         chosen = _chosen_by_bits(condition, x, y)
         if chosen is not None:
             return chosen
@@ -438,15 +438,15 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _chosen_by_bits(condition: Any, x: Any, y: Any) -> Any:
-    """`np.where` for floating arrays of the condition's shape, one of which may be the number 0."""
+    """`np.where` for floating NumPy arrays of one dtype, one of which may be the number 0."""
     arrays = [v for v in (x, y) if not _is_plain_zero(v)]
-    dtype = getattr(arrays[0], "dtype", _FLOAT) if arrays else _FLOAT
-    for v in arrays:
-        if not isinstance(v, np.ndarray) or v.shape != condition.shape or v.dtype != dtype:
-            return None
-    if not arrays or dtype.kind not in "fV":
+    if not arrays or not all(isinstance(v, np.ndarray) for v in arrays):
         return None
-    out = np.empty_like(condition, dtype)
+    dtype = arrays[0].dtype
+    if dtype.kind not in "fV" or arrays[-1].dtype != dtype:
+        return None
+    shape = np.broadcast_shapes(condition.shape, *[v.shape for v in arrays])
+    out = np.empty_like(arrays[0], shape=shape)
     bits = out.view(f"i{dtype.itemsize}")
     np.copyto(bits, condition.view(np.int8))  # 1 for x, 0 for y
     if len(arrays) == 2:

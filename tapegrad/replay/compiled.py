@@ -153,10 +153,9 @@ class Replay:
         kept: dict[int, Tensor] = {}
         for leaf, at in recording.grads:
             if isinstance(at, int) and leaf not in self.grads_read:
-                grad = leaf.find(tensors)._grad
-                if grad is not None and _unshared(grad, *self.specs[at]):
+                grad = _reusable(leaf.find(tensors), self.specs[at])
+                if grad is not None:
                     kept[at] = grad
-                del grad
         made = [
             kept[i]._array if i in kept else np.empty(shape, dtype)
             for i, (shape, dtype) in enumerate(self.specs)
@@ -176,24 +175,32 @@ class Replay:
         return map_leaves(lambda leaf: _rebuilt(leaf, made, tensors), recording.results)
 
 
-def _unshared(grad: Tensor, shape: Any, dtype: Any) -> bool:
-    """Whether nobody but its leaf can see a gradient, so that its memory may be used again."""
+def _reusable(leaf: Tensor, spec: tuple[Any, Any]) -> Tensor | None:
+    """A leaf's gradient if nobody else can see it, so that its memory may be written again."""
+    grad = leaf._grad
+    if grad is None or type(grad) is not Tensor:
+        return None
     array = grad._array
-    # References: to the tensor from its leaf, our caller, this frame and getrefcount; to the array
-    # from the tensor, this frame and getrefcount.
-    return (
-        sys.getrefcount(grad) <= 4
-        and sys.getrefcount(array) <= 3
-        and type(grad) is Tensor
-        and grad._edge is None
-        and grad._extra is None
-        and grad._view is None
-        and array.base is None
-        and array.shape == shape
-        and array.dtype == dtype
-        and array.flags.c_contiguous
-        and weakref.getweakrefcount(grad) == 0
-    )
+    # Two references each: from the leaf or the tensor, and from this frame.
+    if (
+        sys.getrefcount(grad) - _COUNTING > 2
+        or sys.getrefcount(array) - _COUNTING > 2
+        or weakref.getweakrefcount(grad)
+        or weakref.getweakrefcount(array)
+    ):
+        return None
+    alone = grad._edge is None and grad._extra is None and grad._view is None
+    fits = array.base is None and (array.shape, array.dtype) == spec and array.flags.c_contiguous
+    return grad if alone and fits else None
+
+
+def _counting() -> int:
+    """What `sys.getrefcount` itself adds: it differs between versions of Python."""
+    lone: list[Any] = []
+    return sys.getrefcount(lone) - 1
+
+
+_COUNTING = _counting()
 
 
 def _rebuilt(leaf: Any, made: list[Any], tensors: list[Tensor]) -> Any:
