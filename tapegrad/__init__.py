@@ -1,7 +1,8 @@
 """tapegrad: PyTorch's API, a tape you can hold in your hand, and a training step that replays.
 
-The main namespace has PyTorch's names. Operations come from the op table (`tapegrad.ops`); the parts
-that not every program needs (`nn`, `optim`, `func`, `compile`, ...) are loaded at first use.
+The main namespace has PyTorch's names. Operations come from the op table (`tapegrad.ops`); the
+parts that not every program needs (`nn`, `optim`, `func`, `compile`, ...) are loaded at first
+use.
 """
 
 from importlib import import_module as _import_module
@@ -58,15 +59,23 @@ int = int32
 short = int16
 dtype = DType
 
+#: modules that are loaded at first use
+_MODULES = (
+    "autograd",
+    "backward_functions",
+    "cuda",
+    "debug",
+    "dialects",
+    "func",
+    "nn",
+    "optim",
+    "testing",
+    "utils",
+)
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
-    **{
-        name: (f".{name}", None)
-        for name in (
-            "autograd", "backward_functions", "cuda", "debug", "dialects", "func", "nn", "optim",
-            "testing", "utils",
-        )  # fmt: skip
-    },
+    **{name: (f".{name}", None) for name in _MODULES},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Context": (".function", "Context"),
     "CustomOp": (".dialects", "CustomOp"),

@@ -6,9 +6,9 @@ from . import func as functional
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .backward import autograd_backward as backward
 from .backward import grad
-from .recompute import checkpoint, saved_tensors_hooks
 from .function import Context, Function, custom_op, once_differentiable
 from .gradients import GradientMap, Gradients
+from .recompute import checkpoint, saved_tensors_hooks
 from .state import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .tape import GradientTape, Tape
 from .testing import gradcheck, gradgradcheck

@@ -1,8 +1,9 @@
 """The reverse walk over entries.
 
-Comes in: outputs and their gradients. Goes out: gradients of leaves (and of whatever else was asked
-for). Entries are visited from the highest number down, off a heap, so an entry is visited only when
-everything that used its result has been. Un-broadcasting and accumulation live here and nowhere else.
+Comes in: outputs and their gradients. Goes out: gradients of leaves (and of whatever else was
+asked for). Entries are visited from the highest number down, off a heap, so an entry is visited
+only when everything that used its result has been. Un-broadcasting and accumulation live here and
+nowhere else.
 
 With raw arrays nothing is wrapped or recorded. With `create_graph`, and while a capturing tape
 listens, the same rules run on Tensors.
@@ -483,9 +484,7 @@ def _prepare_targets(walk: Walk, outputs: Sequence[Tensor], targets: Sequence[Te
                 "one of the inputs does not require gradients; call requires_grad_() on it before "
                 "the outputs are computed"
             )
-    walk.wanted = {
-        _place(t): None for t in targets if t._edge is not None
-    }
+    walk.wanted = {_place(t): None for t in targets if t._edge is not None}
     _mark_needed(walk, outputs, targets)
 
 

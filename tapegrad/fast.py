@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from .primitive import NO_PARAMS, Primitive, bind
+from .source import LIBRARY, outside
 from .state import GRAD, STATE, numbers
 from .tape import Entry
 from .tensor import Tensor
-from .source import LIBRARY, outside
 
 _new = object.__new__
 _ndarray = np.ndarray

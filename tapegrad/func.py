@@ -1,8 +1,8 @@
 """Functional derivatives: functions of functions, nestable to any order.
 
-Each takes a function of tensors (or of nested lists, tuples and dicts of tensors) and differentiates it
-with respect to the arguments that `argnums` names. Inputs that require gradients already stay
-connected, so `grad(grad(f))` is the second derivative.
+Each takes a function of tensors (or of nested lists, tuples and dicts of tensors) and
+differentiates it with respect to the arguments that `argnums` names. Inputs that require
+gradients already stay connected, so `grad(grad(f))` is the second derivative.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class _Call:
                 raise TypeError("with has_aux=True the function must return (output, aux)")
             out, self.aux = out
         self.output = out
-        self.structure = tracked[picked[0]] if isinstance(argnums, int) else tuple(
-            tracked[n] for n in picked
+        self.structure = (
+            tracked[picked[0]] if isinstance(argnums, int) else tuple(tracked[n] for n in picked)
         )
         self.inputs = list(leaves(self.structure))
         #: whether some outer derivative goes through the inputs or through what the function holds
@@ -74,7 +74,7 @@ class _Call:
         """Gradients for the inputs, zeros for those that do not matter."""
         keep = self.nested if create_graph is None else create_graph
         outs = [o for o in leaves(outputs) if isinstance(o, Tensor)]
-        starts = None if cotangents is None else [c for c in leaves(cotangents)]
+        starts = None if cotangents is None else list(leaves(cotangents))
         linked = [i for i, o in enumerate(outs) if o.requires_grad]
         if not linked:
             return [zeros_like(x) for x in self.inputs]
@@ -219,7 +219,9 @@ def jacfwd(
                 values = [*inputs[:k], x, *inputs[k + 1 :]]
                 given = rebuilt(chosen, iter(values))
                 full = list(args)
-                for n, value in zip(picked, (given,) if isinstance(argnums, int) else given, strict=True):
+                for n, value in zip(
+                    picked, (given,) if isinstance(argnums, int) else given, strict=True
+                ):
                     full[n] = value
                 out = func(*full, **kwargs)
                 if has_aux:

@@ -1,8 +1,8 @@
 """Function and Context: operations whose gradients the user writes.
 
 `MyFunction.apply(...)` runs `forward` without recording and leaves one entry; backward calls the
-user's `backward` with the saved tensors. With `create_graph` the saved tensors lead back to where they
-came from, so a backward written in tensor operations differentiates again.
+user's `backward` with the saved tensors. With `create_graph` the saved tensors lead back to where
+they came from, so a backward written in tensor operations differentiates again.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Function:
     ...     def forward(ctx, x):
     ...         ctx.save_for_backward(x)
     ...         return x * x
+    ...
     ...     @staticmethod
     ...     def backward(ctx, g):
     ...         (x,) = ctx.saved_tensors
@@ -211,7 +212,9 @@ def _pull(
             f"{cls.__name__}.backward returned {len(results)} gradients, but forward has "
             f"{len(layout)} arguments; return None for those without a gradient"
         )
-    checked = [_checked(cls, i, r, shape) for i, (r, shape) in enumerate(zip(results, layout, strict=True))]
+    checked = [
+        _checked(cls, i, r, shape) for i, (r, shape) in enumerate(zip(results, layout, strict=True))
+    ]
     tensors = [r for r, shape in zip(checked, layout, strict=True) if shape is not None]
     return [r if on_tensors or r is None else r._array for r in tensors]
 
@@ -316,5 +319,3 @@ def custom_op(
 
     apply: Callable[..., Tensor] = CustomOp.apply
     return apply
-
-

@@ -1,7 +1,7 @@
 """Gradients: what a backward call returns, a mapping from tensors to their gradients.
 
-Keys are tensors or their ids. The mapping holds this call's gradients while `.grad` accumulates over
-calls; the two share memory until one of them is written to.
+Keys are tensors or their ids. The mapping holds this call's gradients while `.grad` accumulates
+over calls; the two share memory until one of them is written to.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class Gradients(MutableMapping[Any, Tensor]):
         """The norm of all gradients taken as one vector."""
         from .nn.utils import total_norm
 
-        return total_norm(list(self.values()), norm_type)
+        norm: Tensor = total_norm(list(self.values()), norm_type)
+        return norm
 
     def has_nan(self) -> bool:
         """Whether any gradient has a NaN."""

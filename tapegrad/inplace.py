@@ -1,9 +1,10 @@
 """Changing a tensor in place.
 
-No primitive mutates. An in-place operation computes a new value with the pure operation, puts it into
-the tensor's memory and points the tensor's history at it. If the tensor is a view, its base gets a new
-history too: the base with that value written through the view's chain of movements. Other views of the
-same memory re-derive their history from the base when they are next used (`tensor.refresh`).
+No primitive mutates. An in-place operation computes a new value with the pure operation, puts it
+into the tensor's memory and points the tensor's history at it. If the tensor is a view, its base
+gets a new history too: the base with that value written through the view's chain of movements.
+Other views of the same memory re-derive their history from the base when they are next used
+(`tensor.refresh`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which memory was overwritten, when, and by which line.
 
-A storage is the array that owns memory; every view of it leads there through `.base`. Only in-place
-operations write here, so tensors that are never changed in place pay nothing. A saved value is stale
-when its storage was changed after the entry that saved it: `changed_since`.
+A storage is the array that owns memory; every view of it leads there through `.base`. Only
+in-place operations write here, so tensors that are never changed in place pay nothing. A saved
+value is stale when its storage was changed after the entry that saved it: `changed_since`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from .state import numbers
 from .source import Place, here
+from .state import numbers
 
 
 class Mutation:

@@ -148,7 +148,7 @@ def define(
 
 
 def _parameters(rule: Rule) -> tuple[str, ...]:
-    code = rule.__code__  # type: ignore[attr-defined]
+    code = rule.__code__
     names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     return names
 
@@ -325,7 +325,7 @@ def _edge(x: Tensor, watched: bool) -> Any:
 def _save(
     p: Primitive, arrays: Sequence[Any], outs: tuple[Any, ...], edges: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    saved = []
+    saved: list[Any] = []
     for what, index, users in p.slots:
         if users is not None and all(edges[i] is None for i in users):
             saved.append(None)

@@ -1,8 +1,8 @@
 """Random numbers by counter: Philox 4x64-10, keyed by the seed.
 
-Element i of a draw depends only on the seed, the draw's offset and i, never on how the work was split.
-Each draw takes whole blocks of four 64-bit words and moves the offset past them. The whole state is
-(seed, offset), so it is cheap to save, to restore for recomputation and to capture.
+Element i of a draw depends only on the seed, the draw's offset and i, never on how the work was
+split. Each draw takes whole blocks of four 64-bit words and moves the offset past them. The whole
+state is (seed, offset), so it is cheap to save, to restore for recomputation and to capture.
 """
 
 from __future__ import annotations

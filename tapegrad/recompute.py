@@ -1,9 +1,10 @@
 """Recompute instead of keep: run a part of the model now, save nothing, run it again in backward.
 
-`checkpoint(fn, *args)` records entries as usual but drops the arrays they saved. When backward first
-asks for one, `fn` runs again on the same inputs with the same random numbers, and the arrays that its
-entries save the second time stand in for the dropped ones. Gradients therefore flow through parameters
-that `fn` reaches by itself, nested checkpoints recompute in turn, and `create_graph` works.
+`checkpoint(fn, *args)` records entries as usual but drops the arrays they saved. When backward
+first asks for one, `fn` runs again on the same inputs with the same random numbers, and the
+arrays that its entries save the second time stand in for the dropped ones. Gradients therefore
+flow through parameters that `fn` reaches by itself, nested checkpoints recompute in turn, and
+`create_graph` works.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 
 from . import mutation
 from .random import get_rng_state, set_rng_state
+from .source import Place, describe, here
 from .state import HOOKS, STATE, enable_grad, is_grad_enabled, numbers
 from .tensor import Tensor
 from .tree import leaves
-from .source import Place, describe, here
 
 
 class saved_tensors_hooks:
@@ -25,7 +26,9 @@ class saved_tensors_hooks:
     >>> import tapegrad
     >>> seen = []
     >>> x = tapegrad.ones(2, requires_grad=True)
-    >>> with tapegrad.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
+    >>> with tapegrad.autograd.graph.saved_tensors_hooks(
+    ...     lambda t: seen.append(t) or t, lambda t: t
+    ... ):
     ...     y = x.exp()
     >>> len(seen)
     1
@@ -49,7 +52,9 @@ class saved_tensors_hooks:
 class _Region:
     """One checkpointed call: how to run it again, and what the rerun saved."""
 
-    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, keep_rng: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, keep_rng: bool
+    ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.rng = get_rng_state() if keep_rng else None
         self.number = next(numbers)

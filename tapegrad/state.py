@@ -108,7 +108,7 @@ class enable_grad(no_grad):
 
 
 class set_grad_enabled(Mode):
-    """Turn gradient recording on or off: as a call, at once; as a context manager, for its block."""
+    """Turn gradient recording on or off: at once as a call, for its block in a `with`."""
 
     def __init__(self, mode: bool) -> None:
         self.enabled = bool(mode)

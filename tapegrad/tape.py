@@ -1,9 +1,9 @@
 """The tape: entries, and explicit tapes that log every operation in order.
 
-An `Entry` is one recorded operation: its primitive, its static parameters, edges to where its inputs
-came from, and the few values that its gradient rules declared. Entries are appended in topological
-order and numbered, so nothing here or in backward recurses. Without an explicit `Tape`, entries are
-kept alive by the tensors that need them and by nothing else.
+An `Entry` is one recorded operation: its primitive, its static parameters, edges to where its
+inputs came from, and the few values that its gradient rules declared. Entries are appended in
+topological order and numbered, so nothing here or in backward recurses. Without an explicit
+`Tape`, entries are kept alive by the tensors that need them and by nothing else.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class Tape:
     ) -> Gradients:
         """Gradients of `loss` (the last recorded result when None) for every tensor on the tape.
 
-        Unless `retain_graph` (or a persistent tape), the tape is cleared and its saved values freed.
+        Unless `retain_graph` (or a persistent tape), the tape is cleared and what it saved freed.
         """
         from .backward import tape_backward
 

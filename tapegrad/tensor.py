@@ -317,7 +317,7 @@ class Tensor(TensorMethods):
         entry.hooks = [*(entry.hooks or []), item]
 
         def remove() -> None:
-            entry.hooks = [h for h in entry.hooks if h is not item] or None
+            entry.hooks = [h for h in entry.hooks or () if h is not item] or None
 
         return RemovableHandle(remove)
 
@@ -383,7 +383,9 @@ class Tensor(TensorMethods):
                 f"item() needs a tensor of one element, this one has shape {tuple(self.shape)}"
             )
         _not_recorded(self, "item()")
-        return self._array.item() if self.dtype is not dtypes.bfloat16 else float(self._array.item())
+        return (
+            self._array.item() if self.dtype is not dtypes.bfloat16 else float(self._array.item())
+        )
 
     def tolist(self) -> Any:
         """The data as nested lists of Python numbers."""
@@ -428,7 +430,9 @@ class Tensor(TensorMethods):
         return id(self)
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if self._array.ndim == 0 and spec else format(str(self), spec)
+        return (
+            format(self.item(), spec) if self._array.ndim == 0 and spec else format(str(self), spec)
+        )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         from .insight.printing import format_tensor

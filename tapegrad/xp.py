@@ -1,8 +1,8 @@
 """The array functions that kernels use, for NumPy and CuPy arrays alike.
 
-NumPy's own functions hand CuPy arrays over to CuPy, so most kernels just call NumPy. What stands here
-is what NumPy cannot hand over (creation beside an array, scatter, special functions) and where the
-two differ: CuPy wraps indices that are out of range, so `check_index` looks first.
+NumPy's own functions hand CuPy arrays over to CuPy, so most kernels just call NumPy. What stands
+here is what NumPy cannot hand over (creation beside an array, scatter, special functions) and
+where the two differ: CuPy wraps indices that are out of range, so `check_index` looks first.
 """
 
 from __future__ import annotations

@@ -245,10 +245,7 @@ def test_gradient_penalty():
     (g,) = autograd.grad((x @ w).tanh().sum(), x, create_graph=True)
     ((g.norm() - 1) ** 2).backward()
     assert tg.testing.gradcheck(
-        lambda w: (
-            autograd.grad((x @ w).tanh().sum(), x, create_graph=True)[0].norm() - 1
-        )
-        ** 2,
+        lambda w: (autograd.grad((x @ w).tanh().sum(), x, create_graph=True)[0].norm() - 1) ** 2,
         (w.detach().requires_grad_(),),
     )
     assert w.grad.shape == (2, 2)
@@ -500,7 +497,10 @@ def test_anomaly_names_the_line_of_a_nan_in_backward():
 
 
 def test_anomaly_names_the_line_of_a_nan_in_forward():
-    with autograd.detect_anomaly(), pytest.raises(RuntimeError, match=r"log made the first NaN.*test_autograd"):
+    with (
+        autograd.detect_anomaly(),
+        pytest.raises(RuntimeError, match=r"log made the first NaN.*test_autograd"),
+    ):
         (leaf(1.0) - 2).log()
 
 

@@ -54,7 +54,11 @@ CASES = {
     "narrow": (lambda: tg.ones(3).narrow(0, 2, 2), RuntimeError, "does not lie"),
     "numpy of grad": (lambda: tg.ones(1, requires_grad=True).numpy(), RuntimeError, "detach"),
     "where condition": (lambda: tg.where(tg.ones(2), 1.0, 2.0), RuntimeError, "bool"),
-    "integer gradients": (lambda: tg.zeros(2, dtype=tg.int64, requires_grad=True), RuntimeError, "floating"),
+    "integer gradients": (
+        lambda: tg.zeros(2, dtype=tg.int64, requires_grad=True),
+        RuntimeError,
+        "floating",
+    ),
 }
 
 
@@ -76,7 +80,11 @@ def test_no_gpu_says_what_to_install():
         pass
     else:
         pytest.skip("there is a GPU here")
-    for call in (lambda: tg.zeros(2, device="cuda"), lambda: tg.ones(1).cuda(), lambda: tg.ones(1).to("cuda:0")):
+    for call in (
+        lambda: tg.zeros(2, device="cuda"),
+        lambda: tg.ones(1).cuda(),
+        lambda: tg.ones(1).to("cuda:0"),
+    ):
         with pytest.raises(RuntimeError, match=r"tapegrad\[cuda\]"):
             call()
     assert not tg.cuda.is_available()

@@ -26,7 +26,9 @@ def test_nesting():
     d = lambda f: func.grad(f)  # noqa: E731
     t = tg.tensor(0.3, dtype=tg.float64)
     th = np.tanh(0.3)
-    assert d(d(d(tg.tanh)))(t).item() == pytest.approx(-2 * (1 - th**2) * (1 - 3 * th**2), abs=1e-12)
+    assert d(d(d(tg.tanh)))(t).item() == pytest.approx(
+        -2 * (1 - th**2) * (1 - 3 * th**2), abs=1e-12
+    )
 
 
 def test_argnums_structures_and_aux():

@@ -88,7 +88,7 @@ def test_needs_input_grad():
         @staticmethod
         def backward(ctx, g):
             seen.append(ctx.needs_input_grad)
-            a, b = ctx.saved_tensors
+            _, b = ctx.saved_tensors
             return g * b, None, None
 
     a = leaf(2.0)
@@ -232,13 +232,13 @@ def test_wrong_backwards_are_refused():
             function(result).apply(x, 2).sum().backward()
     with pytest.raises(NotImplementedError):
         Function.apply(x)
+
+    class Saves(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(3)
+
     with pytest.raises(TypeError, match="save_for_backward"):
-
-        class Saves(Function):
-            @staticmethod
-            def forward(ctx, x):
-                ctx.save_for_backward(3)
-
         Saves.apply(x)
 
 

@@ -87,7 +87,7 @@ def test_conversions():
     assert tg.tensor(3.7).int().item() == 3
     assert tg.tensor([0.0, 2.0]).bool().tolist() == [False, True]
     assert x.type() == "tapegrad.float32"
-    assert x.detach().to("cpu") .tolist() == [1, 1]
+    assert x.detach().to("cpu").tolist() == [1, 1]
 
 
 def test_numbers():

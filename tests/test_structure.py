@@ -63,7 +63,7 @@ def test_dependencies_point_one_way(path):
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "replay").glob("*.py")), ids=lambda p: p.name)
 def test_replay_never_names_an_operation(path):
-    """Passes ask for fields of Primitive: no operation is imported, looked up or compared by name."""
+    """Passes ask for fields of Primitive: no operation is imported or compared by name."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert "ops" not in (node.module or "").split("."), "replay imports an operation"

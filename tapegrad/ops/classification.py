@@ -109,7 +109,7 @@ def _cross_entropy_gradient(
         index, weights, counted = _label_weights(labels, weight, log_p, ignored, dim)
         each = _label_gradients(g_loss, weights, counted, reduction, dim)
         here = _at_label(index, log_p.shape[dim], dim, len(log_p.shape))
-        g_x = e.where(here, p - 1, p) * each
+        g_x = (p - e.cast(here, dtype=p.dtype)) * each
     if g_log_p is not None:
         through = g_log_p - p * sum_(g_log_p, dims=(dim,), keepdim=True)
         g_x = through if g_x is None else g_x + through

@@ -39,7 +39,7 @@ def isclose(
 ) -> Tensor:
     """Where |a - b| <= atol + rtol * |b|."""
     if input._array.dtype != other._array.dtype:
-        raise RuntimeError(f"isclose needs tensors of one dtype, got {input.dtype} and {other.dtype}")
+        raise RuntimeError(f"isclose needs one dtype, got {input.dtype} and {other.dtype}")
     return wrap(np.asarray(np.isclose(_raw(input), _raw(other), rtol, atol, equal_nan)))
 
 

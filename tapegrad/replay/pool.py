@@ -143,6 +143,29 @@ def _quota() -> int:
         return os.cpu_count() or 1
 
 
+@functools.cache
+def _c_library() -> Any:
+    return ctypes.CDLL(None)
+
+
+def _processor() -> int:
+    """The processor that this thread runs on, or -1 where that cannot be told."""
+    get = getattr(_c_library(), "sched_getcpu", None)
+    return -1 if get is None else int(get())
+
+
+def _leave(processor: int) -> None:
+    """Keep this thread off a processor, if there are others.
+
+    Linux wakes a thread where its waker runs, and was seen to leave two spinning threads on one
+    processor for seconds while the other one idled: a step then took 1000 instead of 340 µs.
+    """
+    if processor >= 0 and hasattr(os, "sched_setaffinity"):
+        others = os.sched_getaffinity(os.getpid()) - {processor}
+        if others:
+            os.sched_setaffinity(0, others)
+
+
 class Pool:
     """Workers for programs of several threads."""
 
@@ -154,6 +177,7 @@ class Pool:
         self._job = np.zeros(40, np.int64)
         self._wake = threading.Condition()
         self._parked = 0
+        self._leader = -1
         self._workers: list[threading.Thread] = []
 
     def run(self, program: Any, address: int, buffers: int, threads: int) -> int:
@@ -165,6 +189,7 @@ class Pool:
         self._post(self._address, address, buffers, threads)
         if self._parked:
             with self._wake:
+                self._leader = _processor()
                 self._wake.notify_all()
         return int(self._lead(self._address, address, buffers, threads))
 
@@ -197,6 +222,8 @@ class Pool:
                 while int(self._job[0]) == seen:
                     self._wake.wait()
                 self._parked -= 1
+                leader = self._leader
+            _leave(leader)
 
 
 pool = Pool()
