@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import mutation
+from .blas import axpy
 from .primitive import MOVEMENT, Primitive, bind, define, record
 from .state import GRAD, STATE, TAPE
 from .tape import Entry, Output
@@ -49,6 +50,27 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
             return tensor
     value = bind(primitive, (tensor, *others), params or {})
     return assign(tensor, value, f"{primitive.name}_")
+
+
+#: below this many elements loading and calling the BLAS does not pay
+_MANY = 4096
+
+
+def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
+    """`tensor += alpha * other` straight into memory, in one pass if it is large.
+
+    Says whether that could be done: only without recording, for operands of one shape and dtype.
+    """
+    if STATE.mode or type(alpha) not in (int, float) or not isinstance(other, Tensor):
+        return False
+    if _same_kind(tensor, (other,)) is None:
+        return False
+    own(tensor)
+    target, terms = tensor._array, other._array
+    if target.size < _MANY or not axpy(alpha, terms, target):
+        np.add(target, terms * alpha, out=target)
+    mutation.note(target)
+    return True
 
 
 def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:

@@ -37,6 +37,11 @@ OPAQUE = "opaque"  # none of these
 
 NO_PARAMS: dict[str, Any] = {}
 
+_new = object.__new__
+_ndarray = np.ndarray
+_F32 = np.dtype(np.float32)
+_F64 = np.dtype(np.float64)
+
 #: every primitive by name
 PRIMITIVES: dict[str, Primitive] = {}
 
@@ -77,6 +82,7 @@ class Primitive:
     batch: Callable[..., Any] | None = None
     #: what is saved: (what, index, inputs whose rules need it)
     slots: tuple[Slot, ...] = ()
+    differentiable: bool = False
     _pull: Callable[..., Sequence[Any]] | None = None
 
     def __repr__(self) -> str:
@@ -92,9 +98,8 @@ class Primitive:
                 return bind(self, inputs, params)
         return self.kernel(*inputs, **params)
 
-    @property
-    def differentiable(self) -> bool:
-        return self.joint is not None or any(rule is not None for rule in self.rules)
+    def __post_init__(self) -> None:
+        self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
 
     @property
     def pull(self) -> Callable[..., Sequence[Any]]:
@@ -229,29 +234,52 @@ def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS
             return out
         return out[0] if len(p.outputs) == 1 else out[: len(p.outputs)]
     tensors = list(inputs)
+    arrays: list[Any] = tensors.copy()
+    dtype = None
+    uniform = plain = True
     for i, x in enumerate(tensors):
-        if isinstance(x, Tensor):
-            if x._view is not None:
-                refresh(x)
-        elif not isinstance(x, (int, float)) and x is not None:
-            tensors[i] = _as_operand(x)
-    if p.promote is not None:
+        if not isinstance(x, Tensor):
+            if x is None or x.__class__ is float or x.__class__ is int:
+                continue
+            if isinstance(x, (int, float)):  # a subclass, such as bool
+                uniform = False
+                continue
+            tensors[i] = x = _as_operand(x)
+            if not isinstance(x, Tensor):
+                arrays[i], uniform = x, False
+                continue
+        if x._view is not None:
+            refresh(x)
+        arrays[i] = a = x._array
+        if dtype is None:
+            dtype = a.dtype
+        elif a.dtype is not dtype:
+            uniform = False
+        if a.__class__ is not _ndarray:
+            plain = False
+    # Operands of one common floating dtype, and Python numbers beside them, need no promotion.
+    if p.promote is not None and not (uniform and (dtype is _F32 or dtype is _F64)):
         _promote(p, tensors)
-    arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
-    if not all(type(a) is np.ndarray for a in arrays):
+        arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
+    if not plain:
         arrays = _on_one_device(p, arrays)
-    if p.kind == ELEMENTWISE:
+    if p.kind == ELEMENTWISE and len(arrays) > 1:
         _check_broadcast(p, arrays)
     if p.view and tensors[0]._extra is not None:
         own(tensors[0])
         arrays[0] = tensors[0]._array
     out = p.kernel(*arrays, **params)
-    outs = out if isinstance(out, tuple) else (out,)
-    outs = tuple(o if isinstance(o, np.ndarray) else _as_array(o, arrays) for o in outs)
-    results = tuple(wrap(o) for o in outs[: len(p.outputs)])
+    if out.__class__ is _ndarray:
+        result = wrap(out)
+        if p.view:
+            note_view(p, params, tensors[0], result)
+        record(p, params, tensors, arrays, (out,), (result,), mode)
+        return result
+    outs = tuple(map(_as_array, out if isinstance(out, tuple) else (out,)))
+    results = tuple(map(wrap, outs[: len(p.outputs)]))
     if p.view:
         note_view(p, params, tensors[0], results[0])
-    record(p, params, tuple(tensors), arrays, outs, results, mode)
+    record(p, params, tensors, arrays, outs, results, mode)
     return results[0] if len(results) == 1 else results
 
 
@@ -265,7 +293,7 @@ def note_view(p: Primitive, params: dict[str, Any], source: Tensor, view: Tensor
 def record(
     p: Primitive,
     params: dict[str, Any],
-    tensors: tuple[Any, ...],
+    tensors: Sequence[Any],
     arrays: Sequence[Any],
     outs: tuple[Any, ...],
     results: tuple[Tensor, ...],
@@ -273,34 +301,39 @@ def record(
 ) -> Entry | None:
     """Write the entry of an operation that has run, if anybody needs it."""
     taped = mode & TAPE
-    tracked = False
-    edges: tuple[Any, ...] = (None,) * len(tensors)
-    if mode & GRAD and p.differentiable:
-        watched = bool(taped) and any(tape.watches for tape in STATE.tapes)
-        edges = tuple(_edge(x, watched) if isinstance(x, Tensor) else None for x in tensors)
-        tracked = any(isinstance(x, Tensor) and x._requires for x in tensors)
-        if p.rules:
-            edges = tuple(
-                e if rule is not None else None for e, rule in zip(edges, p.rules, strict=True)
-            )
     if mode & ANOMALY:
         _check_nan(p, arrays, outs)
+    tracked = needed = False
+    edges: list[Any] = [None] * len(tensors)
+    if mode & GRAD and p.differentiable:
+        watched = bool(taped) and any(tape.watches for tape in STATE.tapes)
+        rules = p.rules
+        for i, x in enumerate(tensors):
+            if not isinstance(x, Tensor) or (rules and rules[i] is None):
+                continue
+            if x._requires:
+                tracked = True
+            elif not watched or x._array.dtype.kind not in "fV":
+                continue
+            edges[i] = x._edge or x  # a leaf is its own edge
+            needed = True
     if not taped and not tracked:
         return None
-    needed = any(e is not None for e in edges)
-    entry = Entry()
+    entry = _new(Entry)
     entry.primitive = p
     entry.params = params
-    entry.edges = edges
+    entry.edges = tuple(edges)
     entry.number = results[0].id
     entry.place = source.here()
     entry.hooks = entry.log = entry.shapes = None
-    entry.saved = _save(p, arrays, outs, edges) if needed else ()
-    if needed and p.kind in (ELEMENTWISE, CONTRACTION):
-        shapes = tuple(getattr(a, "shape", ()) for a in arrays)
-        if any(shape != outs[0].shape for shape in shapes):
-            entry.shapes = shapes
+    entry.saved = ()
     if needed:
+        if p.slots:
+            entry.saved = _save(p, arrays, outs, edges)
+        if len(arrays) > 1 and (p.kind == ELEMENTWISE or p.kind == CONTRACTION):
+            shapes = tuple([getattr(a, "shape", ()) for a in arrays])
+            if any([shape != outs[0].shape for shape in shapes]):
+                entry.shapes = shapes
         if mode & HOOKS:
             _pack(entry)
         for i, result in enumerate(results):
@@ -313,21 +346,12 @@ def record(
     return entry
 
 
-def _edge(x: Tensor, watched: bool) -> Any:
-    """Where the gradient of `x` goes: its entry, itself when it is a leaf, or nowhere."""
-    if x._requires:
-        return x if x._edge is None else x._edge
-    if watched and x._array.dtype.kind in "fV":
-        return x if x._edge is None else x._edge
-    return None
-
-
 def _save(
-    p: Primitive, arrays: Sequence[Any], outs: tuple[Any, ...], edges: tuple[Any, ...]
+    p: Primitive, arrays: Sequence[Any], outs: tuple[Any, ...], edges: Sequence[Any]
 ) -> tuple[Any, ...]:
     saved: list[Any] = []
     for what, index, users in p.slots:
-        if users is not None and all(edges[i] is None for i in users):
+        if users is not None and all([edges[i] is None for i in users]):
             saved.append(None)
         elif what == "in":
             saved.append(arrays[index])
@@ -372,7 +396,7 @@ def _as_operand(x: Any) -> Any:
     )
 
 
-def _as_array(out: Any, arrays: Sequence[Any]) -> Any:
+def _as_array(out: Any) -> Any:
     """Kernels of 0-d inputs return NumPy scalars; make them 0-d arrays."""
     return np.asarray(out) if isinstance(out, (np.generic, int, float)) else out
 
@@ -433,7 +457,7 @@ def _on_one_device(p: Primitive, arrays: list[Any]) -> list[Any]:
 
 def _check_broadcast(p: Primitive, arrays: Sequence[Any]) -> None:
     shapes = [a.shape for a in arrays if hasattr(a, "shape")]
-    if len(shapes) > 1:
+    if len(set(shapes)) > 1:
         try:
             np.broadcast_shapes(*shapes)
         except ValueError:

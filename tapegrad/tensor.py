@@ -328,6 +328,8 @@ class Tensor(TensorMethods):
         if STATE.mode & TAPE:
             from .primitive import PRIMITIVES, record
 
+            if self._view is not None:
+                refresh(self)
             record(PRIMITIVES["detach"], {}, (self,), [self._array], (self._array,), (out,), TAPE)
         return out
 

@@ -57,7 +57,9 @@ def callbacks(function: Compiled) -> list[str]:
     ]
 
 
-def same_as_eager(function: Callable[..., Any], *shapes: tuple[int, ...], calls: int = 5) -> Compiled:
+def same_as_eager(
+    function: Callable[..., Any], *shapes: tuple[int, ...], calls: int = 5
+) -> Compiled:
     """Call the compiled and the plain function on fresh data, and compare."""
     compiled: Compiled = tg.compile(function)
     for i in range(calls):
@@ -82,7 +84,9 @@ def test_elementwise_chain_is_one_kernel() -> None:
 
 
 def test_broadcasting_and_views() -> None:
-    same_as_eager(lambda x, y: x * y.unsqueeze(1) + y.reshape(2, 2, 1).sum(0).mean(), (4, 4, 3), (4, 1))
+    same_as_eager(
+        lambda x, y: x * y.unsqueeze(1) + y.reshape(2, 2, 1).sum(0).mean(), (4, 4, 3), (4, 1)
+    )
     same_as_eager(lambda x: x.T.reshape(-1)[1:9:2] * 2, (3, 4))
     same_as_eager(lambda x: x.permute(2, 0, 1).contiguous() + 1, (2, 3, 4))
     same_as_eager(lambda x: x.flip(0) + x.roll((1, -1), (0, 1)), (3, 4))
@@ -311,7 +315,9 @@ def test_gradients_of_arguments() -> None:
 
 def model_and_optimizer(make: Callable[[Any], Any]) -> Any:
     tg.manual_seed(0)
-    model = nn.Sequential(nn.Linear(24, 16), nn.ReLU(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 5))
+    model = nn.Sequential(
+        nn.Linear(24, 16), nn.ReLU(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 5)
+    )
     optimizer = make(model.parameters())
 
     def step(x: Any, y: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from .. import fast, inplace
 from ..dtypes import as_dtype
 from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
+from . import comparison as c
 from . import elementwise as e
 from .functions import erf
 from .joining import chunk
@@ -58,7 +59,7 @@ def below(x: Any, limit: float) -> Any:
 
 def chosen(g: Any, condition: Any, slope: Any) -> Any:
     """`g` where the condition holds, else `g * slope`."""
-    return e.where(condition, g, g * slope)
+    return c.where(condition, g, g * slope)
 
 
 # -- softmax -----------------------------------------------------------------------------------
@@ -190,12 +191,12 @@ _fast_silu = fast.unary(silu_, silu_.kernel)
 
 def _softplus(x: Any, *, beta: float, threshold: float) -> Any:
     z = x * beta
-    return e.where(e.greater(z, threshold), x, e.log1p(e.exp(below(z, threshold))) / beta)
+    return c.where(c.greater(z, threshold), x, e.log1p(e.exp(below(z, threshold))) / beta)
 
 
 def _softplus_gradient(g: Any, x: Any, beta: float, threshold: float) -> Any:
     z = x * beta
-    return chosen(g, e.greater(z, threshold), e.sigmoid(z))
+    return chosen(g, c.greater(z, threshold), e.sigmoid(z))
 
 
 softplus_ = composite("softplus", _softplus, _softplus_gradient)
@@ -265,12 +266,12 @@ def tanhshrink(input: Any) -> Any:
 
 def _elu(x: Any, *, alpha: float, scale: float, rate: float) -> Any:
     low = e.expm1(below(x, 0.0) * rate) * (alpha * scale)
-    return e.where(e.greater(x, 0), x if scale == 1 else x * scale, low)
+    return c.where(c.greater(x, 0), x if scale == 1 else x * scale, low)
 
 
 def _elu_gradient(g: Any, x: Any, alpha: float, scale: float, rate: float) -> Any:
     low = e.exp(below(x, 0.0) * rate) * (alpha * scale * rate)
-    return e.where(e.greater(x, 0), g * scale, g * low)
+    return c.where(c.greater(x, 0), g * scale, g * low)
 
 
 elu_ = composite("elu", _elu, _elu_gradient)
@@ -316,8 +317,8 @@ def relu(input: Any, inplace: bool = False) -> Any:
 
 leaky_relu_ = composite(
     "leaky_relu",
-    lambda x, *, slope: chosen(x, e.greater(x, 0), slope),
-    lambda g, x, slope: chosen(g, e.greater(x, 0), slope),
+    lambda x, *, slope: chosen(x, c.greater(x, 0), slope),
+    lambda g, x, slope: chosen(g, c.greater(x, 0), slope),
 )
 
 
@@ -331,12 +332,12 @@ def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) 
 
 prelu_ = define(
     "prelu",
-    lambda x, weight: e.where(e.greater(x, 0), x, weight * x),
+    lambda x, weight: c.where(c.greater(x, 0), x, weight * x),
     kind=ELEMENTWISE,
     composite=True,
     vjp=(
-        lambda g, x, weight: e.where(e.greater(x, 0), g, g * weight),
-        lambda g, x: e.where(e.greater(x, 0), 0.0, g * x),
+        lambda g, x, weight: c.where(c.greater(x, 0), g, g * weight),
+        lambda g, x: c.where(c.greater(x, 0), 0.0, g * x),
     ),
 )
 
@@ -368,7 +369,7 @@ hardtanh_ = composite(
     "hardtanh",
     lambda x, *, low, high: e.clamp_numbers(x, low=low, high=high),
     # PyTorch's gradient is 0 at the limits themselves, unlike that of clamp.
-    lambda g, x, low, high: e.where(e.logical_and(e.greater(x, low), e.less(x, high)), g, 0.0),
+    lambda g, x, low, high: c.where(c.logical_and(c.greater(x, low), c.less(x, high)), g, 0.0),
 )
 
 
@@ -394,8 +395,8 @@ def relu6(input: Any, inplace: bool = False) -> Any:
 
 
 def _hardswish_gradient(g: Any, x: Any) -> Any:
-    middle = e.where(e.less(x, -3), 0.0, g * (x / 3 + 0.5))
-    return e.where(e.greater(x, 3), g, middle)
+    middle = c.where(c.less(x, -3), 0.0, g * (x / 3 + 0.5))
+    return c.where(c.greater(x, 3), g, middle)
 
 
 hardswish_ = composite(
@@ -415,7 +416,7 @@ def hardswish(input: Any, inplace: bool = False) -> Any:
 hardsigmoid_ = composite(
     "hardsigmoid",
     lambda x: e.clamp_numbers(x + 3, low=0.0, high=6.0) / 6,
-    lambda g, x: e.where(e.logical_and(e.greater(x, -3), e.less(x, 3)), g / 6, 0.0),
+    lambda g, x: c.where(c.logical_and(c.greater(x, -3), c.less(x, 3)), g / 6, 0.0),
 )
 
 
@@ -428,8 +429,8 @@ def hardsigmoid(input: Any, inplace: bool = False) -> Any:
 
 threshold_ = composite(
     "threshold",
-    lambda x, *, limit, value: e.where(e.greater(x, limit), x, value),
-    lambda g, x, limit: e.where(e.greater(x, limit), g, 0.0),
+    lambda x, *, limit, value: c.where(c.greater(x, limit), x, value),
+    lambda g, x, limit: c.where(c.greater(x, limit), g, 0.0),
 )
 
 
@@ -446,8 +447,8 @@ def threshold(input: Any, threshold: float, value: float, inplace: bool = False)
 
 hardshrink_ = composite(
     "hardshrink",
-    lambda x, *, limit: e.where(e.less_equal(e.abs(x), limit), 0.0, x),
-    lambda g, x, limit: e.where(e.less_equal(e.abs(x), limit), 0.0, g),
+    lambda x, *, limit: c.where(c.less_equal(e.abs(x), limit), 0.0, x),
+    lambda g, x, limit: c.where(c.less_equal(e.abs(x), limit), 0.0, g),
 )
 
 
@@ -461,7 +462,7 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Any:
 softshrink_ = composite(
     "softshrink",
     lambda x, *, limit: x - e.clamp_numbers(x, low=-limit, high=limit),
-    lambda g, x, limit: e.where(e.less_equal(e.abs(x), limit), 0.0, g),
+    lambda g, x, limit: c.where(c.less_equal(e.abs(x), limit), 0.0, g),
 )
 
 

@@ -15,6 +15,7 @@ from .. import xp
 from ..backward import unbroadcast
 from ..primitive import OPAQUE, define
 from ..tensor import Tensor
+from . import comparison as c
 from . import elementwise as e
 from .embedding import dropout
 from .linalg import matmul_
@@ -30,16 +31,16 @@ def _scores(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
     if causal:
         raw = scores._array if isinstance(scores, Tensor) else scores
         before = xp.module(raw).tri(scores.shape[-2], scores.shape[-1], dtype=bool)
-        scores = e.where(before, scores, -math.inf)
+        scores = c.where(before, scores, -math.inf)
     if mask is None:
         return scores
     kind = mask._array.dtype.kind if isinstance(mask, Tensor) else mask.dtype.kind
-    return e.where(mask, scores, -math.inf) if kind == "b" else scores + mask
+    return c.where(mask, scores, -math.inf) if kind == "b" else scores + mask
 
 
 def _finite(x: Any) -> Any:
     """0 for infinities: a row without any key to attend to has probabilities of 0."""
-    return e.where(e.isinf(x), 0.0, x)
+    return c.where(c.isinf(x), 0.0, x)
 
 
 def _attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> Any:
@@ -49,7 +50,7 @@ def _attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool)
     top = _finite(amax_(e.detach(scores), dims=last, keepdim=True))
     powers = e.exp(scores - top)
     total = sum_(powers, dims=last, keepdim=True)
-    out = matmul_(powers, wide_v) / e.where(e.equal(total, 0), 1.0, total)
+    out = matmul_(powers, wide_v) / c.where(c.equal(total, 0), 1.0, total)
     return rounded(out, q), e.log(total) + top
 
 

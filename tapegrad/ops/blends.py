@@ -7,7 +7,8 @@ from typing import Any
 
 from ..dtypes import finfo
 from ..tensor import Tensor
-from .elementwise import equal, is_floating, isnan, where
+from .comparison import equal, isnan, where
+from .elementwise import is_floating
 from .table import In, Sample, op
 
 

@@ -7,11 +7,14 @@ flow through them.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import xp
 from ..primitive import OPAQUE, define
+from ..state import STATE, TAPE
 from ..tensor import Tensor
+from . import comparison as c
 from . import elementwise as e
 from .activation import log_softmax_
 from .gather import gather_
@@ -26,41 +29,65 @@ F = "nn.functional"
 
 
 def _label_weights(
-    labels: Any, weight: Any, like: Any, ignored: int, dim: int
+    labels: Any, weight: Any, like: Any, ignored: int | None, dim: int
 ) -> tuple[Any, Any, Any]:
-    """Labels as an index along `dim`, each one's weight, and which of them count."""
-    counted = e.not_equal(labels, ignored)
-    index = e.where(counted, labels, 0)
+    """Labels as an index along `dim`, each one's weight, and which of them count.
+
+    Weights are None where each is 1; `counted` is None where all labels count.
+    """
+    shape = tuple(labels.shape)
+    column = (*shape[:dim], 1, *shape[dim:])
+    if ignored is None:
+        weights = None if weight is None else take_(weight, labels, dims=(0,))
+        return reshape_(labels, shape=column), weights, None
+    counted = c.not_equal(labels, ignored)
+    index = c.where(counted, labels, 0)
     if weight is None:
         weights = e.cast(counted, dtype=like.dtype)
     else:
-        weights = e.where(counted, take_(weight, index, dims=(0,)), 0.0)
-    shape = tuple(labels.shape)
-    return reshape_(index, shape=(*shape[:dim], 1, *shape[dim:])), weights, counted
+        weights = c.where(counted, take_(weight, index, dims=(0,)), 0.0)
+    return reshape_(index, shape=column), weights, counted
+
+
+def _total_weight(weights: Any, shape: Any) -> Any:
+    if weights is None:
+        return math.prod(shape)
+    return sum_(weights, dims=tuple(range(len(shape))), keepdim=False)
 
 
 def _reduce_labels(loss: Any, weights: Any, reduction: str) -> Any:
     if reduction == "none":
         return loss
-    dims = tuple(range(len(loss.shape)))
-    total = sum_(loss, dims=dims, keepdim=False)
-    return total if reduction == "sum" else total / sum_(weights, dims=dims, keepdim=False)
+    total = sum_(loss, dims=tuple(range(len(loss.shape))), keepdim=False)
+    if reduction == "sum":
+        return total
+    count = _total_weight(weights, loss.shape)
+    # No labels at all have a mean of NaN, as a sum of no weights gives it.
+    return total * math.nan if weights is None and count == 0 else total / count
 
 
-def _nll(x: Any, labels: Any, weight: Any, *, dim: int, ignored: int, reduction: str) -> Any:
+def _nll(x: Any, labels: Any, weight: Any, *, dim: int, ignored: int | None, reduction: str) -> Any:
     index, weights, counted = _label_weights(labels, weight, x, ignored, dim)
-    picked = reshape_(gather_(x, index, dim=dim), shape=tuple(labels.shape))
-    return _reduce_labels(e.where(counted, -picked * weights, 0.0), weights, reduction)
+    loss = -reshape_(gather_(x, index, dim=dim), shape=tuple(labels.shape))
+    if weights is not None:
+        loss = loss * weights
+    if counted is not None:
+        loss = c.where(counted, loss, 0.0)
+    return _reduce_labels(loss, weights, reduction)
 
 
-def _label_gradients(g: Any, weights: Any, counted: Any, reduction: str, dim: int) -> Any:
+def _label_gradients(
+    g: Any, weights: Any, counted: Any, reduction: str, dim: int, shape: Any
+) -> Any:
     """What each label's -log-probability is multiplied by, with a dimension for the classes."""
-    each = g * weights
+    each = g if weights is None else g * weights
     if reduction == "mean":
-        each = each / sum_(weights, dims=tuple(range(len(weights.shape))), keepdim=False)
-        # Where no label counts at all, the mean is NaN but its gradient is 0.
-        each = e.where(counted, each, 0.0)
-    shape = tuple(weights.shape)
+        each = each / _total_weight(weights, shape)
+        if counted is not None:
+            # Where no label counts at all, the mean is NaN but its gradient is 0.
+            each = c.where(counted, each, 0.0)
+    if weights is None and reduction != "none":
+        return each  # one number for all labels
     return reshape_(each, shape=(*shape[:dim], 1, *shape[dim:]))
 
 
@@ -68,22 +95,22 @@ def _at_label(index: Any, classes: int, dim: int, ndim: int) -> Any:
     """Whether each class is the label."""
     raw = index._array if isinstance(index, Tensor) else index
     numbers = xp.module(raw).arange(classes).reshape(-1, *[1] * (ndim - dim - 1))
-    return e.equal(index, numbers)
+    return c.equal(index, numbers)
 
 
 def _nll_gradient(
-    g: Any, x_shape: Any, labels: Any, weight: Any, dim: int, ignored: int, reduction: str
+    g: Any, x_shape: Any, labels: Any, weight: Any, dim: int, ignored: int | None, reduction: str
 ) -> Any:
     index, weights, counted = _label_weights(labels, weight, g, ignored, dim)
-    each = _label_gradients(g, weights, counted, reduction, dim)
-    return e.where(_at_label(index, x_shape[dim], dim, len(x_shape)), -each, 0.0)
+    each = _label_gradients(g, weights, counted, reduction, dim, tuple(labels.shape))
+    return c.where(_at_label(index, x_shape[dim], dim, len(x_shape)), -each, 0.0)
 
 
 nll_ = define("nll_loss", _nll, kind=OPAQUE, composite=True, vjp=(_nll_gradient, None, None))
 
 
 def _cross_entropy(
-    x: Any, labels: Any, weight: Any, *, dim: int, ignored: int, reduction: str
+    x: Any, labels: Any, weight: Any, *, dim: int, ignored: int | None, reduction: str
 ) -> Any:
     log_p = log_softmax_(widened(x), dims=(dim,))
     loss = _nll(log_p, labels, weight, dim=dim, ignored=ignored, reduction=reduction)
@@ -97,7 +124,7 @@ def _cross_entropy_gradient(
     log_p: Any,
     x_dtype: Any,
     dim: int,
-    ignored: int,
+    ignored: int | None,
     reduction: str,
     needs: list[bool],
 ) -> tuple[Any, ...]:
@@ -107,7 +134,7 @@ def _cross_entropy_gradient(
     g_x = None
     if g_loss is not None:
         index, weights, counted = _label_weights(labels, weight, log_p, ignored, dim)
-        each = _label_gradients(g_loss, weights, counted, reduction, dim)
+        each = _label_gradients(g_loss, weights, counted, reduction, dim, tuple(labels.shape))
         here = _at_label(index, log_p.shape[dim], dim, len(log_p.shape))
         g_x = (p - e.cast(here, dtype=p.dtype)) * each
     if g_log_p is not None:
@@ -126,8 +153,10 @@ cross_entropy_ = define(
 )
 
 
-def _check_labels(what: str, input: Any, target: Any, weight: Any, ignored: int) -> int:
-    """Shapes and values of labels; returns the dimension of the classes."""
+def _check_labels(
+    what: str, input: Any, target: Any, weight: Any, ignored: int, reduction: str
+) -> dict[str, Any]:
+    """Check shapes and values of labels; returns the parameters of the primitives."""
     shape, given = tuple(input._array.shape), tuple(target._array.shape)
     if not shape:
         raise RuntimeError(f"{what} needs an input with a dimension of classes, got a 0-d tensor")
@@ -151,16 +180,21 @@ def _check_labels(what: str, input: Any, target: Any, weight: Any, ignored: int)
             f"{tuple(weight.shape)}"
         )
     labels = target._array
+    all_count = not 0 <= ignored < classes
     if labels.size:
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= classes:
+            all_count = False
             wrong = labels[((labels < 0) | (labels >= classes)) & (labels != ignored)]
             if wrong.size:
                 raise IndexError(
                     f"{what}: label {int(wrong[0])} is out of range for {classes} classes "
                     f"(0 to {classes - 1}; ignore_index is {ignored})"
                 )
-    return dim
+    # On a tape the labels of a later run may be others: there `ignored` stays a number.
+    if all_count and not STATE.mode & TAPE:
+        return {"dim": dim, "ignored": None, "reduction": reduction}
+    return {"dim": dim, "ignored": int(ignored), "reduction": reduction}
 
 
 _CHANCES = In(3, 4, low=0.1, high=0.9)
@@ -190,8 +224,8 @@ def nll_loss(
     """-input[label]: the negative log-likelihood of labels, for log-probabilities `input`."""
     check_reduction(reduction)
     check_floating(input, "nll_loss")
-    dim = _check_labels("nll_loss", input, target, weight, ignore_index)
-    return nll_(input, target, weight, dim=dim, ignored=int(ignore_index), reduction=reduction)
+    params = _check_labels("nll_loss", input, target, weight, ignore_index, reduction)
+    return nll_(input, target, weight, **params)
 
 
 @op(
@@ -230,8 +264,7 @@ def cross_entropy(
         raise RuntimeError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
     if target._array.dtype.kind in "fV" and target._array.shape == input._array.shape:
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    dim = _check_labels("cross_entropy", input, target, weight, ignore_index)
-    params = {"dim": dim, "ignored": int(ignore_index), "reduction": reduction}
+    params = _check_labels("cross_entropy", input, target, weight, ignore_index, reduction)
     if label_smoothing == 0:
         return cross_entropy_(input, target, weight, **params)[0]
     return _smooth_cross_entropy(input, target, weight, params, label_smoothing)
@@ -247,7 +280,9 @@ def _smooth_cross_entropy(
     if weight is not None:
         log_p = log_p * _over_classes(weight, input._array.ndim, dim)
     _, weights, counted = _label_weights(target, weight, input, params["ignored"], dim)
-    even = e.where(counted, -sum_(log_p, dims=(dim,), keepdim=False), 0.0)
+    even = -sum_(log_p, dims=(dim,), keepdim=False)
+    if counted is not None:
+        even = c.where(counted, even, 0.0)
     even = _reduce_labels(even, weights, params["reduction"])
     return sharp * (1.0 - smoothing) + even * (smoothing / classes)
 

@@ -13,6 +13,7 @@ from ..dtypes import int64
 from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ..state import STATE, no_grad
 from ..tensor import Tensor, wrap
+from . import comparison as c
 from . import elementwise as e
 from .creation import random_array
 from .index import put_add_, take_
@@ -30,12 +31,12 @@ def _row_scale(index: Any, dtype: Any, rows: int, padding: int | None, by_count:
     """What each looked-up row's gradient is multiplied by, or None for 1."""
     if padding is None and not by_count:
         return None
-    scale = e.cast(e.equal(index, index), dtype=dtype)
+    scale = e.cast(c.equal(index, index), dtype=dtype)
     if by_count:
         counts = put_add_(scale, index, dims=(0,), shape=(rows,))
         scale = scale / take_(counts, index, dims=(0,))
     if padding is not None:
-        scale = scale * e.cast(e.not_equal(index, padding), dtype=dtype)
+        scale = scale * e.cast(c.not_equal(index, padding), dtype=dtype)
     return reshape_(scale, shape=(*index.shape, 1))
 
 
@@ -124,7 +125,7 @@ def _limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None
         used = wrap(xp.module(input._array).unique(input._array))
         picked = take_(weight, used, dims=(0,))
         sizes = norm(picked, norm_type, 1, True)
-        scaled = picked * e.where(e.greater(sizes, limit), limit / (sizes + 1e-7), sizes * 0 + 1)
+        scaled = picked * c.where(c.greater(sizes, limit), limit / (sizes + 1e-7), sizes * 0 + 1)
         weight[used] = scaled
 
 
@@ -155,7 +156,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         worst = int(labels.min()) if int(labels.min()) < 0 else int(labels.max())
         raise RuntimeError(f"one_hot: label {worst} is out of range for {classes} classes")
     numbers = wrap(xp.module(labels).arange(classes))
-    return e.equal(reshape_(tensor, shape=(*labels.shape, 1)), numbers).to(int64)
+    return c.equal(reshape_(tensor, shape=(*labels.shape, 1)), numbers).to(int64)
 
 
 # -- dropout -----------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ def _dropped(
     check_floating(input, what)
     if p == 0 or not training or input._array.size == 0:
         return input
-    mask = e.greater_equal(random_array("uniform", shape, np.float32), float(p))
+    mask = c.greater_equal(random_array("uniform", shape, np.float32), float(p))
     out = dropout_(input, mask.to(input.device), scale=1.0 / (1.0 - p) if p < 1 else 0.0)
     return inplace_.assign(input, out, f"{what}(inplace=True)") if in_place else out
 

@@ -15,20 +15,8 @@ from .. import xp
 from ..dtypes import float64
 from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
-from .elementwise import (
-    clamp,
-    equal,
-    exp,
-    greater,
-    less,
-    logical_or,
-    pow,
-    rsqrt,
-    sigmoid,
-    sign,
-    where,
-    zero,
-)
+from .comparison import equal, greater, less, logical_or, where
+from .elementwise import clamp, exp, pow, rsqrt, sigmoid, sign, zero
 from .families import binary, unary
 from .table import In, Sample, op
 

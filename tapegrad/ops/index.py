@@ -15,7 +15,7 @@ from .. import inplace, xp
 from ..primitive import OPAQUE, Primitive, define
 from ..state import STATE
 from ..tensor import Tensor, wrap
-from . import elementwise as e
+from . import comparison as c
 from .movement import reshape_, slice_
 from .table import In, Sample, attach, op
 
@@ -323,8 +323,8 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     _check_mask(mask, "masked_fill")
     if isinstance(value, Tensor) and value._array.ndim:
         raise RuntimeError("masked_fill needs a number or a 0-d tensor as its value")
-    number = value.to(input.dtype) if isinstance(value, Tensor) else e._of_dtype(value, input.dtype)
-    return e.where(mask, number, input)
+    number = value.to(input.dtype) if isinstance(value, Tensor) else c._of_dtype(value, input.dtype)
+    return c.where(mask, number, input)
 
 
 @op(samples=lambda: [Sample((3, 4), In(3, 4, kind="bool")), Sample((3, 4), In(4, kind="bool"))])

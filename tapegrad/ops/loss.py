@@ -15,6 +15,7 @@ import numpy as np
 
 from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
+from . import comparison as c
 from . import elementwise as e
 from .activation import logsigmoid
 from .distance import cosine_similarity, pairwise_distance
@@ -116,8 +117,8 @@ absolute_error_ = _of_difference(
 # Quadratic within `limit` of 0 and straight beyond; the slope goes from -1 to 1.
 smooth_error_ = _of_difference(
     "smooth_error",
-    lambda d, *, limit: e.where(
-        e.less(e.abs(d), limit), d * d * (0.5 / limit), e.abs(d) - 0.5 * limit
+    lambda d, *, limit: c.where(
+        c.less(e.abs(d), limit), d * d * (0.5 / limit), e.abs(d) - 0.5 * limit
     ),
     lambda d, *, limit: e.clamp_numbers(d / limit, low=-1.0, high=1.0),
 )
@@ -370,8 +371,8 @@ def hinge_embedding_loss(
     if input._array.dtype.kind == "b":
         raise RuntimeError("hinge_embedding_loss needs numbers, got a bool tensor")
     away = margin - input if input.dtype.is_floating_point else int(margin) - input
-    far = e.where(e.equal(target, 1), 0, e.clamp(away, min=0))
-    near = e.where(e.equal(target, -1), 0, input)
+    far = c.where(c.equal(target, 1), 0, e.clamp(away, min=0))
+    near = c.where(c.equal(target, -1), 0, input)
     return reduced(far + near, reduction)
 
 
@@ -398,8 +399,8 @@ def cosine_embedding_loss(
     check_reduction(reduction)
     x, y = (v if v.dtype.is_floating_point else v.float() for v in (input1, input2))
     cosine = cosine_similarity(x, y, dim=-1, eps=1e-8)
-    far = e.where(e.equal(target, -1), e.clamp(cosine - margin, min=0.0), 0.0)
-    return reduced(e.where(e.equal(target, 1), 1 - cosine, far), reduction)
+    far = c.where(c.equal(target, -1), e.clamp(cosine - margin, min=0.0), 0.0)
+    return reduced(c.where(c.equal(target, 1), 1 - cosine, far), reduction)
 
 
 @op(
@@ -469,9 +470,9 @@ def poisson_nll_loss(
     target = _as_float(target, x)
     loss = e.exp(x) - target * x if log_input else x - target * e.log(x + eps)
     if full:
-        large = e.greater(target, 1)
-        t = e.where(large, target, 1.0)
-        loss = loss + e.where(large, t * e.log(t) - t + 0.5 * e.log(2 * math.pi * t), 0.0)
+        large = c.greater(target, 1)
+        t = c.where(large, target, 1.0)
+        loss = loss + c.where(large, t * e.log(t) - t + 0.5 * e.log(2 * math.pi * t), 0.0)
     return reduced(loss, reduction)
 
 

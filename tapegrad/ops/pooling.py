@@ -16,6 +16,7 @@ from .. import xp
 from ..dtypes import int64
 from ..primitive import OPAQUE, Primitive, define
 from ..tensor import Tensor
+from . import comparison as c
 from . import elementwise as e
 from . import window as w
 from .gather import gather_
@@ -54,7 +55,7 @@ def _put_winners(values: Any, winners: Any, *, window: Window) -> Any:
     for place, tap in enumerate(w.taps(out, window)):
         won = winners == place
         if window.overlaps:
-            tap += e.where(won, values, 0.0)
+            tap += c.where(won, values, 0.0)
         else:
             _copy_bits(values, won, tap)
     return w.cropped(out, window)

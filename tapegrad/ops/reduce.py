@@ -13,6 +13,7 @@ from .. import xp
 from ..dtypes import as_dtype, bool_, int64
 from ..primitive import OPAQUE, REDUCE, Primitive, define
 from ..tensor import Tensor, wrap
+from . import comparison as c
 from . import elementwise as e
 from .gather import gather_
 from .movement import (
@@ -86,7 +87,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 
 
 def _nansum(input: Any) -> Any:
-    return e.where(e.isnan(input), 0.0, input) if input._array.dtype.kind in "fV" else input
+    return c.where(c.isnan(input), 0.0, input) if input._array.dtype.kind in "fV" else input
 
 
 @op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
@@ -122,7 +123,7 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The mean of what is not NaN."""
     check_floating(input, "nanmean")
-    there = e.logical_not(e.isnan(input)).to(input.dtype)
+    there = c.logical_not(c.isnan(input)).to(input.dtype)
     return sum(_nansum(input), dim, keepdim, dtype=dtype) / sum(there, dim, keepdim)
 
 
@@ -255,8 +256,8 @@ def _not_empty(
 
 def _share_ties(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
     """The gradient goes to the extreme element, in equal parts to several of them."""
-    hit = e.equal(x, spread(out, x.shape, dims, keepdim))
-    shares = e.where(hit, spread(g * 0 + 1, x.shape, dims, keepdim), 0.0)
+    hit = c.equal(x, spread(out, x.shape, dims, keepdim))
+    shares = c.where(hit, spread(g * 0 + 1, x.shape, dims, keepdim), 0.0)
     each = shares / sum_(shares, dims=dims, keepdim=True)
     return spread(g, x.shape, dims, keepdim) * each
 
@@ -457,7 +458,7 @@ def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
 )
 def count_nonzero(input: Any, dim: Any = None) -> Any:
     """How many elements are not zero."""
-    return sum(e.not_equal(input, 0), dim)
+    return sum(c.not_equal(input, 0), dim)
 
 
 # -- numbers of a tensor -----------------------------------------------------------------------

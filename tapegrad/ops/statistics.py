@@ -11,6 +11,7 @@ from typing import Any
 
 from ..dtypes import as_dtype
 from ..primitive import OPAQUE, Primitive, define
+from . import comparison as c
 from . import elementwise as e
 from .movement import normal_dims, reshape_
 from .precision import check_floating, rounded, widened
@@ -44,8 +45,8 @@ def _deviation_gradient(
     g: Any, x: Any, out: Any, dims: Any, keepdim: bool, correction: float
 ) -> Any:
     """The gradient of the root of the variance, and 0 where that is 0."""
-    constant = e.equal(out, 0)
-    scaled = e.where(constant, 0.0, g / (2 * e.where(constant, 1.0, out)))
+    constant = c.equal(out, 0)
+    scaled = c.where(constant, 0.0, g / (2 * c.where(constant, 1.0, out)))
     return _variance_gradient(scaled, x, dims, keepdim, correction)
 
 
@@ -137,7 +138,7 @@ def _logsumexp(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
 
 def _finite(x: Any) -> Any:
     """`x` with infinities replaced by 0, so that subtracting it makes no NaN."""
-    return e.where(e.isinf(x), 0.0, e.detach(x))
+    return c.where(c.isinf(x), 0.0, e.detach(x))
 
 
 logsumexp_: Primitive = define(
@@ -165,8 +166,8 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
 def _norm_gradient(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
     """x / norm, and 0 where the norm is 0."""
     norm = spread(out, x.shape, dims, keepdim)
-    zero = e.equal(norm, 0)
-    return spread(g, x.shape, dims, keepdim) * e.where(zero, 0.0, x / e.where(zero, 1.0, norm))
+    zero = c.equal(norm, 0)
+    return spread(g, x.shape, dims, keepdim) * c.where(zero, 0.0, x / c.where(zero, 1.0, norm))
 
 
 def _norm2(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
@@ -188,9 +189,9 @@ def _p_norm_gradient(
 ) -> Any:
     """sign(x) (|x| / norm)^(p - 1), and 0 where x or the norm is 0."""
     norm = spread(out, x.shape, dims, keepdim)
-    zero = e.logical_or(e.equal(norm, 0), e.equal(x, 0))
-    ratio = e.where(zero, 1.0, e.abs(x)) / e.where(zero, 1.0, norm)
-    slope = e.where(zero, 0.0, e.sign(x) * e.pow(ratio, p - 1))
+    zero = c.logical_or(c.equal(norm, 0), c.equal(x, 0))
+    ratio = c.where(zero, 1.0, e.abs(x)) / c.where(zero, 1.0, norm)
+    slope = c.where(zero, 0.0, e.sign(x) * e.pow(ratio, p - 1))
     return spread(g, x.shape, dims, keepdim) * slope
 
 
@@ -235,5 +236,5 @@ def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: 
     if p == 1:
         return sum_(e.abs(x), dims=dims, keepdim=keepdim)
     if p == 0:
-        return sum_(e.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
+        return sum_(c.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
     return norm_(x, p=float(p), dims=dims, keepdim=keepdim)

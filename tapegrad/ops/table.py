@@ -107,6 +107,7 @@ def op(
     differentiable: bool = True,
     random: bool = False,
     primitive: Primitive | None = None,
+    shortcut: Callable[..., bool] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a public function in the table.
 
@@ -125,7 +126,7 @@ def op(
                 setattr(Tensor, n, public)
                 methods.append(n)
             if inplace:
-                changing = in_place(label, public, primitive)
+                changing = in_place(label, public, primitive, shortcut)
                 for n in names:
                     setattr(Tensor, n + "_", changing)
                     methods.append(n + "_")
@@ -157,13 +158,18 @@ def attach(**members: Any) -> None:
 
 
 def in_place(
-    name: str, pure: Callable[..., Any], primitive: Primitive | None
+    name: str,
+    pure: Callable[..., Any],
+    primitive: Primitive | None,
+    shortcut: Callable[..., bool] | None,
 ) -> Callable[..., Any]:
     """The method that puts the result of `pure` into the tensor itself."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         if primitive is not None and not kwargs:
             return inplace_.apply(primitive, self, args)
+        if shortcut is not None and shortcut(self, *args, **kwargs):
+            return self
         inplace_.check_writable(self, f"{name}_")
         started = next(numbers)
         return inplace_.assign(self, pure(self, *args, **kwargs), f"{name}_", started)

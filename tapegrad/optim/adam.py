@@ -85,9 +85,9 @@ class Adam(Optimizer):
                 gradient = gradient + parameter * weight_decay
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         mean *= beta1
-        mean += gradient * (1 - beta1)
+        mean.add_(gradient, alpha=1 - beta1)
         square *= beta2
-        square += gradient * gradient * (1 - beta2)
+        square.add_(gradient * gradient, alpha=1 - beta2)
         if self.decides(group, "amsgrad"):
             largest = state["max_exp_avg_sq"]
             largest.copy_(largest.maximum(square))
@@ -95,7 +95,7 @@ class Adam(Optimizer):
         # The corrections are numbers: folding them into lr and eps spares a pass over the tensor.
         root = (1 - beta2**step) ** 0.5
         change = mean / (square.sqrt() + root * self.number(group, "eps"))
-        parameter -= change * (root * lr / (1 - beta1**step))
+        parameter.add_(change, alpha=-(root * lr / (1 - beta1**step)))
 
 
 class AdamW(Adam):

@@ -62,7 +62,7 @@ class SGD(Optimizer):
             gradient = gradient + parameter * self.number(group, "weight_decay")
         if self.decides(group, "momentum"):
             gradient = self._with_momentum(parameter, gradient, group)
-        parameter -= gradient * self.number(group, "lr")
+        parameter.add_(gradient, alpha=-self.number(group, "lr"))
 
     def _with_momentum(self, parameter: Tensor, gradient: Tensor, group: Group) -> Tensor:
         momentum = self.number(group, "momentum")
@@ -73,7 +73,7 @@ class SGD(Optimizer):
         else:
             buffer *= momentum
             if self.decides(group, "dampening"):
-                buffer += gradient * (1 - self.number(group, "dampening"))
+                buffer.add_(gradient, alpha=1 - self.number(group, "dampening"))
             else:
                 buffer += gradient
         return gradient + buffer * momentum if self.decides(group, "nesterov") else buffer

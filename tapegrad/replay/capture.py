@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import source
+from .. import mutation, source
 from ..mutation import owner_of
 from ..state import STATE, numbers
 from ..tape import FREED, Entry, Output, Tape, Value
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor, refresh, wrap
 from ..tree import leaves, map_leaves
 from .program import Apply, Input, Program
 
@@ -221,7 +221,12 @@ class Recording:
             if not _same(_shown(first), _shown(second)):
                 return f"{_show(first)} got other operands in the next recording: {_show(second)}"
         for (a, x), (b, y) in zip(self.program.constants, other.program.constants, strict=False):
-            if (a.number, x.dtype, x.shape, x.tobytes()) != (b.number, y.dtype, y.shape, y.tobytes()):
+            if (a.number, x.dtype, x.shape, x.tobytes()) != (
+                b.number,
+                y.dtype,
+                y.shape,
+                y.tobytes(),
+            ):
                 return (
                     f"the tensor {a}, made from Python values at {_first_use(self.program, a)}, "
                     "changed; pass what changes as an argument"
@@ -302,8 +307,9 @@ class Capture(Tape):
         self.number_slots: dict[int, Number] = {}
         self.decisions: list[Decision] = []
         self.decided: set[Number] = set()
-        #: by id() of an array: the array, and the number of the value that it holds now
-        self.arrays: dict[int, tuple[weakref.ref[Any], int]] = {}
+        #: by id() of an array: the array, the number of the value that it holds, and the number of
+        #: the newest change anywhere when that was known
+        self.arrays: dict[int, tuple[weakref.ref[Any], int, int]] = {}
         #: by tensor id: tensors from outside with the .grad that they came with
         self.first_grads: dict[int, tuple[Tensor, Tensor | None]] = {}
         self.makers: dict[int, Entry] = {}
@@ -332,7 +338,19 @@ class Capture(Tape):
         return number if number in self.known else None
 
     def _hold(self, array: Any, number: int) -> None:
-        self.arrays[id(array)] = (weakref.ref(array), number)
+        self.arrays[id(array)] = (weakref.ref(array), number, mutation.latest)
+
+    def _check_fresh(self, tensor: Tensor) -> None:
+        """Notice memory that changed through another array since the value of this one was known."""
+        array = tensor._array
+        found = self.arrays.get(id(array))
+        if tensor._view is None and found is not None and found[0]() is array:
+            change = mutation.changed_since(array, found[2])
+            if change is not None:
+                self.obstacle = (
+                    "it reads a detached part of a tensor that was changed in place, at "
+                    f"{source.describe(change.place)}"
+                )
 
     def _enter(self, tensor: Tensor) -> None:
         """Say where the value of a tensor that no entry made comes from."""
@@ -362,6 +380,10 @@ class Capture(Tape):
             )
 
     def write(self, entry: Entry, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
+        for x in inputs:
+            # What is written through a view appears before and after, as the same array.
+            if isinstance(x, Tensor) and all(x._array is not t._array for t in outputs):
+                self._check_fresh(x)
         read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
         made = tuple(Value(t.id, t._array.shape, t._array.dtype) for t in outputs)
         for value, tensor in zip(made, outputs, strict=True):
@@ -462,7 +484,13 @@ class Capture(Tape):
     # -- the recording -----------------------------------------------------------------------
 
     def finish(self, returned: Any) -> Recording:
-        """What the run did, with values numbered in order, so that two runs can be compared."""
+        """What the run did, with values numbered in order, so that two runs can be compared.
+
+        Called while the tape still records: views among the results may need their newest values.
+        """
+        for leaf in leaves(returned):
+            if isinstance(leaf, Tensor) and leaf._view is not None:
+                refresh(leaf)
         slots = self._final_slots()
         made: list[Value] = []
         results = map_leaves(lambda leaf: self._result(leaf, slots, made), returned)
@@ -512,6 +540,7 @@ class Capture(Tape):
                     "it returns a tensor that can still be differentiated; run backward inside, "
                     "or detach the result"
                 )
+        self._check_fresh(leaf)
         made.append(self.value_of(leaf))
         return Made(len(made) - 1, spent)
 

@@ -372,7 +372,7 @@ class Compiled:
         capture = Capture(tensors)
         with capture:
             result = self.function(*args, **kwargs)
-        recording = capture.finish(result)
+            recording = capture.finish(result)
         signature.recordings += 1
         if recording.obstacle is not None:
             signature.eager = recording.obstacle
@@ -477,9 +477,7 @@ def _shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return f"({', '.join(shown + [f'{k}={map_leaves(show, v)}' for k, v in kwargs.items()])})"
 
 
-def compile(
-    function: Callable[..., Any] | None = None, *, max_signatures: int = 32
-) -> Any:
+def compile(function: Callable[..., Any] | None = None, *, max_signatures: int = 32) -> Any:
     """Record a function's tensor operations and run them as one native program from then on.
 
     Works on whole training steps: tensors from outside (parameters, buffers, optimizer state) are read

@@ -199,7 +199,9 @@ class Walk:
 
     def _barrier(self) -> None:
         if self.written or self.read:
-            self.code.line(f"call void @barrier(ptr {self._buffer(self.emitter.tail + 2)}, i64 %threads)")
+            self.code.line(
+                f"call void @barrier(ptr {self._buffer(self.emitter.tail + 2)}, i64 %threads)"
+            )
         self.written, self.read = [], []
 
     def _touch(self, kernel: kernels.Kernel) -> None:
@@ -258,9 +260,7 @@ class Walk:
             if grain == 1:
                 return block
             step = code.value(f"mul nsw i64 {block}, {grain}")
-            return code.call(
-                "i64", "llvm.smin.i64", ("i64", step), ("i64", str(extent))
-            )
+            return code.call("i64", "llvm.smin.i64", ("i64", step), ("i64", str(extent)))
 
         following = code.value("add nsw i64 %thread, 1")
         return bound("%thread"), bound(following)
@@ -282,7 +282,9 @@ class Walk:
         with code.when(first):
             for row, (fold, number) in enumerate(kernel.partials):
                 finish = emitter._define(kernels.finish(fold, LINE))
-                start = code.value(f"getelementptr inbounds i8, ptr {base}, i64 {row * MAX_THREADS * LINE}")
+                start = code.value(
+                    f"getelementptr inbounds i8, ptr {base}, i64 {row * MAX_THREADS * LINE}"
+                )
                 out = self._pointer(number, fold.access.offset * fold.access.value.dtype.itemsize)
                 code.line(f"call void @{finish}(i64 0, i64 %threads, ptr {start}, ptr {out})")
         self.written += [(*self._span(number), kernels.SERIAL) for _, number in kernel.partials]
@@ -305,7 +307,12 @@ class Walk:
 def _clash(mine: list[Any], theirs: list[Any]) -> bool:
     for memory, first, end, key in mine:
         for other, start, stop, division in theirs:
-            if memory == other and first < stop and start < end and (key is None or key != division):
+            if (
+                memory == other
+                and first < stop
+                and start < end
+                and (key is None or key != division)
+            ):
                 return True
     return False
 
@@ -313,4 +320,3 @@ def _clash(mine: list[Any], theirs: list[Any]) -> bool:
 def emit(plan: Plan) -> Emitted:
     """The module of a planned program."""
     return Emitter(plan).run()
-

@@ -7,6 +7,7 @@ inside the loops that read them; LLVM moves them out of the loop again.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +47,10 @@ class Group:
         """Whether a loop can run together with this group."""
         if self.loop is None or self.loop.shape != loop.shape or not _plain(self.loop):
             return False
-        if self.nodes + len(loop.nodes) > LARGEST or len(self.dims | {f.dims for f in loop.folds}) > 1:
+        if (
+            self.nodes + len(loop.nodes) > LARGEST
+            or len(self.dims | {f.dims for f in loop.folds}) > 1
+        ):
             return False
         if any(v.number in self.made for v in loop.writes()):
             return False
@@ -69,6 +73,7 @@ def fuse(program: Program) -> Program:
     groups: list[Group] = []
     position: dict[int, int] = {}  # by value: the group that makes it (the last one that writes it)
     single: dict[int, Loop] = {}  # by value: the loop of one element that makes it
+    writers = Counter(v.number for x in program.instructions for v in x.writes())
     for instruction in program.instructions:
         place = None
         if isinstance(instruction, Loop):
@@ -77,7 +82,7 @@ def fuse(program: Program) -> Program:
                 place = _place(instruction, groups, position)
                 if size_of(instruction.shape) == 1 and not instruction.folds:
                     for store in instruction.stores:
-                        if size_of(store.access.value.shape) == 1:
+                        if writers[store.access.value.number] == 1:
                             single[store.access.value.number] = instruction
         if place is None:
             place = len(groups)
@@ -99,7 +104,9 @@ def _place(loop: Loop, groups: list[Group], position: dict[int, int]) -> int | N
         group = groups[place]
         if group.accepts(loop):
             # Joining pays when something that is read is made there, or read there as well.
-            shared = any(v.number in reads for m in group.members for v in (*m.reads(), *m.writes()))
+            shared = any(
+                v.number in reads for m in group.members for v in (*m.reads(), *m.writes())
+            )
             if shared:
                 return place
     return None

@@ -96,7 +96,9 @@ class Code:
         self.lines.append(f"{name}:")
         self.block = name
 
-    def call(self, result: str, function: str, *arguments: tuple[str, str], pure: bool = True) -> str:
+    def call(
+        self, result: str, function: str, *arguments: tuple[str, str], pure: bool = True
+    ) -> str:
         """Call a function by name, and declare it."""
         types = ", ".join(kind for kind, _ in arguments)
         notes = " nounwind willreturn memory(none)" if pure else " nounwind"
@@ -130,7 +132,9 @@ class Code:
         """A pointer to an element, counted from `pointer`."""
         if position == "0":
             return pointer
-        return self.value(f"getelementptr inbounds {memory_type(dtype)}, ptr {pointer}, i64 {position}")
+        return self.value(
+            f"getelementptr inbounds {memory_type(dtype)}, ptr {pointer}, i64 {position}"
+        )
 
     def position(self, offset: int, terms: list[tuple[str, int]]) -> str:
         """offset + sum of index * stride, as text of an i64."""

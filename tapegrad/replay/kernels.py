@@ -93,9 +93,7 @@ class LoopWriter:
         folded = set(loop.folds[0].dims) if loop.folds else set()
         sizes, strides, flags = joined(loop.shape, [a.strides for a in accesses], folded)
         self.sizes, self.flags = sizes or [1], flags or [False]
-        self.strides = {
-            a: (s or [0]) for a, s in zip(accesses, strides, strict=True)
-        }
+        self.strides = {a: (s or [0]) for a, s in zip(accesses, strides, strict=True)}
         self.written = {self._memory(a) for a in self._sinks()}
         self.offsets: dict[Any, set[int]] = {}
         for access in accesses:

@@ -91,7 +91,11 @@ class Lowering:
             view = self.views[value.number]
             root = view.root
             whole = view.offset == 0 and size_of(root.shape) == size_of(view.shape)
-            if whole and in_order(view.shape, view.strides) and root.number not in outside | claimed:
+            if (
+                whole
+                and in_order(view.shape, view.strides)
+                and root.number not in outside | claimed
+            ):
                 claimed.add(root.number)
                 return root
             copy = self.new(view.shape, root.dtype)
@@ -146,7 +150,9 @@ class Lowering:
                 builder = Builder(self, apply)
                 outs = [builder.ghost(self.views[v.number]) for v in apply.outputs]
                 given = [self.operand(x, builder) for x in apply.inputs]
-                primitive.lower(builder, outs[0] if len(outs) == 1 else outs, *given, **apply.params)
+                primitive.lower(
+                    builder, outs[0] if len(outs) == 1 else outs, *given, **apply.params
+                )
             elif primitive.kind == ELEMENTWISE:
                 self.elementwise(apply)
             elif primitive.kind == REDUCE:
@@ -381,9 +387,7 @@ class Builder:
         picks = []
         for i, d in zip(indices, dims, strict=True):
             inner = self._lowering.spread(self.view(i), joint).strides
-            picks.append(
-                (i, ((0,) * len(front) + inner + (0,) * len(back)), steps[d], x.shape[d])
-            )
+            picks.append((i, ((0,) * len(front) + inner + (0,) * len(back)), steps[d], x.shape[d]))
         return Picked(x, shape, strides, tuple(picks))
 
     def product(self, out: Any, x: Any, y: Any) -> None:

@@ -102,7 +102,9 @@ def _writes_through(instructions: tuple[Instruction, ...], target: Input, value:
     shape = target.value.shape
     if target.shared or not in_order(shape, target.strides) or value.dtype != target.value.dtype:
         return False
-    writers = [i for i, x in enumerate(instructions) if value.number in {v.number for v in x.writes()}]
+    writers = [
+        i for i, x in enumerate(instructions) if value.number in {v.number for v in x.writes()}
+    ]
     if not writers:
         return False
     first = writers[0]

@@ -203,7 +203,9 @@ class Pool:
         while len(self._workers) < threads - 1:
             number = len(self._workers) + 1
             worker = threading.Thread(
-                target=self._live, args=(number, int(self._job[0])), daemon=True,
+                target=self._live,
+                args=(number, int(self._job[0])),
+                daemon=True,
                 name=f"tapegrad-worker-{number}",
             )
             self._workers.append(worker)

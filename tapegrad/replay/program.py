@@ -173,7 +173,9 @@ class Loop:
         for store in self.stores:
             lines.append(f"    {store.access} {'+=' if store.adds else '='} x{store.node}")
         for fold in self.folds:
-            lines.append(f"    {fold.access} = {fold.primitive.name}(x{fold.node}) over {fold.dims}")
+            lines.append(
+                f"    {fold.access} = {fold.primitive.name}(x{fold.node}) over {fold.dims}"
+            )
         return "\n".join(lines)
 
 

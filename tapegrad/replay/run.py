@@ -137,4 +137,3 @@ class Executable:
             return int(self.buffers[self.emitted.arena]) + place.index
         first = {"input": 0, "constant": len(self.program.inputs), "result": self.first_result}
         return int(self.buffers[first[place.kind] + place.index])
-

@@ -42,7 +42,11 @@ def _trimmed(loop: Loop, needed: set[int]) -> Loop:
         node = loop.nodes[i]
         if i in wanted and not isinstance(node, Read):
             wanted.update(o for o in node.operands if isinstance(o, int))
-    if len(stores) == len(loop.stores) and len(folds) == len(loop.folds) and len(wanted) == len(loop.nodes):
+    if (
+        len(stores) == len(loop.stores)
+        and len(folds) == len(loop.folds)
+        and len(wanted) == len(loop.nodes)
+    ):
         return loop
     place = {old: new for new, old in enumerate(sorted(wanted))}
     nodes = []
@@ -76,7 +80,9 @@ def common(program: Program) -> Program:
             key = (
                 apply.primitive.name,
                 repr(apply.params),
-                tuple(x.number if isinstance(x, Value) else (type(x), repr(x)) for x in apply.inputs),
+                tuple(
+                    x.number if isinstance(x, Value) else (type(x), repr(x)) for x in apply.inputs
+                ),
                 tuple((v.shape, v.dtype) for v in apply.outputs),
             )
             found = first.setdefault(key, apply.outputs)
