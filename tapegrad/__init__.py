@@ -8,6 +8,7 @@ use.
 from importlib import import_module as _import_module
 
 from . import ops as _ops
+from .allocator import keep_freed_memory as _keep_freed_memory
 from .device import Device, device
 from .dtypes import (
     DType,
@@ -104,5 +105,6 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
 
 
+_keep_freed_memory()
 globals().update(_ops.CREATION)
 globals().update(_ops.public_functions(""))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import pathlib
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import tapegrad as tg
 from sweep import NAMES, flat, generator
+
+import tapegrad as tg
 from tapegrad import nn, optim
 from tapegrad.ops import TABLE
 from tapegrad.replay import CaptureError, native, pool, runtime_number
@@ -186,7 +188,7 @@ class Mlp:
         rng = np.random.default_rng(0)
         self.rate = rate
         self.parameters: list[Tensor] = []
-        for a, b in zip(sizes, sizes[1:], strict=False):
+        for a, b in itertools.pairwise(sizes):
             w = (rng.standard_normal((b, a)) / a**0.5).astype(np.float32)
             self.parameters += [
                 tg.tensor(w, requires_grad=True),
@@ -359,7 +361,7 @@ def test_optimizers_and_schedules(make: Callable[[Any], Any]) -> None:
 
 def test_runtime_numbers_decide_by_joining_the_signature() -> None:
     class Holder:
-        options = {"scale": 2.0}
+        options: ClassVar = {"scale": 2.0}
 
     def f(x: Any) -> Any:
         scale = runtime_number(Holder.options, "scale")

@@ -140,7 +140,7 @@ def namespace_stub() -> str:
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module and node.level:
-            for alias in node.names:
+            for alias in node.names if node.names[0].asname is None else ():
                 lines.append(f"from .{node.module} import {alias.name} as {alias.name}")
     for name, (module, attribute) in sorted(tapegrad._LAZY.items()):
         if attribute is None:

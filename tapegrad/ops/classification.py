@@ -182,8 +182,9 @@ def _check_labels(
     labels = target._array
     all_count = not 0 <= ignored < classes
     if labels.size:
-        low, high = int(labels.min()), int(labels.max())
-        if low < 0 or high >= classes:
+        # Read as unsigned, negative labels are huge: one look finds both ends of the range.
+        unsigned = labels.view(f"u{labels.dtype.itemsize}")
+        if int(unsigned.max()) >= classes:
             all_count = False
             wrong = labels[((labels < 0) | (labels >= classes)) & (labels != ignored)]
             if wrong.size:

@@ -1,8 +1,9 @@
 """Capture: one eager run of a function, written down as a program.
 
-`Capture` is a tape that logs primitives only: composites are inlined, backward passes are logged too,
-and changes in place become new values of the tensors they change. `finish` turns the log into a
-`Recording`: the program, where its inputs come from (`Slot`), and what happens to Python objects.
+`Capture` is a tape that logs primitives only: composites are inlined, backward passes are logged
+too, and changes in place become new values of the tensors they change. `finish` turns the log into
+a `Recording`: the program, where its inputs come from (`Slot`), and what happens to Python
+objects.
 
 A tensor's value is found by its array object first, so that every tensor around the same array, a
 detached one for example, is the same value.
@@ -12,105 +13,31 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .. import mutation, source
 from ..mutation import owner_of
-from ..state import STATE, numbers
+from ..state import STATE, TAPE, numbers
 from ..tape import FREED, Entry, Output, Tape, Value
 from ..tensor import Tensor, refresh, wrap
 from ..tree import leaves, map_leaves
 from .program import Apply, Input, Program
-
-# -- where inputs come from --------------------------------------------------------------------
+from .recording import Decision, Given, Made, Plain, Recording
+from .slots import Argument, Captured, GradOf, Number, Slot
 
 
 class CaptureError(RuntimeError):
     """A function did something that a replay cannot repeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """The tensor at this place among the tensors in the arguments."""
-
-    index: int
-
-    def find(self, arguments: Sequence[Tensor]) -> Tensor:
-        return arguments[self.index]
-
-    def __str__(self) -> str:
-        return f"argument{self.index}"
-
-
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """A tensor that was there before the call: a parameter, a buffer, optimizer state."""
-
-    tensor: Tensor
-
-    def find(self, arguments: Sequence[Tensor]) -> Tensor:
-        return self.tensor
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Captured) and other.tensor is self.tensor
-
-    def __hash__(self) -> int:
-        return hash(self.tensor.id)
-
-    def __str__(self) -> str:
-        return f"tensor{self.tensor.id}"
-
-
-@dataclass(frozen=True, slots=True)
-class GradOf:
-    """The `.grad` that a leaf has when the call begins."""
-
-    leaf: Argument | Captured
-
-    def find(self, arguments: Sequence[Tensor]) -> Tensor:
-        grad = self.leaf.find(arguments)._grad
-        assert grad is not None
-        return grad
-
-    def __str__(self) -> str:
-        return f"{self.leaf}.grad"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Number:
-    """A number in a dict, read anew before each replay."""
-
-    holder: Any
-    key: Any
-    index: int | None
-
-    def read(self) -> Any:
-        value = self.holder[self.key]
-        return value if self.index is None else value[self.index]
-
-    def _identity(self) -> tuple[Any, ...]:
-        return id(self.holder), self.key, self.index
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Number) and other._identity() == self._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
-    def __str__(self) -> str:
-        return f"{self.key}" if self.index is None else f"{self.key}[{self.index}]"
-
-
-Slot = Argument | Captured | GradOf | Number
-
-
 # -- numbers that a program reads when it runs ---------------------------------------------------
 
 
 def _capturing() -> Capture | None:
+    if not STATE.mode & TAPE:
+        return None
     for tape in reversed(STATE.tapes):
         if isinstance(tape, Capture):
             return tape
@@ -120,8 +47,8 @@ def _capturing() -> Capture | None:
 def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
     """`holder[key]`, or `holder[key][index]`: a number that compiled code reads anew in every run.
 
-    In eager code it is the plain number. While a function is captured it is a 0-d float64 tensor, so
-    it must enter the computation by arithmetic; an `if` that depends on it joins the signature.
+    In eager code it is the plain number. While a function is captured it is a 0-d float64 tensor,
+    so it must enter the computation by arithmetic; an `if` that depends on it joins the signature.
     """
     value = holder[key] if index is None else holder[key][index]
     capture = _capturing()
@@ -140,149 +67,6 @@ def decided(holder: Any, key: Any) -> bool:
             capture.decided.add(number)
             capture.decisions.append(Decision((number,), (), truth))
     return truth
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Something that Python read from runtime numbers: it must still hold when replayed."""
-
-    numbers: tuple[Number, ...]
-    steps: tuple[tuple[Any, dict[str, Any], tuple[Any, ...]], ...]  # ints are earlier positions
-    outcome: Any
-
-    def holds(self) -> bool:
-        """Whether the numbers as they are now give the same outcome."""
-        if not self.steps:
-            return bool(self.numbers[0].read()) == self.outcome
-        values: list[Any] = [np.asarray(n.read(), np.float64) for n in self.numbers]
-        for primitive, params, inputs in self.steps:
-            given = [values[x.number] if isinstance(x, Value) else x for x in inputs]
-            values.append(primitive.kernel(*given, **params))
-        return bool(np.array_equal(values[-1], self.outcome, equal_nan=True))
-
-
-# -- recordings --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """In the tree of results: a tensor that the program makes; `spent` is its used-up history."""
-
-    index: int
-    spent: Entry | None
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """In the tree of results: a tensor that was there before, seen through a chain of movements."""
-
-    slot: Any
-    chain: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """In the tree of results: anything that is not a tensor."""
-
-    value: Any
-
-
-@dataclass(slots=True)
-class Recording:
-    """What one run did."""
-
-    program: Program
-    slots: tuple[Slot, ...]  # one for each input of the program
-    leaves: tuple[Any, ...]  # slots of the tensors whose .grad the run looked at or changed
-    pattern: tuple[bool, ...]  # for each of them, whether .grad was None at the beginning
-    grads: tuple[tuple[Any, Any], ...]  # (leaf, None | Slot | index of the result) at the end
-    results: Any  # the tree that the function returned
-    decisions: tuple[Decision, ...]
-    obstacle: str | None  # why this run can only be repeated eagerly
-
-    def difference(self, other: Recording) -> str | None:
-        """Where another recording differs first, in words; None where the two agree."""
-        mine, theirs = self.program.applied(), other.program.applied()
-        for first, second in zip(mine, theirs, strict=False):
-            if first.primitive is not second.primitive or not _same(first.params, second.params):
-                return f"{_show(first)} in one recording and {_show(second)} in the next"
-        if len(mine) != len(theirs):
-            longer = mine if len(mine) > len(theirs) else theirs
-            return f"only one of two recordings has {_show(longer[min(len(mine), len(theirs))])}"
-        for before, after in zip(self.slots, other.slots, strict=False):
-            if before != after:
-                return (
-                    f"another tensor was read ({before}, then {after}); keep state in one tensor and "
-                    "change it in place, for example with copy_()"
-                )
-        if len(self.slots) != len(other.slots):
-            return "another number of tensors from outside was read"
-        for first, second in zip(mine, theirs, strict=True):
-            if not _same(_shown(first), _shown(second)):
-                return f"{_show(first)} got other operands in the next recording: {_show(second)}"
-        for (a, x), (b, y) in zip(self.program.constants, other.program.constants, strict=False):
-            if (a.number, x.dtype, x.shape, x.tobytes()) != (
-                b.number,
-                y.dtype,
-                y.shape,
-                y.tobytes(),
-            ):
-                return (
-                    f"the tensor {a}, made from Python values at {_first_use(self.program, a)}, "
-                    "changed; pass what changes as an argument"
-                )
-        if _inputs(self.program) != _inputs(other.program):
-            return "a tensor from outside has another shape, dtype or layout"
-        if _ends(self) != _ends(other) or not _same(_plain(self.results), _plain(other.results)):
-            return "the function returned or changed something else"
-        if not _same([d.outcome for d in self.decisions], [d.outcome for d in other.decisions]):
-            return "a number that decides what is computed changed"
-        return None
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Equality that takes NaN as equal to itself and tells 1, 1.0 and True apart."""
-    return type(a) is type(b) and repr(a) == repr(b)
-
-
-def _shown(apply: Apply) -> Any:
-    return [
-        (x.number, x.shape, x.dtype.str) if isinstance(x, Value) else x
-        for x in (*apply.inputs, *apply.outputs)
-    ]
-
-
-def _show(apply: Apply) -> str:
-    return f"{apply.primitive.name} ({source.describe(apply.place)})"
-
-
-def _first_use(program: Program, value: Value) -> str:
-    for apply in program.instructions:
-        if isinstance(apply, Apply) and any(v.number == value.number for v in apply.reads()):
-            return source.describe(apply.place)
-    return "an unknown line"
-
-
-def _inputs(program: Program) -> list[Any]:
-    return [
-        (i.value.number, i.value.shape, i.value.dtype, i.strides, i.shared) for i in program.inputs
-    ]
-
-
-def _ends(recording: Recording) -> Any:
-    program = recording.program
-    return (
-        [(t.number, v.number) for t, v in program.writes],
-        [v.number for v in program.results],
-        recording.leaves,
-        recording.grads,
-        [(x.index, x.spent is None) for x in leaves(recording.results) if isinstance(x, Made)],
-        [x.slot for x in leaves(recording.results) if isinstance(x, Given)],
-    )
-
-
-def _plain(results: Any) -> Any:
-    return map_leaves(lambda x: x.value if isinstance(x, Plain) else 0, results)
 
 
 # -- the tape ----------------------------------------------------------------------------------
@@ -313,6 +97,8 @@ class Capture(Tape):
         #: by tensor id: tensors from outside with the .grad that they came with
         self.first_grads: dict[int, tuple[Tensor, Tensor | None]] = {}
         self.makers: dict[int, Entry] = {}
+        #: by tensor id: further tensors from outside around arrays that have a value already
+        self.twins: dict[int, Tensor] = {}
         self.obstacle: str | None = None
         for tensor in arguments:
             self._check(tensor)
@@ -322,6 +108,8 @@ class Capture(Tape):
 
     def value_of(self, tensor: Tensor) -> Value:
         number = self._number_of(tensor)
+        if number is not None and tensor.id < self.start and tensor.id not in self.externals:
+            self.twins[tensor.id] = tensor
         if number is None:
             number = tensor.id
             self.known[number] = Value(number, tensor._array.shape, tensor._array.dtype)
@@ -341,7 +129,7 @@ class Capture(Tape):
         self.arrays[id(array)] = (weakref.ref(array), number, mutation.latest)
 
     def _check_fresh(self, tensor: Tensor) -> None:
-        """Notice memory that changed through another array since the value of this one was known."""
+        """Notice memory that was changed through another array since its value was known."""
         array = tensor._array
         found = self.arrays.get(id(array))
         if tensor._view is None and found is not None and found[0]() is array:
@@ -464,7 +252,7 @@ class Capture(Tape):
                 stack += [x.number for x in entry.log[0] if isinstance(x, Value)]
             elif number not in self.constants:
                 return None
-        steps = []
+        steps: list[tuple[Any, dict[str, Any], tuple[Any, ...]]] = []
         for entry in sorted(entries.values(), key=lambda e: e.number):
             assert entry.log is not None
             given = tuple(self._position(x, positions) for x in entry.log[0])
@@ -500,6 +288,7 @@ class Capture(Tape):
         return Recording(
             program=program,
             slots=tuple(slots[number] for number in order),
+            twins=tuple(self.twins.values()),
             leaves=tuple(self._slot_of(t) for t in touched),
             pattern=tuple(grad is None for _, grad in self.first_grads.values()),
             grads=grads,

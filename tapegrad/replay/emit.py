@@ -1,9 +1,9 @@
 """Emission: a planned program becomes the text of an LLVM module.
 
 Every instruction becomes a function of the part it should do, `kernel(low, high, pointers...)`;
-instructions with the same text share one. The program itself is `segment_N(thread, threads, buffers)`:
-each thread walks all instructions and does its part of each, with a barrier where it needs what
-another thread has made. Callbacks of NumPy lie between segments.
+instructions with the same text share one. The program itself is `segment_N(thread, threads,
+buffers)`: each thread walks all instructions and does its part of each, with a barrier where it
+needs what another thread has made. Callbacks of NumPy lie between segments.
 """
 
 from __future__ import annotations

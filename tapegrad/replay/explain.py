@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from .program import show_origins
 
 if TYPE_CHECKING:
-    from .compiled import Compiled, Replay, Signature
+    from .compiled import Compiled
+    from .repeat import Replay
+    from .signature import Signature
 
 
 def explain(compiled: Compiled) -> str:
@@ -46,7 +48,7 @@ def _replay(replay: Replay) -> list[str]:
         f"{len(executable.callbacks)} callbacks; compiled in {executable.compile_seconds:.2f} s"
     )
     lines.append(
-        f"    arena {executable.plan.arena} bytes, reads {len(replay.tensors)} captured tensors, "
+        f"    arena {executable.plan.arena} bytes, reads {len(replay.captured)} captured tensors, "
         f"changes {len(replay.written)}"
     )
     for name, instruction in executable.emitted.kernels:

@@ -1,9 +1,9 @@
 """Functions of one element that native code cannot take from the processor.
 
 Each is written for one dtype, `name_dtype`, in the small language of expressions: arithmetic,
-comparisons, `where`, `fma`, `rint`, and `bits`/`of_bits`, which see a float as an integer of its size.
-`scalar.py` reads this file and compiles the functions into the loops that use them, where LLVM
-vectorises them. The helpers at the top give them the same meaning on NumPy arrays, for tests.
+comparisons, `where`, `fma`, `rint`, and `bits`/`of_bits`, which see a float as an integer of its
+size. `scalar.py` reads this file and compiles the functions into the loops that use them, where
+LLVM vectorises them. The helpers at the top give them the same meaning on NumPy arrays, for tests.
 
 The polynomials are minimax fits; the largest errors, over all float32 in range, are in the tests.
 """

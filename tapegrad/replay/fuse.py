@@ -1,4 +1,4 @@
-"""Fusion: loops over the same elements become one loop, so that values in between stay in registers.
+"""Fusion: loops over the same elements become one, and values in between stay in registers.
 
 A loop may join an earlier group of loops of the same shape when everything that it reads was made
 before that group, or inside it at the same element. Computations of a single element are repeated

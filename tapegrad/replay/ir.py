@@ -1,7 +1,7 @@
 """Text of LLVM IR: registers, blocks and loops of one function.
 
-Emission writes text because LLVM reads text anyway; what stands here keeps it short. A `Register` is a
-typed value of one element. Memory holds booleans as bytes.
+Emission writes text because LLVM reads text anyway; what stands here keeps it short. A `Register`
+is a typed value of one element. Memory holds booleans as bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernels: the text of one function for a loop, a matrix product, or the end of a reduction.
 
-A kernel does the steps `low` to `high` of one dimension, so that threads can share it. Dimensions that
-all accesses walk in order are joined first; the innermost loop is then what LLVM vectorises.
+A kernel does the steps `low` to `high` of one dimension, so that threads can share it. Dimensions
+that all accesses walk in order are joined first; the innermost loop is then what LLVM vectorises.
 
     no fold             all dimensions in order
     last dim folded     kept dimensions outside, folded ones inside, running values in registers
@@ -78,8 +78,10 @@ def _accesses(loop: Loop) -> Iterator[Access]:
     for node in loop.nodes:
         if isinstance(node, Read):
             yield from with_picks(node.access)
-    for sink in (*loop.stores, *loop.folds):
-        yield from with_picks(sink.access)
+    for store in loop.stores:
+        yield from with_picks(store.access)
+    for fold in loop.folds:
+        yield fold.access
 
 
 class LoopWriter:
@@ -103,7 +105,8 @@ class LoopWriter:
         self.adds = any(s.adds for s in loop.stores)
 
     def _sinks(self) -> list[Access]:
-        return [s.access for s in (*self.loop.stores, *self.loop.folds)]
+        stored = [s.access for s in self.loop.stores]
+        return stored + [f.access for f in self.loop.folds]
 
     def _memory(self, access: Access) -> tuple[str, int]:
         place = self.places[access.value.number]
@@ -289,7 +292,7 @@ class LoopWriter:
             return "rows", extent, grain, rest, access.value.dtype.itemsize, access.offset
 
         reads = [(a.value.number, division(a)) for a in self.strides if a not in self._sinks()]
-        sinks = [s.access for s in (loop.stores if partial else (*loop.stores, *loop.folds))]
+        sinks = [s.access for s in loop.stores] if partial else self._sinks()
         return Kernel(
             "loop",
             self.code.function(head),
@@ -349,7 +352,7 @@ def finish(fold: Fold, step: int) -> Kernel:
 
 
 def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool, int]:
-    """Whether BLAS should see a matrix as the transpose of its memory, and its leading dimension."""
+    """Whether memory holds the transpose of a matrix, and the leading dimension for BLAS."""
     down, across = strides[-2:]
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
         return False, max(down if rows > 1 else columns, 1)

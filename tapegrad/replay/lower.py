@@ -1,9 +1,9 @@
 """Lowering: primitives become loops, products and callbacks; views become strides.
 
-Elementwise primitives and reductions are loops over their expression. A movement is tried on a ghost,
-an array with the right strides whose contents mean nothing: where the result shows the ghost's memory,
-the movement is a view and costs nothing. Everything else says itself how it is made of loops, in
-`Primitive.lower`, by calling the `Builder` with ghosts of its result and inputs.
+Elementwise primitives and reductions are loops over their expression. A movement is tried on a
+ghost, an array with the right strides whose contents mean nothing: where the result shows the
+ghost's memory, the movement is a view and costs nothing. Everything else says itself how it is
+made of loops, in `Primitive.lower`, by calling the `Builder` with ghosts of its result and inputs.
 """
 
 from __future__ import annotations
@@ -166,13 +166,13 @@ class Lowering:
             for value in apply.outputs:
                 self.enter(value)
             self.notes.append(f"{primitive.name} runs in NumPy: {reason}")
-            given = tuple(self.views[x.number] if isinstance(x, Value) else x for x in apply.inputs)
+            seen = tuple(self.views[x.number] if isinstance(x, Value) else x for x in apply.inputs)
             self.instructions.append(
-                Callback(primitive, apply.params, given, apply.outputs, apply.origins)
+                Callback(primitive, apply.params, seen, apply.outputs, apply.origins)
             )
 
     def read_turned(self, value: Value) -> bool:
-        """Whether all that happens to a matrix is a movement that would rather see its transpose."""
+        """Whether a matrix is only moved, by movements that would rather see its transpose."""
         users = self.users.get(value.number, [])
         if len(value.shape) < 2 or not users:
             return False
@@ -292,7 +292,7 @@ class Builder:
     def __init__(self, lowering: Lowering, apply: Apply) -> None:
         self._lowering = lowering
         self._origins = apply.origins
-        #: by id() of the memory of a ghost: that memory, the value, and where the value begins in it
+        #: by id() of a ghost's memory: that memory, the value, and where the memory begins in it
         self._memories: dict[int, tuple[Any, Value, int]] = {}
 
     # -- ghosts ------------------------------------------------------------------------------

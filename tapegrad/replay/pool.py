@@ -1,8 +1,8 @@
 """The worker threads that native programs run on.
 
-A program is a native function `program(thread, threads, buffers)`. The calling thread is number 0; the
-others are Python threads inside a native loop that waits for the next program. They spin for a short
-time, then return to Python and sleep until they are called. One program runs at a time.
+A program is a native function `program(thread, threads, buffers)`. The calling thread is number 0;
+the others are Python threads inside a native loop that waits for the next program. They spin for a
+short time, then return to Python and sleep until they are called. One program runs at a time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def pause() -> str:
     return f'call void asm sideeffect "{name}", ""()' if name else ""
 
 
-# A job is five cells, a cache line apart: generation, function, buffers, threads, how many are done.
-# Workers say that they are done from here and not from the program, whose code may be freed as soon
-# as its caller returns.
+# A job is five cells, a cache line apart: generation, function, buffers, threads, and how many are
+# done. Workers say that they are done from here and not from the program, whose code may be freed
+# as soon as its caller returns.
 _WORK = f"""
 define i64 @work(ptr %job, i64 %thread, i64 %seen, i64 %spins) {{
 entry:

@@ -1,11 +1,12 @@
 """Programs: what a recording becomes, and what every pass takes and returns.
 
-A program is a list of instructions over values in SSA form: every value is made once. Values come from
-outside (`inputs`), are known in advance (`constants`), or are made by an instruction. Memory from
-outside changes only through `writes`, which happen after everything that reads it.
+A program is a list of instructions over values in SSA form: every value is made once. Values come
+from outside (`inputs`), are known in advance (`constants`), or are made by an instruction. Memory
+from outside changes only through `writes`, which happen after everything that reads it.
 
 Instructions are first `Apply`, one primitive each. Lowering turns them into loops over elements
-(`Loop`), matrix products (`Product`) and calls of NumPy (`Callback`); views disappear into `Access`.
+(`Loop`), matrix products (`Product`) and calls of NumPy (`Callback`); views disappear into
+`Access`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where a loop finds an element: `offset + sum(i * stride)`, in elements of `value`'s memory."""
+    """Where a loop finds an element: `offset + sum(i * stride)` in the memory of a value."""
 
     value: Value
     offset: int
@@ -158,8 +159,10 @@ class Loop:
                 yield from pick.index.values()
 
     def writes(self) -> Iterator[Value]:
-        for sink in (*self.stores, *self.folds):
-            yield sink.access.value
+        for store in self.stores:
+            yield store.access.value
+        for fold in self.folds:
+            yield fold.access.value
 
     def __str__(self) -> str:
         lines = [f"loop {list(self.shape)}:"]

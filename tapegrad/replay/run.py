@@ -86,16 +86,15 @@ class Executable:
     def callbacks(self) -> list[Callback]:
         return [step for step in self._steps if isinstance(step, Callback)]
 
-    def run(self, inputs: Sequence[int], results: Sequence[int]) -> None:
-        """Run on memory at these addresses (-1 leaves an address as it was)."""
+    def run(self, inputs: Sequence[tuple[int, int]], results: Sequence[int]) -> None:
+        """Run on memory: (position, address) of the inputs that move, and addresses of results."""
         workers = pool.pool
         with workers.lock:
             buffers = self.buffers
-            for i, address in enumerate(inputs):
-                if address != -1:
-                    buffers[i] = address
-            for i, address in enumerate(results, self.first_result):
+            for i, address in inputs:
                 buffers[i] = address
+            if results:
+                buffers[self.first_result : self.first_result + len(results)] = results
             threads = 1
             if self.emitted.work > SMALL_PROGRAM:
                 threads = min(pool.get_num_threads(), MAX_THREADS)
@@ -128,7 +127,7 @@ class Executable:
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
         low, high = sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
         start = self._address(self.plan.places[view.root.number]) + (view.offset + low) * size
-        memory = (ctypes.c_char * ((high - low + 1) * size)).from_address(start)
+        memory: Any = (ctypes.c_char * ((high - low + 1) * size)).from_address(start)
         strides = tuple(s * size for s in view.strides)
         return np.ndarray(view.shape, dtype, memory, -low * size, strides)
 

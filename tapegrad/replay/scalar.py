@@ -1,8 +1,8 @@
 """Expressions of one element, turned into LLVM instructions.
 
-A primitive's `expression` is Python: arithmetic, comparisons, `and`/`or`, and calls of functions, over
-the names of its inputs and parameters. Calls are found in three places: what the processor has
-(`INTRINSICS`), what is written in `functions.py`, and the C library (`LIBRARY`).
+A primitive's `expression` is Python: arithmetic, comparisons, `and`/`or`, and calls of functions,
+over the names of its inputs and parameters. Calls are found in three places: what the processor
+has (`INTRINSICS`), what is written in `functions.py`, and the C library (`LIBRARY`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ INTRINSICS = {
 }
 
 #: functions of the C library; those for float32 end in f
-LIBRARY = frozenset(
-    "acos acosh asin asinh atan atan2 atanh cos cosh erf erfc exp exp2 expm1 fmod hypot log log10 "
-    "log1p log2 pow sin sinh tan tanh".split()
-)
+LIBRARY = {
+    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "sin", "sinh"),
+    *("tan", "tanh", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "pow", "hypot"),
+    *("erf", "erfc", "fmod"),
+}
 
 _ARITHMETIC: dict[type, tuple[str, str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("fadd", "add", lambda a, b: a + b),
@@ -53,7 +54,7 @@ _ARITHMETIC: dict[type, tuple[str, str, Callable[[Any, Any], Any]]] = {
 }
 
 #: a comparison of floats, and one of signed integers (unsigned ones begin with u)
-_COMPARISONS = {
+_COMPARISONS: dict[type, tuple[str, str]] = {
     ast.Eq: ("oeq", "eq"),
     ast.NotEq: ("une", "ne"),
     ast.Lt: ("olt", "slt"),
@@ -151,7 +152,7 @@ class Scalar:
 
     def _unary(self, kind: type, x: Any) -> Any:
         if not isinstance(x, Register):
-            return {ast.USub: lambda: -x, ast.Not: lambda: not x, ast.Invert: lambda: ~x}[kind]()
+            return -x if kind is ast.USub else not x if kind is ast.Not else ~x
         if kind is ast.USub and x.dtype.kind == "f":
             return Register(self.code.value(f"fneg {type_of(x.dtype)} {x.text}"), x.dtype)
         if kind is ast.USub and x.dtype.kind in "iu":
@@ -202,7 +203,7 @@ class Scalar:
             return Register(text, dtype)
         raise NoLowering(f"{name} of {dtype}")
 
-    def _of_integers(self, name: str, operands: Sequence[Register]) -> Register:
+    def _of_integers(self, name: str, operands: Sequence[Register]) -> Any:
         dtype = operands[0].dtype
         if name in ("maximum", "minimum"):
             wins = self._compare(ast.Gt if name == "maximum" else ast.Lt, *operands)

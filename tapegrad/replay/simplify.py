@@ -37,7 +37,7 @@ def _trimmed(loop: Loop, needed: set[int]) -> Loop:
     """A loop without the stores, folds and nodes that lead nowhere."""
     stores = tuple(s for s in loop.stores if s.access.value.number in needed)
     folds = tuple(f for f in loop.folds if f.access.value.number in needed)
-    wanted = {sink.node for sink in (*stores, *folds)}
+    wanted = {s.node for s in stores} | {f.node for f in folds}
     for i in reversed(range(len(loop.nodes))):
         node = loop.nodes[i]
         if i in wanted and not isinstance(node, Read):

@@ -1,0 +1,213 @@
+"""Repeating: one confirmed recording, run again on the memory of now.
+
+`Replay` knows what the recording took for granted (`refusal`), compiles it at its first use, finds
+the memory of its inputs in each call, and leaves Python as the recorded run left it: `.grad`,
+versions, the tensors that the function returns.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from operator import attrgetter, is_
+from typing import Any
+
+import numpy as np
+
+from .. import mutation, state
+from ..inplace import through
+from ..tensor import Tensor, wrap
+from ..tree import map_leaves
+from .recording import Given, Made, Plain, Recording
+from .run import Executable, build
+from .slots import Captured, GradOf, Number
+
+_array_of = attrgetter("_array")
+_requires_of = attrgetter("_requires")
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+class Replay:
+    """A recording that was confirmed, and what must hold for it to be run again."""
+
+    def __init__(self, recording: Recording, tensors: list[Tensor]) -> None:
+        self.recording = recording
+        self.executable: Executable | None = None
+        self.count = 0
+        slots = recording.slots
+        self.captured = [s.tensor for s in slots if isinstance(s, Captured)]
+        #: captured tensors, then others around the same arrays: all must keep their arrays
+        self.tensors = [*self.captured, *recording.twins]
+        self.arrays = [t._array for t in self.tensors]
+        self.owners = {id(mutation.owner_of(a)) for a in self.arrays}
+        self.grads_read = [s for s in slots if isinstance(s, GradOf)]
+        self.numbers = [s for s in slots if isinstance(s, Number)]
+        deciding = [n for d in recording.decisions for n in d.numbers]
+        self.watched = list(dict.fromkeys([*self.numbers, *deciding]))
+        self.seen: list[Any] | None = None  # what the watched numbers were when last looked at
+        self.number_cells = np.zeros(max(len(self.numbers), 1))
+        program = recording.program
+        self.specs = [(v.shape, v.dtype) for v in program.results]
+        position = {given.value.number: i for i, given in enumerate(program.inputs)}
+        self.written: list[Any] = [slots[position[t.number]] for t, _ in program.writes]
+        self.patterns: set[tuple[bool, ...]] = set()
+        self.confirm(recording, tensors)
+
+    def confirm(self, recording: Recording, tensors: list[Tensor]) -> None:
+        """Take over the circumstances of another recording that agrees with this one."""
+        self.patterns.add(recording.pattern)
+        self.structure = state.structure
+        self.requires = [t._requires for t in self.tensors]
+        self.overlap = self._overlap(tensors)
+
+    # -- what must hold ----------------------------------------------------------------------
+
+    def refusal(self, tensors: list[Tensor]) -> str | None:
+        """Why this recording does not fit now; None if it does."""
+        recording = self.recording
+        if self.structure != state.structure:
+            return "a hook, a module or a parameter group was changed"
+        if not all(map(is_, map(_array_of, self.tensors), self.arrays)) and not self._moved():
+            return "a captured tensor has another shape, dtype or layout"
+        if list(map(_requires_of, self.tensors)) != self.requires:
+            return "requires_grad of a captured tensor was changed"
+        if (
+            tuple([leaf.find(tensors)._grad is None for leaf in recording.leaves])
+            not in self.patterns
+        ):
+            return "a .grad that was None is not, or the other way round"
+        if self.watched and not self._numbers_hold():
+            return "a number that decides what is computed was changed"
+        if tensors and self._overlap(tensors) != self.overlap:
+            return "an argument shares memory with a captured tensor, or no longer does"
+        for slot in self.grads_read:
+            grad, leaf = slot.find(tensors)._array, slot.leaf.find(tensors)._array
+            if not grad.flags.c_contiguous or (grad.dtype, grad.shape) != (leaf.dtype, leaf.shape):
+                return "a .grad has another layout"
+        return None
+
+    def _overlap(self, tensors: list[Tensor]) -> list[bool]:
+        """For each argument, whether it shows memory of a captured tensor."""
+        owner_of = mutation.owner_of
+        return [id(owner_of(t._array)) in self.owners for t in tensors]
+
+    def _numbers_hold(self) -> bool:
+        """Read the numbers anew; False if one decides otherwise than it did."""
+        values = [n.read() for n in self.watched]
+        if values != self.seen:
+            if not all(d.holds() for d in self.recording.decisions):
+                return False
+            self.seen = values
+            self.number_cells[: len(self.numbers)] = values[: len(self.numbers)]
+        return True
+
+    def _moved(self) -> bool:
+        """Whether captured tensors with new memory can be taken as they are."""
+        for i, (tensor, array) in enumerate(zip(self.tensors, self.arrays, strict=True)):
+            now = tensor._array
+            if now is not array and (
+                i >= len(self.captured)
+                or type(now) is not np.ndarray
+                or (now.shape, now.dtype, now.strides) != (array.shape, array.dtype, array.strides)
+            ):
+                return False
+        self.arrays = [t._array for t in self.tensors]
+        self.owners = {id(mutation.owner_of(a)) for a in self.arrays}
+        if self.executable is not None:
+            self._bind()
+        return True
+
+    # -- running -----------------------------------------------------------------------------
+
+    def build(self) -> None:
+        """Compile the recording."""
+        self.executable = build(self.recording.program)
+        self._bind()
+
+    def _bind(self) -> None:
+        """Fill in the addresses that stay the same from call to call."""
+        assert self.executable is not None
+        arrays = iter(self.arrays)
+        cells = _address(self.number_cells)
+        self.moving: list[tuple[int, Any]] = []
+        for i, slot in enumerate(self.recording.slots):
+            if isinstance(slot, Captured):
+                self.executable.buffers[i] = _address(next(arrays))
+            elif isinstance(slot, Number):
+                self.executable.buffers[i] = cells + 8 * self.numbers.index(slot)
+            else:
+                self.moving.append((i, slot))
+
+    def run(self, tensors: list[Tensor]) -> Any:
+        """The effects and the result of the recorded run."""
+        executable, recording = self.executable, self.recording
+        assert executable is not None
+        inputs = [(i, _address(slot.find(tensors)._array)) for i, slot in self.moving]
+        made: list[Any] = [None] * len(self.specs)
+        kept = set()
+        for leaf, at in recording.grads:
+            if at.__class__ is int:
+                grad = _reusable(leaf.find(tensors), self.specs[at])
+                if grad is not None:
+                    made[at] = grad._array
+                    kept.add(at)
+        for i, (shape, dtype) in enumerate(self.specs):
+            if made[i] is None:
+                made[i] = np.empty(shape, dtype)
+        executable.run(inputs, [_address(array) for array in made])
+        if self.written:
+            mutation.note_all([slot.find(tensors)._array for slot in self.written])
+        for leaf, at in recording.grads:
+            if at is None:
+                leaf.find(tensors)._grad = None
+            elif at.__class__ is not int:
+                leaf.find(tensors)._grad = at.find(tensors)
+            elif at not in kept:
+                leaf.find(tensors)._grad = wrap(made[at])
+        self.count += 1
+        return map_leaves(lambda leaf: _rebuilt(leaf, made, tensors), recording.results)
+
+
+def _rebuilt(leaf: Any, made: list[Any], tensors: list[Tensor]) -> Any:
+    """A result of the function, from its place in the recorded tree of results."""
+    if isinstance(leaf, Made):
+        tensor = wrap(made[leaf.index])
+        if leaf.spent is not None:
+            tensor._edge, tensor._requires = leaf.spent, True
+        return tensor
+    if isinstance(leaf, Given):
+        return through(leaf.chain, leaf.slot.find(tensors))
+    assert isinstance(leaf, Plain)
+    return leaf.value
+
+
+def _reusable(leaf: Tensor, spec: tuple[Any, Any]) -> Tensor | None:
+    """A leaf's gradient if nobody else can see it, so that its memory may be written again."""
+    grad = leaf._grad
+    if grad is None or type(grad) is not Tensor:
+        return None
+    array = grad._array
+    # Two references each: from the leaf or the tensor, and from this frame.
+    if (
+        sys.getrefcount(grad) - _COUNTING > 2
+        or sys.getrefcount(array) - _COUNTING > 2
+        or weakref.getweakrefcount(grad)
+        or weakref.getweakrefcount(array)
+    ):
+        return None
+    alone = grad._edge is None and grad._extra is None and grad._view is None
+    fits = array.base is None and (array.shape, array.dtype) == spec and array.flags.c_contiguous
+    return grad if alone and fits else None
+
+
+def _counting() -> int:
+    """What `sys.getrefcount` itself adds: it differs between versions of Python."""
+    lone: list[Any] = []
+    return sys.getrefcount(lone) - 1
+
+
+_COUNTING = _counting()
