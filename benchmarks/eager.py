@@ -35,7 +35,7 @@ def chain(lib: ModuleType, length: int = 200) -> Any:
 
 
 def measure_chain(report: Report) -> None:
-    times = interleaved({"torch": chain(torch), "tapegrad": chain(tapegrad)}, rounds=400)
+    times = interleaved({"torch": chain(torch), "tapegrad": chain(tapegrad)}, rounds=20)
     mine, theirs = times["tapegrad"] / 200 * 1e6, times["torch"] / 200 * 1e6
     figures = f"tapegrad {mine:.2f} µs, torch {theirs:.2f} µs per op"
     report.add("chain of 200 mul/add, fwd+bwd", figures, mine / theirs, 0.75)
@@ -77,7 +77,7 @@ def measure_million(report: Report) -> None:
     seconds = time.perf_counter() - start
     assert x.grad.item() == 1.0
     del y
-    report.add("chain of 1,000,000 ops differentiates", f"{seconds:.1f} s", 0.0, 0.0)
+    report.say("chain of 1,000,000 ops", f"differentiated in {seconds:.1f} s")
 
 
 def mlp_step(lib: ModuleType) -> Any:
@@ -99,7 +99,7 @@ def mlp_step(lib: ModuleType) -> Any:
 
 
 def measure_mlp(report: Report) -> None:
-    times = interleaved({"torch": mlp_step(torch), "tapegrad": mlp_step(tapegrad)}, rounds=400)
+    times = interleaved({"torch": mlp_step(torch), "tapegrad": mlp_step(tapegrad)}, rounds=20)
     mine, theirs = times["tapegrad"] * 1e6, times["torch"] * 1e6
     figures = f"tapegrad {mine:.0f} µs, torch {theirs:.0f} µs"
     report.add("MLP 784-256-10 SGD step, eager", figures, mine / theirs, 0.8)

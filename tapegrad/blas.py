@@ -1,7 +1,7 @@
 """The private BLAS: scipy-openblas32, loaded at first use and kept to one thread.
 
-NumPy has its own copy; this one serves what NumPy does not offer (`axpy`) and native code, which does
-its own threading.
+NumPy has its own copy; this one serves what NumPy does not offer (`axpy`) and native code, which
+does its own threading.
 """
 
 from __future__ import annotations

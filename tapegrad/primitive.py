@@ -332,8 +332,10 @@ def record(
             entry.saved = _save(p, arrays, outs, edges)
         if len(arrays) > 1 and (p.kind == ELEMENTWISE or p.kind == CONTRACTION):
             shapes = tuple([getattr(a, "shape", ()) for a in arrays])
-            if any([shape != outs[0].shape for shape in shapes]):
-                entry.shapes = shapes
+            for shape in shapes:
+                if shape != outs[0].shape:
+                    entry.shapes = shapes
+                    break
         if mode & HOOKS:
             _pack(entry)
         for i, result in enumerate(results):
@@ -351,7 +353,7 @@ def _save(
 ) -> tuple[Any, ...]:
     saved: list[Any] = []
     for what, index, users in p.slots:
-        if users is not None and all([edges[i] is None for i in users]):
+        if users is not None and all(edges[i] is None for i in users):
             saved.append(None)
         elif what == "in":
             saved.append(arrays[index])

@@ -8,7 +8,7 @@ topological order and numbered, so nothing here or in backward recurses. Without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import source
@@ -241,7 +241,7 @@ class Tape:
             self.externals[number] = tensor
         return value
 
-    def write(self, entry: Entry, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
+    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         """Append an entry with the values that went in and came out."""
         read = tuple(self.value_of(x) if hasattr(x, "_array") else x for x in inputs)
         made = tuple(Value(t.id, t._array.shape, t._array.dtype) for t in outputs)

@@ -167,7 +167,7 @@ class Capture(Tape):
                 "inside, or detach it"
             )
 
-    def write(self, entry: Entry, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
+    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         for x in inputs:
             # What is written through a view appears before and after, as the same array.
             if isinstance(x, Tensor) and all(x._array is not t._array for t in outputs):
