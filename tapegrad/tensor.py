@@ -374,7 +374,7 @@ class Tensor(TensorMethods):
             )
         if self.is_cuda and not force:
             raise TypeError("this tensor is on a GPU; use tensor.cpu().numpy()")
-        _not_recorded(self, "numpy()")
+        not_recorded(self, "numpy()")
         own(self)
         return to_device(self._array, device("cpu"))
 
@@ -384,14 +384,14 @@ class Tensor(TensorMethods):
             raise RuntimeError(
                 f"item() needs a tensor of one element, this one has shape {tuple(self.shape)}"
             )
-        _not_recorded(self, "item()")
+        not_recorded(self, "item()")
         return (
             self._array.item() if self.dtype is not dtypes.bfloat16 else float(self._array.item())
         )
 
     def tolist(self) -> Any:
         """The data as nested lists of Python numbers."""
-        _not_recorded(self, "tolist()")
+        not_recorded(self, "tolist()")
         array = to_device(self._array, device("cpu"))
         return array.astype(np.float32).tolist() if array.dtype.kind == "V" else array.tolist()
 
@@ -402,7 +402,7 @@ class Tensor(TensorMethods):
     def __dlpack__(self, **kwargs: Any) -> Any:
         if self.requires_grad:
             raise BufferError("this tensor requires gradients, which DLPack would lose; detach it")
-        _not_recorded(self, "__dlpack__()")
+        not_recorded(self, "__dlpack__()")
         own(self)
         return self._array.__dlpack__(**kwargs)
 
@@ -512,7 +512,7 @@ def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
 def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
     """An array of anything array-like: Python floats become the default dtype."""
     if isinstance(data, Tensor):
-        _not_recorded(data, "making a tensor of another (use .detach().clone() or .to())")
+        not_recorded(data, "making a tensor of another (use .detach().clone() or .to())")
         array = data._array
     elif isinstance(data, np.ndarray) or hasattr(data, "__cuda_array_interface__"):
         array = data
@@ -586,7 +586,7 @@ def _note_grad(tensor: Tensor) -> None:
         tape.note_grad(tensor)
 
 
-def _not_recorded(tensor: Tensor, what: str) -> None:
+def not_recorded(tensor: Tensor, what: str) -> None:
     """Under capture, values are not there yet when the program is replayed: refuse to read them."""
     for tape in STATE.tapes:
         tape.refuse_read(tensor, what)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..device import as_device, to_device
-from ..tensor import Size, Tensor, wrap
+from ..tensor import Size, Tensor, not_recorded, wrap
 from .creation import CREATION, creation
 from .joining import cat
 from .movement import as_shape, reshape_
@@ -15,6 +15,7 @@ from .table import In, Sample, op
 
 
 def _raw(x: Tensor) -> Any:
+    not_recorded(x, "isclose(), allclose() or equal()")
     array = to_device(x._array, as_device("cpu"))
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 

@@ -12,7 +12,7 @@ from .. import dtypes, random
 from ..device import as_device, cupy, to_device
 from ..primitive import OPAQUE, Primitive, define
 from ..state import STATE, TAPE
-from ..tensor import Tensor, as_array, wrap
+from ..tensor import Tensor, as_array, not_recorded, wrap
 from .movement import as_shape
 from .table import attach
 
@@ -470,6 +470,7 @@ def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
     """Indices drawn with the probabilities (weights) of each row."""
+    not_recorded(input, "multinomial()")
     weights = np.asarray(to_device(input._array, as_device("cpu")), np.float64)
     rows = weights.reshape(-1, weights.shape[-1])
     if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():

@@ -12,7 +12,7 @@ import numpy as np
 from .. import xp
 from ..dtypes import as_dtype, bool_, int64
 from ..primitive import OPAQUE, REDUCE, Primitive, define
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor, not_recorded, wrap
 from . import comparison as c
 from . import elementwise as e
 from .gather import gather_
@@ -467,10 +467,12 @@ def count_nonzero(input: Any, dim: Any = None) -> Any:
 @op(samples=lambda: [Sample((3, 4))], function=False, differentiable=False, torch=None)
 def has_nan(input: Any) -> bool:
     """Whether any element is NaN."""
+    not_recorded(input, "has_nan()")
     return bool(np.isnan(input._array).any())
 
 
 @op(samples=lambda: [Sample((3, 4))], function=False, differentiable=False, torch=None)
 def has_inf(input: Any) -> bool:
     """Whether any element is infinite."""
+    not_recorded(input, "has_inf()")
     return bool(np.isinf(input._array).any())
