@@ -86,7 +86,9 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "checkpoint": (".recompute", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".function", "custom_op"),
+    "get_num_threads": (".replay", "get_num_threads"),
     "is_anomaly_enabled": (".anomaly", "is_anomaly_enabled"),
+    "set_num_threads": (".replay", "set_num_threads"),
 }
 
 

@@ -55,9 +55,11 @@ from .function import custom_op as custom_op
 from . import debug as debug
 from . import dialects as dialects
 from . import func as func
+from .replay import get_num_threads as get_num_threads
 from .anomaly import is_anomaly_enabled as is_anomaly_enabled
 from . import nn as nn
 from . import optim as optim
+from .replay import set_num_threads as set_num_threads
 from . import testing as testing
 from . import utils as utils
 

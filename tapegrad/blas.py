@@ -25,6 +25,7 @@ def library() -> Any:
     for pattern in ("libscipy_openblas*.so*", "libscipy_openblas*.dylib", "*openblas*.dll"):
         for path in sorted(folder.glob(pattern)):
             loaded = ctypes.CDLL(str(path))
+            # Native code divides products among its own threads; a second pool would fight them.
             loaded.scipy_openblas_set_num_threads(1)
             return loaded
     return None

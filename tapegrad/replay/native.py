@@ -1,6 +1,6 @@
 """LLVM and BLAS: text of a module goes in, addresses of functions come out.
 
-llvmlite and scipy-openblas32 are loaded here, at the first compilation, and nowhere else.
+llvmlite is loaded here, at the first compilation, and nowhere else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import ctypes
 import functools
 import threading
 from typing import Any
+
+from ..blas import library as private_blas
 
 _lock = threading.Lock()
 
@@ -76,26 +78,12 @@ def compile_module(text: str) -> Library:
 @functools.cache
 def blas() -> bool:
     """Whether the private BLAS is there; its functions are then known to compiled code."""
-    try:
-        import scipy_openblas32
-    except ImportError:
+    library = private_blas()
+    if library is None:
         return False
     import llvmlite.binding as llvm
 
-    library = ctypes.CDLL(_blas_file(scipy_openblas32))
-    # Threads divide a product among themselves; a second pool would fight for the same cores.
-    library.scipy_openblas_set_num_threads(1)
     for name in ("scipy_cblas_sgemm", "scipy_cblas_dgemm"):
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         llvm.add_symbol(name, address)
     return True
-
-
-def _blas_file(package: Any) -> str:
-    from pathlib import Path
-
-    folder = Path(package.get_lib_dir())
-    for pattern in ("libscipy_openblas*.so*", "libscipy_openblas*.dylib", "*openblas*.dll"):
-        for found in sorted(folder.glob(pattern)):
-            return str(found)
-    raise ImportError(f"scipy-openblas32 has no library in {folder}")
