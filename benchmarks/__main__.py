@@ -6,10 +6,10 @@ import sys
 
 import torch
 
-from benchmarks import eager
+from benchmarks import eager, replay
 from benchmarks.measure import Report
 
-SUITES = {"eager": eager.run}
+SUITES = {"eager": eager.run, "replay": replay.run}
 
 
 def main() -> None:
