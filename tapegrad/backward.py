@@ -344,7 +344,7 @@ def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], tape
                 raise RuntimeError(
                     "backward without a gradient needs a tensor of one element, this one has "
                     f"shape {tuple(array.shape)}; reduce it (for example with .sum()) or pass "
-                    "gradient="
+                    "its gradient (grad_outputs= of autograd.grad)"
                 )
             gradient = wrap(_ones(array))
         elif not isinstance(gradient, Tensor):
@@ -527,6 +527,7 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -539,6 +540,8 @@ def grad(
     >>> tapegrad.autograd.grad(g, x)
     (tensor(18.),)
     """
+    if not only_inputs:
+        raise TypeError("only_inputs=False is not supported; use backward() to fill .grad")
     if is_grads_batched:
         raise TypeError("is_grads_batched is not supported; loop over grad_outputs instead")
     outs = [outputs] if isinstance(outputs, Tensor) else list(outputs)

@@ -28,15 +28,15 @@ class device:
     type: str
     index: int | None
 
-    def __init__(self, kind: str | device, index: int | None = None) -> None:
-        if isinstance(kind, device):
-            index = kind.index if index is None else index
-            kind = kind.type
-        if not isinstance(kind, str):
-            raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {kind!r}")
-        name, _, number = kind.partition(":")
+    def __init__(self, type: Any, index: int | None = None) -> None:
+        if isinstance(type, device):
+            index = type.index if index is None else index
+            type = type.type
+        if not isinstance(type, str):
+            raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {type!r}")
+        name, _, number = type.partition(":")
         if name not in ("cpu", "cuda") or (number and not number.isdigit()):
-            raise RuntimeError(f"unknown device {kind!r}: expected 'cpu', 'cuda' or 'cuda:N'")
+            raise RuntimeError(f"unknown device {type!r}: expected 'cpu', 'cuda' or 'cuda:N'")
         self.type = name
         self.index = int(number) if number else index
 

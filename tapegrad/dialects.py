@@ -15,6 +15,7 @@ from .gradients import GradientMap, Gradients
 from .insight.memory import MemoryStats, memory_stats
 from .nn import functional as F
 from .nn.utils import clip_grad_norm_, clip_grad_value_
+from .ops.creation import as_tensor
 from .optim import SGD, Adam, AdamW, RMSprop
 from .state import STATE, no_grad
 from .tape import FREED, GradientTape, Tape
@@ -29,7 +30,8 @@ class _VariableType(type):
 
     def __call__(cls, data: Any, requires_grad: bool = False) -> Tensor:
         shared = data.detach() if isinstance(data, Tensor) else data
-        return Tensor(shared, requires_grad=requires_grad)
+        made = shared if isinstance(shared, Tensor) else as_tensor(shared)
+        return made.requires_grad_(requires_grad)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor)

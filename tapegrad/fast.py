@@ -127,7 +127,8 @@ def unary(p: Primitive, kernel: Any) -> Callable[[Any], Any]:
     savers: list[Any] = []
     recording = GRAD if p.differentiable else 0
 
-    def call(x: Any) -> Any:
+    def call(input: Any) -> Any:
+        x = input
         mode = STATE.mode
         if mode <= GRAD and x._view is None:
             a = x._array

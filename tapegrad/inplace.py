@@ -26,6 +26,13 @@ Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
 def check_writable(tensor: Tensor, what: str) -> None:
     """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed."""
+    array, extra = tensor._array, tensor._extra
+    lent = extra is not None and extra.lender is not None  # copied before the first write
+    if isinstance(array, np.ndarray) and not array.flags.writeable and not lent:
+        raise RuntimeError(
+            f"{what} cannot write here: several elements share one place in memory (expand), or "
+            "the memory is read-only; use clone() first"
+        )
     if not STATE.mode & GRAD:
         return
     root = tensor if tensor._view is None else tensor._view[0]

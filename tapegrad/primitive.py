@@ -301,8 +301,6 @@ def record(
 ) -> Entry | None:
     """Write the entry of an operation that has run, if anybody needs it."""
     taped = mode & TAPE
-    if mode & ANOMALY:
-        _check_nan(p, arrays, outs)
     tracked = needed = False
     edges: list[Any] = [None] * len(tensors)
     if mode & GRAD and p.differentiable:
@@ -317,6 +315,8 @@ def record(
                 continue
             edges[i] = x._edge or x  # a leaf is its own edge
             needed = True
+    if tracked and mode & ANOMALY:
+        _check_nan(p, arrays, outs)
     if not taped and not tracked:
         return None
     entry = _new(Entry)

@@ -36,6 +36,13 @@ class Size(tuple[int, ...]):
             count *= n
         return count
 
+    def __getitem__(self, index: Any) -> Any:
+        part = super().__getitem__(index)
+        return Size(part) if isinstance(index, slice) else part
+
+    def __add__(self, other: Any) -> Any:
+        return Size(super().__add__(tuple(other)))
+
     def __repr__(self) -> str:
         return f"Size({list(self)})"
 
@@ -104,12 +111,30 @@ class Tensor(TensorMethods):
     def __init__(
         self,
         array: Any = (),
+        *more: Any,
         device: Any = None,
         dtype: Any = None,
         requires_grad: bool = False,
     ) -> None:
+        """From data, which becomes the default dtype unless `dtype` is given; or from sizes.
+
+        `Tensor(2, 3)` has unset values, as in PyTorch. `tapegrad.tensor` keeps the dtype of data.
+        """
         if isinstance(array, Tensor):
             array = array._array
+        elif isinstance(array, (int, np.integer)) and all(isinstance(n, int) for n in more):
+            array, more = np.empty((array, *more), dtypes.get_default_dtype().numpy), ()
+        else:
+            dtype = dtypes.get_default_dtype() if dtype is None and not more[1:] else dtype
+        for name, value in zip(("device", "dtype", "requires_grad"), more, strict=False):
+            if name == "device":
+                device = value
+            elif name == "dtype":
+                dtype = value
+            else:
+                requires_grad = bool(value)
+        if len(more) > 3:
+            raise TypeError(f"Tensor takes data and at most 3 options, got {len(more)}")
         self._array = as_array(array, dtype, device)
         self._edge = self._extra = self._grad = self._view = None
         self._requires = False
@@ -432,9 +457,7 @@ class Tensor(TensorMethods):
         return id(self)
 
     def __format__(self, spec: str) -> str:
-        return (
-            format(self.item(), spec) if self._array.ndim == 0 and spec else format(str(self), spec)
-        )
+        return format(self.item() if self._array.ndim == 0 else str(self), spec)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         from .insight.printing import format_tensor

@@ -23,7 +23,7 @@ LAYERS = [
     {"autograd", "debug", "testing", "cuda", "utils", "replay", "insight"},
     {"nn"},
     {"optim"},
-    {"backward_functions", "dialects", "demo", "cli"},
+    {"backward_functions", "dialects", "demo", "cli", "__main__"},
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..state import no_grad
-from ..tensor import Tensor
+from ..tensor import wrap
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -83,7 +83,7 @@ def eye_(tensor: Any) -> Any:
     if tensor.ndim != 2:
         raise ValueError(f"eye_ needs a matrix, got shape {tuple(tensor.shape)}")
     with no_grad():
-        return tensor.copy_(Tensor(np.eye(*tensor.shape, dtype=np.float32)))
+        return tensor.copy_(wrap(np.eye(*tensor.shape, dtype=np.float32)))
 
 
 def fans(tensor: Any) -> tuple[int, int]:
@@ -150,4 +150,4 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
     q = q * np.sign(np.diag(r))
     q = q if rows >= columns else q.T
     with no_grad():
-        return tensor.copy_(Tensor(np.ascontiguousarray(q * gain)).reshape(tensor.shape))
+        return tensor.copy_(wrap(np.ascontiguousarray(q * gain)).reshape(tensor.shape))

@@ -379,9 +379,10 @@ def rand(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    **unused: Any,
 ) -> Tensor:
     """Uniform random numbers in [0, 1)."""
-    out = random_array("uniform", _shape(size), _numpy_dtype(dtype), generator)
+    out = random_array("uniform", _size(size, unused), _numpy_dtype(dtype), generator)
     return _placed(out, device, requires_grad)
 
 
@@ -392,15 +393,16 @@ def randn(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    **unused: Any,
 ) -> Tensor:
     """Normal random numbers with mean 0 and standard deviation 1."""
-    out = random_array("normal", _shape(size), _numpy_dtype(dtype), generator)
+    out = random_array("normal", _size(size, unused), _numpy_dtype(dtype), generator)
     return _placed(out, device, requires_grad)
 
 
 @creation
 def randint(
-    low: int,
+    low: Any = 0,
     high: Any = None,
     size: Any = None,
     *,
@@ -410,8 +412,12 @@ def randint(
     requires_grad: bool = False,
 ) -> Tensor:
     """Random integers from low up to but not including high."""
-    if size is None or isinstance(high, (tuple, list)):
-        low, high, size = 0, low, high if size is None else size
+    if isinstance(high, (tuple, list)) and size is None:  # randint(high, size)
+        low, high, size = 0, low, high
+    elif high is None:  # randint(high, size=size)
+        low, high = 0, low
+    if size is None:
+        raise TypeError("randint needs a size, such as randint(10, (2, 3))")
     if high is None or high <= low:
         raise RuntimeError(f"randint needs low < high, got {low} and {high}")
     out = random_array("integers", as_shape((size,)), np.int64, generator, int(low), int(high))

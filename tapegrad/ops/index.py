@@ -14,7 +14,7 @@ import numpy as np
 from .. import inplace, xp
 from ..primitive import OPAQUE, Primitive, define
 from ..state import STATE
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor, as_array, wrap
 from . import comparison as c
 from .movement import reshape_, slice_
 from .table import In, Sample, attach, op
@@ -179,11 +179,15 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
 
 def _item(i: Any) -> Any:
     if isinstance(i, (list, range)):
-        i = Tensor(np.asarray(i)) if not isinstance(i, list) or i else Tensor(np.zeros(0, np.int64))
+        i = wrap(as_array(i) if len(i) else np.zeros(0, np.int64))
     if isinstance(i, np.ndarray):
         i = wrap(i)
     if isinstance(i, Tensor):
+        if i._array.dtype == np.uint8:
+            i = wrap(i._array.astype(bool))  # PyTorch reads bytes as masks
         kind = i._array.dtype.kind
+        if kind == "b" and i._array.ndim == 0:
+            return bool(i)
         if kind not in "iub":
             raise IndexError(f"tensors used as indices must be integers or bool, got {i.dtype}")
         if i._array.ndim == 0 and kind != "b" and not any(t.logs_backward for t in STATE.tapes):

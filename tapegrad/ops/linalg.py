@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import xp
 from ..primitive import CONTRACTION, OPAQUE, Primitive, define
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from .blends import number_for
 from .movement import normal_dim, permute_, reshape_, swapped
 from .reduce import sum, sum_
@@ -492,7 +492,11 @@ def trace(input: Any) -> Any:
     return diagonal(input).sum()
 
 
+def _operand(x: Any) -> Any:
+    return wrap(x) if isinstance(x, np.ndarray) else x
+
+
 attach(
-    __matmul__=lambda self, other: matmul(self, other),
-    __rmatmul__=lambda self, other: matmul(Tensor(other), self),
+    __matmul__=lambda self, other: matmul(self, _operand(other)),
+    __rmatmul__=lambda self, other: matmul(_operand(other), self),
 )

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import xp
 from ..primitive import MOVEMENT, Primitive, define
-from ..tensor import Size, Tensor
+from ..tensor import Size, wrap
 from .elementwise import clone_
 from .table import In, Sample, attach, op
 
@@ -115,7 +115,7 @@ def view(input: Any, *shape: Any) -> Any:
     from ..dtypes import DType
 
     if len(shape) == 1 and isinstance(shape[0], DType):
-        return Tensor(input._array.view(shape[0].numpy))
+        return wrap(input._array.view(shape[0].numpy))
     out = _reshape(input, as_shape(shape))
     if out._view is None and input._array.size:
         raise RuntimeError(
@@ -258,9 +258,8 @@ def transpose(input: Any, dim0: Any = None, dim1: Any = None) -> Any:
         if not isinstance(dim0, (tuple, list)):
             raise TypeError("transpose needs two dims, or one sequence of all of them")
         return permute(input, dim0)
-    if n == 0:
-        return input
-    return swapped(input, normal_dim(dim0, n), normal_dim(dim1, n))
+    first, second = normal_dim(dim0, n), normal_dim(dim1, n)
+    return swapped(input, first, second) if n else input
 
 
 @op(samples=lambda: [Sample((2, 3)), Sample((3,)), Sample(())])

@@ -15,7 +15,7 @@ import numpy as np
 from .. import xp
 from ..dtypes import int64
 from ..primitive import OPAQUE, Primitive, define
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from . import comparison as c
 from . import elementwise as e
 from . import window as w
@@ -406,7 +406,7 @@ def _averaged(x: Any, parts: tuple[int, int]) -> Any:
     """Means over uneven windows, as products with averaging matrices."""
     module = xp.module(x._array)
     height, width = (
-        Tensor(module.asarray(_averaging(n, k)).astype(x._array.dtype))
+        wrap(module.asarray(_averaging(n, k)).astype(x._array.dtype))
         for n, k in zip(x._array.shape[-2:], parts, strict=True)
     )
     return matmul_(height, matmul_(x, swapped(width)))

@@ -118,6 +118,7 @@ def op(
 
     def enter(body: Callable[..., Any]) -> Callable[..., Any]:
         label = name or body.__name__.rstrip("_")
+        body.__name__ = body.__qualname__ = label
         public = accept_numpy_names(body)
         names = (label, *aliases)
         methods: list[str] = []
@@ -214,22 +215,35 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if args and not isinstance(args[0], Tensor):
             _require_tensor(name, args)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except AttributeError as error:
+            if "_array" not in str(error):
+                raise
+            for x in (*args, *kwargs.values()):
+                if not isinstance(x, (Tensor, int, float, str, type(None))):
+                    raise _not_a_tensor(name, x) from None
+            raise
 
     call.__name__ = name
     return call
 
 
 def _require_tensor(name: str, args: tuple[Any, ...]) -> None:
-    for x in args:
-        if isinstance(x, Tensor):
-            return
-        if isinstance(x, (list, tuple)) and all(isinstance(y, Tensor) for y in x):
-            return
-        if isinstance(x, str):
-            return
-    raise TypeError(
-        f"{name}() expected a Tensor, got {type(args[0]).__name__}; make one with "
+    first = args[0]
+    if isinstance(first, (list, tuple)):
+        strange = [x for x in first if not isinstance(x, Tensor)]
+        if strange:
+            raise _not_a_tensor(name, first if len(strange) == len(first) else strange[0])
+    elif not isinstance(first, str) and (
+        not isinstance(first, (int, float)) or not any(isinstance(x, Tensor) for x in args)
+    ):
+        raise _not_a_tensor(name, first)
+
+
+def _not_a_tensor(name: str, found: Any) -> TypeError:
+    return TypeError(
+        f"{name}() expected a Tensor, got {type(found).__name__}; make one with "
         "tapegrad.tensor(...)"
     )
 

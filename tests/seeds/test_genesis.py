@@ -33,7 +33,8 @@ def test_constructor():
     y = tg.Tensor(np.ones((2, 3), np.float32))
     assert y.dtype is tg.float32
     assert not y.requires_grad
-    assert tg.Tensor([1, 2]).dtype is tg.int64
+    assert tg.Tensor([1, 2]).dtype is tg.float32
+    assert tg.Tensor([1, 2], dtype=tg.int64).dtype is tg.int64
 
 
 def test_shape_and_type_information():
