@@ -1,0 +1,133 @@
+"""Spellings that PyTorch code uses: constructors, keywords, shapes, printing, derivatives."""
+
+import numpy as np
+import pytest
+
+import tapegrad as torch
+from tapegrad.autograd import functional
+
+
+def test_the_constructor():
+    assert torch.Tensor([1, 2]).dtype is torch.float32
+    assert torch.Tensor(np.array([1, 2])).dtype is torch.float32
+    assert torch.Tensor(3).shape == (3,)
+    assert torch.Tensor(2, 3).shape == (2, 3)
+    assert torch.Tensor().shape == (0,)
+    made = torch.Tensor([1, 2], "cpu", torch.float64, True)
+    assert made.dtype is torch.float64
+    assert made.requires_grad
+    assert torch.nn.Parameter(torch.Tensor(4, 2)).requires_grad
+    with pytest.raises(TypeError, match="at most 3"):
+        torch.Tensor([1.0], "cpu", torch.float32, False, 7)
+
+
+def test_sizes():
+    shape = torch.zeros(2, 3, 4).shape
+    assert shape[1:].numel() == 12
+    assert (shape[:1] + torch.Size([5])).numel() == 10
+    x = torch.zeros(2, 3)
+    assert x.size() == (2, 3)
+    assert x.size(0) == 2
+    assert x.size(-1) == 3
+    assert x.numel() == x.nelement() == 6
+
+
+def test_keywords():
+    x = torch.ones(2, 3)
+    assert torch.exp(input=x).shape == (2, 3)
+    assert torch.rand(size=(2, 2)).shape == (2, 2)
+    assert torch.randint(10, size=(4,)).max() < 10
+    assert torch.randint(high=3, size=(4,)).max() < 3
+    assert torch.randint(2, 5, (4,)).min() >= 2
+    assert torch.device(type="cpu") == torch.device("cpu")
+    with pytest.raises(TypeError, match="size"):
+        torch.randint(3)
+
+
+def test_formatting():
+    loss = torch.tensor(2.5, requires_grad=True)
+    assert f"{loss}" == "2.5"
+    assert f"{loss:.3f}" == "2.500"
+    assert f"{torch.ones(2)}" == "tensor([1., 1.])"
+
+
+def test_masks():
+    x = torch.arange(3)
+    assert x[torch.tensor([0, 1, 1], dtype=torch.uint8)].tolist() == [1, 2]
+    assert x[torch.tensor(True)].shape == (1, 3)
+    assert x[x.sum() > 100].shape == (0, 3)
+    x[x.sum() > 100] = 0
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_arrays_beside_tensors():
+    x = torch.ones(2, 2)
+    assert (x @ np.ones((2, 1), np.float32)).tolist() == [[2], [2]]
+    assert (np.ones((1, 2), np.float32) @ x).tolist() == [[2, 2]]
+    linear = torch.nn.Linear(2, 1)
+    for call in (
+        lambda: linear(np.ones((1, 2))),
+        lambda: torch.nn.functional.cross_entropy(x, np.array([0, 1])),
+        lambda: torch.allclose(x, np.ones((2, 2))),
+        lambda: torch.cat([x, np.ones((2, 2))]),
+    ):
+        with pytest.raises(TypeError, match=r"expected a Tensor, got ndarray"):
+            call()
+
+
+def test_expanded_memory_is_not_written():
+    with pytest.raises(RuntimeError, match="clone"):
+        torch.ones(2, 1).expand(2, 3).add_(1)
+
+
+def test_only_inputs():
+    x = torch.ones(2, requires_grad=True)
+    (g,) = torch.autograd.grad((x * 2).sum(), x, only_inputs=True)
+    assert g.tolist() == [2, 2]
+
+
+def test_anomaly_leaves_metrics_alone():
+    with torch.autograd.detect_anomaly():
+        assert torch.zeros(0).mean().isnan()
+
+
+def test_derivatives_at_a_point():
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    assert functional.jacobian(lambda v: v**2, x).tolist() == [[2, 0], [0, 4]]
+    rows = functional.jacobian(lambda a, b: a * b, (x, x))
+    assert [r.tolist() for r in rows] == [[[1, 0], [0, 2]]] * 2
+    pairs = functional.jacobian(lambda a, b: (a * b, a.sum()), (x, x))
+    assert pairs[1][0].tolist() == [1, 1]
+    assert pairs[1][1].tolist() == [0, 0]
+    assert functional.hessian(lambda v: (v**3).sum(), x).tolist() == [[6, 0], [0, 12]]
+    ((aa, ab), _) = functional.hessian(lambda a, b: (a * a * b).sum(), (x, x))
+    assert aa.tolist() == [[2, 0], [0, 4]]
+    assert ab.tolist() == [[2, 0], [0, 4]]
+    assert functional.vjp(lambda v: v**2, x, x)[1].tolist() == [2, 8]
+    assert functional.jvp(lambda v: v**2, x, x)[1].tolist() == [2, 8]
+    assert functional.hvp(lambda v: (v**3).sum(), x, x)[1].tolist() == [6, 24]
+
+
+def test_named_results():
+    x = torch.tensor([[3.0, 1.0, 2.0]])
+    assert x.max(1).values.tolist() == [3]
+    assert x.sort(1).indices.tolist() == [[1, 2, 0]]
+    values, indices = x.topk(2)
+    assert values.tolist() == [[3, 2]]
+    assert indices.tolist() == [[0, 2]]
+
+
+def test_module_as_a_command(capsys):
+    from tapegrad.cli import main
+
+    assert main(["info"]) == 0
+    assert "operations on" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["demo", "--epochs", "0"])
+
+
+def test_demo_learns(capsys):
+    from tapegrad.demo import digits
+
+    assert digits(epochs=15, seed=0) > 0.93
+    assert "test accuracy" in capsys.readouterr().out
