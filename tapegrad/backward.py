@@ -22,8 +22,8 @@ import numpy as np
 from . import mutation, source
 from .dtypes import bfloat16
 from .gradients import Gradients
-from .primitive import PRIMITIVES
-from .state import ANOMALY, GRAD, STATE
+from .primitive import PRIMITIVES, Primitive
+from .state import ANOMALY, GRAD, STATE, numbers
 from .tape import FREED, Entry, Freed, Handle, Output, Packed, Tape
 from .tensor import Extra, Tensor, own, wrap
 
@@ -64,7 +64,7 @@ class Walk:
             if waiting is None:
                 waiting = self.pending[entry] = [None] * len(entry.primitive.outputs)
                 heappush(self.heap, (-entry.number, entry))
-            waiting[index] = g if waiting[index] is None else waiting[index] + g
+            waiting[index] = g if waiting[index] is None else _array(waiting[index] + g)
             return
         else:
             found = self.leaves.get(edge.id)
@@ -104,16 +104,18 @@ class Walk:
             g = pending.pop(entry)
             if special or entry.hooks is not None:
                 g = self.arrived(entry, g)
-            saved = entry.saved
-            if saved.__class__ is not tuple:
-                saved = _unpack(entry, saved)
-            if entry.number < mutation.latest:
-                _check_versions(entry, saved)
-            if on_tensors:
-                saved = _as_tensors(entry, saved)
             edges = entry.edges
             if needed is not None:
                 edges = tuple(e if id(_node(e)) in needed else None for e in edges)
+                if all(e is None for e in edges):
+                    continue  # the way ends here: what the entry saved stays
+            saved = entry.saved
+            if saved.__class__ is not tuple:
+                saved = _unpack(entry, saved)
+            elif entry.number < mutation.latest:
+                _check_versions(entry, saved)
+            if on_tensors:
+                saved = _as_tensors(entry, saved)
             p = entry.primitive
             results = (p._pull or p.pull)(g, edges, saved, entry.params)
             if rounds:
@@ -139,7 +141,7 @@ class Walk:
                     pending[edge] = r
                     heappush(heap, (-edge.number, edge))
                 else:
-                    self.send(edge, r, r is not g and r.__class__ is _ndarray and r.base is None)
+                    self.send(edge, r, _is_fresh(p, g, r, results))
 
     def arrived(self, entry: Entry, g: Any) -> Any:
         """The whole gradient of an entry's results is known: run hooks, keep what is wanted."""
@@ -175,6 +177,16 @@ def _rounded(p: Any, g: Any, edges: Sequence[Any], results: Sequence[Any]) -> Se
         r if r is None or edge is None or isinstance(edge, Tensor) else r.astype(known.dtype)
         for r, edge in zip(results, edges, strict=True)
     ]
+
+
+def _is_fresh(p: Primitive, g: Any, r: Any, results: Sequence[Any]) -> bool:
+    """Whether nobody else can see the array `r` that a rule has returned."""
+    if r.__class__ is not _ndarray or r.base is not None or not p.pure:
+        return False  # a rule that is not ours may return anything
+    if p.joint is None:
+        return r is not g
+    parts = g if g.__class__ is list else (g,)
+    return all(r is not part for part in parts) and sum(r is other for other in results) == 1
 
 
 def _node(edge: Any) -> Any:
@@ -268,11 +280,27 @@ def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
     if isinstance(edge, Tensor) and edge._array is array:
         return edge
     tensor = wrap(array)
-    if edge is not None:
-        tensor._edge = edge if not isinstance(edge, Tensor) else None
-        tensor._requires = not isinstance(edge, Tensor)
+    if isinstance(edge, Tensor):
+        tensor._edge = _copy_of(edge, entry)  # a hook brought back another array of the leaf
+        tensor._requires = True
+    elif edge is not None:
+        tensor._edge = edge
+        tensor._requires = True
     _same_value(entry, tensor, entry.log and entry.log[0], index)
     return tensor
+
+
+def _copy_of(leaf: Tensor, entry: Entry) -> Entry:
+    """An entry that passes gradients on to a leaf unchanged."""
+    copied = Entry()
+    copied.primitive = PRIMITIVES["clone"]
+    copied.params = {}
+    copied.edges = (leaf,)
+    copied.saved = ()
+    copied.number = next(numbers)
+    copied.place = entry.place
+    copied.hooks = copied.log = copied.shapes = None
+    return copied
 
 
 def _same_value(entry: Entry, tensor: Tensor, values: Any, index: int) -> None:
@@ -400,9 +428,8 @@ def _leaf_gradients(walk: Walk) -> list[tuple[Tensor, Any, bool]]:
         extra = leaf._extra
         if extra is not None:
             for hook in list(extra.hooks.values()):
-                before = g
                 g = _run_hook(hook, g, walk.on_tensors)
-                fresh = fresh and g is before
+                fresh = False  # the hook may have kept it
         if isinstance(g, Tensor):
             if g._array.dtype != leaf._array.dtype:
                 g = g.to(leaf.dtype)
@@ -476,7 +503,7 @@ def backward(
                 result._adopt(leaf.id, g)
                 _accumulate(leaf, g, fresh, result, create_graph)
         for target, g in _wanted_gradients(walk, targets or ()):
-            if target._edge is not None and g is not None:
+            if target._edge is not None and g is not None and target.id not in walk.retained:
                 result._adopt(target.id, g)
                 _accumulate(target, g, False, result, create_graph)
     return result
@@ -593,10 +620,15 @@ def tape_backward(
     """Gradients for every tensor on an explicit tape."""
     walk = Walk(retain, create_graph)
     walk.watched = {}
+    outside = [t for t in tape.externals.values() if t._requires and t._edge is not None]
+    walk.wanted = {_place(t): None for t in outside}
     with _walking(walk):
         _start(walk, [loss], [gradient], taped=True)
         walk.run()
         result = Gradients()
+        for tensor, g in _wanted_gradients(walk, outside):
+            if g is not None:
+                result._adopt(tensor.id, g)
         for number, g in walk.watched.items():
             result._adopt(number, g)
         for leaf, g, fresh in _leaf_gradients(walk):

@@ -14,7 +14,8 @@ from .backward import grad as _grad
 from .ops.creation import zeros_like
 from .ops.elementwise import clone_
 from .ops.joining import stack
-from .state import enable_grad
+from .state import enable_grad, numbers
+from .tape import Output
 from .tensor import Tensor
 from .tree import leaves, map_leaves, rebuilt
 
@@ -38,6 +39,27 @@ def _tracked(x: Any) -> Any:
     return clone_(x) if x.requires_grad else x.detach().requires_grad_()
 
 
+def _reaches_outside(outputs: Any, inputs: list[Tensor], start: int) -> bool:
+    """Whether the function also used something from outside that is being differentiated."""
+    own = {id(x) for x in inputs}
+    seen: set[int] = set()
+    stack = [o._edge for o in leaves(outputs) if isinstance(o, Tensor) and o.requires_grad]
+    while stack:
+        edge = stack.pop()
+        node = edge.entry if isinstance(edge, Output) else edge
+        if node is None or id(node) in own or id(node) in seen:
+            continue
+        if isinstance(node, Tensor):
+            if node.requires_grad:
+                return True
+        elif node.number < start:
+            return True
+        else:
+            seen.add(id(node))
+            stack.extend(node.edges)
+    return False
+
+
 class _Call:
     """One call of a function with some of its arguments tracked."""
 
@@ -45,6 +67,7 @@ class _Call:
         self, function: Callable[..., Any], args: Any, kwargs: Any, argnums: Argnums, has_aux: bool
     ) -> None:
         picked = _picked(args, argnums)
+        start = next(numbers)
         with enable_grad():
             tracked = list(args)
             for n in picked:
@@ -61,7 +84,9 @@ class _Call:
         )
         self.inputs = list(leaves(self.structure))
         #: whether some outer derivative goes through the inputs or through what the function holds
-        self.nested = any(x._edge is not None for x in self.inputs)
+        self.nested = any(x._edge is not None for x in self.inputs) or _reaches_outside(
+            (self.output, self.aux), self.inputs, start
+        )
 
     def scalar(self) -> Tensor:
         out = self.output

@@ -7,13 +7,14 @@ they came from, so a backward written in tensor operations differentiates again.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
 
-from . import mutation
-from .primitive import OPAQUE, Primitive, record
-from .state import GRAD, STATE, TAPE, no_grad
+from . import inplace, mutation
+from .primitive import OPAQUE, Primitive, pack, record
+from .state import GRAD, HOOKS, STATE, TAPE, no_grad
 from .tensor import Tensor, wrap
 
 
@@ -92,8 +93,12 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run the function and record it."""
         ctx = Context()
-        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         tapes = STATE.tapes
+        watched = bool(STATE.mode & GRAD) and any(tape.watches for tape in tapes)
+        ctx.needs_input_grad = tuple(
+            isinstance(a, Tensor) and (a.requires_grad or (watched and a.dtype.is_floating_point))
+            for a in args
+        )
         inlined = bool(tapes) and tapes[-1].inlines
         mode = STATE.mode
         try:
@@ -106,6 +111,8 @@ class Function:
                 cls.setup_context(ctx, args, out)
         finally:
             STATE.mode = mode
+        for changed in ctx._dirty:
+            inplace.check_writable(changed, f"{cls.__name__} (mark_dirty)")
         several = isinstance(out, (tuple, list))
         outs = tuple(out) if several else (out,)
         results = _record(cls, ctx, args, outs, mode, inlined)
@@ -125,13 +132,25 @@ def _record(
     made = [o for o in outs if isinstance(o, Tensor)]
     if not made:
         return list(outs)
-    fresh = tuple(wrap(o._array) for o in made)
+    dirty = [o for o in made if any(o is t for t in ctx._dirty)]
+    numbers_of_changes = {id(t): mutation.note(t._array) for t in dirty}
+    owners = {id(mutation.owner_of(x._array)) for x in inputs}
+
+    def result(o: Tensor) -> Tensor:
+        # Memory of an input that comes out unchanged is copied, so that a later write to the
+        # result does not reach the input behind its history's back.
+        shared = id(mutation.owner_of(o._array)) in owners and all(o is not t for t in dirty)
+        return wrap(o._array.copy() if shared else o._array)
+
+    fresh = tuple(result(o) for o in made)
     p = _primitive(cls, ctx, args, made)
     arrays = [x._array for x in inputs]
     outputs = tuple(t._array for t in fresh)
     entry = record(p, {}, inputs, arrays, outputs, fresh, mode & ~TAPE if inlined else mode)
     if entry is not None and any(e is not None for e in entry.edges):
         p.slots, entry.saved = _saved(ctx, inputs, made)
+        if mode & HOOKS:
+            pack(entry)
     replaced: dict[int, Tensor] = {}
     for old, new in zip(made, fresh, strict=True):
         if any(old is t for t in ctx._not_differentiable) or new._array.dtype.kind not in "fV":
@@ -139,9 +158,8 @@ def _record(
         if inlined:
             for tape in STATE.tapes:
                 tape.rebind(new, old)
-        if any(old is t for t in ctx._dirty):
-            old._edge, old._requires = new._edge, new._requires
-            mutation.note(old._array)
+        if id(old) in numbers_of_changes:
+            inplace.rebind(old, new)
             new = old
         replaced[id(old)] = new
     # The context keeps no tensors itself: what backward needs is in the entry.
@@ -199,11 +217,10 @@ def _pull(
     gradients = g if isinstance(g, list) else [g]
     on_tensors = any(isinstance(x, Tensor) for x in gradients)
     given = [_gradient(ctx, x, *outputs[i], on_tensors) for i, x in enumerate(gradients)]
+    # A context of its own for each call: several threads may walk over one graph.
+    ctx = copy.copy(ctx)
     ctx._saved = tuple(s if s is None or isinstance(s, Tensor) else wrap(s) for s in saved)
-    try:
-        returned = cls.backward(ctx, *given)
-    finally:
-        ctx._saved = None
+    returned = cls.backward(ctx, *given)
     results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     while len(results) > len(layout) and results[-1] is None:
         results.pop()

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from . import mutation
+from . import mutation, xp
 from .blas import axpy
-from .primitive import MOVEMENT, Primitive, bind, define, record
+from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .state import GRAD, STATE, TAPE
 from .tape import Entry, Output
 from .tensor import Tensor, own, refresh, wrap
@@ -36,7 +36,7 @@ def check_writable(tensor: Tensor, what: str) -> None:
     if not STATE.mode & GRAD:
         return
     root = tensor if tensor._view is None else tensor._view[0]
-    if root._requires and root._edge is None:
+    if any(t._requires and t._edge is None for t in (tensor, root)):
         kind = "a view of a leaf" if root is not tensor else "a leaf"
         raise RuntimeError(
             f"{what} would change {kind} that requires gradients, so its gradient would be lost; "
@@ -74,7 +74,8 @@ def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
         return False
     own(tensor)
     target, terms = tensor._array, other._array
-    if target.size < _MANY or not axpy(alpha, terms, target):
+    overlap = isinstance(target, np.ndarray) and np.may_share_memory(target, terms)
+    if target.size < _MANY or overlap or not axpy(alpha, terms, target):
         np.add(target, terms * alpha, out=target)
     mutation.note(target)
     return True
@@ -107,15 +108,19 @@ def assign(tensor: Tensor, value: Tensor, what: str, since: float = math.inf) ->
     check_writable(tensor, what)
     own(tensor)
     value = _fitting(tensor, value, what)
+    if value._edge is None and (value._requires or STATE.mode & TAPE) and STATE.mode & GRAD:
+        value = bind(
+            PRIMITIVES["clone"], (value,)
+        )  # an edge to the leaf, not the leaf's lack of one
     target = tensor._array
     _keep_old_values(value._edge, target, since)
     if mutation.owner_of(value._array) is mutation.owner_of(target):
         target[...] = value._array.copy()
     else:
         target[...] = value._array
-    number = mutation.note(target)
+    mutation.note(target)
     if STATE.mode & (GRAD | TAPE):
-        _rebind(tensor, value, number)
+        rebind(tensor, value)
     return tensor
 
 
@@ -150,9 +155,11 @@ def _keep_old_values(edge: Any, target: Any, since: float) -> None:
     owner = mutation.owner_of(target)
     copies: dict[int, Any] = {}
 
-    def kept(value: Any) -> Any:
+    def kept(value: Any, entry: Entry) -> Any:
         if not hasattr(value, "nbytes") or mutation.owner_of(value) is not owner:
             return value
+        if mutation.changed_since(value, entry.number) is not None:
+            return value  # stale already: backward must see that
         return copies.setdefault(id(value), value.copy())
 
     stack, seen = [edge], set()
@@ -162,7 +169,7 @@ def _keep_old_values(edge: Any, target: Any, since: float) -> None:
         if isinstance(entry, Entry) and entry.number not in seen:
             seen.add(entry.number)
             if type(entry.saved) is tuple:
-                entry.saved = tuple(kept(value) for value in entry.saved)
+                entry.saved = tuple(kept(value, entry) for value in entry.saved)
             stack += [e for e in entry.edges if _number_of(e) > since]
 
 
@@ -171,7 +178,7 @@ def _number_of(edge: Any) -> float:
     return entry.number if isinstance(entry, Entry) else -math.inf
 
 
-def _rebind(tensor: Tensor, value: Tensor, number: int) -> None:
+def rebind(tensor: Tensor, value: Tensor) -> None:
     """Point the history of `tensor`, and of its base if it is a view, at the new value."""
     # Without recording the history stays: a parameter updated under no_grad is still a leaf.
     recording = STATE.mode & GRAD
@@ -222,7 +229,13 @@ def through(chain: Chain, x: Any) -> Any:
 
 def _write_kernel(base: Any, value: Any, *, chain: Chain) -> Any:
     out = base.copy()
-    through(chain, out)[...] = value
+    view = through(chain, out)
+    if mutation.owner_of(view) is mutation.owner_of(out):
+        view[...] = value
+    else:
+        # In this memory order the movements copy: follow them with the places of the elements.
+        places = xp.module(out).arange(out.size).reshape(out.shape)
+        out.reshape(-1)[through(chain, places)] = value
     return out
 
 

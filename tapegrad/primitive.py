@@ -304,16 +304,19 @@ def record(
     tracked = needed = False
     edges: list[Any] = [None] * len(tensors)
     if mode & GRAD and p.differentiable:
-        watched = bool(taped) and any(tape.watches for tape in STATE.tapes)
+        started = [tape.started for tape in STATE.tapes if tape.watches] if taped else []
         rules = p.rules
         for i, x in enumerate(tensors):
             if not isinstance(x, Tensor) or (rules and rules[i] is None):
                 continue
+            edge = x._edge
             if x._requires:
                 tracked = True
-            elif not watched or x._array.dtype.kind not in "fV":
+            elif not started or x._array.dtype.kind not in "fV":
                 continue
-            edges[i] = x._edge or x  # a leaf is its own edge
+            elif edge is not None and _number_of(edge) < min(started):
+                edge = None  # written by a tape of the past
+            edges[i] = edge or x  # a leaf is its own edge
             needed = True
     if tracked and mode & ANOMALY:
         _check_nan(p, arrays, outs)
@@ -337,7 +340,7 @@ def record(
                     entry.shapes = shapes
                     break
         if mode & HOOKS:
-            _pack(entry)
+            pack(entry)
         for i, result in enumerate(results):
             if result._array.dtype.kind in "fV":
                 result._edge = entry if len(results) == 1 else Output(entry, i)
@@ -346,6 +349,10 @@ def record(
         for tape in STATE.tapes:
             tape.write(entry, tensors, results)
     return entry
+
+
+def _number_of(edge: Any) -> int:
+    return int(edge.entry.number if isinstance(edge, Output) else edge.number)
 
 
 def _save(
@@ -370,16 +377,20 @@ def _save(
     return tuple(saved)
 
 
-def _pack(entry: Entry) -> None:
+def pack(entry: Entry) -> None:
     """Hand the saved arrays to the innermost pair of saved-tensor hooks."""
-    pack, unpack = STATE.saved_hooks[-1]
+    mode = STATE.mode
+    STATE.mode = mode & ~(HOOKS | TAPE)  # what a hook computes is not itself hooked or logged
+    try:
+        entry.saved = Packed(tuple([_packed(v, *STATE.saved_hooks[-1]) for v in entry.saved]))
+    finally:
+        STATE.mode = mode
 
-    def packed(value: Any) -> Any:
-        if isinstance(value, list):
-            return [packed(item) for item in value]
-        return Handle(pack(wrap(value)), unpack) if hasattr(value, "nbytes") else value
 
-    entry.saved = Packed(tuple(packed(value) for value in entry.saved))
+def _packed(value: Any, hook: Callable[..., Any], unpack: Callable[..., Any]) -> Any:
+    if isinstance(value, list):
+        return [_packed(item, hook, unpack) for item in value]
+    return Handle(hook(wrap(value)), unpack) if hasattr(value, "nbytes") else value
 
 
 # -- checks ------------------------------------------------------------------------------------

@@ -86,8 +86,11 @@ class _Region:
                     )
         found: list[Tensor] = []
 
+        taken: list[int] = []
+
         def collect(tensor: Tensor) -> int:
             found.append(tensor)
+            taken.append(next(numbers))
             return len(found) - 1
 
         now = get_rng_state()
@@ -105,6 +108,14 @@ class _Region:
                 f"of other shapes). It must depend on its inputs only. Checkpoint at "
                 f"{describe(self.place)}"
             )
+        for tensor, number in zip(found, taken, strict=True):
+            change = mutation.changed_since(tensor._array, number)
+            if change is not None:
+                raise RuntimeError(
+                    "a value that backward needs is changed in place inside a checkpointed "
+                    f"function, at {describe(change.place)}; use the operation that returns a "
+                    "new tensor there"
+                )
         self.values = dict(enumerate(found))
 
 

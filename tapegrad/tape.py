@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .state import STATE, TAPE
+from .state import STATE, TAPE, numbers
 
 if TYPE_CHECKING:
     from .gradients import Gradients
@@ -197,6 +197,8 @@ class Tape:
 
     def clear(self) -> None:
         """Forget everything that was recorded."""
+        #: what is older comes from outside
+        self.started = next(numbers)
         self.entries: list[Entry] = []
         # Tensors from outside, and for tensors changed in place the number of their newest value.
         self.externals: dict[int, Tensor] = {}

@@ -121,6 +121,7 @@ class Tensor(TensorMethods):
         `Tensor(2, 3)` has unset values, as in PyTorch. `tapegrad.tensor` keeps the dtype of data.
         """
         if isinstance(array, Tensor):
+            own(array)
             array = array._array
         elif isinstance(array, (int, np.integer)) and all(isinstance(n, int) for n in more):
             array, more = np.empty((array, *more), dtypes.get_default_dtype().numpy), ()
@@ -211,6 +212,8 @@ class Tensor(TensorMethods):
                 "this tensor is the result of an operation, so requires_grad cannot be turned off "
                 "for it; use .detach() for a tensor without gradients"
             )
+        if not self._requires:
+            self._edge = None  # a history that only a tape wrote is not this leaf's
         self._requires = bool(requires_grad)
         return self
 
@@ -284,7 +287,7 @@ class Tensor(TensorMethods):
         """Fill `.grad` of this non-leaf tensor too in later backward calls."""
         if not self.requires_grad:
             raise RuntimeError("retain_grad needs a tensor that requires gradients")
-        if self._edge is None:
+        if self._edge is None or self.retains_grad:
             return
         import weakref
 
@@ -294,7 +297,10 @@ class Tensor(TensorMethods):
             tensor = reference()
             if tensor is not None:
                 before = tensor._grad
-                tensor._grad = gradient if before is None else before + gradient
+                if before is not None:
+                    tensor._grad = before + gradient
+                else:
+                    tensor._grad = gradient if gradient._requires else wrap(gradient._array.copy())
 
         keep.retains = self.id  # type: ignore[attr-defined]  # backward reports this gradient too
         self._add_entry_hook(keep)
@@ -482,6 +488,7 @@ class Tensor(TensorMethods):
         return copy
 
     def __copy__(self) -> Tensor:
+        own(self)
         copy = _copied(type(self), self._array, self._requires, _attributes(self))
         copy._edge = self._edge
         copy._grad = self._grad

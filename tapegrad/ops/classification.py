@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import xp
 from ..primitive import OPAQUE, define
-from ..state import STATE, TAPE
+from ..state import GRAD, STATE, TAPE
 from ..tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
@@ -179,6 +179,8 @@ def _check_labels(
             f"{what}: weight needs one value for each of the {classes} classes, got shape "
             f"{tuple(weight.shape)}"
         )
+    if weight is not None and weight.requires_grad and STATE.mode & GRAD:
+        raise RuntimeError(f"{what} has no gradient for its weight; detach() it")
     labels = target._array
     all_count = not 0 <= ignored < classes
     if labels.size:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..primitive import CONTRACTION, OPAQUE, Primitive, define
+from ..primitive import CONTRACTION, MOVEMENT, OPAQUE, Primitive, define
 from ..tensor import Tensor, wrap
 from .blends import number_for
 from .movement import normal_dim, permute_, reshape_, swapped
@@ -423,7 +423,10 @@ def triu(input: Any, diagonal: int = 0) -> Any:
 
 
 def _diagonal(x: Any, *, offset: int, dim1: int, dim2: int) -> Any:
-    return x.diagonal(offset, dim1, dim2).copy()
+    out = x.diagonal(offset, dim1, dim2)
+    if isinstance(out, np.ndarray) and x.flags.writeable:
+        out.flags.writeable = True  # NumPy shows diagonals read-only
+    return out
 
 
 def _undiagonal(x: Any, *, shape: Any, offset: int, dim1: int, dim2: int) -> Any:
@@ -439,7 +442,8 @@ def _undiagonal(x: Any, *, shape: Any, offset: int, dim1: int, dim2: int) -> Any
 diagonal_: Primitive = define(
     "diagonal",
     _diagonal,
-    kind=OPAQUE,
+    kind=MOVEMENT,
+    view=True,
     vjp=lambda g, x_shape, offset, dim1, dim2: undiagonal_(
         g, shape=tuple(x_shape), offset=offset, dim1=dim1, dim2=dim2
     ),
@@ -454,7 +458,7 @@ undiagonal_: Primitive = define(
 
 @op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1), Sample((2, 3, 4), -1, 0, 2)])
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """The diagonal of two dimensions, as the last dimension (a copy)."""
+    """The diagonal of two dimensions, as the last dimension: a view."""
     n = input._array.ndim
     first, second = normal_dim(dim1, n), normal_dim(dim2, n)
     if first == second:

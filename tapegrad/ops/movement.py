@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import xp
 from ..primitive import MOVEMENT, Primitive, define
-from ..tensor import Size, wrap
+from ..tensor import Size, Tensor, wrap
 from .elementwise import clone_
 from .table import In, Sample, attach, op
 
@@ -457,6 +457,7 @@ unpad_: Primitive = define(
     ],
     kind=MOVEMENT,
     vjp=lambda g, widths: pad_(g, widths=widths, value=0),
+    view=True,
 )
 
 
@@ -465,6 +466,8 @@ def padded(x: Any, widths: tuple[tuple[int, int], ...], value: float = 0) -> Any
     if any(a < 0 or b < 0 for a, b in widths):
         cut = tuple((max(-a, 0), max(-b, 0)) for a, b in widths)
         x = unpad_(x, widths=cut)
+        if isinstance(x, Tensor):
+            x = clone_(x)
         widths = tuple((max(a, 0), max(b, 0)) for a, b in widths)
     return pad_(x, widths=widths, value=value) if any(a or b for a, b in widths) else x
 
@@ -485,7 +488,8 @@ def repeat(input: Any, *repeats: Any) -> Any:
     spread = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
     ones = tuple(n for size in shape for n in (1, size))
     joined = tuple(a * b for a, b in zip(times, shape, strict=True))
-    return reshape_(expand_(reshape_(input, shape=ones), shape=spread), shape=joined)
+    out = reshape_(expand_(reshape_(input, shape=ones), shape=spread), shape=joined)
+    return out if out._view is None else clone_(out)
 
 
 @op(samples=lambda: [Sample((2, 3), [2]), Sample((2, 3), [2, 1, 2])])
