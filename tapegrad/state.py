@@ -7,6 +7,7 @@ most `GRAD` means that nothing unusual is going on.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import threading
 from collections.abc import Callable
@@ -71,12 +72,32 @@ class Mode:
         STATE.mode = (STATE.mode & ~bits) | (self.__dict__["_previous"].pop() & bits)
 
     def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            return self._around_generator(function)
+
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             with self._fresh():
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]  # wraps keeps the signature
+
+    def _around_generator(self, function: F) -> F:
+        """The mode holds while the generator runs, and not while its user does."""
+
+        @functools.wraps(function)
+        def generate(*args: Any, **kwargs: Any) -> Any:
+            generator = function(*args, **kwargs)
+            sent = None
+            while True:
+                try:
+                    with self._fresh():
+                        item = generator.send(sent)
+                except StopIteration as stop:
+                    return stop.value
+                sent = yield item
+
+        return generate  # type: ignore[return-value]  # wraps keeps the signature
 
     def _fresh(self) -> Mode:
         return type(self)()

@@ -401,6 +401,18 @@ def test_modes_as_context_managers_and_decorators():
     assert not tg.is_inference_mode_enabled()
 
 
+def test_modes_around_generators():
+    @tg.no_grad()
+    def values():
+        yield tg.is_grad_enabled()
+        yield tg.is_grad_enabled()
+
+    seen = []
+    for inside in values():
+        seen += [inside, tg.is_grad_enabled()]
+    assert seen == [False, True, False, True]
+
+
 def test_modes_survive_exceptions():
     with pytest.raises(ValueError, match="x"), tg.no_grad():
         raise ValueError("x")

@@ -610,3 +610,26 @@ def test_methods_can_be_compiled() -> None:
         close(a.run(x), x * 2)
         close(b.run(x), x * 3)
     assert Scaled.run.__doc__ == "Doc."
+
+
+def test_writes_through_views_of_another_memory_order():
+    w = tg.randn(3, 4, requires_grad=True)
+    x = tg.randn(3, 4)
+
+    def function(x):
+        w.grad = None
+        a = (w * x).t() * 1
+        a.t().reshape(-1).mul_(3)
+        (a * a).sum().backward()
+        d = x @ x.t()
+        d.diagonal().mul_(2)
+        return a.detach(), d, x.repeat(2, 1), tg.nn.functional.pad(x, (-1, 0))
+
+    expected = function(x)
+    gradient = w.grad.numpy().copy()
+    compiled = tg.compile(function)
+    for _ in range(5):
+        found = compiled(x)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(w.grad.numpy(), gradient, rtol=1e-5)

@@ -310,7 +310,10 @@ class Builder:
 
     def view(self, ghost: Any) -> View:
         """The view that a ghost, or a part of one, stands for."""
-        memory, root, first = self._memories[id(owner_of(ghost))]
+        known = self._memories.get(id(owner_of(ghost)))
+        if known is None:
+            raise NoLowering("in this memory order its movements copy")
+        memory, root, first = known
         size = ghost.itemsize
         offset = (_address(ghost) - _address(memory)) // size + first
         return View(root, offset, ghost.shape, tuple(s // size for s in ghost.strides))
