@@ -39,12 +39,25 @@ def _max_pool2d(x: Any, *, window: Window) -> Any:
     best = module.array(next(taps))
     places = window.size[0] * window.size[1]
     winners = module.zeros(best.shape, np.uint8 if places <= 256 else np.int32)
+    if any(window.padding):
+        winners += module.asarray(_first_inside(window)).astype(winners.dtype)
     for place, tap in enumerate(taps, 1):
         better = tap > best
         # The first of equals wins. A mask of 0 and 1 times the place is faster than a masked copy.
         np.maximum(winners, better * winners.dtype.type(place), out=winners)
         np.maximum(best, tap, out=best)
     return best, winners
+
+
+def _first_inside(window: Window) -> Any:
+    """The first place of each window that is not padding: it wins where all elements are -inf."""
+    rows, columns = (
+        np.maximum(0, -((np.arange(n) * stride - padding) // dilation))
+        for n, stride, padding, dilation in zip(
+            window.outside, window.stride, window.padding, window.dilation, strict=True
+        )
+    )
+    return rows[:, None] * window.size[1] + columns
 
 
 def _put_winners(values: Any, winners: Any, *, window: Window) -> Any:

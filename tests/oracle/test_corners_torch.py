@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from sweep import gradients
@@ -262,3 +263,18 @@ def test_refused(name: str) -> None:
         function(tapegrad)
     assert ours.type is theirs.type, f"{ours.value!r} instead of {theirs.value!r}"
     assert len(str(ours.value)) > 10
+
+
+@pytest.mark.parametrize("options", [(3, 2, 1), (3, 1, 1), (2, 2, 1), (3, 2, 1, 2)])
+def test_max_pool_of_infinities_beside_padding(options: Any) -> None:
+    data = np.full((1, 1, 6, 6), -np.inf)
+    data[0, 0, 3, 2] = 1.0
+    theirs = torch.tensor(data, requires_grad=True)
+    ours = tapegrad.tensor(data, requires_grad=True)
+    a, i = torch.nn.functional.max_pool2d(theirs, *options, return_indices=True)
+    b, j = tapegrad.nn.functional.max_pool2d(ours, *options, return_indices=True)
+    assert b.tolist() == a.tolist()
+    assert j.tolist() == i.tolist()
+    a.sum().backward()
+    b.sum().backward()
+    assert ours.grad.tolist() == theirs.grad.tolist()
