@@ -116,7 +116,9 @@ class Function:
         several = isinstance(out, (tuple, list))
         outs = tuple(out) if several else (out,)
         results = _record(cls, ctx, args, outs, mode, inlined)
-        return type(out)(results) if several else results[0]
+        if not several:
+            return results[0]
+        return type(out)(*results) if hasattr(out, "_fields") else type(out)(results)
 
 
 def _record(
@@ -132,17 +134,21 @@ def _record(
     made = [o for o in outs if isinstance(o, Tensor)]
     if not made:
         return list(outs)
-    dirty = [o for o in made if any(o is t for t in ctx._dirty)]
-    numbers_of_changes = {id(t): mutation.note(t._array) for t in dirty}
+    dirty = {id(t) for t in ctx._dirty}
+    for t in made:
+        if id(t) in dirty:
+            mutation.note(t._array)  # before the entry, which may save the changed value
     owners = {id(mutation.owner_of(x._array)) for x in inputs}
-
-    def result(o: Tensor) -> Tensor:
-        # Memory of an input that comes out unchanged is copied, so that a later write to the
-        # result does not reach the input behind its history's back.
-        shared = id(mutation.owner_of(o._array)) in owners and all(o is not t for t in dirty)
-        return wrap(o._array.copy() if shared else o._array)
-
-    fresh = tuple(result(o) for o in made)
+    # Memory of an input that comes out unchanged is copied, so that a later write to the result
+    # does not reach the input behind its history's back.
+    fresh = tuple(
+        wrap(
+            t._array.copy()
+            if id(mutation.owner_of(t._array)) in owners and id(t) not in dirty
+            else t._array
+        )
+        for t in made
+    )
     p = _primitive(cls, ctx, args, made)
     arrays = [x._array for x in inputs]
     outputs = tuple(t._array for t in fresh)
@@ -158,7 +164,7 @@ def _record(
         if inlined:
             for tape in STATE.tapes:
                 tape.rebind(new, old)
-        if id(old) in numbers_of_changes:
+        if id(old) in dirty:
             inplace.rebind(old, new)
             new = old
         replaced[id(old)] = new
