@@ -52,6 +52,7 @@ clean:
 $(VENV)/.installed-%: pyproject.toml | $(VENV)/bin/pip
 	@echo "Installing tapegrad[$*] into $(VENV)"
 	@$(RUN) pip install -qq --disable-pip-version-check --editable '.[$*]'
+	@$(RUN) compileall -q tapegrad  # an editable install is not compiled by pip
 	@touch $@
 
 # pip is the last thing that venv writes, so an environment that failed halfway is made again.
