@@ -6,6 +6,7 @@ use.
 """
 
 from importlib import import_module as _import_module
+from math import e, inf, nan, pi
 
 from . import ops as _ops
 from .allocator import keep_freed_memory as _keep_freed_memory
@@ -59,6 +60,7 @@ long = int64
 int = int32
 short = int16
 dtype = DType
+newaxis = None
 
 #: modules that are loaded at first use
 _MODULES = (

@@ -3,6 +3,10 @@
 from builtins import bool as _bool, float as _float, int as _int
 from typing import Any
 
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
 from .device import Device as Device
 from .device import device as device
 from .dtypes import DType as DType
@@ -64,6 +68,7 @@ from . import testing as testing
 from . import utils as utils
 
 __version__: str
+newaxis: None
 bool = bool_
 float = float32
 double = float64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import random
 from .device import cupy
 
 
@@ -29,6 +30,20 @@ def get_device_name(index: int = 0) -> str:
     """The name of a GPU."""
     name: Any = cupy().cuda.runtime.getDeviceProperties(index)["name"]
     return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the random numbers: one generator serves all devices."""
+    random.manual_seed(seed)
+
+
+manual_seed_all = manual_seed
+
+
+def empty_cache() -> None:
+    """Give memory that CuPy keeps for reuse back to the GPU; nothing to do without one."""
+    if is_available():
+        cupy().get_default_memory_pool().free_all_blocks()
 
 
 def synchronize() -> None:

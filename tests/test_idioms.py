@@ -108,6 +108,19 @@ def test_derivatives_at_a_point():
     assert functional.hvp(lambda v: (v**3).sum(), x, x)[1].tolist() == [6, 24]
 
 
+def test_headers_of_scripts():
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(0)
+    first = torch.rand(2, device=device).tolist()
+    torch.cuda.manual_seed_all(0)
+    torch.cuda.empty_cache()
+    assert torch.rand(2, device=device).tolist() == first
+    assert torch.full((1,), -torch.inf).item() == -np.inf
+    assert torch.tensor(torch.nan).isnan()
+    assert torch.sin(torch.tensor(torch.pi / 2)).item() == 1
+    assert torch.ones(2)[:, torch.newaxis].shape == (2, 1)
+
+
 def test_named_results():
     x = torch.tensor([[3.0, 1.0, 2.0]])
     assert x.max(1).values.tolist() == [3]

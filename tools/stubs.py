@@ -139,15 +139,15 @@ def namespace_stub() -> str:
     lines += ["from typing import Any", ""]
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.level:
-            for alias in node.names if node.names[0].asname is None else ():
-                lines.append(f"from .{node.module} import {alias.name} as {alias.name}")
+        if isinstance(node, ast.ImportFrom) and node.module and node.names[0].asname is None:
+            module = "." * node.level + node.module
+            lines += [f"from {module} import {name.name} as {name.name}" for name in node.names]
     for name, (module, attribute) in sorted(tapegrad._LAZY.items()):
         if attribute is None:
             lines.append(f"from . import {name} as {name}")
         else:
             lines.append(f"from {module} import {attribute} as {name}")
-    lines += ["", "__version__: str"]
+    lines += ["", "__version__: str", "newaxis: None"]
     lines += [f"{alias} = {target}" for alias, target in ALIASES.items()]
     lines.append("")
     functions = dict(CREATION)
