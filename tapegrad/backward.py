@@ -374,7 +374,7 @@ def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], tape
                     f"shape {tuple(array.shape)}; reduce it (for example with .sum()) or pass "
                     "its gradient (grad_outputs= of autograd.grad)"
                 )
-            gradient = wrap(_ones(array))
+            gradient = wrap(np.ones_like(array))
         elif not isinstance(gradient, Tensor):
             raise TypeError(f"gradient must be a Tensor or None, got {type(gradient).__name__}")
         elif gradient._array.shape != array.shape:
@@ -388,13 +388,6 @@ def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], tape
     for output, gradient in prepared:
         edge = output if output._edge is None else output._edge
         walk.send(edge, gradient if walk.on_tensors else gradient._array, False)
-
-
-def _ones(array: Any) -> Any:
-    """Ones like `array`; np.ones_like takes 2 µs longer, half of a small operation."""
-    if array.__class__ is _ndarray:
-        return np.ones(array.shape, array.dtype)
-    return np.ones_like(array)
 
 
 def _mark_needed(walk: Walk, outputs: Iterable[Tensor], targets: Sequence[Tensor]) -> None:

@@ -47,7 +47,7 @@ def _axpy(dtype: str) -> Any:
 def axpy(alpha: float, x: Any, y: Any) -> bool:
     """`y += alpha * x` in one pass, for contiguous float32 or float64 arrays; False if it cannot.
 
-    For 200,000 floats this takes 21 µs, `y += alpha * x` in NumPy 39 µs and a temporary.
+    For 200,000 floats this takes 27 µs, `y += alpha * x` in NumPy 38 µs and a temporary.
     """
     if type(y) is not np.ndarray or y.size >= 2**31:
         return False

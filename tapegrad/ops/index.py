@@ -48,7 +48,7 @@ def _put_add(x: Any, *indices: Any, dims: tuple[int, ...], shape: tuple[int, ...
 
 
 def _add_rows(out: Any, rows: Any, values: Any) -> None:
-    """out[rows] += values by sorted runs: 20 times faster than np.add.at for embeddings."""
+    """out[rows] += values by sorted runs: twice as fast as np.add.at for 2048 rows of 64."""
     if rows.size == 0:
         return
     rows = np.where(rows < 0, rows + len(out), rows)

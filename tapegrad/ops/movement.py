@@ -227,7 +227,7 @@ permute_: Primitive = define(
 def swapped(x: Any, first: int = -2, second: int = -1) -> Any:
     """`x` (a Tensor or a raw array) with two dimensions exchanged."""
     if isinstance(x, np.ndarray):
-        return x.swapaxes(first, second)  # in the rules of every product: 1.3 µs less
+        return x.swapaxes(first, second)  # the short way, in the rules of every product
     n = len(x.shape)
     dims = list(range(n))
     dims[first], dims[second] = dims[second], dims[first]
