@@ -3,8 +3,8 @@
 Training frees and allocates the same large arrays in every step. By default glibc hands arrays of
 more than some hundred kilobytes back to the system at once, and each new one costs a page fault
 for every 4 KB: batch norm over 64x32x14x14, forward and backward, takes 7.0 ms with the defaults
-and 2.1 ms so. They hold for the whole process; set TAPEGRAD_KEEP_MEMORY=0 before the import to
-leave malloc alone.
+and 2.1 ms with these settings. They hold for the whole process; set TAPEGRAD_KEEP_MEMORY=0 before
+the import to leave malloc alone.
 """
 
 from __future__ import annotations
