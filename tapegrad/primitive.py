@@ -446,7 +446,7 @@ def _number(x: bool | int | float, target: DType) -> Any:
 
 
 def cast_to(x: Tensor, dtype: DType) -> Tensor:
-    """Replaced by the `cast` primitive, which is defined on top of this module."""
+    """A recorded change of dtype, by the `cast` primitive defined on top of this module."""
     result: Tensor = bind(PRIMITIVES["cast"], (x,), {"dtype": dtype})
     return result
 
