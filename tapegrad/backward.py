@@ -1,12 +1,7 @@
-"""The reverse walk over entries.
+"""Backward calls: what users of gradients ask for, on top of the walk over entries.
 
-Comes in: outputs and their gradients. Goes out: gradients of leaves (and of whatever else was
-asked for). Entries are visited from the highest number down, off a heap, so an entry is visited
-only when everything that used its result has been. Un-broadcasting and accumulation live here and
-nowhere else.
-
-With raw arrays nothing is wrapped or recorded. With `create_graph`, and while a capturing tape
-listens, the same rules run on Tensors.
+Comes in: outputs and their gradients. Goes out: a mapping of gradients, `.grad` of leaves, or the
+gradients of chosen inputs. Accumulation into `.grad` lives here and nowhere else.
 """
 
 from __future__ import annotations
@@ -14,345 +9,18 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from . import mutation, source
-from .dtypes import bfloat16
+from . import mutation
 from .gradients import Gradients
-from .primitive import PRIMITIVES, Primitive
-from .state import ANOMALY, GRAD, STATE, numbers
-from .tape import FREED, Entry, Freed, Handle, Output, Packed, Tape
+from .state import GRAD, STATE
+from .tape import Entry, Output, Tape
 from .tensor import Extra, Tensor, own, wrap
+from .walk import Walk, as_whole_array, is_whole, node_of, run_hook
 
-_ndarray = np.ndarray
 _accumulate_lock = threading.Lock()
-
-
-class Walk:
-    """One backward call: what it has found so far."""
-
-    def __init__(self, retain: bool, create_graph: bool) -> None:
-        self.retain = retain
-        self.create_graph = create_graph
-        #: whether rules run on Tensors instead of raw arrays
-        self.on_tensors = create_graph or any(tape.logs_backward for tape in STATE.tapes)
-        self.heap: list[tuple[int, Entry]] = []
-        self.pending: dict[Entry, Any] = {}
-        #: by tensor id: the leaf, its gradient, and whether nobody else can see that array
-        self.leaves: dict[int, tuple[Tensor, Any, bool]] = {}
-        #: entries whose pending gradient is an array made here, so that it may be added to in place
-        self.owned: set[Entry] = set()
-        #: by (entry number, output index): gradients wanted of results in between
-        self.wanted: dict[tuple[int, int], Any] | None = None
-        #: id() of the entries and leaves on the way to what is wanted; None for all
-        self.needed: set[int] | None = None
-        #: by tensor id: gradients of results that retain them
-        self.retained: dict[int, Any] = {}
-        #: by value number: every gradient, for explicit tapes
-        self.watched: dict[int, Any] | None = None
-
-    def send(self, edge: Any, g: Any, fresh: bool) -> None:
-        """Add `g` to what waits at `edge`."""
-        if edge.__class__ is Entry:
-            entry = edge
-        elif edge.__class__ is Output:
-            entry, index = edge.entry, edge.index
-            waiting = self.pending.get(entry)
-            if waiting is None:
-                waiting = self.pending[entry] = [None] * len(entry.primitive.outputs)
-                heappush(self.heap, (-entry.number, entry))
-            waiting[index] = g if waiting[index] is None else _array(waiting[index] + g)
-            return
-        else:
-            found = self.leaves.get(edge.id)
-            if found is not None:
-                total = found[1]
-                if found[2] and total.__class__ is _ndarray and _is_whole(total):
-                    np.add(total, g, out=total)
-                else:
-                    total = _array(total + g)
-                self.leaves[edge.id] = (edge, total, True)
-            else:
-                self.leaves[edge.id] = (edge, g, fresh)
-            return
-        pending = self.pending
-        if entry in pending:
-            if entry in self.owned:
-                total = pending[entry]
-                np.add(total, g, out=total)
-            else:
-                total = pending[entry] = _array(pending[entry] + g)
-                if total.__class__ is _ndarray:
-                    self.owned.add(entry)
-        else:
-            pending[entry] = g
-            heappush(self.heap, (-entry.number, entry))
-
-    def run(self) -> None:
-        """Visit every entry that a gradient reaches."""
-        heap, pending, needed = self.heap, self.pending, self.needed
-        retain, on_tensors = self.retain, self.on_tensors
-        special = self.wanted is not None or self.watched is not None
-        anomaly = STATE.mode & ANOMALY
-        # bfloat16 has a NumPy type from its first use on; until then nothing needs rounding.
-        rounds = bfloat16._numpy is not None and not on_tensors
-        while heap:
-            entry = heappop(heap)[1]
-            g = pending.pop(entry)
-            if special or entry.hooks is not None:
-                g = self.arrived(entry, g)
-            edges = entry.edges
-            if needed is not None:
-                edges = tuple(e if id(_node(e)) in needed else None for e in edges)
-                if all(e is None for e in edges):
-                    continue  # the way ends here: what the entry saved stays
-            saved = entry.saved
-            if saved.__class__ is not tuple:
-                saved = _unpack(entry, saved)
-            elif entry.number < mutation.latest:
-                _check_versions(entry, saved)
-            if on_tensors:
-                saved = _as_tensors(entry, saved)
-            p = entry.primitive
-            results = (p._pull or p.pull)(g, edges, saved, entry.params)
-            if rounds:
-                results = _rounded(p, g, edges, results)
-            if not retain and saved:
-                entry.saved = FREED
-            if anomaly:
-                _check_nan(entry, g, results)
-            shapes = entry.shapes
-            i = -1
-            for r in results:
-                i += 1
-                if r is None:
-                    continue
-                edge = edges[i]
-                if edge is None:
-                    continue
-                if r.__class__ is not _ndarray:
-                    r = _array(r)
-                if shapes is not None and r.shape != shapes[i]:
-                    r = unbroadcast(r, shapes[i])
-                if edge.__class__ is Entry and edge not in pending:
-                    pending[edge] = r
-                    heappush(heap, (-edge.number, edge))
-                else:
-                    self.send(edge, r, _is_fresh(p, g, r, results))
-
-    def arrived(self, entry: Entry, g: Any) -> Any:
-        """The whole gradient of an entry's results is known: run hooks, keep what is wanted."""
-        several = isinstance(g, list)
-        parts = g if several else [g]
-        # Tensors that retain their gradient keep what the other hooks have made of it.
-        for index, hook in sorted(entry.hooks or (), key=lambda h: hasattr(h[1], "retains")):
-            if parts[index] is not None:
-                parts[index] = _run_hook(hook, parts[index], self.on_tensors)
-                if hasattr(hook, "retains"):
-                    self.retained[hook.retains] = parts[index]
-        if self.wanted is not None:
-            for index, part in enumerate(parts):
-                if (entry.number, index) in self.wanted:
-                    self.wanted[entry.number, index] = part
-        if self.watched is not None and entry.log is not None:
-            for value, part in zip(entry.log[1], parts, strict=True):
-                if part is not None:
-                    self.watched[value.number] = part
-        return parts if several else parts[0]
-
-
-def _rounded(p: Any, g: Any, edges: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
-    """Gradients on their way through bfloat16 operations, as bfloat16.
-
-    NumPy makes float32 of bfloat16 times a Python float. Leaves round the sum of what they get, and
-    rules that ask for a dtype have chosen one.
-    """
-    known = next((part for part in g if part is not None), None) if isinstance(g, list) else g
-    if known is None or known.dtype.kind != "V" or any(slot[0] == "dtype" for slot in p.slots):
-        return results
-    return [
-        r if r is None or edge is None or isinstance(edge, Tensor) else r.astype(known.dtype)
-        for r, edge in zip(results, edges, strict=True)
-    ]
-
-
-def _is_fresh(p: Primitive, g: Any, r: Any, results: Sequence[Any]) -> bool:
-    """Whether nobody else can see the array `r` that a rule has returned."""
-    if r.__class__ is not _ndarray or r.base is not None or not p.pure:
-        return False  # a rule that is not ours may return anything
-    if p.joint is None:
-        return r is not g
-    parts = g if g.__class__ is list else (g,)
-    return all(r is not part for part in parts) and sum(r is other for other in results) == 1
-
-
-def _node(edge: Any) -> Any:
-    return edge.entry if edge.__class__ is Output else edge
-
-
-def _array(value: Any) -> Any:
-    """Operations on 0-d arrays return NumPy scalars; make them arrays again."""
-    return np.asarray(value) if isinstance(value, np.generic) else value
-
-
-def _is_whole(array: Any) -> bool:
-    """Whether an array has memory of its own that may be written to."""
-    return array.base is None and (array.__class__ is not _ndarray or array.flags.writeable)
-
-
-def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
-    """Sum a gradient over the dimensions along which its operand was repeated."""
-    extra = len(g.shape) - len(shape)
-    dims = tuple(range(extra)) + tuple(
-        i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1
-    )
-    if dims:
-        g = PRIMITIVES["sum"](g, dims=dims, keepdim=False)
-    return _array(g if tuple(g.shape) == tuple(shape) else PRIMITIVES["reshape"](g, shape=shape))
-
-
-def _unpack(entry: Entry, saved: Any) -> tuple[Any, ...]:
-    if isinstance(saved, Freed):
-        raise RuntimeError(
-            "backward went through this graph before and freed what it had saved "
-            f"({entry.name()}, recorded at {entry.line}); "
-            "call the first backward with retain_graph=True to keep it"
-        )
-    assert isinstance(saved, Packed)
-    return tuple(_unpacked(value) for value in saved.values)
-
-
-def _unpacked(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_unpacked(item) for item in value]
-    if not isinstance(value, Handle):
-        return value
-    tensor = value.unpack(value.packed)
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"an unpack hook must return a Tensor, got {type(tensor).__name__}")
-    return tensor._array
-
-
-def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
-    for value in saved:
-        for item in value if value.__class__ is list else (value,):
-            if hasattr(item, "nbytes"):
-                change = mutation.changed_since(item, entry.number)
-                if change is not None:
-                    raise RuntimeError(
-                        "a value that backward needs was changed in place.\n"
-                        f"  saved by {entry.primitive.name} at {entry.line}\n"
-                        f"  changed at {source.describe(change.place)}\n"
-                        "Use the operation that returns a new tensor there, or clone() first."
-                    )
-
-
-def _as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Saved arrays as Tensors that lead back to where they came from."""
-    rebuilt: list[Any] = []
-    for (what, index, _), value in zip(entry.primitive.slots, saved, strict=True):
-        if value is None or what in ("shape", "dtype", "shapes"):
-            rebuilt.append(value)
-        elif what == "value":
-            rebuilt.append(wrap(value))
-        elif what == "rest":
-            rebuilt.append([_rebuilt(entry, index + i, a) for i, a in enumerate(value)])
-        elif not hasattr(value, "nbytes"):
-            rebuilt.append(value)
-        elif what == "in":
-            rebuilt.append(_rebuilt(entry, index, value))
-        else:
-            tensor = wrap(value)
-            if index < len(entry.primitive.outputs) and value.dtype.kind in "fV":
-                several = len(entry.primitive.outputs) > 1
-                tensor._edge = Output(entry, index) if several else entry
-                tensor._requires = True
-            _same_value(entry, tensor, entry.log and entry.log[1], index)
-            rebuilt.append(tensor)
-    return tuple(rebuilt)
-
-
-def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
-    edge = entry.edges[index]
-    if isinstance(edge, Tensor) and edge._array is array:
-        return edge
-    tensor = wrap(array)
-    if isinstance(edge, Tensor):
-        tensor._edge = _copy_of(edge, entry)  # a hook brought back another array of the leaf
-        tensor._requires = True
-    elif edge is not None:
-        tensor._edge = edge
-        tensor._requires = True
-    _same_value(entry, tensor, entry.log and entry.log[0], index)
-    return tensor
-
-
-def _copy_of(leaf: Tensor, entry: Entry) -> Entry:
-    """An entry that passes gradients on to a leaf unchanged."""
-    copied = Entry()
-    copied.primitive = PRIMITIVES["clone"]
-    copied.params = {}
-    copied.edges = (leaf,)
-    copied.saved = ()
-    copied.number = next(numbers)
-    copied.place = entry.place
-    copied.hooks = copied.log = copied.shapes = None
-    return copied
-
-
-def _same_value(entry: Entry, tensor: Tensor, values: Any, index: int) -> None:
-    """On a capturing tape a rebuilt tensor is the value that was logged, not a new one."""
-    if values and index < len(values):
-        for tape in STATE.tapes:
-            if values[index].number in tape.known:
-                tape.values[tensor.id] = values[index].number
-
-
-def _check_nan(entry: Entry, g: Any, results: Sequence[Any]) -> None:
-    for i, r in enumerate(results):
-        array = r._array if isinstance(r, Tensor) else r
-        if array is not None and bool(np.isnan(array).any()):
-            incoming = g._array if isinstance(g, Tensor) else g
-            if isinstance(incoming, list) or not bool(np.isnan(incoming).any()):
-                raise RuntimeError(
-                    f"{entry.name()} made the first NaN of the backward pass, in the gradient of "
-                    f"its input {i}; the operation was recorded at {entry.line}"
-                )
-
-
-def _run_hook(hook: Any, g: Any, on_tensors: bool) -> Any:
-    tensor = g if isinstance(g, Tensor) else _lent(g)
-    replacement = hook(tensor)
-    if replacement is None:
-        return g
-    if not isinstance(replacement, Tensor):
-        raise TypeError(
-            f"a gradient hook must return a Tensor or None, got {type(replacement).__name__}"
-        )
-    if replacement._array.shape != tensor._array.shape:
-        raise RuntimeError(
-            f"a gradient hook got a gradient of shape {tuple(tensor.shape)} and returned one of "
-            f"shape {tuple(replacement.shape)}"
-        )
-    return replacement if on_tensors else replacement._array
-
-
-def _lent(array: Any) -> Tensor:
-    """A Tensor around an array that others read; it is copied before the first write."""
-    tensor = wrap(array)
-    tensor._extra = Extra()
-    tensor._extra.lender = _always
-    return tensor
-
-
-def _always() -> bool:
-    return True
-
-
-# -- entry points ------------------------------------------------------------------------------
 
 
 def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], taped: bool) -> None:
@@ -394,21 +62,21 @@ def _mark_needed(walk: Walk, outputs: Iterable[Tensor], targets: Sequence[Tensor
     """Find the entries that lie between the outputs and the targets."""
     ends: set[int] = set()
     for t in targets:
-        ends.add(id(t) if t._edge is None else id(_node(t._edge)))
+        ends.add(id(t) if t._edge is None else id(node_of(t._edge)))
     reached: dict[int, Entry] = {}
-    stack = [_node(o._edge) for o in outputs if o._edge is not None]
+    stack = [node_of(o._edge) for o in outputs if o._edge is not None]
     while stack:
         entry = stack.pop()
         if id(entry) in reached:
             continue
         reached[id(entry)] = entry
         for edge in entry.edges:
-            node = _node(edge)
+            node = node_of(edge)
             if isinstance(node, Entry) and id(node) not in reached:
                 stack.append(node)
     needed = set(ends)
     for entry in sorted(reached.values(), key=lambda e: e.number):
-        if any(edge is not None and id(_node(edge)) in needed for edge in entry.edges):
+        if any(edge is not None and id(node_of(edge)) in needed for edge in entry.edges):
             needed.add(id(entry))
     walk.needed = needed
 
@@ -421,7 +89,7 @@ def _leaf_gradients(walk: Walk) -> list[tuple[Tensor, Any, bool]]:
         extra = leaf._extra
         if extra is not None:
             for hook in list(extra.hooks.values()):
-                g = _run_hook(hook, g, walk.on_tensors)
+                g = run_hook(hook, g, walk.on_tensors)
                 fresh = False  # the hook may have kept it
         if isinstance(g, Tensor):
             if g._array.dtype != leaf._array.dtype:
@@ -454,7 +122,7 @@ def _accumulate(leaf: Tensor, g: Any, fresh: bool, owner: Gradients, create_grap
                 grad = wrap(_contiguous_copy(g, leaf._array))
             leaf._grad = grad
         elif grad._requires:
-            leaf._grad = wrap(_array(grad._array + g))
+            leaf._grad = wrap(as_whole_array(grad._array + g))
         else:
             own(grad)
             np.add(grad._array, g, out=grad._array)
@@ -592,7 +260,7 @@ def grad(
         if g is None or isinstance(g, Tensor):
             results.append(g)
         else:
-            results.append(wrap(g if _is_whole(g) else g.copy()))
+            results.append(wrap(g if is_whole(g) else g.copy()))
     return _separate(tuple(results))
 
 

@@ -264,7 +264,7 @@ def _checked(cls: type[Function], index: int, result: Any, shape: Any) -> Any:
             f"for argument {index}"
         )
     if result._array.shape != shape:
-        from .backward import unbroadcast
+        from .walk import unbroadcast
 
         try:
             result = unbroadcast(result, shape)

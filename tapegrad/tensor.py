@@ -120,22 +120,18 @@ class Tensor(TensorMethods):
 
         `Tensor(2, 3)` has unset values, as in PyTorch. `tapegrad.tensor` keeps the dtype of data.
         """
+        default = dtypes.get_default_dtype()
+        if isinstance(array, (int, np.integer)):
+            array = np.empty((array, *more), default.numpy)
+        elif len(more) > 3:
+            raise TypeError(f"Tensor takes data and at most 3 options, got {len(more)}")
+        else:
+            options = [*more, *(device, dtype, requires_grad)[len(more) :]]
+            device, dtype, requires_grad = options
         if isinstance(array, Tensor):
             own(array)
-            array = array._array
-        elif isinstance(array, (int, np.integer)) and all(isinstance(n, int) for n in more):
-            array, more = np.empty((array, *more), dtypes.get_default_dtype().numpy), ()
-        else:
-            dtype = dtypes.get_default_dtype() if dtype is None and not more[1:] else dtype
-        for name, value in zip(("device", "dtype", "requires_grad"), more, strict=False):
-            if name == "device":
-                device = value
-            elif name == "dtype":
-                dtype = value
-            else:
-                requires_grad = bool(value)
-        if len(more) > 3:
-            raise TypeError(f"Tensor takes data and at most 3 options, got {len(more)}")
+        elif dtype is None:
+            dtype = default
         self._array = as_array(array, dtype, device)
         self._edge = self._extra = self._grad = self._view = None
         self._requires = False

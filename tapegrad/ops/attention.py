@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..backward import unbroadcast
 from ..primitive import OPAQUE, define
 from ..tensor import Tensor
+from ..walk import unbroadcast
 from . import comparison as c
 from . import elementwise as e
 from .embedding import dropout

@@ -105,7 +105,7 @@ def _put_joint(
 
 
 def _sum_to(g: Any, shape: Any) -> Any:
-    from ..backward import unbroadcast
+    from ..walk import unbroadcast
 
     return g if tuple(g.shape) == tuple(shape) else unbroadcast(g, shape)
 

@@ -310,7 +310,7 @@ attach(T=property(_transposed), mT=property(_matrix_transposed))
 
 
 def _sum_to(g: Any, x_shape: Any) -> Any:
-    from ..backward import unbroadcast
+    from ..walk import unbroadcast
 
     return unbroadcast(g, x_shape)
 
