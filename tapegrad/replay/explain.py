@@ -44,15 +44,17 @@ def _replay(replay: Replay) -> list[str]:
     recorded = len(replay.recording.program.instructions)
     lines.append(
         f"    {recorded} primitives became {len(executable.emitted.kernels)} kernels "
-        f"({len({name for name, _ in executable.emitted.kernels})} different) and "
+        f"({len({text for text, _ in executable.emitted.kernels})} different) and "
         f"{len(executable.callbacks)} callbacks; compiled in {executable.compile_seconds:.2f} s"
     )
     lines.append(
         f"    arena {executable.plan.arena} bytes, reads {len(replay.captured)} captured tensors, "
         f"changes {len(replay.written)}"
     )
-    for name, instruction in executable.emitted.kernels:
-        lines.append(f"      {name}: {show_origins(instruction.origins)}")
+    numbers: dict[str, int] = {}
+    for text, instruction in executable.emitted.kernels:
+        number = numbers.setdefault(text, len(numbers))
+        lines.append(f"      kernel {number}: {show_origins(instruction.origins)}")
     for callback in executable.callbacks:
         lines.append(f"      callback {show_origins(callback.origins)}")
     for note in dict.fromkeys(executable.program.notes):

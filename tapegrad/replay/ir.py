@@ -136,13 +136,13 @@ class Code:
             f"getelementptr inbounds {memory_type(dtype)}, ptr {pointer}, i64 {position}"
         )
 
-    def position(self, offset: int, terms: list[tuple[str, int]]) -> str:
+    def position(self, offset: str, terms: list[tuple[str, str]]) -> str:
         """offset + sum of index * stride, as text of an i64."""
-        total = str(offset) if offset else ""
+        total = "" if offset == "0" else offset
         for index, stride in terms:
-            if stride == 0:
+            if stride == "0":
                 continue
-            part = index if stride == 1 else self.value(f"mul nsw i64 {index}, {stride}")
+            part = index if stride == "1" else self.value(f"mul nsw i64 {index}, {stride}")
             total = self.value(f"add nsw i64 {total}, {part}") if total else part
         return total or "0"
 

@@ -1,4 +1,4 @@
-"""Kernels: the text of one function for a loop, a matrix product, or the end of a reduction.
+"""Kernels: the text of one function for a loop, or the end of a reduction.
 
 A kernel does the steps `low` to `high` of one dimension, so that threads can share it. Dimensions
 that all accesses walk in order are joined first; the innermost loop is then what LLVM vectorises.
@@ -10,6 +10,7 @@ that all accesses walk in order are joined first; the innermost loop is then wha
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,20 +19,24 @@ from typing import Any
 from . import scalar
 from .ir import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, literal, type_of
 from .plan import Place
-from .program import Access, Compute, Fold, Literal, Loop, Product, Read, Store, size_of
+from .program import Access, Compute, Fold, Literal, Loop, Read, Store, size_of
 
 SERIAL = "serial"  # a kernel that one thread does alone
 SMALL = 16384  # work below which a second thread costs more than it gives
 CHUNK = 4096  # elements that are added up in float32 before the sum moves to float64
+LINE = 64  # bytes between things that different threads write
 
 
 @dataclass(slots=True)
 class Kernel:
-    """A function, and what its caller must know."""
+    """A function `NAME(low, high, thread, table)`, and what its caller must know.
+
+    The table holds its pointers, then the address of its status if it checks, of its partial
+    results if it leaves any, and its numbers.
+    """
 
     what: str
     text: str
-    declared: set[str]
     pointers: list[tuple[int, int]]  # for each pointer: the value, and an offset in bytes
     extent: int  # steps that threads share
     grain: int  # steps that stay together
@@ -39,7 +44,38 @@ class Kernel:
     work: int
     reads: list[tuple[int, Any]]  # values, and how threads divide them (None: any way)
     writes: list[tuple[int, Any]]
+    numbers: list[int] = field(default_factory=list)
+    checks: bool = False
     partials: list[tuple[Fold, int]] = field(default_factory=list)
+
+
+def with_entry(
+    code: Code, pointers: int, checks: bool = False, partials: int = 0, numbers: int = 0
+) -> str:
+    """The text of a kernel: its body, and the function that takes its arguments from a table.
+
+    The body has its pointers as parameters because that is where LLVM is told that they are apart.
+    """
+    entry = Code()
+    parameters, given = ["i64 %low", "i64 %high"], ["i64 %low", "i64 %high"]
+    names = [f"ptr noalias %p{i}" for i in range(pointers)] + ["ptr %status"] * checks
+    names += [f"ptr noalias %partial{i}" for i in range(partials)]
+    names += [f"i64 %number{i}" for i in range(numbers)]
+    for i, name in enumerate(names):
+        kind = name.split()[0]
+        slot = entry.value(f"getelementptr inbounds i64, ptr %table, i64 {i}")
+        found = entry.value(f"load {kind}, ptr {slot}")
+        if "partial" in name:
+            mine = entry.value(f"mul nsw i64 %thread, {LINE}")
+            found = entry.value(f"getelementptr inbounds i8, ptr {found}, i64 {mine}")
+        parameters.append(name)
+        given.append(f"{kind} {found}")
+    entry.line(f"call void @body({', '.join(given)})")
+    entry.line("ret void")
+    head = "define void @NAME(i64 %low, i64 %high, i64 %thread, ptr %table) nounwind"
+    body = f"define internal void @body({', '.join(parameters)}) noinline nounwind"
+    declared = "\n".join(sorted(code.declared))
+    return f"{code.function(body)}{entry.function(head)}{declared}\n"
 
 
 def joined(
@@ -85,11 +121,17 @@ def _accesses(loop: Loop) -> Iterator[Access]:
 
 
 class LoopWriter:
-    """Writes the function of one loop."""
+    """Writes the function of one loop.
 
-    def __init__(self, loop: Loop, places: dict[int, Place]) -> None:
+    Sizes, strides and numbers are written into the text or, if it is to serve all loops of the same
+    form (`general`), read from the kernel's table.
+    """
+
+    def __init__(self, loop: Loop, places: dict[int, Place], general: bool) -> None:
         self.loop = loop
         self.places = places
+        self.general = general
+        self.numbers: list[int] = []
         self.code = Code()
         accesses = list(dict.fromkeys(_accesses(loop)))
         folded = set(loop.folds[0].dims) if loop.folds else set()
@@ -114,6 +156,24 @@ class LoopWriter:
 
     # -- elements ----------------------------------------------------------------------------
 
+    def number(self, number: int) -> str:
+        """The text of a whole number that a general kernel should not depend on."""
+        if not self.general or number in (0, 1):
+            return str(number)
+        self.numbers.append(number)
+        return f"%number{len(self.numbers) - 1}"
+
+    def literal(self, number: Any, node: Compute, operands: list[Any]) -> Any:
+        """A number as an operand; a general kernel reads those of floating arithmetic."""
+        if not (self.general and node.dtype.kind == "f" and isinstance(number, float)):
+            return number
+        if any(isinstance(o, Register) and o.dtype != node.dtype for o in operands):
+            return number
+        self.numbers.append(struct.unpack("<q", struct.pack("<d", number))[0])
+        bits = f"i64 %number{len(self.numbers) - 1}"
+        wide = Register(self.code.value(f"bitcast {bits} to double"), FLOAT64)
+        return _converted(self.code, wide, node.dtype)
+
     def pointer(self, access: Access, indices: dict[int, str]) -> str:
         """A pointer to the element of an access at the given indices."""
         memory = self._memory(access)
@@ -124,21 +184,22 @@ class LoopWriter:
             name = f"%p{len(self.pointers)}"
             self.pointers[key] = (name, access.value.number, key[1] * size)
         strides = self.strides[access]
-        terms = [(index, strides[d]) for d, index in indices.items()]
+        terms = [(index, self.number(strides[d])) for d, index in indices.items()]
         for pick in access.picks:
-            terms.append((self.picked(pick, indices), pick.stride))
-        position = self.code.position(access.offset if several else 0, terms)
+            terms.append((self.picked(pick, indices), self.number(pick.stride)))
+        offset = self.number(access.offset) if several else "0"
+        position = self.code.position(offset, terms)
         return self.code.element(self.pointers[key][0], access.value.dtype, position)
 
     def picked(self, pick: Any, indices: dict[int, str]) -> str:
         """An index from memory, counted from the front; bad ones set the status and become 0."""
-        code = self.code
+        code, size = self.code, self.number(pick.size)
         raw = code.load(self.pointer(pick.index, indices), pick.index.value.dtype)
         index = scalar.Scalar(code, {}, INT64, "").convert(raw, INT64).text
         negative = code.value(f"icmp slt i64 {index}, 0")
-        wrapped = code.value(f"add nsw i64 {index}, {pick.size}")
+        wrapped = code.value(f"add nsw i64 {index}, {size}")
         index = code.value(f"select i1 {negative}, i64 {wrapped}, i64 {index}")
-        bad = code.value(f"icmp uge i64 {index}, {pick.size}")
+        bad = code.value(f"icmp uge i64 {index}, {size}")
         with code.when(bad):
             code.line("store i64 1, ptr %status")
         return code.value(f"select i1 {bad}, i64 0, i64 {index}")
@@ -154,7 +215,8 @@ class LoopWriter:
         return found
 
     def _compute(self, node: Compute, found: list[Register]) -> Register:
-        operands = [o.number if isinstance(o, Literal) else found[o] for o in node.operands]
+        given = [o.number if isinstance(o, Literal) else found[o] for o in node.operands]
+        operands = [o if isinstance(o, Register) else self.literal(o, node, given) for o in given]
         return scalar.emit(self.code, node.primitive, node.params, operands, node.dtype)
 
     def store(self, store: Store, values: list[Register], indices: dict[int, str]) -> None:
@@ -177,7 +239,7 @@ class LoopWriter:
         with ExitStack() as stack:
             inner = dict(indices)
             for d in dims:
-                bounds = ("%low", "%high") if d == split else ("0", str(self.sizes[d]))
+                bounds = ("%low", "%high") if d == split else ("0", self.number(self.sizes[d]))
                 inner[d] = stack.enter_context(self.code.loop(*bounds))
             yield inner
 
@@ -217,7 +279,9 @@ class LoopWriter:
             totals.append(total)
         *outer, last = folds
         with self.over(outer, split, indices) as between:
-            low, high = ("%low", "%high") if last == split else ("0", str(self.sizes[last]))
+            low, high = ("%low", "%high")
+            if last != split:
+                low, high = "0", self.number(self.sizes[last])
             with code.loop(low, high, CHUNK) as start:
                 end = code.value(f"add nsw i64 {start}, {CHUNK}")
                 end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", high))
@@ -272,11 +336,7 @@ class LoopWriter:
         serial = self.adds or (work < SMALL and not partial)
         extent = self.sizes[split]
         grain = 64 if len(self.sizes) == 1 and extent >= 1024 else 1
-        parameters = ["i64 %low", "i64 %high"]
-        parameters += [f"ptr noalias %p{i}" for i in range(len(self.pointers))]
-        parameters += ["ptr %status"] if self.checks else []
-        parameters += [f"ptr noalias %partial{i}" for i in range(len(loop.folds) if partial else 0)]
-        head = f"define internal void @NAME({', '.join(parameters)}) noinline nounwind"
+        partials = [(f, f.access.value.number) for f in loop.folds] if partial else []
 
         def division(access: Access) -> Any:
             if serial:
@@ -295,8 +355,9 @@ class LoopWriter:
         sinks = [s.access for s in loop.stores] if partial else self._sinks()
         return Kernel(
             "loop",
-            self.code.function(head),
-            self.code.declared,
+            with_entry(
+                self.code, len(self.pointers), self.checks, len(partials), len(self.numbers)
+            ),
             [(number, offset) for _, number, offset in self.pointers.values()],
             extent,
             grain,
@@ -304,7 +365,9 @@ class LoopWriter:
             work,
             reads,
             [(a.value.number, division(a)) for a in sinks],
-            [(f, f.access.value.number) for f in loop.folds] if partial else [],
+            self.numbers,
+            self.checks,
+            partials,
         )
 
 
@@ -324,11 +387,11 @@ def fold_into(code: Code, fold: Fold, pointer: str, value: Register) -> None:
     code.store(scalar.combine(code, fold.primitive, total, value, "reassoc contract"), pointer)
 
 
-def loop(instruction: Loop, places: dict[int, Place]) -> Kernel | None:
+def loop(instruction: Loop, places: dict[int, Place], general: bool = False) -> Kernel | None:
     """The kernel of a loop; None if it has nothing to do."""
     if size_of(instruction.shape) == 0 and not instruction.folds:
         return None
-    return LoopWriter(instruction, places).write()
+    return LoopWriter(instruction, places, general).write()
 
 
 def finish(fold: Fold, step: int) -> Kernel:
@@ -343,97 +406,4 @@ def finish(fold: Fold, step: int) -> Kernel:
         fold_into(code, fold, total, code.load(pointer, wide))
     code.store(_converted(code, code.load(total, wide), dtype), "%p1")
     code.line("ret void")
-    head = "define internal void @NAME(i64 %low, i64 %high, ptr %p0, ptr %p1) noinline nounwind"
-    text = code.function(head)
-    return Kernel("finish", text, code.declared, [], 1, 1, True, 0, [], [])
-
-
-# -- products ------------------------------------------------------------------------------------
-
-
-def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool, int]:
-    """Whether memory holds the transpose of a matrix, and the leading dimension for BLAS."""
-    down, across = strides[-2:]
-    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
-        return False, max(down if rows > 1 else columns, 1)
-    return True, max(across if columns > 1 else rows, 1)
-
-
-def product(instruction: Product) -> Kernel:
-    """The kernel of a matrix product: calls of BLAS on this thread's part."""
-    p, code = instruction, Code()
-    dtype = p.out.value.dtype
-    kind, size = type_of(dtype), dtype.itemsize
-    accesses = [p.x, p.y, p.out]
-    sizes, strides, _ = joined(p.batch, [a.strides[:-2] for a in accesses], set())
-    batches = size_of(tuple(sizes))
-    work = 2 * batches * p.rows * p.columns * p.inner
-    serial = work < 32 * SMALL
-    # Each thread reads the other operand whole, so the larger one is divided.
-    if sizes and sizes[0] >= 4:
-        split, extent, grain = "batch", sizes[0], 1
-    elif p.rows >= p.columns or (p.rows >= 16 and p.rows * p.inner >= p.inner * p.columns):
-        split, extent, grain = "rows", p.rows, 8 if p.rows >= 64 else 1
-    else:
-        split, extent, grain = "columns", p.columns, 16 if p.columns >= 64 else 1
-    share = code.value("sub nsw i64 %high, %low")
-    some = code.value("icmp sgt i64 %high, %low")
-    with code.when(some), ExitStack() as stack:
-        indices = []
-        for d, n in enumerate(sizes):
-            whole = split != "batch" or d > 0
-            bounds = ("0", str(n)) if whole else ("%low", "%high")
-            indices.append(stack.enter_context(code.loop(*bounds)))
-        narrow = code.value(f"trunc i64 {share} to i32")
-        rows = narrow if split == "rows" else str(p.rows)
-        columns = narrow if split == "columns" else str(p.columns)
-        at = []
-        for i, (access, steps) in enumerate(zip(accesses, strides, strict=True)):
-            terms = list(zip(indices, steps, strict=True))
-            if split == "rows" and access is not p.y:
-                terms.append(("%low", access.strides[-2]))
-            if split == "columns" and access is not p.x:
-                terms.append(("%low", access.strides[-1]))
-            at.append(code.element(f"%p{i}", dtype, code.position(0, terms)))
-        x_turned, x_lead = _transposed(p.x.strides, p.rows, p.inner)
-        y_turned, y_lead = _transposed(p.y.strides, p.inner, p.columns)
-        one, zero = literal(1, dtype).text, literal(0, dtype).text
-        code.call(
-            "void",
-            "scipy_cblas_sgemm" if dtype == FLOAT32 else "scipy_cblas_dgemm",
-            ("i32", "101"),
-            ("i32", "112" if x_turned else "111"),
-            ("i32", "112" if y_turned else "111"),
-            ("i32", rows),
-            ("i32", columns),
-            ("i32", str(p.inner)),
-            (kind, one),
-            ("ptr", at[0]),
-            ("i32", str(x_lead)),
-            ("ptr", at[1]),
-            ("i32", str(y_lead)),
-            (kind, zero),
-            ("ptr", at[2]),
-            ("i32", str(max(p.out.strides[-2], p.columns, 1))),
-            pure=False,
-        )
-    code.line("ret void")
-    head = (
-        "define internal void @NAME(i64 %low, i64 %high, ptr %p0, ptr %p1, ptr %p2) "
-        "noinline nounwind"
-    )
-    by_rows = ("rows", p.rows, grain, p.rows * p.columns, size, p.out.offset)
-    out_key = SERIAL if serial else by_rows if split == "rows" and not p.batch else None
-    in_key = SERIAL if serial else None
-    return Kernel(
-        "product",
-        code.function(head),
-        code.declared,
-        [(a.value.number, a.offset * size) for a in accesses],
-        extent,
-        grain,
-        serial,
-        work,
-        [(p.x.value.number, in_key), (p.y.value.number, in_key)],
-        [(p.out.value.number, out_key)],
-    )
+    return Kernel("finish", with_entry(code, 2), [], 1, 1, True, 0, [], [])

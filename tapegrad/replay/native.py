@@ -1,29 +1,48 @@
-"""LLVM and BLAS: text of a module goes in, addresses of functions come out.
+"""LLVM and BLAS: text of functions goes in, their addresses come out.
 
-llvmlite is loaded here, at the first compilation, and nowhere else.
+Each kernel is a module of its own, compiled once: a process keeps it for as long as somebody uses
+it, and the object code is kept on disk (`cache.py`) for later processes. llvmlite is loaded here,
+at the first compilation, and nowhere else.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import threading
+import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from ..blas import library as private_blas
+from . import cache
 
 _lock = threading.Lock()
 
 
-class Library:
-    """A compiled module. Its functions live as long as it does."""
+class Function:
+    """A compiled function; its code lives as long as this object."""
 
-    def __init__(self, engine: Any, assembly: str) -> None:
+    def __init__(self, engine: Any, name: str, text: str) -> None:
         self._engine = engine
-        self.assembly = assembly
+        self.name = name
+        self.text = text
+        self.address = int(engine.get_function_address(name))
 
-    def address(self, name: str) -> int:
+    def also(self, name: str) -> int:
+        """The address of another function of the same text."""
         return int(self._engine.get_function_address(name))
+
+    @property
+    def assembly(self) -> str:
+        """The instructions of this processor that the text becomes."""
+        _, machine = _optimised(self.text.replace("@NAME", f"@{self.name}"))
+        return str(machine[0].emit_assembly(machine[1]))
+
+
+#: by name: the functions that are in use
+_functions: weakref.WeakValueDictionary[str, Function] = weakref.WeakValueDictionary()
 
 
 @functools.cache
@@ -49,30 +68,85 @@ def _target() -> Any:
         "opt": 3,
         "jit": True,
     }
+    blas()
     return llvm.Target.from_default_triple(), options
 
 
-def compile_module(text: str) -> Library:
-    """Optimise and compile the text of a module for this processor."""
+@functools.cache
+def _circumstances() -> str:
+    """What the code of a function depends on beside its text."""
+    import llvmlite
     import llvmlite.binding as llvm
 
+    from .. import __version__
+
+    _, options = _target()
+    parts = (__version__, llvmlite.__version__, llvm.llvm_version_info, options)
+    return repr(parts)
+
+
+def _named(text: str) -> str:
+    """The name of the function that a text defines: it says all that its code depends on."""
+    return f"k{hashlib.sha256((text + _circumstances()).encode()).hexdigest()}"
+
+
+def _optimised(text: str) -> tuple[Any, tuple[Any, Any]]:
+    import llvmlite.binding as llvm
+
+    target, settings = _target()
+    machine = target.create_target_machine(**settings)
+    module = llvm.parse_assembly(text)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    options.slp_vectorization = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, (machine, module)
+
+
+def _object_of(text: str) -> bytes:
+    module, (machine, _) = _optimised(text)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def _engine(objects: Iterable[bytes]) -> Any:
+    """Load object code."""
+    import llvmlite.binding as llvm
+
+    target, settings = _target()
+    # An engine takes its target machine with it when it goes.
+    machine = target.create_target_machine(**settings)
+    module = llvm.parse_assembly("")
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    for code in objects:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
+
+
+def functions(texts: Iterable[str]) -> dict[str, Function]:
+    """The functions of some texts, each of which defines `@NAME`; compiled where they are new."""
     with _lock:
-        target, settings = _target()
-        # An engine takes its target machine with it when it goes.
-        machine = target.create_target_machine(**settings)
-        blas()
-        module = llvm.parse_assembly(text)
-        module.triple = machine.triple
-        module.data_layout = str(machine.target_data)
-        options = llvm.create_pipeline_tuning_options(speed_level=3)
-        options.loop_vectorization = True
-        options.slp_vectorization = True
-        builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
-        optimised = str(module)
-        engine = llvm.create_mcjit_compiler(module, machine)
-        engine.finalize_object()
-    return Library(engine, optimised)
+        names = {text: _named(text) for text in dict.fromkeys(texts)}
+        found = {text: _functions.get(name) for text, name in names.items()}
+        missing = {text: names[text] for text, function in found.items() if function is None}
+        if missing:
+            codes = []
+            for text, name in missing.items():
+                code = cache.load(name)
+                if code is None:
+                    code = _object_of(text.replace("@NAME", f"@{name}"))
+                    cache.store(name, code)
+                codes.append(code)
+            engine = _engine(codes)
+            for text, name in missing.items():
+                found[text] = _functions[name] = Function(engine, name, text)
+    return {text: function for text, function in found.items() if function is not None}
 
 
 @functools.cache

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..source import describe
 from . import native, pool
-from .emit import MAX_THREADS, Segment, emit
+from .emit import MAX_THREADS, Pointer, Segment, emit
 from .fuse import fuse
 from .lower import lower
 from .plan import Place, plan
@@ -39,52 +39,77 @@ PASSES: dict[str, Pass] = {
 }
 
 
-def build(program: Program) -> Executable:
-    """Compile a recorded program."""
+def build(program: Program, general: bool = False) -> Executable:
+    """Compile a recorded program, with kernels for its own sizes or for others as well."""
     began = time.perf_counter()
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "").split(",")
     for name, change in PASSES.items():
         if name == "lower" or name not in skipped:
             program = change(program)
-    return Executable(program, began)
+    return Executable(program, began, general)
 
 
 class Executable:
     """A compiled program with its arena, ready to be called."""
 
-    def __init__(self, program: Program, began: float) -> None:
+    def __init__(self, program: Program, began: float, general: bool) -> None:
         self.plan = plan(program)
         self.program = self.plan.program
-        self.emitted = emit(self.plan)
-        self.library = native.compile_module(self.emitted.text) if self.emitted.text else None
+        self.emitted = emit(self.plan, general)
+        emitted = self.emitted
         self._arena = np.empty(max(self.plan.arena, 64) + 64, np.uint8)
-        self._status = np.zeros(max(len(self.emitted.failures), 1), np.int64)
-        self._control = np.zeros(64, np.int64)
-        self._partials = np.zeros(self.emitted.scratch + 64, np.uint8)
+        self._status = np.zeros(max(len(emitted.failures), 1), np.int64)
+        self._control = np.zeros(16, np.int64)
+        self._partials = np.zeros(emitted.scratch + 64, np.uint8)
         self._constants = [np.ascontiguousarray(array) for _, array in program.constants]
-        self.buffers = np.zeros(self.emitted.partials + 1, np.uintp)
-        self._table = self.buffers.ctypes.data
+        self.buffers = np.zeros(emitted.partials + 1, np.uintp)
         inputs = len(program.inputs)
         for i, array in enumerate(self._constants):
             self.buffers[inputs + i] = array.ctypes.data
         self.first_result = inputs + len(self._constants)
-        self.buffers[self.emitted.arena] = -(-self._arena.ctypes.data // 64) * 64
-        self.buffers[self.emitted.status] = self._status.ctypes.data
-        self.buffers[self.emitted.control] = self._control.ctypes.data
-        self.buffers[self.emitted.partials] = -(-self._partials.ctypes.data // 64) * 64
-        self._steps: list[Any] = []
-        for step in self.emitted.steps:
-            if isinstance(step, Segment):
-                assert self.library is not None
-                address = self.library.address(step.name)
-                self._steps.append((pool.Program(address), address))
-            else:
-                self._steps.append(step)
+        self.buffers[emitted.arena] = -(-self._arena.ctypes.data // 64) * 64
+        self.buffers[emitted.status] = self._status.ctypes.data
+        self.buffers[emitted.partials] = -(-self._partials.ctypes.data // 64) * 64
+        texts = [
+            step.text
+            for segment in emitted.segments
+            if isinstance(segment, Segment)
+            for step in segment.steps
+            if step.text is not None
+        ]
+        self.functions = native.functions(texts)
+        self._segments = [
+            self._described(segment) if isinstance(segment, Segment) else segment
+            for segment in emitted.segments
+        ]
         self.compile_seconds = time.perf_counter() - began
+
+    def _described(self, segment: Segment) -> Any:
+        """The descriptor of a segment's program: see `pool.py`."""
+        steps = np.zeros((len(segment.steps), pool.WORDS), np.int64)
+        tables = np.zeros(sum(len(step.table) for step in segment.steps) + 1, np.int64)
+        pointers = []
+        at = 0
+        for row, step in zip(steps, segment.steps, strict=True):
+            address = 0 if step.text is None else self.functions[step.text].address
+            row[:5] = step.what, address, step.extent, step.grain, tables.ctypes.data + 8 * at
+            for entry in step.table:
+                if isinstance(entry, Pointer):
+                    pointers.append((at, entry.buffer, entry.offset))
+                else:
+                    tables[at] = entry
+                at += 1
+        patches = np.array(pointers, np.int64).reshape(-1, 3)
+        parts = (steps, self._control, patches, tables, self.buffers)
+        steps_at, control_at, patches_at, tables_at, buffers_at = (a.ctypes.data for a in parts)
+        descriptor = np.array(
+            [steps_at, control_at, patches_at, len(patches), tables_at, buffers_at], np.int64
+        )
+        return descriptor.ctypes.data, (descriptor, *parts)
 
     @property
     def callbacks(self) -> list[Callback]:
-        return [step for step in self._steps if isinstance(step, Callback)]
+        return [s for s in self.emitted.segments if isinstance(s, Callback)]
 
     def run(self, inputs: Sequence[tuple[int, int]], results: Sequence[int]) -> None:
         """Run on memory: (position, address) of the inputs that move, and addresses of results."""
@@ -98,10 +123,10 @@ class Executable:
             threads = 1
             if self.emitted.work > SMALL_PROGRAM:
                 threads = min(pool.get_num_threads(), MAX_THREADS)
-            for step in self._steps:
-                if isinstance(step, Callback):
-                    self._call(step)
-                elif workers.run(step[0], step[1], self._table, threads):
+            for segment in self._segments:
+                if segment.__class__ is Callback:
+                    self._call(segment)
+                elif workers.run(segment[0], threads):
                     self._fail()
 
     def _fail(self) -> None:

@@ -1,0 +1,86 @@
+"""Object code on disk, by name, so that a later process need not compile it again.
+
+A file holds a checksum and the code. It is written elsewhere and renamed, so other processes see it
+whole or not at all; a file that is not what its checksum says is ignored and replaced. The folder
+belongs to the user alone. `TAPEGRAD_CACHE` names another folder; `TAPEGRAD_CACHE=0` keeps nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+#: when there are more files than this, the oldest half goes
+MOST_FILES = 20_000
+CHECKSUM = hashlib.sha256().digest_size
+
+
+@functools.cache
+def _folder(setting: str | None) -> Path | None:
+    """The folder of the cache; None where there is none that only this user can write."""
+    if setting == "0":
+        return None
+    if setting:
+        folder = Path(setting)
+    elif sys.platform == "win32":
+        folder = Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "tapegrad"
+    elif sys.platform == "darwin":
+        folder = Path.home() / "Library" / "Caches" / "tapegrad"
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tapegrad"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.stat()
+        if hasattr(os, "getuid") and (about.st_uid != os.getuid() or about.st_mode & 0o022):
+            return None
+        _prune(folder)
+    except (OSError, RuntimeError):
+        return None
+    return folder
+
+
+def _prune(folder: Path) -> None:
+    files = list(folder.iterdir())
+    if len(files) > MOST_FILES:
+        files.sort(key=lambda path: path.stat().st_mtime)
+        for path in files[: len(files) // 2]:
+            path.unlink(missing_ok=True)
+
+
+def folder() -> Path | None:
+    return _folder(os.environ.get("TAPEGRAD_CACHE"))
+
+
+def load(name: str) -> bytes | None:
+    """The code of this name, if it is there and whole."""
+    place = folder()
+    if place is None:
+        return None
+    try:
+        data = (place / name).read_bytes()
+    except OSError:
+        return None
+    checksum, code = data[:CHECKSUM], data[CHECKSUM:]
+    return code if hashlib.sha256(code).digest() == checksum else None
+
+
+def store(name: str, code: bytes) -> None:
+    """Keep code; a full or read-only disk is no reason to fail."""
+    place = folder()
+    if place is None:
+        return
+    try:
+        handle, path = tempfile.mkstemp(dir=place)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(code).digest() + code)
+            os.replace(path, place / name)
+        except BaseException:
+            os.unlink(path)
+            raise
+    except OSError:
+        return

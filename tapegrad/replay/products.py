@@ -1,0 +1,148 @@
+"""Kernels of matrix products: calls of BLAS on the part that a thread should do.
+
+Sizes and strides are numbers in the kernel's table, so one function serves all products of a dtype
+with the same number of batch dimensions. Called by `emit.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import Any
+
+from .ir import FLOAT32, FLOAT64, Code, Register, type_of
+from .kernels import SERIAL, SMALL, Kernel, joined, with_entry
+from .program import Product, size_of
+from .scalar import Scalar
+
+#: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
+NUMBERS = (
+    *("turned_x", "turned_y", "rows", "columns", "inner", "lead_x", "lead_y", "lead_out"),
+    *("split", "step_x", "step_y", "step_out", "batches", "alpha", "beta"),
+)
+BATCH, ROWS, COLUMNS = range(3)  # what threads divide
+MULTIPLY = {FLOAT32: "scipy_cblas_sgemm", FLOAT64: "scipy_cblas_dgemm"}
+
+
+def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool, int]:
+    """Whether memory holds the transpose of a matrix, and the leading dimension for BLAS."""
+    down, across = strides[-2:]
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+        return False, max(down if rows > 1 else columns, 1)
+    return True, max(across if columns > 1 else rows, 1)
+
+
+@functools.cache
+def text_of(dtype: Any, dimensions: int) -> str:
+    """The function for products with so many batch dimensions."""
+    code = Code()
+    number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
+    kind = type_of(dtype)
+
+    def chosen(what: int, yes: str, no: str) -> str:
+        condition = code.value(f"icmp eq i64 {number['split']}, {what}")
+        return code.value(f"select i1 {condition}, i64 {yes}, i64 {no}")
+
+    def factor(name: str) -> str:
+        wide = Register(code.value(f"bitcast i64 {number[name]} to double"), FLOAT64)
+        return Scalar(code, {}, dtype, "").convert(wide, dtype).text
+
+    def narrow(text: str) -> str:
+        return code.value(f"trunc i64 {text} to i32")
+
+    share = code.value("sub nsw i64 %high, %low")
+    alpha, beta = factor("alpha"), factor("beta")
+    sizes = [
+        *(chosen(ROWS, share, number["rows"]), chosen(COLUMNS, share, number["columns"])),
+        number["inner"],
+    ]
+    rows, columns, inner = map(narrow, sizes)
+    leads = [narrow(number[f"lead_{name}"]) for name in ("x", "y", "out")]
+    turns = [narrow(number[f"turned_{name}"]) for name in ("x", "y")]
+    start = chosen(BATCH, "0", "%low")
+    first, last = chosen(BATCH, "%low", "0"), chosen(BATCH, "%high", number["batches"])
+    some = code.value("icmp sgt i64 %high, %low")
+    with code.when(some), code.loop(first, last) as batch:
+        terms: list[list[tuple[str, str]]] = [
+            [(start, number[f"step_{name}"])] for name in ("x", "y", "out")
+        ]
+        rest = batch
+        for d in reversed(range(dimensions)):
+            at = len(NUMBERS) + 4 * d
+            index = code.value(f"srem i64 {rest}, %number{at}")
+            rest = code.value(f"sdiv i64 {rest}, %number{at}")
+            for i, steps in enumerate(terms):
+                steps.append((index, f"%number{at + 1 + i}"))
+        x, y, out = (
+            code.element(f"%p{i}", dtype, code.position("0", steps))
+            for i, steps in enumerate(terms)
+        )
+        code.call(
+            "void",
+            MULTIPLY[dtype],
+            ("i32", "101"),
+            *(("i32", turn) for turn in turns),
+            *(("i32", size) for size in (rows, columns, inner)),
+            (kind, alpha),
+            *(("ptr", x), ("i32", leads[0]), ("ptr", y), ("i32", leads[1])),
+            *((kind, beta), ("ptr", out), ("i32", leads[2])),
+            pure=False,
+        )
+    code.line("ret void")
+    return with_entry(code, 3, numbers=len(NUMBERS) + 4 * dimensions)
+
+
+def _bits(number: float) -> int:
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return bits
+
+
+def product(p: Product) -> Kernel:
+    """The kernel of a matrix product."""
+    dtype = p.out.value.dtype
+    size = dtype.itemsize
+    accesses = (p.x, p.y, p.out)
+    sizes, strides, _ = joined(p.batch, [a.strides[:-2] for a in accesses], set())
+    batches = size_of(tuple(sizes))
+    work = 2 * batches * p.rows * p.columns * p.inner
+    serial = work < 32 * SMALL
+    # Each thread reads the other operand whole, so the larger one is divided.
+    steps = (0, 0, 0)
+    if batches >= 4:
+        split, extent, grain = BATCH, batches, 1
+    elif p.rows >= p.columns or (p.rows >= 16 and p.rows * p.inner >= p.inner * p.columns):
+        split, extent, grain = ROWS, p.rows, 8 if p.rows >= 64 else 1
+        steps = (p.x.strides[-2], 0, p.out.strides[-2])
+    else:
+        split, extent, grain = COLUMNS, p.columns, 16 if p.columns >= 64 else 1
+        steps = (0, p.y.strides[-1], p.out.strides[-1])
+    x_turned, x_lead = _transposed(p.x.strides, p.rows, p.inner)
+    y_turned, y_lead = _transposed(p.y.strides, p.inner, p.columns)
+    numbers = [
+        *(112 if x_turned else 111, 112 if y_turned else 111, p.rows, p.columns, p.inner),
+        *(x_lead, y_lead, max(p.out.strides[-2], p.columns, 1)),
+        *(split, *steps, batches, _bits(1.0), _bits(0.0)),
+    ]
+    for d, n in enumerate(sizes):
+        numbers += [n, *(s[d] for s in strides)]
+    whole = (p.out.value.number, None)
+    if serial:
+        whole = (p.out.value.number, SERIAL)
+    elif split == ROWS and not p.batch:
+        whole = (
+            p.out.value.number,
+            ("rows", p.rows, grain, p.rows * p.columns, size, p.out.offset),
+        )
+    key = SERIAL if serial else None
+    return Kernel(
+        "product",
+        text_of(dtype, len(sizes)),
+        [(a.value.number, a.offset * size) for a in accesses],
+        extent,
+        grain,
+        serial,
+        work,
+        [(p.x.value.number, key), (p.y.value.number, key)],
+        [whole],
+        numbers,
+    )
