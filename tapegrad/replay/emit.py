@@ -1,8 +1,8 @@
 """Emission: a planned program becomes kernels, and the list of steps that calls them.
 
 Every instruction becomes a kernel that does a part of it; instructions with the same text share
-one. `pool.py` has the driver that walks the steps: each thread does its part of each, with a barrier
-where it needs what another thread has made. Callbacks of NumPy lie between segments.
+one. `pool.py` has the driver that walks the steps: each thread does its part of each, with a
+barrier where it needs what another thread has made. Callbacks of NumPy lie between segments.
 """
 
 from __future__ import annotations

@@ -36,9 +36,12 @@ def pause() -> str:
 
 
 # A program is a list of steps, of eight words each: what to do, a kernel, how many steps threads
-# share and how many of them stay together, the kernel's table. Its descriptor holds the addresses of
-# the steps and of the barrier's cells, then what is needed to fill in the tables: the addresses of
-# the list (position, buffer, offset), its length, the tables and the buffers.
+# share and how many of them stay together, the kernel's table. Its descriptor holds, in this order:
+#   the addresses of the steps and of the barrier's cells;
+#   what fills in the tables: a list of (position, buffer, offset), its length, the tables, the
+#   buffers;
+#   what fills in the buffers: how many array objects there are, which buffer each one's memory is,
+#   the objects, and where an object keeps the address of its memory.
 SHARED, SERIAL, FINISH, BARRIER, CHECK, END = range(6)
 WORDS = 8
 
@@ -166,9 +169,32 @@ entry:
   %tables = load ptr, ptr %tables.cell
   %buffers.cell = getelementptr inbounds i64, ptr %program, i64 5
   %buffers = load ptr, ptr %buffers.cell
-  br label %head
+  %count.cell = getelementptr inbounds i64, ptr %program, i64 6
+  %count = load i64, ptr %count.cell
+  %where.cell = getelementptr inbounds i64, ptr %program, i64 7
+  %where = load ptr, ptr %where.cell
+  %objects.cell = getelementptr inbounds i64, ptr %program, i64 8
+  %objects = load ptr, ptr %objects.cell
+  %inside.cell = getelementptr inbounds i64, ptr %program, i64 9
+  %inside = load i64, ptr %inside.cell
+  br label %given
+given:
+  %j = phi i64 [ 0, %entry ], [ %j.next, %take ]
+  %another = icmp ult i64 %j, %count
+  br i1 %another, label %take, label %head
+take:
+  %object.cell = getelementptr inbounds i64, ptr %objects, i64 %j
+  %object = load ptr, ptr %object.cell
+  %memory.cell = getelementptr inbounds i8, ptr %object, i64 %inside
+  %memory = load i64, ptr %memory.cell
+  %which.cell = getelementptr inbounds i64, ptr %where, i64 %j
+  %which = load i64, ptr %which.cell
+  %buffer.at = getelementptr inbounds i64, ptr %buffers, i64 %which
+  store i64 %memory, ptr %buffer.at
+  %j.next = add i64 %j, 1
+  br label %given
 head:
-  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %i = phi i64 [ 0, %given ], [ %next, %body ]
   %more = icmp ult i64 %i, %length
   br i1 %more, label %body, label %out
 body:
@@ -390,8 +416,8 @@ class Pool:
             if now != seen:
                 seen = now
                 continue
-            # The worker counts as asleep since before it last looked at the job, and a job is posted
-            # before its caller looks who sleeps: one of the two sees the other.
+            # The worker counts as asleep since before it last looked at the job, and a job is
+            # posted before its caller looks who sleeps: one of the two sees the other.
             with self._wake:
                 while int(self._job[0]) == seen:
                     self._wake.wait()

@@ -125,15 +125,10 @@ def product(p: Product) -> Kernel:
     ]
     for d, n in enumerate(sizes):
         numbers += [n, *(s[d] for s in strides)]
-    whole = (p.out.value.number, None)
-    if serial:
-        whole = (p.out.value.number, SERIAL)
-    elif split == ROWS and not p.batch:
-        whole = (
-            p.out.value.number,
-            ("rows", p.rows, grain, p.rows * p.columns, size, p.out.offset),
-        )
     key = SERIAL if serial else None
+    division: Any = key
+    if not serial and split == ROWS and not p.batch:
+        division = ("rows", p.rows, grain, p.rows * p.columns, size, p.out.offset)
     return Kernel(
         "product",
         text_of(dtype, len(sizes)),
@@ -143,6 +138,6 @@ def product(p: Product) -> Kernel:
         serial,
         work,
         [(p.x.value.number, key), (p.y.value.number, key)],
-        [whole],
+        [(p.out.value.number, division)],
         numbers,
     )

@@ -133,20 +133,22 @@ class Replay:
         assert self.executable is not None
         arrays = iter(self.arrays)
         cells = _address(self.number_cells)
-        self.moving: list[tuple[int, Any]] = []
+        moving: list[tuple[int, Any]] = []
         for i, slot in enumerate(self.recording.slots):
             if isinstance(slot, Captured):
                 self.executable.buffers[i] = _address(next(arrays))
             elif isinstance(slot, Number):
                 self.executable.buffers[i] = cells + 8 * self.numbers.index(slot)
             else:
-                self.moving.append((i, slot))
+                moving.append((i, slot))
+        self.moving = [slot for _, slot in moving]
+        self.executable.expect([i for i, _ in moving])
 
     def run(self, tensors: list[Tensor]) -> Any:
         """The effects and the result of the recorded run."""
         executable, recording = self.executable, self.recording
         assert executable is not None
-        inputs = [(i, _address(slot.find(tensors)._array)) for i, slot in self.moving]
+        inputs = [slot.find(tensors)._array for slot in self.moving]
         made: list[Any] = [None] * len(self.specs)
         kept = set()
         for leaf, at in recording.grads:
@@ -158,7 +160,7 @@ class Replay:
         for i, (shape, dtype) in enumerate(self.specs):
             if made[i] is None:
                 made[i] = np.empty(shape, dtype)
-        executable.run(inputs, [_address(array) for array in made])
+        executable.run(inputs + made)
         if self.written:
             mutation.note_all([slot.find(tensors)._array for slot in self.written])
         for leaf, at in recording.grads:
