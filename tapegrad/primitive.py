@@ -42,6 +42,13 @@ _ndarray = np.ndarray
 _F32 = np.dtype(np.float32)
 _F64 = np.dtype(np.float64)
 
+#: elements of the largest operand from which on native code is asked for: below, calling it takes
+#: longer than NumPy does
+COMPOSITE_SIZE = 256
+PRODUCT_SIZE = 2048
+ARRAY_SIZE = 1 << 15
+NEVER = 1 << 62
+
 #: every primitive by name
 PRIMITIVES: dict[str, Primitive] = {}
 
@@ -83,6 +90,8 @@ class Primitive:
     #: what is saved: (what, index, inputs whose rules need it)
     slots: tuple[Slot, ...] = ()
     differentiable: bool = False
+    #: elements from which on its kernel may run as native code
+    native_size: int = NEVER
     _pull: Callable[..., Sequence[Any]] | None = None
 
     def __repr__(self) -> str:
@@ -96,10 +105,19 @@ class Primitive:
         for x in inputs:
             if isinstance(x, Tensor):
                 return bind(self, inputs, params)
+        for x in inputs:
+            if x.__class__ is _ndarray and x.size >= self.native_size:
+                return run(self, inputs, params)
         return self.kernel(*inputs, **params)
 
     def __post_init__(self) -> None:
         self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
+        if self.composite:
+            self.native_size = COMPOSITE_SIZE
+        elif self.kind == CONTRACTION:
+            self.native_size = PRODUCT_SIZE
+        elif self.pure and not self.view and not self.extras and (self.expression or self.lower):
+            self.native_size = ARRAY_SIZE
 
     @property
     def pull(self) -> Callable[..., Sequence[Any]]:
@@ -215,11 +233,63 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
             for i, rule in enumerate(p.rules)
         ]
         body = f"({', '.join(parts)},)"
+    scope |= {"ndarray": _ndarray, "_native": _native, "p": p}
+    condition = {COMPOSITE_SIZE: "g.__class__ is ndarray or g.__class__ is list"}.get(
+        p.native_size, f"g.__class__ is ndarray and g.size >= {p.native_size}"
+    )
+    lines = [f"def plain(g, edges, saved, params):\n    return {body}"]
+    lines.append("def pull(g, edges, saved, params):")
+    if p.native_size < NEVER and p.kind != CONTRACTION:
+        lines.append(f"    if {condition}:")
+        lines.append("        return _native(p, plain, g, edges, saved, params)")
+    lines.append(f"    return {body}")
     # Named as a part of the library, so that source lines are those of its caller.
-    text = f"def pull(g, edges, saved, params):\n    return {body}"
-    exec(compile(text, f"{source.LIBRARY}pull of {p.name}", "exec"), scope)
+    exec(compile("\n".join(lines), f"{source.LIBRARY}pull of {p.name}", "exec"), scope)
     function: Callable[..., Sequence[Any]] = scope["pull"]
     return function
+
+
+# -- native code -------------------------------------------------------------------------------
+
+
+class Accelerator:
+    """What runs kernels and rules as native code; NotImplemented says that NumPy should run."""
+
+    def kernel(self, p: Primitive, inputs: Any, params: dict[str, Any]) -> Any:
+        return NotImplemented
+
+    def rule(
+        self, p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: dict[str, Any]
+    ) -> Any:
+        return NotImplemented
+
+
+_accelerator = Accelerator()
+
+
+def set_accelerator(accelerator: Accelerator) -> None:
+    """Run large kernels and rules through this from now on."""
+    global _accelerator
+    _accelerator = accelerator
+
+
+def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
+    """A primitive's result on raw arrays, as native code if that pays."""
+    # While a program is captured its primitives run one by one, and only then.
+    if not (STATE.mode & TAPE and STATE.tapes[-1].inlines):
+        out = _accelerator.kernel(p, arrays, params)
+        if out is not NotImplemented:
+            return out
+    return p.kernel(*arrays, **params)
+
+
+def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any) -> Any:
+    parts = g if g.__class__ is list else (g,)
+    if all(part is None or part.__class__ is _ndarray for part in parts):
+        results = _accelerator.rule(p, pull, g, edges, saved, params)
+        if results is not NotImplemented:
+            return results
+    return pull(g, edges, saved, params)
 
 
 # -- running -----------------------------------------------------------------------------------
@@ -236,6 +306,7 @@ def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS
     tensors = list(inputs)
     arrays: list[Any] = tensors.copy()
     dtype = None
+    largest = 0
     uniform = plain = True
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
@@ -257,6 +328,8 @@ def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS
             uniform = False
         if a.__class__ is not _ndarray:
             plain = False
+        elif a.size > largest:
+            largest = a.size
     # Operands of one common floating dtype, and Python numbers beside them, need no promotion.
     if p.promote is not None and not (uniform and (dtype is _F32 or dtype is _F64)):
         _promote(p, tensors)
@@ -268,7 +341,10 @@ def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS
     if p.view and tensors[0]._extra is not None:
         own(tensors[0])
         arrays[0] = tensors[0]._array
-    out = p.kernel(*arrays, **params)
+    if largest >= p.native_size and plain:
+        out = run(p, arrays, params)
+    else:
+        out = p.kernel(*arrays, **params)
     if out.__class__ is _ndarray:
         result = wrap(out)
         if p.view:

@@ -15,7 +15,8 @@ from typing import Any
 
 from ..gradients import Gradients
 from ..replay.capture import decided, runtime_number
-from ..state import STATE, TAPE, enable_grad, numbers, set_grad_enabled, structure_changed
+from ..replay.update import Update, pays
+from ..state import STATE, TAPE, enable_grad, no_grad, numbers, structure_changed
 from ..tensor import RemovableHandle, Tensor
 
 Group = dict[str, Any]
@@ -45,6 +46,7 @@ class Optimizer:
         self.param_groups: list[Group] = []
         self._pre_hooks: dict[int, Callable[..., Any]] = {}
         self._post_hooks: dict[int, Callable[..., Any]] = {}
+        self._updates = Update()
         for group in groups:
             self.add_param_group(group)
 
@@ -117,16 +119,44 @@ class Optimizer:
                 "this optimizer was made without parameters; pass them to the constructor or to "
                 "step(parameters)"
             )
-        with set_grad_enabled(bool(self.defaults.get("differentiable"))):
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    if chosen is not None and parameter.id not in chosen:
-                        continue
-                    gradient = parameter.grad if gradients is None else gradients.get(parameter.id)
-                    if gradient is not None:
-                        if self.defaults.get("differentiable"):
-                            self._renew_state(parameter)
-                        self.update(parameter, gradient, group)
+        wanted = []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if chosen is not None and parameter.id not in chosen:
+                    continue
+                gradient = parameter.grad if gradients is None else gradients.get(parameter.id)
+                if gradient is not None:
+                    wanted.append((parameter, gradient, group))
+        if self.defaults.get("differentiable"):
+            with enable_grad():
+                for parameter, gradient, group in wanted:
+                    self._renew_state(parameter)
+                    self.update(parameter, gradient, group)
+        elif gradients is None and self._is_own() and pays([p for p, _, _ in wanted]):
+            self._update_natively(wanted)
+        else:
+            self._update_each(wanted)
+
+    @no_grad()
+    def _update_each(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
+        for parameter, gradient, group in wanted:
+            self.update(parameter, gradient, group)
+
+    def _is_own(self) -> bool:
+        """Whether `update` is the library's: it does nothing but what a recording shows."""
+        return type(self).update.__module__.startswith(__package__)
+
+    def _update_natively(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
+        """All updates as one native program."""
+        state = self.state
+
+        def tensors() -> list[Tensor]:
+            return [t for p, _, _ in wanted for t in (p, *state.get(p, {}).values())]
+
+        key = tuple([(id(group), p.id) for p, _, group in wanted])
+        self._updates.run(
+            lambda: self._update_each(wanted), (key, tuple([t.id for t in tensors()])), tensors
+        )
 
     def _renew_state(self, parameter: Tensor) -> None:
         """Let a differentiable update change copies: backward needs the state as it was."""
@@ -263,7 +293,7 @@ class Optimizer:
             group.update(replacement)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pre_hooks": {}, "_post_hooks": {}}
+        return {**self.__dict__, "_pre_hooks": {}, "_post_hooks": {}, "_updates": Update()}
 
     # -- hooks ---------------------------------------------------------------------------------
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from . import native
 
-#: rounds of waiting before a worker goes to sleep: about 0.2 ms
-SPINS = 4000
+#: rounds of waiting before a worker goes to sleep: about 1 ms, longer than Python takes between
+#: the operations of a training step
+SPINS = 40000
 
 #: what a launch answers when workers must be woken first
 ASLEEP = 2
@@ -259,16 +260,17 @@ go:
 wake:
   ret i64 {ASLEEP}
 }}
-define i64 @work(ptr %job, i64 %thread, i64 %seen, i64 %spins) {{
+define i64 @work(ptr %job, i64 %thread, i64 %began, i64 %spins) {{
 entry:
   %asleep.cell = getelementptr inbounds i8, ptr %job, i64 256
   br label %wait
 wait:
-  %i = phi i64 [ 0, %entry ], [ %next, %again ]
+  %seen = phi i64 [ %began, %entry ], [ %seen, %again ], [ %generation, %ran ]
+  %i = phi i64 [ 0, %entry ], [ %next, %again ], [ 0, %ran ]
   %now = load atomic i64, ptr %job acquire, align 8
   %came = icmp ne i64 %now, %seen
-  br i1 %came, label %take, label %pause
-pause:
+  br i1 %came, label %take, label %idle
+idle:
   %next = add i64 %i, 1
   %enough = icmp sge i64 %next, %spins
   br i1 %enough, label %sleep, label %again
@@ -292,14 +294,14 @@ take:
   %threads.cell = getelementptr inbounds i8, ptr %job, i64 128
   %threads = load i64, ptr %threads.cell
   %mine = icmp slt i64 %thread, %threads
-  br i1 %mine, label %run, label %out
+  br i1 %mine, label %run, label %ran
 run:
   call i64 @drive(i64 %thread, i64 %threads, ptr %program)
   %done.cell = getelementptr inbounds i8, ptr %job, i64 192
   atomicrmw add ptr %done.cell, i64 1 acq_rel
-  br label %out
-out:
-  ret i64 %generation
+  br label %ran
+ran:
+  br label %wait
 }}
 define i64 @awake(ptr %job) {{
   %asleep.cell = getelementptr inbounds i8, ptr %job, i64 256
@@ -399,6 +401,7 @@ class Pool:
             self._work = _Work(self._driver.also("work"))
             self._awake = _Awake(self._driver.also("awake"))
             self._address = self._job.ctypes.data
+        self._leader = _processor()
         while len(self._workers) < threads - 1:
             number = len(self._workers) + 1
             worker = threading.Thread(
@@ -411,11 +414,9 @@ class Pool:
             worker.start()
 
     def _live(self, number: int, seen: int) -> None:
+        _leave(self._leader)
         while True:
-            now = self._work(self._address, number, seen, SPINS)
-            if now != seen:
-                seen = now
-                continue
+            seen = self._work(self._address, number, seen, SPINS)
             # The worker counts as asleep since before it last looked at the job, and a job is
             # posted before its caller looks who sleeps: one of the two sees the other.
             with self._wake:

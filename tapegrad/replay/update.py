@@ -1,0 +1,95 @@
+"""Updates of tensors in place as native code, outside of compiled functions.
+
+An optimizer's step is one: a function without results that changes tensors which were there before.
+It is recorded once, what the recording changed is undone, and from then on it is replayed, in the
+very call that recorded it too, so that a run repeats bit for bit. Called by `optim/optimizer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import state
+from ..state import GRAD, STATE
+from ..tensor import Tensor
+from . import native
+from .capture import Capture
+from .repeat import Replay
+
+#: elements below which an update is done before native code is called
+SMALL_UPDATE = 4096
+#: recordings that are kept: they differ in which tensors have a gradient
+MOST_RECORDINGS = 8
+
+
+class Update:
+    """The recordings of one update."""
+
+    def __init__(self) -> None:
+        self.replays: dict[Any, Replay] = {}
+
+    def run(
+        self, function: Callable[[], None], key: Any, tensors: Callable[[], Sequence[Tensor]]
+    ) -> None:
+        """Do what `function` does to the tensors that `tensors` gives.
+
+        `key` says all that decides what that is, but for numbers read with `runtime_number` and
+        `decided`. If the function makes new tensors that are to stay, it is run as it is.
+        """
+        if STATE.mode & ~GRAD or not native.available():
+            function()
+            return
+        replay = self.replays.get(key)
+        if replay is not None:
+            if _repeated(replay):
+                return
+            del self.replays[key]
+        self._record(function, key, tensors)
+
+    def _record(
+        self, function: Callable[[], None], key: Any, tensors: Callable[[], Sequence[Tensor]]
+    ) -> None:
+        before = list(tensors())
+        copies = [t._array.copy() for t in before]
+        with Capture([]) as capture:
+            function()
+            recording = capture.finish(None)
+        after = tensors()
+        stays = len(after) != len(before) or any(
+            a is not b for a, b in zip(after, before, strict=True)
+        )
+        if stays or recording.obstacle is not None or recording.grads:
+            return
+        replay = Replay(recording, [])
+        replay.build()
+        assert replay.executable is not None
+        if replay.executable.callbacks:
+            return
+        for tensor, copy in zip(before, copies, strict=True):
+            tensor._array[...] = copy
+        if len(self.replays) >= MOST_RECORDINGS:
+            del self.replays[next(iter(self.replays))]
+        self.replays[key] = replay
+        repeated = _repeated(replay)
+        assert repeated
+
+
+def _repeated(replay: Replay) -> bool:
+    """Replay, if what the recording took for granted still holds."""
+    # An update depends on no module and no hook.
+    replay.structure = state.structure
+    if replay.refusal([]) is not None:
+        return False
+    replay.run([])
+    return True
+
+
+def pays(tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors are in the computer's own memory, and large enough for native code."""
+    arrays = [t._array for t in tensors]
+    return sum([a.size for a in arrays]) >= SMALL_UPDATE and all(
+        [type(a) is np.ndarray for a in arrays]
+    )
