@@ -15,6 +15,7 @@ backward calls them with raw arrays, differentiable backward with Tensors.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -264,7 +265,7 @@ class Accelerator:
         return NotImplemented
 
 
-_accelerator = Accelerator()
+_accelerator: Accelerator | None = None
 
 
 def set_accelerator(accelerator: Accelerator) -> None:
@@ -273,11 +274,19 @@ def set_accelerator(accelerator: Accelerator) -> None:
     _accelerator = accelerator
 
 
+def accelerator() -> Accelerator:
+    """What was set, or the library's own."""
+    if _accelerator is None:
+        importlib.import_module(".replay.eager", __package__)  # sets itself
+        assert _accelerator is not None
+    return _accelerator
+
+
 def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on raw arrays, as native code if that pays."""
     # While a program is captured its primitives run one by one, and only then.
     if not (STATE.mode & TAPE and STATE.tapes[-1].inlines):
-        out = _accelerator.kernel(p, arrays, params)
+        out = accelerator().kernel(p, arrays, params)
         if out is not NotImplemented:
             return out
     return p.kernel(*arrays, **params)
@@ -286,7 +295,7 @@ def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
 def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any) -> Any:
     parts = g if g.__class__ is list else (g,)
     if all(part is None or part.__class__ is _ndarray for part in parts):
-        results = _accelerator.rule(p, pull, g, edges, saved, params)
+        results = accelerator().rule(p, pull, g, edges, saved, params)
         if results is not NotImplemented:
             return results
     return pull(g, edges, saved, params)

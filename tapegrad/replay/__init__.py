@@ -5,7 +5,6 @@
 Nothing here knows an operation by name: what a pass must know of one is a field of its `Primitive`.
 """
 
-from . import eager  # noqa: F401  (eager operations use it from now on)
 from .capture import CaptureError, decided, runtime_number
 from .compiled import Compiled, compile
 from .pool import get_num_threads, set_num_threads

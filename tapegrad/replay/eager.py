@@ -22,6 +22,7 @@ from ..tensor import Tensor, wrap
 from ..tree import map_leaves
 from . import native
 from .capture import Capture, CaptureError
+from .ir import NoLowering
 from .recording import Given, Made, Plain, Recording
 from .run import Executable, build
 from .slots import Argument
@@ -93,7 +94,10 @@ def _formed(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> Form 
     recording = _traced(function, arrays)
     if recording is None or not recording.program.instructions:
         return None
-    executable = build(recording.program, general=True)
+    try:
+        executable = build(recording.program, general=True)
+    except NoLowering:
+        return None
     return None if executable.callbacks else Form(recording, executable)
 
 

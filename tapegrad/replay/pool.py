@@ -30,6 +30,16 @@ ASLEEP = 2
 _PAUSE = {"x86_64": "pause", "AMD64": "pause", "aarch64": "yield", "arm64": "yield"}
 
 
+@functools.cache
+def _c_library() -> Any:
+    return ctypes.CDLL(None)
+
+
+_HAS_CURRENT = hasattr(_c_library(), "sched_getcpu")
+_CURRENT = "call i32 @sched_getcpu()" if _HAS_CURRENT else "add i32 0, -1"
+_DECLARED = "declare i32 @sched_getcpu()" if _HAS_CURRENT else ""
+
+
 def pause() -> str:
     """The instruction that tells the processor that a thread is waiting, as text of LLVM IR."""
     name = _PAUSE.get(platform.machine())
@@ -46,9 +56,11 @@ def pause() -> str:
 SHARED, SERIAL, FINISH, BARRIER, CHECK, END = range(6)
 WORDS = 8
 
-# A job is cells that are a cache line apart: generation, program, threads, how many are done, and
-# how many workers sleep. The last thread to arrive opens a barrier; the others spin, and yield if
-# that takes long.
+# A job is cells that are a cache line apart: generation, program, threads, how many are done, how
+# many workers sleep, and the processor of the leading thread. A worker that finds itself there
+# returns to be moved: Linux was seen to leave two spinning threads on one processor for seconds
+# while the other one idled, and a step then took 1000 instead of 340 µs. The last thread to arrive
+# opens a barrier; the others spin, and yield if that takes long.
 _DRIVER = f"""
 define internal void @rest(i64 %spins) {{
 entry:
@@ -249,6 +261,9 @@ post:
   store i64 %threads, ptr %threads.cell
   %done.cell = getelementptr inbounds i8, ptr %job, i64 192
   store i64 0, ptr %done.cell
+  %leader.cell = getelementptr inbounds i8, ptr %job, i64 320
+  %leader = {_CURRENT}
+  store i32 %leader, ptr %leader.cell
   atomicrmw add ptr %job, i64 1 seq_cst
   %asleep.cell = getelementptr inbounds i8, ptr %job, i64 256
   %asleep = load atomic i64, ptr %asleep.cell seq_cst, align 8
@@ -301,7 +316,16 @@ run:
   atomicrmw add ptr %done.cell, i64 1 acq_rel
   br label %ran
 ran:
-  br label %wait
+  %leader.cell = getelementptr inbounds i8, ptr %job, i64 320
+  %leader = load i32, ptr %leader.cell
+  %here = {_CURRENT}
+  %together = icmp eq i32 %here, %leader
+  %known = icmp sge i32 %here, 0
+  %crowded = and i1 %together, %known
+  br i1 %crowded, label %move, label %wait
+move:
+  %flipped = xor i64 %generation, -1
+  ret i64 %flipped
 }}
 define i64 @awake(ptr %job) {{
   %asleep.cell = getelementptr inbounds i8, ptr %job, i64 256
@@ -309,6 +333,7 @@ define i64 @awake(ptr %job) {{
   ret i64 0
 }}
 declare i32 @sched_yield()
+{_DECLARED}
 """
 
 _Launch = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -345,24 +370,9 @@ def _quota() -> int:
         return os.cpu_count() or 1
 
 
-@functools.cache
-def _c_library() -> Any:
-    return ctypes.CDLL(None)
-
-
-def _processor() -> int:
-    """The processor that this thread runs on, or -1 where that cannot be told."""
-    get = getattr(_c_library(), "sched_getcpu", None)
-    return -1 if get is None else int(get())
-
-
 def _leave(processor: int) -> None:
-    """Keep this thread off a processor, if there are others.
-
-    Linux wakes a thread where its waker runs, and was seen to leave two spinning threads on one
-    processor for seconds while the other one idled: a step then took 1000 instead of 340 µs.
-    """
-    if processor >= 0 and hasattr(os, "sched_setaffinity"):
+    """Keep this thread off a processor, if there are others."""
+    if hasattr(os, "sched_setaffinity"):
         others = os.sched_getaffinity(os.getpid()) - {processor}
         if others:
             os.sched_setaffinity(0, others)
@@ -376,9 +386,8 @@ class Pool:
         self.lock = threading.Lock()
         self.threads: int | None = None
         self._driver: native.Function | None = None
-        self._job = np.zeros(40, np.int64)
+        self._job = np.zeros(48, np.int64)
         self._wake = threading.Condition()
-        self._leader = -1
         self._workers: list[threading.Thread] = []
 
     def run(self, program: int, threads: int) -> int:
@@ -388,7 +397,6 @@ class Pool:
         result: int = self._launch(self._address, program, threads)
         if result == ASLEEP:
             with self._wake:
-                self._leader = _processor()
                 self._wake.notify_all()
             result = self._lead(self._address, program, threads)
         return result
@@ -401,7 +409,6 @@ class Pool:
             self._work = _Work(self._driver.also("work"))
             self._awake = _Awake(self._driver.also("awake"))
             self._address = self._job.ctypes.data
-        self._leader = _processor()
         while len(self._workers) < threads - 1:
             number = len(self._workers) + 1
             worker = threading.Thread(
@@ -414,17 +421,18 @@ class Pool:
             worker.start()
 
     def _live(self, number: int, seen: int) -> None:
-        _leave(self._leader)
         while True:
             seen = self._work(self._address, number, seen, SPINS)
+            if seen < 0:
+                seen = ~seen
+                _leave(int(self._job[40]) & 0xFFFFFFFF)
+                continue
             # The worker counts as asleep since before it last looked at the job, and a job is
             # posted before its caller looks who sleeps: one of the two sees the other.
             with self._wake:
                 while int(self._job[0]) == seen:
                     self._wake.wait()
-                leader = self._leader
             self._awake(self._address)
-            _leave(leader)
 
 
 pool = Pool()

@@ -91,5 +91,5 @@ def pays(tensors: Sequence[Tensor]) -> bool:
     """Whether tensors are in the computer's own memory, and large enough for native code."""
     arrays = [t._array for t in tensors]
     return sum([a.size for a in arrays]) >= SMALL_UPDATE and all(
-        [type(a) is np.ndarray for a in arrays]
+        type(a) is np.ndarray for a in arrays
     )
