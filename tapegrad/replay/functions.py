@@ -33,6 +33,28 @@ def of_bits(x: Any) -> Any:
     return np.asarray(x, np.int32).view(np.float32)
 
 
+def as_float32(x: Any) -> Any:
+    """A number as a float32."""
+    return np.asarray(x).astype(np.float32)
+
+
+def as_float64(x: Any) -> Any:
+    """A number as a float64."""
+    return np.asarray(x).astype(np.float64)
+
+
+# -- rounding ----------------------------------------------------------------------------------
+
+
+def to_odd_float64(x: Any) -> Any:
+    # The float32 beside x whose last bit is 1: rounding that to a half type rounds x only once.
+    near = as_float32(x)
+    back = as_float64(near)
+    i = bits(near)
+    i = where(fabs(back) > fabs(x), i - 1, i)
+    return of_bits(where(back != x, i | 1, i))
+
+
 # -- exponentials ------------------------------------------------------------------------------
 
 
@@ -123,11 +145,6 @@ def log_float32(x: Any) -> Any:
     return where(x > 0.0, where(x == inf, inf, y), where(x == 0.0, -inf, np.nan * x))
 
 
-def as_float32(x: Any) -> Any:
-    """An integer as a float."""
-    return np.asarray(x).astype(np.float32)
-
-
 # -- the error function ------------------------------------------------------------------------
 
 
@@ -164,3 +181,21 @@ def remainder_float32(x: Any, y: Any) -> Any:
 def remainder_float64(x: Any, y: Any) -> Any:
     r = np.fmod(x, y)
     return where(r != 0.0, where((r < 0.0) != (y < 0.0), r + y, r), copysign(0.0, y))
+
+
+def floor_divide_float32(x: Any, y: Any) -> Any:
+    r = np.fmod(x, y)
+    q = (x - r) / y
+    q = where(r != 0.0, where((r < 0.0) != (y < 0.0), q - 1.0, q), q)
+    whole = np.floor(q)
+    whole = where(q - whole > 0.5, whole + 1.0, whole)
+    return where(y == 0.0, x / y, where(q != 0.0, whole, copysign(0.0, x / y)))
+
+
+def floor_divide_float64(x: Any, y: Any) -> Any:
+    r = np.fmod(x, y)
+    q = (x - r) / y
+    q = where(r != 0.0, where((r < 0.0) != (y < 0.0), q - 1.0, q), q)
+    whole = np.floor(q)
+    whole = where(q - whole > 0.5, whole + 1.0, whole)
+    return where(y == 0.0, x / y, where(q != 0.0, whole, copysign(0.0, x / y)))
