@@ -136,7 +136,7 @@ floor_divide: Primitive = binary(
     "floor_divide",
     _floor_divide,
     None,
-    "floor(x / y)",
+    "floor_divide(x, y)",
     samples=lambda: [
         Sample(In(3, 4), In(4, low=0.5)),
         Sample(In(5, kind="int", low=-9, high=9), 4),
@@ -148,7 +148,7 @@ div_floor: Primitive = binary(
     "div_floor",
     _floor_divide,
     (lambda g: zero(g), lambda g: zero(g)),
-    "floor(x / y)",
+    "floor_divide(x, y)",
     public=False,
 )
 

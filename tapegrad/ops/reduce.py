@@ -187,10 +187,21 @@ def _cumsum(x: Any, *, dim: int, reverse: bool) -> Any:
     return xp.contiguous(out).astype(x.dtype, copy=False)
 
 
+def scanned(b: Any, out: Any, x: Any, expression: str, dim: int, reverse: bool) -> None:
+    """A loop that keeps running values along a dimension: in float32 for half precision."""
+    wide = out if b.widest(out.dtype) == out.dtype else b.new(out.shape, b.widest(out.dtype))
+    body = b.over(x.shape)
+    node = body.compute("cast(x)", wide.dtype, x=body.read(x))
+    body.scan(wide, node, expression, dim, reverse)
+    if wide is not out:
+        b.each(out, "cast(x)", x=wide)
+
+
 cumsum_: Primitive = define(
     "cumsum",
     _cumsum,
     kind=OPAQUE,
+    lower=lambda b, out, x, *, dim, reverse: scanned(b, out, x, "a + x", dim, reverse),
     vjp=lambda g, dim, reverse: cumsum_(g, dim=dim, reverse=not reverse),
 )
 
@@ -227,7 +238,13 @@ def _cumprod(x: Any, *, dim: int) -> Any:
     return np.cumprod(xp.widened(x), dim).astype(x.dtype, copy=False)
 
 
-cumprod_: Primitive = define("cumprod", _cumprod, kind=OPAQUE, vjp=_cumprod_gradient)
+cumprod_: Primitive = define(
+    "cumprod",
+    _cumprod,
+    kind=OPAQUE,
+    vjp=_cumprod_gradient,
+    lower=lambda b, out, x, *, dim: scanned(b, out, x, "a * x", dim, False),
+)
 
 
 @op(
@@ -312,8 +329,38 @@ def _arg(extreme: Any) -> Any:
     return kernel
 
 
-argmax_: Primitive = define("argmax", _arg(np.argmax), kind=OPAQUE, inputs=("x",))
-argmin_: Primitive = define("argmin", _arg(np.argmin), kind=OPAQUE, inputs=("x",))
+def _arg_in_loops(extreme: str) -> Any:
+    """First the extreme value, then the first place that has it; NaN is extreme."""
+
+    def lower(b: Any, out: Any, x: Any, *, dim: int | None, keepdim: bool) -> None:
+        n = x.ndim
+        dims = tuple(range(n)) if dim is None else (dim,)
+        one = tuple(1 if d in dims else size for d, size in enumerate(x.shape))
+        best = b.new(one, np.uint8 if x.dtype == np.bool_ else b.widest(x.dtype))
+        body = b.over(x.shape)
+        value = body.compute("cast(x)", best.dtype, x=body.read(x))
+        body.fold(best, value, f"{extreme}(a, x)", dims)
+        body = b.over(x.shape)
+        value = body.compute("cast(x)", best.dtype, x=body.read(x))
+        flat = [math.prod(x.shape[d + 1 :]) if dim is None else int(d == dim) for d in range(n)]
+        place = body.compute(
+            f"where(x == best or x != x, place, {x.size})",
+            np.int64,
+            x=value,
+            best=body.read(best),
+            place=body.position(tuple(flat)),
+        )
+        body.fold(out.reshape(one), place, "minimum(a, x)", dims)
+
+    return lower
+
+
+argmax_: Primitive = define(
+    "argmax", _arg(np.argmax), kind=OPAQUE, inputs=("x",), lower=_arg_in_loops("maximum")
+)
+argmin_: Primitive = define(
+    "argmin", _arg(np.argmin), kind=OPAQUE, inputs=("x",), lower=_arg_in_loops("minimum")
+)
 
 
 def _arg_op(primitive: Any, what: str, input: Any, dim: Any, keepdim: bool) -> Any:

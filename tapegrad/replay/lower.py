@@ -436,6 +436,10 @@ class Builder:
         """The number that a ghost shows everywhere, if it is known."""
         return self._lowering.number_in(self.view(x))
 
+    def widest(self, dtype: Any) -> Any:
+        """The dtype in which running values of a dtype are kept."""
+        return FLOAT32 if is_half(dtype) else dtype
+
     def widened(self, x: Any) -> Any:
         """`x`, or a copy in float32 if it is of half precision."""
         if not is_half(x.dtype):
