@@ -149,7 +149,7 @@ DEGREES = 180.0 / math.pi
 def _scaled(name: str, factor: float) -> Primitive:
     return unary(
         name,
-        lambda x: (x * factor).astype(x.dtype, copy=False),
+        xp.rounded_once(lambda x: (x * factor).astype(x.dtype, copy=False)),
         lambda g: g * factor,
         f"x * {factor!r}",
     )
@@ -226,7 +226,7 @@ def polygamma(n: int, input: Any) -> Any:
 
 logit_: Primitive = unary(
     "logit",
-    lambda x: np.log(x / (1 - x)),
+    xp.rounded_once(lambda x: np.log(x / (1 - x))),
     lambda g, x: where(logical_or(less(x, 0), greater(x, 1)), math.nan, g / (x * (1 - x))),
     "log(x / (1 - x))",
     public=False,

@@ -390,7 +390,6 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
 # -- triangles and diagonals -------------------------------------------------------------------
 
 
-
 def _triangle_in_loops(b: Any, out: Any, x: Any, k: int, relation: str) -> None:
     """Elements where `column relation row + k`, zeros elsewhere."""
     body = b.over(out.shape)

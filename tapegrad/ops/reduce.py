@@ -295,6 +295,21 @@ amin_: Primitive = define(
 )
 
 
+def _share_with_nan(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The same, but if the extreme is NaN then to the elements that are NaN."""
+    hit = c.logical_or(c.isnan(x), c.equal(x, spread(out, x.shape, dims, keepdim)))
+    shares = c.where(hit, spread(g * 0 + 1, x.shape, dims, keepdim), 0.0)
+    return spread(g, x.shape, dims, keepdim) * (shares / sum_(shares, dims=dims, keepdim=True))
+
+
+max_: Primitive = define(
+    "max", amax_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="maximum(a, x)"
+)
+min_: Primitive = define(
+    "min", amin_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="minimum(a, x)"
+)
+
+
 def _extreme_samples() -> list[Sample]:
     return _reduction_samples(distinct=True)
 
@@ -429,8 +444,9 @@ def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     if isinstance(dim, Tensor):
         return e.maximum(input, dim)
     if dim is None:
-        _not_empty(input, tuple(range(input._array.ndim)), "max", RuntimeError)
-        return amax(input)
+        dims = tuple(range(input._array.ndim))
+        _not_empty(input, dims, "max", RuntimeError)
+        return max_(input, dims=dims, keepdim=False)
     if isinstance(dim, (tuple, list)):
         return amax(input, dim, keepdim)
     return _extreme(argmax_, input, dim, keepdim, "max")
@@ -449,8 +465,9 @@ def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     if isinstance(dim, Tensor):
         return e.minimum(input, dim)
     if dim is None:
-        _not_empty(input, tuple(range(input._array.ndim)), "min", RuntimeError)
-        return amin(input)
+        dims = tuple(range(input._array.ndim))
+        _not_empty(input, dims, "min", RuntimeError)
+        return min_(input, dims=dims, keepdim=False)
     if isinstance(dim, (tuple, list)):
         return amin(input, dim, keepdim)
     return _extreme(argmin_, input, dim, keepdim, "min")

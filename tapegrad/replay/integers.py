@@ -10,7 +10,7 @@ import ast
 from typing import Any
 
 from .ir import BOOL, UINT64, Code, Register, literal, type_of
-from .program import ZERO_DIVISION
+from .program import BAD_LABEL, ZERO_DIVISION
 
 
 class Integers:
@@ -66,6 +66,11 @@ class Integers:
 
     def integer_fmod(self, x: Register, y: Register) -> Any:
         return self._divided(x, y)[1]
+
+    def _call_label(self, x: Register, count: int) -> Register:
+        """`x`, which must be a label: 0 to count - 1."""
+        self.code.fail(self.code.value(f"icmp uge i64 {x.text}, {count}"), BAD_LABEL)
+        return x
 
     # -- powers ------------------------------------------------------------------------------
 

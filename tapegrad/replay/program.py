@@ -22,13 +22,14 @@ from ..source import Place, line_of
 from ..tape import Value
 
 #: what native code writes into its status when it finds bad data, and what is then raised
-BAD_INDEX, ZERO_DIVISION = 1, 2
+BAD_INDEX, ZERO_DIVISION, BAD_LABEL = 1, 2, 3
 FAILURES: dict[int, tuple[type[Exception], str]] = {
     BAD_INDEX: (IndexError, "an index is out of range"),
     ZERO_DIVISION: (
         RuntimeError,
         "integer division by zero; divide floating tensors to get infinities",
     ),
+    BAD_LABEL: (RuntimeError, "a label is out of range"),
 }
 
 Shape = tuple[int, ...]
