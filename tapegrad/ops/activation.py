@@ -368,10 +368,8 @@ def prelu(input: Any, weight: Any) -> Any:
 hardtanh_ = composite(
     "hardtanh",
     lambda x, *, low, high: e.clamp_numbers(x, low=low, high=high),
-    # PyTorch's gradient is 0 at the limits themselves, unlike that of clamp, and passes at NaN.
-    lambda g, x, low, high: c.where(
-        c.logical_or(c.less_equal(x, low), c.greater_equal(x, high)), 0.0, g
-    ),
+    # PyTorch's gradient is 0 at the limits themselves, unlike that of clamp.
+    lambda g, x, low, high: c.where(c.logical_and(c.greater(x, low), c.less(x, high)), g, 0.0),
 )
 
 
