@@ -257,6 +257,11 @@ def test_a_checkpoint_draws_its_numbers_again() -> None:
     assert replayed(fast) == 2
 
 
+def test_a_draw_that_python_reads_is_refused() -> None:
+    with pytest.raises(CaptureError, match="multinomial"):
+        tg.compile(lambda: tg.multinomial(tg.tensor([0.2, 0.8]), 5, replacement=True))()
+
+
 def test_a_failed_replay_does_not_advance_the_generator() -> None:
     step = tg.compile(lambda x, i: F.dropout(x, 0.5)[i])
     x, good, bad = tg.ones(4), tg.tensor([0, 3]), tg.tensor([0, 9])

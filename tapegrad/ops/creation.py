@@ -375,8 +375,10 @@ def _draw_in_loops(
 ) -> None:
     """A loop over blocks of four words, and one for the part of a block at the end."""
     out, after = outs
-    b.each(after[:1], "x", x=state[:1])
-    b.each(after[1:], f"x + {-(-_words(kind, out.size, dtype) // 4)}", x=state[1:])
+    body = b.over((2,))
+    taken = f"x + place * {-(-_words(kind, out.size, dtype) // 4)}"
+    body.store(after, body.compute(taken, np.int64, x=body.read(state), place=body.along(0)))
+    body.done()
     flat = out.reshape(-1)
     pair = _expressions(kind, dtype == np.float64, low, high)
     each = 2 * len(pair)
@@ -544,6 +546,13 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
     return out
 
 
+def _drawn_now(shape: tuple[int, ...], generator: Any) -> Any:
+    """Uniform numbers as an array, which a compiled function cannot have."""
+    drawn = random_array("uniform", shape, np.float64, generator)
+    not_recorded(drawn, "multinomial()")
+    return drawn._array
+
+
 @creation
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
@@ -560,11 +569,11 @@ def multinomial(
                 f"cannot draw {num_samples} different indices where fewer have a weight above 0"
             )
         # The largest of exponential races: the order of u**(1/w) draws without replacement.
-        u = random_array("uniform", rows.shape, np.float64, generator)._array
+        u = _drawn_now(rows.shape, generator)
         keys = np.where(rows > 0, -np.log1p(-u) / np.where(rows > 0, rows, 1.0), np.inf)
         picked = np.argsort(keys, axis=1)[:, :num_samples]
     else:
-        u = random_array("uniform", (len(rows), num_samples), np.float64, generator)._array
+        u = _drawn_now((len(rows), num_samples), generator)
         ends = np.cumsum(rows, axis=1)
         picked = np.stack(
             [

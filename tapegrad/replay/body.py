@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _computing(expression: str, inputs: tuple[str, ...]) -> Primitive:
-    """A nameless primitive: its expression is what it is."""
-    return Primitive(expression, _no_kernel, ELEMENTWISE, inputs, expression=expression)
+    """A primitive for one expression; its name says all, as loops are compared by names."""
+    name = f"({', '.join(inputs)} -> {expression})"
+    return Primitive(name, _no_kernel, ELEMENTWISE, inputs, expression=expression)
 
 
 @functools.cache
