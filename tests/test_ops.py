@@ -408,7 +408,7 @@ def test_every_primitive_has_rules_or_is_listed() -> None:
 
 
 #: elementwise and reducing primitives that native code cannot fuse yet: a debt
-OPAQUE_DEBT = {"digamma", "erfinv", "lgamma", "polygamma"}
+OPAQUE_DEBT = {"polygamma"}
 
 
 def test_every_fusible_primitive_has_an_expression() -> None:

@@ -57,7 +57,7 @@ INTRINSICS = {
 LIBRARY = {
     *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "sin", "sinh"),
     *("tan", "tanh", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "pow", "hypot"),
-    *("erf", "erfc", "fmod"),
+    *("erf", "erfc", "fmod", "lgamma"),
 }
 
 _ARITHMETIC: dict[type, tuple[str, str, Callable[[Any, Any], Any]]] = {
