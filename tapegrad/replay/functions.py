@@ -208,7 +208,7 @@ def digamma_float64(x: Any) -> Any:
     # By reflection to the right half, by recurrence to 8 and above, where the series is exact.
     low = x < 0.5
     y = where(low, 1.0 - x, x)
-    total = 0.0
+    total = where(low, 0.0, 0.0)
     for _ in range(8):
         near = y < 8.0
         total = total - where(near, 1.0 / y, 0.0)
