@@ -2,7 +2,11 @@
 
 Element i of a draw depends only on the seed, the draw's offset and i, never on how the work was
 split. Each draw takes whole blocks of four 64-bit words and moves the offset past them. The whole
-state is (seed, offset), so it is cheap to save, to restore for recomputation and to capture.
+state is (seed, offset), so it is cheap to save, to restore for recomputation and to capture: it is
+a tensor of two integers, which compiled functions read and advance in its own memory.
+
+`philox_uint64` and the `sine_of_turn` functions are written in the language of
+`replay/functions.py`, so that native code computes the same.
 """
 
 from __future__ import annotations
@@ -13,6 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from .inplace import assign
+from .primitive import PRIMITIVES, bind
+from .state import STATE
+from .tensor import Tensor, wrap
+
 _MASK = (1 << 64) - 1
 
 
@@ -21,47 +30,107 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         self.device = device
-        self._lock = threading.Lock()
-        self._seed = int.from_bytes(os.urandom(8), "little")
-        self._offset = 0
+        self.lock = threading.Lock()
+        #: the seed and the offset, as int64
+        self.state = wrap(np.zeros(2, np.int64))
+        self.seed()
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of this seed from its beginning."""
-        with self._lock:
-            self._seed = int(seed) & _MASK
-            self._offset = 0
+        self.set_state((int(seed), 0))
         return self
 
     def seed(self) -> int:
         """Seed from the operating system; returns the new seed."""
-        self.manual_seed(int.from_bytes(os.urandom(8), "little"))
-        return self._seed
+        seed = int.from_bytes(os.urandom(8), "little")
+        self.manual_seed(seed)
+        return seed
 
     def initial_seed(self) -> int:
-        return self._seed
+        return pair_of(self.state._array)[0]
 
-    def get_state(self) -> tuple[int, int]:
-        """The seed and the offset, which together are the whole state."""
-        with self._lock:
-            return self._seed, self._offset
+    def get_state(self) -> Any:
+        """The seed and the offset; while a function is captured, a tensor that holds them."""
+        if _capturing():
+            return bind(PRIMITIVES["clone"], (self.state,))
+        with self.lock:
+            return pair_of(self.state._array)
 
-    def set_state(self, state: tuple[int, int]) -> None:
-        seed, offset = state
-        with self._lock:
-            self._seed, self._offset = int(seed), int(offset)
+    def set_state(self, state: Any) -> None:
+        """Go back to what `get_state` gave."""
+        if not isinstance(state, Tensor):
+            seed, offset = state
+            pair = np.array([int(seed) & _MASK, int(offset) & _MASK], np.uint64).view(np.int64)
+            state = wrap(pair)
+        if _capturing():
+            assign(self.state, state, "set_state")
+            return
+        with self.lock:
+            self.state._array[...] = state._array
 
-    def words(self, count: int) -> Any:
-        """The next `count` 64-bit words, and the offset moved past their blocks."""
-        with self._lock:
-            seed, offset = self._seed, self._offset
-            self._offset += -(-count // 4)
-        return words_at(seed, offset, count)
+    def take(self, words: int) -> Any:
+        """The state as it is, for a draw of so many words; the next draw comes after them."""
+        with self.lock:
+            state = self.state._array
+            before = state.copy()
+            state[1] += -(-words // 4)
+        return before
+
+
+def moved(state: Any, words: int) -> Any:
+    """A state with its offset moved past the blocks of a draw."""
+    out = state.copy()
+    out[1] += -(-words // 4)
+    return out
+
+
+def _capturing() -> bool:
+    """Whether a function is being captured: then changes of a state are recorded."""
+    return any(tape.inlines for tape in STATE.tapes)
+
+
+def pair_of(state: Any) -> tuple[int, int]:
+    """The seed and the offset that an array holds."""
+    seed, offset = state.view(np.uint64).tolist()
+    return seed, offset
 
 
 def words_at(seed: int, offset: int, count: int) -> Any:
     """`count` words of the stream of `seed`, from block `offset` on."""
     # NumPy counts up before it makes a block, so it starts one block earlier.
     return np.random.Philox(key=seed, counter=(offset - 1) % (1 << 256)).random_raw(count)
+
+
+def philox_uint64(seed: Any, counter: Any, which: Any) -> Any:
+    """One of the four words of a block; `words_at` gives the same faster."""
+    a = counter
+    b = 0
+    c = 0
+    d = 0
+    first = seed
+    second = 0
+    for _ in range(10):
+        high = mulhi(a, 15197193596820024467)
+        low = a * 15197193596820024467
+        e = mulhi(c, 14581110107779764567)
+        f = c * 14581110107779764567
+        a = e ^ b ^ first
+        b = f
+        c = high ^ d ^ second
+        d = low
+        first = first + 11400714819323198485
+        second = second + 13503953896175478587
+    return where(which < 2, where(which < 1, a, b), where(which < 3, c, d))
+
+
+def mulhi(x: Any, y: Any) -> Any:
+    """The upper half of the product of two unsigned integers of 64 bits."""
+    return ((x & _MASK) * (y & _MASK)) >> 64
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """`x` if the condition holds, else `y`."""
+    return x if condition else y
 
 
 def uniform32(words: Any, count: int) -> Any:
@@ -78,17 +147,49 @@ def uniform64(words: Any) -> Any:
 def normal(words: Any, count: int, dtype: Any) -> Any:
     """Normal numbers by Box and Muller's formula, a pair from each pair of uniforms."""
     if dtype == np.float64:
-        u = 1.0 - uniform64(words)
-        first, second = u[0::2], u[1::2]
+        u = uniform64(words)
+        radius = np.sqrt(-2 * np.log(1.0 - u[0::2]))
+        turn, sine = u[1::2], sine_of_turn_float64
     else:
-        half = uniform32(words, words.size * 2)
-        first, second = np.float32(1.0) - half[0::2], half[1::2]
-    radius = np.sqrt(-2 * np.log(first))
-    angle = second * first.dtype.type(2 * np.pi)
-    out = np.empty(first.size * 2, first.dtype)
-    out[0::2] = radius * np.cos(angle)
-    out[1::2] = radius * np.sin(angle)
+        u = uniform32(words, words.size * 2)
+        # NumPy's logarithm of float32 may be wrong by 3.5 units in the last place.
+        wide = np.log(1.0 - u[0::2].astype(np.float64))
+        radius = np.sqrt(-2 * wide.astype(np.float32))
+        turn, sine = u[1::2], sine_of_turn_float32
+    out = np.empty(radius.size * 2, radius.dtype)
+    turn = turn - 0.5
+    size = np.abs(turn) - 0.25
+    out[0::2] = radius * sine(size)
+    out[1::2] = radius * sine(np.copysign(0.25 - np.abs(size), -turn))
     return out[:count]
+
+
+def sine_of_turn_float32(z: Any) -> Any:
+    """sin(2 pi z) for z from -1/4 to 1/4: the same operations in NumPy and in native code."""
+    s = z * z
+    p = s * -14.394135475158691 + 42.00980758666992
+    p = p * s + -76.70428466796875
+    p = p * s + 81.605224609375
+    p = p * s + -41.34170150756836
+    p = p * s + 6.2831854820251465
+    return p * z
+
+
+def sine_of_turn_float64(z: Any) -> Any:
+    """The same for float64, by the terms of the series."""
+    s = z * z
+    p = s * -8.823533599242996e-05 + 0.0011309237482517954
+    p = p * s + -0.012031585942120619
+    p = p * s + 0.10422916220813978
+    p = p * s + -0.7181223017785001
+    p = p * s + 3.8199525848482803
+    p = p * s + -15.094642576822984
+    p = p * s + 42.058693944897634
+    p = p * s + -76.70585975306136
+    p = p * s + 81.60524927607504
+    p = p * s + -41.341702240399755
+    p = p * s + 6.283185307179586
+    return p * z
 
 
 default_generator = Generator()
@@ -109,7 +210,7 @@ def initial_seed() -> int:
 
 
 def get_rng_state() -> Any:
-    """The state of the default generator."""
+    """The state of the default generator: its seed and offset."""
     return default_generator.get_state()
 
 

@@ -20,7 +20,7 @@ from . import mutation, source
 from .dtypes import bfloat16
 from .primitive import PRIMITIVES, Primitive
 from .state import ANOMALY, STATE, numbers
-from .tape import FREED, Entry, Freed, Handle, Output, Packed
+from .tape import FREED, Entry, Freed, Handle, Output, Packed, Value
 from .tensor import Extra, Tensor, wrap
 
 _ndarray = np.ndarray
@@ -302,10 +302,11 @@ def _copy_of(leaf: Tensor, entry: Entry) -> Entry:
 
 def _same_value(entry: Entry, tensor: Tensor, values: Any, index: int) -> None:
     """On a capturing tape a rebuilt tensor is the value that was logged, not a new one."""
-    if values and index < len(values):
+    value = values[index] if values and index < len(values) else None
+    if isinstance(value, Value):
         for tape in STATE.tapes:
-            if values[index].number in tape.known:
-                tape.values[tensor.id] = values[index].number
+            if value.number in tape.known:
+                tape.values[tensor.id] = value.number
 
 
 def _check_nan(entry: Entry, g: Any, results: Sequence[Any]) -> None:

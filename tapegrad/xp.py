@@ -7,6 +7,7 @@ where the two differ: CuPy wraps indices that are out of range, so `check_index`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,3 +57,16 @@ def contiguous(x: Any) -> Any:
 def widened(x: Any) -> Any:
     """Half precision as float32, for sums and products that round once at the end."""
     return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else x
+
+
+def rounded_once(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel of several steps that computes half precision in float32 and rounds at the end."""
+
+    def run(*operands: Any) -> Any:
+        for x in operands:
+            if hasattr(x, "dtype") and x.dtype.itemsize == 2 and x.dtype.kind in "fV":
+                wide = [widened(y) if hasattr(y, "dtype") else y for y in operands]
+                return kernel(*wide).astype(x.dtype)
+        return kernel(*operands)
+
+    return run

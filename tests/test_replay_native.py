@@ -14,15 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replaying import Mlp, batches, callbacks, close, randn, replayed, same_as_eager
-from sweep import NAMES, flat, generator
+from replaying import Mlp, batches, callbacks, close, randn, same_as_eager
 
 import tapegrad as tg
 from tapegrad import nn
-from tapegrad.ops import TABLE
 from tapegrad.replay import CaptureError, native, pool
 from tapegrad.tensor import Tensor
-from tapegrad.testing import make_arguments
 
 F = nn.functional
 
@@ -170,9 +167,9 @@ def test_explain_and_programs_read_like_code() -> None:
 
 
 def test_callbacks_are_visible() -> None:
-    f = same_as_eager(lambda x: (x * 2).cumsum(0) + 1, (4, 3))
-    assert callbacks(f) == ["cumsum"]
-    assert "callback cumsum" in f.explain()
+    f = same_as_eager(lambda x: (x * 2).argsort(0) + 1, (4, 3))
+    assert callbacks(f) == ["argsort"]
+    assert "callback argsort" in f.explain()
 
 
 @pytest.mark.parametrize("skipped", ["constants", "common", "dead", "fuse", "trim"])
@@ -283,52 +280,6 @@ def test_functions_are_accurate(name: str, low: float, high: float, ulps: float)
     np.testing.assert_array_equal(found[~finite], rounded[~finite])
     error = np.abs(found[finite] - exact[finite]) / np.spacing(np.abs(rounded[finite]))
     assert error.max() <= ulps
-
-
-# -- every operation -------------------------------------------------------------------------------
-
-REFUSED = {
-    *("allclose", "argwhere", "equal", "has_inf", "has_nan", "isclose", "masked_select", "nonzero"),
-    "nn.functional.one_hot",
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_first_sample_of_every_operation(name: str) -> None:
-    """Values and gradients of an op, recorded on other data than it is replayed on."""
-    op = TABLE[name]
-    assert op.samples is not None
-    sample = op.samples()[0]
-
-    def f(*args: Any, **kwargs: Any) -> Any:
-        out = op.function(*args, **kwargs)
-        outs = [o for o in flat(out) if isinstance(o, Tensor)]
-        given = [x for x in flat([args, list(kwargs.values())]) if isinstance(x, Tensor)]
-        inputs = [x for x in given if x.requires_grad]
-        total = sum((o * o).sum() for o in outs if o.requires_grad)
-        values = [o.detach() if isinstance(o, Tensor) else o for o in flat(out)]
-        if not inputs or not isinstance(total, Tensor):
-            return values
-        return values, tg.autograd.grad(total, inputs, allow_unused=True)
-
-    fast = tg.compile(f)
-    for i in range(4):
-        results = []
-        for function in (f, fast):
-            args, kwargs = make_arguments(sample, generator(name, i), tg.float32, True)
-            tg.manual_seed(i)
-            try:
-                results.append(flat(function(*args, **kwargs)))
-            except CaptureError:
-                assert name in REFUSED
-                return
-        for a, b in zip(*results, strict=True):
-            if isinstance(a, Tensor):
-                assert (a.dtype, a.shape) == (b.dtype, b.shape)
-                close(a, b, 2e-5)
-            else:
-                assert a == b or a != a
-    assert replayed(fast) == 2
 
 
 # -- random programs -------------------------------------------------------------------------------

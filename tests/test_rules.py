@@ -120,8 +120,11 @@ def test_abstract_promotes_and_records_nothing() -> None:
 
 def test_abstract_of_a_draw_draws_nothing() -> None:
     state = tapegrad.get_rng_state()
-    params = {"kind": "normal", "shape": (2,), "dtype": np.dtype("float32"), "generator": None}
-    assert abstract(PRIMITIVES["random"], **params, low=0, high=0) == ((2,), np.dtype("float32"))
+    given = ((2,), np.dtype("int64"))
+    params = {"kind": "normal", "shape": (2,), "dtype": np.dtype("float32"), "low": 0, "high": 0}
+    drawn, after = abstract(PRIMITIVES["random"], given, **params)
+    assert drawn == ((2,), np.dtype("float32"))
+    assert after == given
     assert tapegrad.get_rng_state() == state
 
 

@@ -271,7 +271,7 @@ def _elu(x: Any, *, alpha: float, scale: float, rate: float) -> Any:
 
 def _elu_gradient(g: Any, x: Any, alpha: float, scale: float, rate: float) -> Any:
     low = e.exp(below(x, 0.0) * rate) * (alpha * scale * rate)
-    return c.where(c.greater(x, 0), g * scale, g * low)
+    return c.where(c.less_equal(x, 0), g * low, g * scale)
 
 
 elu_ = composite("elu", _elu, _elu_gradient)
@@ -396,7 +396,7 @@ def relu6(input: Any, inplace: bool = False) -> Any:
 
 def _hardswish_gradient(g: Any, x: Any) -> Any:
     middle = c.where(c.less(x, -3), 0.0, g * (x / 3 + 0.5))
-    return c.where(c.greater(x, 3), g, middle)
+    return c.where(c.less_equal(x, 3), middle, g)
 
 
 hardswish_ = composite(
@@ -429,8 +429,8 @@ def hardsigmoid(input: Any, inplace: bool = False) -> Any:
 
 threshold_ = composite(
     "threshold",
-    lambda x, *, limit, value: c.where(c.greater(x, limit), x, value),
-    lambda g, x, limit: c.where(c.greater(x, limit), g, 0.0),
+    lambda x, *, limit, value: c.where(c.less_equal(x, limit), value, x),
+    lambda g, x, limit: c.where(c.less_equal(x, limit), 0.0, g),
 )
 
 

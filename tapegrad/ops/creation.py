@@ -10,10 +10,12 @@ import numpy as np
 
 from .. import dtypes, random
 from ..device import as_device, cupy, to_device
-from ..primitive import OPAQUE, Primitive, define
+from ..inplace import rebind
+from ..primitive import OPAQUE, Primitive, define, record
 from ..state import STATE, TAPE
 from ..tensor import Tensor, as_array, not_recorded, wrap
 from .movement import as_shape
+from .order import argsort_
 from .table import attach
 
 #: functions of the main namespace that make tensors, by name
@@ -313,30 +315,106 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 # -- random ------------------------------------------------------------------------------------
 
 
-def _draw(kind: str, shape: tuple[int, ...], dtype: Any, generator: Any, **params: Any) -> Any:
-    """A random array: one draw from the generator's stream."""
-    source = generator or random.default_generator
-    count = math.prod(shape)
+def _words(kind: str, count: int, dtype: Any) -> int:
+    """How many words of 64 bits a draw takes: a half of one for each float32."""
+    if kind == "words":
+        return count
     wide = dtype == np.float64 or kind == "integers"
-    words = source.words(count + count % 2 if wide else -(-count // 2))
-    if kind == "uniform":
-        flat = random.uniform64(words)[:count] if wide else random.uniform32(words, count)
-    elif kind == "normal":
-        flat = random.normal(words, count, np.dtype(dtype))
-    else:
-        low, high = params["low"], params["high"]
+    return count + count % 2 if wide else -(-count // 2)
+
+
+def _draw(
+    state: Any, *, kind: str, shape: tuple[int, ...], dtype: Any, low: int, high: int
+) -> tuple[Any, Any]:
+    """A random array, and the state with the offset moved past the blocks that it took."""
+    count = math.prod(shape)
+    size = _words(kind, count, dtype)
+    words = random.words_at(*random.pair_of(state), size)
+    if kind == "words":
+        flat = (words ^ np.uint64(1 << 63)).view(np.int64)
+    elif kind == "integers":
         flat = (words[:count] % np.uint64(high - low)).astype(np.int64) + low
-    return flat.reshape(shape).astype(dtype, copy=False)
+    elif kind == "normal":
+        flat = random.normal(words, count, dtype)
+    elif dtype == np.float64:
+        flat = random.uniform64(words)[:count]
+    else:
+        flat = random.uniform32(words, count)
+    return flat.reshape(shape).astype(dtype, copy=False), random.moved(state, size)
+
+
+_RADIUS = "sqrt(-2.0 * log(1.0 - ({})))"
+_COSINE = "sine_of_turn(fabs(({0}) - 0.5) - 0.25)"
+_SINE = "sine_of_turn(copysign(0.25 - fabs(fabs(({0}) - 0.5) - 0.25), 0.5 - ({0})))"
+
+
+def _uniforms(word: str, wide: bool) -> tuple[str, ...]:
+    """The floats in [0, 1) in a word, as expressions: one of 53 bits, or two of 24."""
+    if wide:
+        return (f"as_float64({word} >> 11) * {2.0**-53!r}",)
+    halves = (f"({word} >> 8) & 16777215", f"{word} >> 40")
+    return tuple(f"as_float32(as_int32({half})) * {2.0**-24!r}" for half in halves)
+
+
+def _expressions(kind: str, wide: bool, low: int, high: int) -> list[str]:
+    """The values that a pair of words `x` and `y` gives, in order."""
+    if kind == "words":
+        return [f"as_int64({word} ^ {1 << 63})" for word in "xy"]
+    if kind == "integers":
+        return [f"cast(as_int64(remainder({word}, {high - low})) + {low})" for word in "xy"]
+    u = [*_uniforms("x", wide), *_uniforms("y", wide)]
+    if kind == "normal":
+        pairs = zip(u[::2], u[1::2], strict=True)
+        parts = (_COSINE, _SINE)
+        u = [f"{_RADIUS.format(a)} * {part.format(b)}" for a, b in pairs for part in parts]
+    return [f"cast({value})" for value in u]
+
+
+def _draw_in_loops(
+    b: Any, outs: Any, state: Any, *, kind: str, shape: Any, dtype: Any, low: int, high: int
+) -> None:
+    """A loop over blocks of four words, and one for the part of a block at the end."""
+    out, after = outs
+    body = b.over((2,))
+    taken = f"x + place * {-(-_words(kind, out.size, dtype) // 4)}"
+    body.store(after, body.compute(taken, np.int64, x=body.read(state), place=body.along(0)))
+    body.done()
+    flat = out.reshape(-1)
+    pair = _expressions(kind, dtype == np.float64, low, high)
+    each = 2 * len(pair)
+    blocks, rest = divmod(out.size, each)
+    for first, count, values in ((0, blocks, each), (blocks, 1, rest)):
+        if count == 0 or values == 0:
+            continue
+        body = b.over((count,))
+        seed, offset = body.read(state[:1]), body.read(state[1:])
+        place = body.position((1,), first)
+        words = [
+            body.compute(
+                f"philox(as_uint64(seed), as_uint64(offset + place), {which})",
+                np.uint64,
+                seed=seed,
+                offset=offset,
+                place=place,
+            )
+            for which in range(4)
+        ]
+        part = flat[first * each : first * each + (count - 1) * each + values]
+        for i in range(values):
+            start = i // len(pair) * 2
+            x, y = words[start : start + 2]
+            value = body.compute(pair[i % len(pair)], out.dtype, x=x, y=y)
+            body.store(part[i::each], value)
+        body.done()
 
 
 random_: Primitive = define(
     "random",
-    lambda *, kind, shape, dtype, generator, low, high: _draw(
-        kind, shape, dtype, generator, low=low, high=high
-    ),
+    _draw,
     kind=OPAQUE,
-    pure=False,
-    abstract=lambda *, shape, dtype, **rest: (tuple(shape), np.dtype(dtype)),
+    outputs=("out", "after"),
+    lower=_draw_in_loops,
+    abstract=lambda state, *, shape, dtype, **rest: ((tuple(shape), np.dtype(dtype)), state),
 )
 
 
@@ -349,20 +427,15 @@ def random_array(
     high: int = 0,
 ) -> Tensor:
     """A random tensor; on an explicit tape the draw is an entry."""
-    params = {
-        "kind": kind,
-        "shape": shape,
-        "dtype": dtype,
-        "generator": generator,
-        "low": low,
-        "high": high,
-    }
-    array = random_.kernel(**params)
+    source = generator or random.default_generator
+    params = {"kind": kind, "shape": shape, "dtype": np.dtype(dtype), "low": low, "high": high}
+    before = source.take(_words(kind, math.prod(shape), params["dtype"]))
+    array, after = random_.kernel(before, **params)
     out = wrap(array)
     if STATE.mode & TAPE:
-        from ..primitive import record
-
-        record(random_, params, (), [], (array,), (out,), TAPE)
+        moved = wrap(after)
+        record(random_, params, (source.state,), [before], (array, after), (out, moved), TAPE)
+        rebind(source.state, moved)
     return out
 
 
@@ -429,8 +502,10 @@ def randint(
 @creation
 def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
     """The integers 0 to n - 1 in random order."""
-    words = (generator or random.default_generator).words(n)
-    return _finished(np.argsort(words, kind="stable"), dtype, device, False)
+    out = argsort_(random_array("words", (n,), np.int64, generator), dim=0, descending=False)
+    if dtype is not None:
+        out = out.to(dtypes.as_dtype(dtype))
+    return _placed(out, device, False)
 
 
 @creation
@@ -471,6 +546,13 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
     return out
 
 
+def _drawn_now(shape: tuple[int, ...], generator: Any) -> Any:
+    """Uniform numbers as an array, which a compiled function cannot have."""
+    drawn = random_array("uniform", shape, np.float64, generator)
+    not_recorded(drawn, "multinomial()")
+    return drawn._array
+
+
 @creation
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
@@ -487,11 +569,11 @@ def multinomial(
                 f"cannot draw {num_samples} different indices where fewer have a weight above 0"
             )
         # The largest of exponential races: the order of u**(1/w) draws without replacement.
-        u = random_array("uniform", rows.shape, np.float64, generator)._array
+        u = _drawn_now(rows.shape, generator)
         keys = np.where(rows > 0, -np.log1p(-u) / np.where(rows > 0, rows, 1.0), np.inf)
         picked = np.argsort(keys, axis=1)[:, :num_samples]
     else:
-        u = random_array("uniform", (len(rows), num_samples), np.float64, generator)._array
+        u = _drawn_now((len(rows), num_samples), generator)
         ends = np.cumsum(rows, axis=1)
         picked = np.stack(
             [

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import fast, inplace
+from .. import fast, inplace, xp
 from ..dtypes import as_dtype
 from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
@@ -28,7 +28,6 @@ from .comparison import (
     not_equal,
     result_dtype,
     where,
-    where_,
 )
 from .families import binary, operator, pairs, unary
 from .table import In, Sample, attach, op
@@ -136,7 +135,7 @@ floor_divide: Primitive = binary(
     "floor_divide",
     _floor_divide,
     None,
-    "floor(x / y)",
+    "floor_divide(x, y)",
     samples=lambda: [
         Sample(In(3, 4), In(4, low=0.5)),
         Sample(In(5, kind="int", low=-9, high=9), 4),
@@ -148,7 +147,7 @@ div_floor: Primitive = binary(
     "div_floor",
     _floor_divide,
     (lambda g: zero(g), lambda g: zero(g)),
-    "floor(x / y)",
+    "floor_divide(x, y)",
     public=False,
 )
 
@@ -343,10 +342,31 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
         low = -math.inf if min is None else float(min)
         high = math.inf if max is None else float(max)
         return clamp_numbers(input, low=low, high=high)
-    out = input
-    if min is not None:
-        out = where_(less(out, min), min, out)
-    return out if max is None else where_(greater(out, max), max, out)
+    out = input if min is None else clamp_low(input, min)
+    return out if max is None else clamp_high(out, max)
+
+
+# All of the gradient goes to the input where it equals its limit, and none to either at NaN.
+clamp_low: Primitive = binary(
+    "clamp_low",
+    np.maximum,
+    (
+        lambda g, x, y: where(greater_equal(x, y), g, 0.0),
+        lambda g, x, y: where(less(x, y), g, 0.0),
+    ),
+    "maximum(x, y)",
+    public=False,
+)
+clamp_high: Primitive = binary(
+    "clamp_high",
+    np.minimum,
+    (
+        lambda g, x, y: where(less_equal(x, y), g, 0.0),
+        lambda g, x, y: where(greater(x, y), g, 0.0),
+    ),
+    "minimum(x, y)",
+    public=False,
+)
 
 
 clamp_numbers: Primitive = define(
@@ -447,7 +467,7 @@ log1p: Primitive = unary("log1p", np.log1p, lambda g, x: g / (x + 1), "log1p(x)"
 sqrt: Primitive = unary("sqrt", np.sqrt, lambda g, out: g / (2 * out), "sqrt(x)", low=0.3)
 rsqrt: Primitive = unary(
     "rsqrt",
-    lambda x: 1 / np.sqrt(x),
+    xp.rounded_once(lambda x: 1 / np.sqrt(x)),
     lambda g, out: g * (-0.5 * (out * out * out)),
     "1 / sqrt(x)",
     low=0.3,
@@ -462,7 +482,7 @@ def _xlogy(x: Any, y: Any) -> Any:
 
 xlogy: Primitive = binary(
     "xlogy",
-    _xlogy,
+    xp.rounded_once(_xlogy),
     (
         lambda g, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, g * log(y)),
         lambda g, x, y: g * (x / y),
@@ -500,7 +520,8 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _logistic(x: Any) -> Any:
-    return (1 / (1 + np.exp(-x))).astype(x.dtype)
+    wide = xp.widened(x)
+    return (1 / (1 + np.exp(-wide))).astype(x.dtype, copy=False)
 
 
 tanh: Primitive = unary("tanh", np.tanh, lambda g, out: g * (1 - out * out), "tanh(x)")

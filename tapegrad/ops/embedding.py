@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import inplace as inplace_
 from .. import xp
-from ..dtypes import int64
 from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ..state import STATE, no_grad
 from ..tensor import Tensor, wrap
@@ -152,11 +151,25 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     classes = operator.index(num_classes)
     if classes < 1:
         raise RuntimeError(f"one_hot needs num_classes above 0, or -1, got {num_classes}")
-    if labels.size and (int(labels.min()) < 0 or int(labels.max()) >= classes):
-        worst = int(labels.min()) if int(labels.min()) < 0 else int(labels.max())
+    return one_hot_(tensor, classes=classes)
+
+
+def _one_hot(x: Any, *, classes: int) -> Any:
+    if x.size and (int(x.min()) < 0 or int(x.max()) >= classes):
+        worst = int(x.min()) if int(x.min()) < 0 else int(x.max())
         raise RuntimeError(f"one_hot: label {worst} is out of range for {classes} classes")
-    numbers = wrap(xp.module(labels).arange(classes))
-    return c.equal(reshape_(tensor, shape=(*labels.shape, 1)), numbers).to(int64)
+    return np.equal(x[..., None], xp.module(x).arange(classes)).astype(np.int64)
+
+
+def _one_hot_in_loops(b: Any, out: Any, x: Any, *, classes: int) -> None:
+    body = b.over(out.shape)
+    label, place = body.read(x[..., None]), body.along(-1)
+    text = f"as_int64(label(as_int64(x), {classes}) == place)"
+    body.store(out, body.compute(text, np.int64, x=label, place=place))
+    body.done()
+
+
+one_hot_: Primitive = define("one_hot", _one_hot, kind=OPAQUE, lower=_one_hot_in_loops)
 
 
 # -- dropout -----------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ DEGREES = 180.0 / math.pi
 def _scaled(name: str, factor: float) -> Primitive:
     return unary(
         name,
-        lambda x: (x * factor).astype(x.dtype, copy=False),
+        xp.rounded_once(lambda x: (x * factor).astype(x.dtype, copy=False)),
         lambda g: g * factor,
         f"x * {factor!r}",
     )
@@ -184,7 +184,7 @@ erfinv: Primitive = unary(
     "erfinv",
     _special("erfinv"),
     lambda g, out: g * ((0.5 * math.sqrt(math.pi)) * exp(out * out)),
-    None,
+    "erfinv(x)",
     low=-0.8,
     high=0.8,
 )
@@ -202,7 +202,12 @@ polygamma_: Primitive = define(
     vjp=lambda g, x, n: g * polygamma_(x, n=n + 1),
 )
 digamma: Primitive = unary(
-    "digamma", _special("digamma"), lambda g, x: g * polygamma_(x, n=1), None, low=0.5, high=3.0
+    "digamma",
+    _special("digamma"),
+    lambda g, x: g * polygamma_(x, n=1),
+    "digamma(x)",
+    low=0.5,
+    high=3.0,
 )
 _gammaln = _special("gammaln")
 
@@ -212,7 +217,9 @@ def _lgamma(x: Any) -> Any:
     return np.where(np.isinf(x), np.abs(x), _gammaln(x))
 
 
-lgamma: Primitive = unary("lgamma", _lgamma, lambda g, x: g * digamma(x), None, low=0.5, high=3.0)
+lgamma: Primitive = unary(
+    "lgamma", _lgamma, lambda g, x: g * digamma(x), "lgamma(x)", low=0.5, high=3.0
+)
 
 
 @op(
@@ -226,7 +233,7 @@ def polygamma(n: int, input: Any) -> Any:
 
 logit_: Primitive = unary(
     "logit",
-    lambda x: np.log(x / (1 - x)),
+    xp.rounded_once(lambda x: np.log(x / (1 - x))),
     lambda g, x: where(logical_or(less(x, 0), greater(x, 1)), math.nan, g / (x * (1 - x))),
     "log(x / (1 - x))",
     public=False,

@@ -389,16 +389,28 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
 
 # -- triangles and diagonals -------------------------------------------------------------------
 
+
+def _triangle_in_loops(b: Any, out: Any, x: Any, k: int, relation: str) -> None:
+    """Elements where `column relation row + k`, zeros elsewhere."""
+    body = b.over(out.shape)
+    row, column = body.along(-2), body.along(-1)
+    text = f"where(column {relation} row + {k}, x, 0)"
+    body.store(out, body.compute(text, out.dtype, column=column, row=row, x=body.read(x)))
+    body.done()
+
+
 tril_: Primitive = define(
     "tril",
     lambda x, *, k: np.tril(x, k),
     kind=OPAQUE,
+    lower=lambda b, out, x, *, k: _triangle_in_loops(b, out, x, k, "<="),
     vjp=lambda g, k: tril_(g, k=k),
 )
 triu_: Primitive = define(
     "triu",
     lambda x, *, k: np.triu(x, k),
     kind=OPAQUE,
+    lower=lambda b, out, x, *, k: _triangle_in_loops(b, out, x, k, ">="),
     vjp=lambda g, k: triu_(g, k=k),
 )
 
@@ -439,6 +451,13 @@ def _undiagonal(x: Any, *, shape: Any, offset: int, dim1: int, dim2: int) -> Any
     return out
 
 
+def _undiagonal_in_loops(
+    b: Any, out: Any, x: Any, *, shape: Any, offset: int, dim1: int, dim2: int
+) -> None:
+    b.fill(out, 0)
+    b.copy(out.diagonal(offset, dim1, dim2), x)
+
+
 diagonal_: Primitive = define(
     "diagonal",
     _diagonal,
@@ -452,6 +471,7 @@ undiagonal_: Primitive = define(
     "undiagonal",
     _undiagonal,
     kind=OPAQUE,
+    lower=_undiagonal_in_loops,
     vjp=lambda g, offset, dim1, dim2: diagonal_(g, offset=offset, dim1=dim1, dim2=dim2),
 )
 

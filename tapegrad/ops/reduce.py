@@ -187,10 +187,21 @@ def _cumsum(x: Any, *, dim: int, reverse: bool) -> Any:
     return xp.contiguous(out).astype(x.dtype, copy=False)
 
 
+def scanned(b: Any, out: Any, x: Any, expression: str, dim: int, reverse: bool) -> None:
+    """A loop that keeps running values along a dimension: in float32 for half precision."""
+    wide = out if b.widest(out.dtype) == out.dtype else b.new(out.shape, b.widest(out.dtype))
+    body = b.over(x.shape)
+    node = body.compute("cast(x)", wide.dtype, x=body.read(x))
+    body.scan(wide, node, expression, dim, reverse)
+    if wide is not out:
+        b.each(out, "cast(x)", x=wide)
+
+
 cumsum_: Primitive = define(
     "cumsum",
     _cumsum,
     kind=OPAQUE,
+    lower=lambda b, out, x, *, dim, reverse: scanned(b, out, x, "a + x", dim, reverse),
     vjp=lambda g, dim, reverse: cumsum_(g, dim=dim, reverse=not reverse),
 )
 
@@ -227,7 +238,13 @@ def _cumprod(x: Any, *, dim: int) -> Any:
     return np.cumprod(xp.widened(x), dim).astype(x.dtype, copy=False)
 
 
-cumprod_: Primitive = define("cumprod", _cumprod, kind=OPAQUE, vjp=_cumprod_gradient)
+cumprod_: Primitive = define(
+    "cumprod",
+    _cumprod,
+    kind=OPAQUE,
+    vjp=_cumprod_gradient,
+    lower=lambda b, out, x, *, dim: scanned(b, out, x, "a * x", dim, False),
+)
 
 
 @op(
@@ -278,6 +295,21 @@ amin_: Primitive = define(
 )
 
 
+def _share_with_nan(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The same, but if the extreme is NaN then to the elements that are NaN."""
+    hit = c.logical_or(c.isnan(x), c.equal(x, spread(out, x.shape, dims, keepdim)))
+    shares = c.where(hit, spread(g * 0 + 1, x.shape, dims, keepdim), 0.0)
+    return spread(g, x.shape, dims, keepdim) * (shares / sum_(shares, dims=dims, keepdim=True))
+
+
+max_: Primitive = define(
+    "max", amax_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="maximum(a, x)"
+)
+min_: Primitive = define(
+    "min", amin_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="minimum(a, x)"
+)
+
+
 def _extreme_samples() -> list[Sample]:
     return _reduction_samples(distinct=True)
 
@@ -312,8 +344,38 @@ def _arg(extreme: Any) -> Any:
     return kernel
 
 
-argmax_: Primitive = define("argmax", _arg(np.argmax), kind=OPAQUE, inputs=("x",))
-argmin_: Primitive = define("argmin", _arg(np.argmin), kind=OPAQUE, inputs=("x",))
+def _arg_in_loops(extreme: str) -> Any:
+    """First the extreme value, then the first place that has it; NaN is extreme."""
+
+    def lower(b: Any, out: Any, x: Any, *, dim: int | None, keepdim: bool) -> None:
+        n = x.ndim
+        dims = tuple(range(n)) if dim is None else (dim,)
+        one = tuple(1 if d in dims else size for d, size in enumerate(x.shape))
+        best = b.new(one, np.uint8 if x.dtype == np.bool_ else b.widest(x.dtype))
+        body = b.over(x.shape)
+        value = body.compute("cast(x)", best.dtype, x=body.read(x))
+        body.fold(best, value, f"{extreme}(a, x)", dims)
+        body = b.over(x.shape)
+        value = body.compute("cast(x)", best.dtype, x=body.read(x))
+        flat = [math.prod(x.shape[d + 1 :]) if dim is None else int(d == dim) for d in range(n)]
+        place = body.compute(
+            f"where(x == best or x != x, place, {x.size})",
+            np.int64,
+            x=value,
+            best=body.read(best),
+            place=body.position(tuple(flat)),
+        )
+        body.fold(out.reshape(one), place, "minimum(a, x)", dims)
+
+    return lower
+
+
+argmax_: Primitive = define(
+    "argmax", _arg(np.argmax), kind=OPAQUE, inputs=("x",), lower=_arg_in_loops("maximum")
+)
+argmin_: Primitive = define(
+    "argmin", _arg(np.argmin), kind=OPAQUE, inputs=("x",), lower=_arg_in_loops("minimum")
+)
 
 
 def _arg_op(primitive: Any, what: str, input: Any, dim: Any, keepdim: bool) -> Any:
@@ -382,8 +444,9 @@ def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     if isinstance(dim, Tensor):
         return e.maximum(input, dim)
     if dim is None:
-        _not_empty(input, tuple(range(input._array.ndim)), "max", RuntimeError)
-        return amax(input)
+        dims = tuple(range(input._array.ndim))
+        _not_empty(input, dims, "max", RuntimeError)
+        return max_(input, dims=dims, keepdim=False)
     if isinstance(dim, (tuple, list)):
         return amax(input, dim, keepdim)
     return _extreme(argmax_, input, dim, keepdim, "max")
@@ -402,8 +465,9 @@ def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     if isinstance(dim, Tensor):
         return e.minimum(input, dim)
     if dim is None:
-        _not_empty(input, tuple(range(input._array.ndim)), "min", RuntimeError)
-        return amin(input)
+        dims = tuple(range(input._array.ndim))
+        _not_empty(input, dims, "min", RuntimeError)
+        return min_(input, dims=dims, keepdim=False)
     if isinstance(dim, (tuple, list)):
         return amin(input, dim, keepdim)
     return _extreme(argmin_, input, dim, keepdim, "min")

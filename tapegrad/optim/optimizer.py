@@ -137,10 +137,10 @@ class Optimizer:
         else:
             self._update_each(wanted)
 
-    @no_grad()
     def _update_each(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
-        for parameter, gradient, group in wanted:
-            self.update(parameter, gradient, group)
+        with no_grad():
+            for parameter, gradient, group in wanted:
+                self.update(parameter, gradient, group)
 
     def _is_own(self) -> bool:
         """Whether `update` is the library's: it does nothing but what a recording shows."""

@@ -79,7 +79,8 @@ def _traced(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> Recor
     before = STATE.mode, STATE.tapes
     STATE.mode, STATE.tapes = 0, ()
     try:
-        with Capture(tensors) as capture:
+        capture = Capture(tensors)
+        with capture:
             recording: Recording = capture.finish(function(tensors))
     except CaptureError:
         return None

@@ -33,6 +33,28 @@ def of_bits(x: Any) -> Any:
     return np.asarray(x, np.int32).view(np.float32)
 
 
+def as_float32(x: Any) -> Any:
+    """A number as a float32."""
+    return np.asarray(x).astype(np.float32)
+
+
+def as_float64(x: Any) -> Any:
+    """A number as a float64."""
+    return np.asarray(x).astype(np.float64)
+
+
+# -- rounding ----------------------------------------------------------------------------------
+
+
+def to_odd_float64(x: Any) -> Any:
+    # The float32 beside x whose last bit is 1: rounding that to a half type rounds x only once.
+    near = as_float32(x)
+    back = as_float64(near)
+    i = bits(near)
+    i = where(fabs(back) > fabs(x), i - 1, i)
+    return of_bits(where(back != x, i | 1, i))
+
+
 # -- exponentials ------------------------------------------------------------------------------
 
 
@@ -123,11 +145,6 @@ def log_float32(x: Any) -> Any:
     return where(x > 0.0, where(x == inf, inf, y), where(x == 0.0, -inf, np.nan * x))
 
 
-def as_float32(x: Any) -> Any:
-    """An integer as a float."""
-    return np.asarray(x).astype(np.float32)
-
-
 # -- the error function ------------------------------------------------------------------------
 
 
@@ -164,3 +181,115 @@ def remainder_float32(x: Any, y: Any) -> Any:
 def remainder_float64(x: Any, y: Any) -> Any:
     r = np.fmod(x, y)
     return where(r != 0.0, where((r < 0.0) != (y < 0.0), r + y, r), copysign(0.0, y))
+
+
+def floor_divide_float32(x: Any, y: Any) -> Any:
+    r = np.fmod(x, y)
+    q = (x - r) / y
+    q = where(r != 0.0, where((r < 0.0) != (y < 0.0), q - 1.0, q), q)
+    whole = np.floor(q)
+    whole = where(q - whole > 0.5, whole + 1.0, whole)
+    return where(y == 0.0, x / y, where(q != 0.0, whole, copysign(0.0, x / y)))
+
+
+def floor_divide_float64(x: Any, y: Any) -> Any:
+    r = np.fmod(x, y)
+    q = (x - r) / y
+    q = where(r != 0.0, where((r < 0.0) != (y < 0.0), q - 1.0, q), q)
+    whole = np.floor(q)
+    whole = where(q - whole > 0.5, whole + 1.0, whole)
+    return where(y == 0.0, x / y, where(q != 0.0, whole, copysign(0.0, x / y)))
+
+
+# -- the logarithmic derivative of gamma -------------------------------------------------------
+
+
+def digamma_float64(x: Any) -> Any:
+    # By reflection to the right half, by recurrence to 8 and above, where the series is exact.
+    low = x < 0.5
+    y = where(low, 1.0 - x, x)
+    total = where(low, 0.0, 0.0)
+    for _ in range(8):
+        near = y < 8.0
+        total = total - where(near, 1.0 / y, 0.0)
+        y = where(near, y + 1.0, y)
+    s = 1.0 / (y * y)
+    p = s * -0.08333333333333333 + 0.021092796092796094
+    p = p * s + -0.007575757575757576
+    p = p * s + 0.004166666666666667
+    p = p * s + -0.003968253968253968
+    p = p * s + 0.008333333333333333
+    p = p * s + -0.08333333333333333
+    right = np.log(y) - 0.5 / y + p * s + total
+    part = x - np.rint(x)
+    left = right - np.pi / np.tan(np.pi * part)
+    pole = where(x == 0.0, copysign(inf, -x), np.nan)
+    return where(low, where(part == 0.0, pole, left), right)
+
+
+def digamma_float32(x: Any) -> Any:
+    return as_float32(digamma_float64(as_float64(x)))
+
+
+# -- the inverse of the error function ---------------------------------------------------------
+
+
+def erfinv_float64(x: Any) -> Any:
+    # Wichura's algorithm AS 241 for quantiles of the normal distribution.
+    q = 0.5 * x
+    r = 0.180625 - q * q
+    p = r * 2509.0809287301226727 + 33430.575583588128105
+    p = p * r + 67265.770927008700853
+    p = p * r + 45921.953931549871457
+    p = p * r + 13731.693765509461125
+    p = p * r + 1971.5909503065514427
+    p = p * r + 133.14166789178437745
+    p = p * r + 3.3871328727963666080
+    d = r * 5226.4952788528545610 + 28729.085735721942674
+    d = d * r + 39307.895800092710610
+    d = d * r + 21213.794301586595867
+    d = d * r + 5394.1960214247511077
+    d = d * r + 687.18700749205790830
+    d = d * r + 42.313330701600911252
+    d = d * r + 1.0
+    middle = q * p / d
+    t = np.sqrt(-np.log(0.5 * (1.0 - fabs(x))))
+    r = t - 1.6
+    p = r * 7.74545014278341407640e-4 + 2.27238449892691845833e-2
+    p = p * r + 2.41780725177450611770e-1
+    p = p * r + 1.27045825245236838258
+    p = p * r + 3.64784832476320460504
+    p = p * r + 5.76949722146069140550
+    p = p * r + 4.63033784615654529590
+    p = p * r + 1.42343711074968357734
+    d = r * 1.05075007164441684324e-9 + 5.47593808499534494600e-4
+    d = d * r + 1.51986665636164571966e-2
+    d = d * r + 1.48103976427480074590e-1
+    d = d * r + 6.89767334985100004550e-1
+    d = d * r + 1.67638483018380384940
+    d = d * r + 2.05319162663775882187
+    d = d * r + 1.0
+    near = p / d
+    r = t - 5.0
+    p = r * 2.01033439929228813265e-7 + 2.71155556874348757815e-5
+    p = p * r + 1.24266094738807843860e-3
+    p = p * r + 2.65321895265761230930e-2
+    p = p * r + 2.96560571828504891230e-1
+    p = p * r + 1.78482653991729133580
+    p = p * r + 5.46378491116411436990
+    p = p * r + 6.65790464350110377720
+    d = r * 2.04426310338993978564e-15 + 1.42151175831644588870e-7
+    d = d * r + 1.84631831751005468180e-5
+    d = d * r + 7.86869131145613259100e-4
+    d = d * r + 1.48753612908506148525e-2
+    d = d * r + 1.36929880922735805310e-1
+    d = d * r + 5.99832206555887937690e-1
+    d = d * r + 1.0
+    tail = where(t <= 5.0, near, p / d)
+    tail = where(fabs(x) == 1.0, inf, tail)
+    y = where(fabs(q) <= 0.425, middle, copysign(tail, x)) * 0.7071067811865476
+    return where(fabs(x) <= 1.0, y, np.nan)
+
+
+def erfinv_float32(x: Any) -> Any:
+    return as_float32(erfinv_float64(as_float64(x)))

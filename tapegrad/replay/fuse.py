@@ -11,7 +11,19 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from .program import Access, Compute, Fold, Instruction, Loop, Program, Read, Store, size_of
+from .program import (
+    Access,
+    Compute,
+    Fold,
+    Instruction,
+    Loop,
+    Node,
+    Position,
+    Program,
+    Read,
+    Store,
+    size_of,
+)
 
 #: more nodes than this in one loop cost more in registers than they save in memory
 LARGEST = 200
@@ -65,7 +77,7 @@ class Group:
 
 def _plain(loop: Loop) -> bool:
     """Whether each element is written once, so that loops may be joined."""
-    return all(not s.adds and not s.access.picks for s in loop.stores)
+    return loop.scan is None and all(not s.adds and not s.access.picks for s in loop.stores)
 
 
 def fuse(program: Program) -> Program:
@@ -116,7 +128,7 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
     """A loop that computes single elements itself instead of reading them."""
     if not any(isinstance(n, Read) and n.access.value.number in single for n in loop.nodes):
         return loop
-    nodes: list[Read | Compute] = []
+    nodes: list[Node] = []
     place: dict[int, int] = {}
     rank = len(loop.shape)
     origins = loop.origins
@@ -128,6 +140,8 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
                 if isinstance(part, Read):
                     access = replace(part.access, strides=(0,) * rank)
                     nodes.append(Read(access))
+                elif isinstance(part, Position):
+                    nodes.append(replace(part, strides=(0,) * rank))
                 else:
                     nodes.append(_renumbered(part, inner))
                 inner[j] = len(nodes) - 1
@@ -144,11 +158,12 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
         tuple(replace(s, node=place[s.node]) for s in loop.stores),
         tuple(replace(f, node=place[f.node]) for f in loop.folds),
         origins,
+        None if loop.scan is None else replace(loop.scan, node=place[loop.scan.node]),
     )
 
 
 def _renumbered(node: Any, place: dict[int, int]) -> Any:
-    if isinstance(node, Read):
+    if not isinstance(node, Compute):
         return node
     operands = tuple(place[o] if isinstance(o, int) else o for o in node.operands)
     return replace(node, operands=operands)
@@ -158,7 +173,7 @@ def _joined(group: Group) -> Instruction:
     """One loop of all members: what one stores and another reads passes in a register."""
     if len(group.members) == 1:
         return group.members[0]
-    nodes: list[Read | Compute] = []
+    nodes: list[Node] = []
     stores: list[Store] = []
     folds: list[Fold] = []
     at: dict[Any, int] = {}  # by what it reads or computes: the node that does it
@@ -185,7 +200,7 @@ def _joined(group: Group) -> Instruction:
     return Loop(group.loop.shape, tuple(nodes), tuple(stores), tuple(folds), origins)
 
 
-def _key(node: Read | Compute) -> Any:
-    if isinstance(node, Read):
+def _key(node: Node) -> Any:
+    if not isinstance(node, Compute):
         return node
     return node.primitive.name, repr(node.params), tuple(map(repr, node.operands)), node.dtype

@@ -1,7 +1,8 @@
 """Text of LLVM IR: registers, blocks and loops of one function.
 
 Emission writes text because LLVM reads text anyway; what stands here keeps it short. A `Register`
-is a typed value of one element. Memory holds booleans as bytes.
+is a typed value of one element. Memory holds booleans as bytes. float16 and bfloat16 exist in
+memory only: in a register they are a float whose value has been rounded to them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 BOOL = np.dtype(np.bool_)
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
+UINT64 = np.dtype(np.uint64)
+FLOAT16 = np.dtype(np.float16)
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
@@ -27,6 +30,7 @@ TYPES: dict[Any, str] = {
     np.dtype(np.int16): "i16",
     INT32: "i32",
     INT64: "i64",
+    UINT64: "i64",
     FLOAT32: "float",
     FLOAT64: "double",
 }
@@ -43,7 +47,14 @@ class Register(NamedTuple):
     dtype: Any
 
 
+def is_half(dtype: Any) -> bool:
+    """Whether a dtype is float16 or bfloat16."""
+    return bool(dtype.itemsize == 2 and dtype.kind in "fV")
+
+
 def type_of(dtype: Any) -> str:
+    if is_half(dtype):
+        return "float"
     try:
         return TYPES[dtype]
     except KeyError:
@@ -51,22 +62,22 @@ def type_of(dtype: Any) -> str:
 
 
 def memory_type(dtype: Any) -> str:
+    if is_half(dtype):
+        return "half" if dtype == FLOAT16 else "i16"
     return "i8" if dtype == BOOL else type_of(dtype)
 
 
 def literal(number: Any, dtype: Any) -> Register:
     """A number as a constant of the given type."""
-    if dtype.kind == "f":
-        wide = float(number)
-        if dtype == FLOAT32:
-            wide = float(np.float32(wide))
+    if dtype.kind in "fV":
+        wide = float(dtype.type(float(number)))
         return Register(f"0x{struct.unpack('<Q', struct.pack('<d', wide))[0]:016X}", dtype)
     if dtype == BOOL:
         return Register("true" if number else "false", dtype)
     type_of(dtype)
     if int(number) != number:
         raise NoLowering(f"{number} does not fit into {dtype}")
-    return Register(str(int(number)), dtype)
+    return Register(str(int(number) % 2**64 if dtype == UINT64 else int(number)), dtype)
 
 
 class Code:
@@ -78,6 +89,7 @@ class Code:
         self.declared: set[str] = set()
         self.count = 0
         self.block = "entry"
+        self.fails = False  # whether the code may set %status
 
     def name(self) -> str:
         self.count += 1
@@ -120,13 +132,43 @@ class Code:
         text = self.value(f"load {kind}, ptr {pointer}")
         if dtype == BOOL:
             text = self.value(f"icmp ne i8 {text}, 0")
+        elif kind == "half":
+            text = self.value(f"fpext half {text} to float")
+        elif is_half(dtype):
+            wide = self.value(f"zext i16 {text} to i32")
+            text = self.value(f"bitcast i32 {self.value(f'shl i32 {wide}, 16')} to float")
         return Register(text, dtype)
 
     def store(self, register: Register, pointer: str) -> None:
         text = register.text
         if register.dtype == BOOL:
             text = self.value(f"zext i1 {text} to i8")
+        elif register.dtype == FLOAT16:
+            text = self.value(f"fptrunc float {text} to half")
+        elif is_half(register.dtype):
+            bits = self.value(f"bitcast float {text} to i32")
+            text = self.value(f"trunc i32 {self.value(f'lshr i32 {bits}, 16')} to i16")
         self.line(f"store {memory_type(register.dtype)} {text}, ptr {pointer}")
+
+    def rounded(self, text: str, dtype: Any) -> Register:
+        """A float rounded to the nearest value of a half type, halves to even."""
+        if dtype == FLOAT16:
+            narrow = self.value(f"fptrunc float {text} to half")
+            return Register(self.value(f"fpext half {narrow} to float"), dtype)
+        bits = self.value(f"bitcast float {text} to i32")
+        last = self.value(f"and i32 {self.value(f'lshr i32 {bits}, 16')}, 1")
+        up = self.value(f"add i32 {self.value(f'add i32 {bits}, 32767')}, {last}")
+        quiet = self.value(f"or i32 {bits}, 4194304")
+        unordered = self.value(f"fcmp uno float {text}, {text}")
+        chosen = self.value(f"select i1 {unordered}, i32 {quiet}, i32 {up}")
+        cut = self.value(f"and i32 {chosen}, -65536")
+        return Register(self.value(f"bitcast i32 {cut} to float"), dtype)
+
+    def fail(self, condition: str, failure: int) -> None:
+        """Set the status if an i1 holds; what the number means stands in program.py."""
+        self.fails = True
+        with self.when(condition):
+            self.line(f"store i64 {failure}, ptr %status")
 
     def element(self, pointer: str, dtype: Any, position: str) -> str:
         """A pointer to an element, counted from `pointer`."""

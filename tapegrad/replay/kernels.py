@@ -6,6 +6,7 @@ that all accesses walk in order are joined first; the innermost loop is then wha
     no fold             all dimensions in order
     last dim folded     kept dimensions outside, folded ones inside, running values in registers
     last dim kept       folded dimensions outside it, running values in the result's memory
+    scan                the scanned dimension inside, or the dimensions behind it inside that one
 """
 
 from __future__ import annotations
@@ -17,9 +18,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import scalar
-from .ir import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, literal, type_of
-from .plan import Place
-from .program import Access, Compute, Fold, Literal, Loop, Read, Store, size_of
+from .ir import FLOAT32, FLOAT64, INT64, Code, Register, is_half, literal, type_of
+from .plan import Place, can_fail
+from .program import (
+    BAD_INDEX,
+    Access,
+    Compute,
+    Fold,
+    Literal,
+    Loop,
+    Position,
+    Read,
+    Scan,
+    Store,
+    size_of,
+)
 
 SERIAL = "serial"  # a kernel that one thread does alone
 SMALL = 16384  # work below which a second thread costs more than it gives
@@ -118,6 +131,8 @@ def _accesses(loop: Loop) -> Iterator[Access]:
         yield from with_picks(store.access)
     for fold in loop.folds:
         yield fold.access
+    if loop.scan is not None:
+        yield loop.scan.access
 
 
 class LoopWriter:
@@ -134,21 +149,25 @@ class LoopWriter:
         self.numbers: list[int] = []
         self.code = Code()
         accesses = list(dict.fromkeys(_accesses(loop)))
+        positions = [n for n in loop.nodes if isinstance(n, Position)]
+        walked: list[Access | Position] = [*accesses, *dict.fromkeys(positions)]
         folded = set(loop.folds[0].dims) if loop.folds else set()
-        sizes, strides, flags = joined(loop.shape, [a.strides for a in accesses], folded)
+        folded |= set() if loop.scan is None else {loop.scan.dim}
+        sizes, strides, flags = joined(loop.shape, [w.strides for w in walked], folded)
         self.sizes, self.flags = sizes or [1], flags or [False]
-        self.strides = {a: (s or [0]) for a, s in zip(accesses, strides, strict=True)}
+        self.strides = {w: (s or [0]) for w, s in zip(walked, strides, strict=True)}
         self.written = {self._memory(a) for a in self._sinks()}
         self.offsets: dict[Any, set[int]] = {}
         for access in accesses:
             self.offsets.setdefault(self._memory(access), set()).add(access.offset)
         self.pointers: dict[Any, tuple[str, int, int]] = {}
-        self.checks = any(a.picks for a in accesses)
+        self.checks = can_fail(loop)
         self.adds = any(s.adds for s in loop.stores)
 
     def _sinks(self) -> list[Access]:
         stored = [s.access for s in self.loop.stores]
-        return stored + [f.access for f in self.loop.folds]
+        scanned = [] if self.loop.scan is None else [self.loop.scan.access]
+        return stored + [f.access for f in self.loop.folds] + scanned
 
     def _memory(self, access: Access) -> tuple[str, int]:
         place = self.places[access.value.number]
@@ -200,8 +219,7 @@ class LoopWriter:
         wrapped = code.value(f"add nsw i64 {index}, {size}")
         index = code.value(f"select i1 {negative}, i64 {wrapped}, i64 {index}")
         bad = code.value(f"icmp uge i64 {index}, {size}")
-        with code.when(bad):
-            code.line("store i64 1, ptr %status")
+        code.fail(bad, BAD_INDEX)
         return code.value(f"select i1 {bad}, i64 0, i64 {index}")
 
     def nodes(self, indices: dict[int, str]) -> list[Register]:
@@ -210,6 +228,11 @@ class LoopWriter:
         for node in self.loop.nodes:
             if isinstance(node, Read):
                 found.append(self.code.load(self.pointer(node.access, indices), node.dtype))
+            elif isinstance(node, Position):
+                strides = self.strides[node]
+                terms = [(index, self.number(strides[d])) for d, index in indices.items()]
+                position = self.code.position(self.number(node.offset), terms)
+                found.append(Register(position, node.dtype))
             else:
                 found.append(self._compute(node, found))
         return found
@@ -225,8 +248,10 @@ class LoopWriter:
         if store.adds:
             old = self.code.load(pointer, value.dtype)
             kind = type_of(value.dtype)
-            add = "fadd" if value.dtype.kind == "f" else "or" if value.dtype == BOOL else "add"
+            add = "fadd" if kind in ("float", "double") else "or" if kind == "i1" else "add"
             value = Register(self.code.value(f"{add} {kind} {old.text}, {value.text}"), value.dtype)
+            if is_half(value.dtype):
+                value = self.code.rounded(value.text, value.dtype)
         self.code.store(value, pointer)
 
     # -- loops -------------------------------------------------------------------------------
@@ -249,7 +274,9 @@ class LoopWriter:
         kept = [d for d in dims if not self.flags[d]]
         folds = [d for d in dims if self.flags[d]]
         partial = False
-        if not folds:
+        if loop.scan is not None:
+            split = self._scanned(loop.scan, kept, folds)
+        elif not folds:
             split = 0
             with self.over(dims, split, {}) as indices:
                 values = self.nodes(indices)
@@ -326,6 +353,55 @@ class LoopWriter:
                 for fold in loop.folds:
                     fold_into(code, fold, self.pointer(fold.access, inner), values[fold.node])
 
+    # -- running sums ------------------------------------------------------------------------
+
+    def _scanned(self, scan: Scan, kept: list[int], along: list[int]) -> int:
+        """Keep the value of every step; returns the dimension that threads share."""
+        if not along:  # a single step
+            along = [len(self.sizes)]
+            self.sizes.append(1)
+            self.flags.append(True)
+            for strides in self.strides.values():
+                strides.append(0)
+        (last,) = along
+        code, access = self.code, scan.access
+        outside, inside = [d for d in kept if d < last], [d for d in kept if d > last]
+        split = kept[0] if kept else last
+        first, steps = self._turned(scan, "0", last), self.number(self.sizes[last])
+        with self.over(outside, split if kept else None, {}) as indices:
+            if inside:
+                # The dimensions behind are walked in each step, so the value before is in memory.
+                back = self.strides[access][last] * (1 if scan.reverse else -1)
+                with self.over(inside, split, {**indices, last: first}) as inner:
+                    self._scan_step(scan, inner, None)
+                with code.loop("1", steps) as step:
+                    at = {**indices, last: self._turned(scan, step, last)}
+                    with self.over(inside, split, at) as inner:
+                        before = code.element(
+                            self.pointer(access, inner), scan.dtype, self.number(back)
+                        )
+                        self._scan_step(scan, inner, code.load(before, scan.dtype))
+            else:
+                total = code.cell(scan.dtype)
+                code.store(self._scan_step(scan, {**indices, last: first}, None), total)
+                with code.loop("1", steps) as step:
+                    at = {**indices, last: self._turned(scan, step, last)}
+                    found = self._scan_step(scan, at, code.load(total, scan.dtype))
+                    code.store(found, total)
+        return split
+
+    def _turned(self, scan: Scan, step: str, dim: int) -> str:
+        if not scan.reverse:
+            return step
+        return self.code.value(f"sub nsw i64 {self.number(self.sizes[dim] - 1)}, {step}")
+
+    def _scan_step(self, scan: Scan, indices: dict[int, str], before: Register | None) -> Register:
+        value = self.nodes(indices)[scan.node]
+        if before is not None:
+            value = scalar.combine(self.code, scan.primitive, before, value, "")
+        self.code.store(value, self.pointer(scan.access, indices))
+        return value
+
     # -- the result --------------------------------------------------------------------------
 
     def _kernel(self, split: int, partial: bool) -> Kernel:
@@ -333,7 +409,8 @@ class LoopWriter:
         computing = sum(isinstance(n, Compute) for n in loop.nodes)
         work = size_of(tuple(self.sizes)) * max(computing, 1)
         # Adding at repeated indices must not happen in two threads at once.
-        serial = self.adds or (work < SMALL and not partial)
+        alone = loop.scan is not None and all(self.flags)
+        serial = self.adds or alone or (work < SMALL and not partial)
         extent = self.sizes[split]
         grain = 64 if len(self.sizes) == 1 and extent >= 1024 else 1
         partials = [(f, f.access.value.number) for f in loop.folds] if partial else []
@@ -351,7 +428,8 @@ class LoopWriter:
                 return None
             return "rows", extent, grain, rest, access.value.dtype.itemsize, access.offset
 
-        reads = [(a.value.number, division(a)) for a in self.strides if a not in self._sinks()]
+        read = [a for a in dict.fromkeys(_accesses(loop)) if a not in self._sinks()]
+        reads = [(a.value.number, division(a)) for a in read]
         sinks = [s.access for s in loop.stores] if partial else self._sinks()
         return Kernel(
             "loop",

@@ -17,7 +17,8 @@ from ..mutation import owner_of
 from ..primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primitive
 from ..tape import Value
 from . import scalar
-from .ir import Code, NoLowering, Register, type_of
+from .body import Body
+from .ir import FLOAT32, Code, NoLowering, Register, is_half, type_of
 from .program import (
     Access,
     Apply,
@@ -27,6 +28,7 @@ from .program import (
     Instruction,
     Literal,
     Loop,
+    Node,
     Origin,
     Pick,
     Product,
@@ -42,6 +44,7 @@ from .program import (
 
 #: what copying loops compute: nothing
 COPY = Primitive("copy", lambda x: x.copy(), ELEMENTWISE, ("x",), expression="x")
+CAST = Primitive("convert", lambda x: x, ELEMENTWISE, ("x",), expression="cast(x)")
 
 
 class Picked:
@@ -207,7 +210,7 @@ class Lowering:
 
     def elementwise(self, apply: Apply) -> None:
         (out,) = apply.outputs
-        nodes: list[Read | Compute] = []
+        nodes: list[Node] = []
         operands: list[Any] = []
         for x in apply.inputs:
             known = self.number_in(self.views[x.number]) if isinstance(x, Value) else None
@@ -219,8 +222,8 @@ class Lowering:
                 number = number.item() if isinstance(number, (np.ndarray, np.generic)) else number
                 operands.append(Literal(number))
         types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
-        scalar.check(apply.primitive, apply.params, types, out.dtype)
-        nodes.append(Compute(apply.primitive, apply.params, tuple(operands), out.dtype))
+        fails = scalar.check(apply.primitive, apply.params, types, out.dtype)
+        nodes.append(Compute(apply.primitive, apply.params, tuple(operands), out.dtype, fails))
         store = Store(self.spread(self.views[out.number], out.shape), len(nodes) - 1)
         self.instructions.append(Loop(out.shape, tuple(nodes), (store,), (), apply.origins))
 
@@ -239,15 +242,22 @@ class Lowering:
             raise NoLowering("it has no expression")
         for dtype in (x.dtype, out.dtype):
             type_of(dtype)
-        scalar.start_of(primitive, out.dtype)
         if x.dtype != out.dtype:
             raise NoLowering(f"it makes {out.dtype} of {x.dtype}")
-        scalar.combine(Code(), primitive, Register("%a", out.dtype), Register("%x", x.dtype), "")
+        # Half precision is folded in float32 and rounded once at the end.
+        wide = FLOAT32 if is_half(x.dtype) else x.dtype
+        total = self.new(out.shape, wide) if is_half(x.dtype) else out
+        scalar.start_of(primitive, wide)
+        scalar.combine(Code(), primitive, Register("%a", wide), Register("%x", wide), "")
         steps = iter(contiguous(tuple(n for d, n in enumerate(x.shape) if d not in dims)))
         strides = tuple(0 if d in dims else next(steps) for d in range(len(x.shape)))
-        fold = Fold(Access(out, 0, strides), 0, primitive, dims)
-        read = Read(self.spread(self.views[x.number], x.shape))
-        self.instructions.append(Loop(x.shape, (read,), (), (fold,), apply.origins))
+        nodes: list[Node] = [Read(self.spread(self.views[x.number], x.shape))]
+        if total is not out:
+            nodes.append(Compute(CAST, {}, (0,), wide))
+        fold = Fold(Access(total, 0, strides), len(nodes) - 1, primitive, dims)
+        self.instructions.append(Loop(x.shape, tuple(nodes), (), (fold,), apply.origins))
+        if total is not out:
+            self.cast(self.views[out.number], self.views[total.number], apply.origins)
 
     def movement(self, apply: Apply) -> None:
         builder = Builder(self, apply)
@@ -265,13 +275,20 @@ class Lowering:
 
     def copy(self, to: View, x: View, origins: tuple[Origin, ...]) -> None:
         """A loop that puts one view into another of the same shape."""
+        self.put(to, x, COPY, origins)
+
+    def cast(self, to: View, x: View, origins: tuple[Origin, ...]) -> None:
+        """The same with another dtype."""
+        self.put(to, x, CAST, origins)
+
+    def put(self, to: View, x: View, change: Primitive, origins: tuple[Origin, ...]) -> None:
         known = self.number_in(x)
-        nodes: list[Read | Compute] = []
+        nodes: list[Node] = []
         operand: Any = known
         if known is None:
             nodes.append(Read(self.spread(x, to.shape)))
             operand = 0
-        nodes.append(Compute(COPY, {}, (operand,), to.root.dtype))
+        nodes.append(Compute(change, {}, (operand,), to.root.dtype))
         store = Store(self.spread(to, to.shape), len(nodes) - 1)
         self.instructions.append(Loop(to.shape, tuple(nodes), (store,), (), origins))
 
@@ -291,7 +308,7 @@ class Builder:
 
     def __init__(self, lowering: Lowering, apply: Apply) -> None:
         self._lowering = lowering
-        self._origins = apply.origins
+        self.origins = apply.origins
         #: by id() of a ghost's memory: that memory, the value, and where the memory begins in it
         self._memories: dict[int, tuple[Any, Value, int]] = {}
 
@@ -331,7 +348,7 @@ class Builder:
         view = self.view(out)
         node = Compute(COPY, {}, (Literal(number),), view.root.dtype)
         store = Store(self._lowering.spread(view, view.shape), 0)
-        self._add(Loop(view.shape, (node,), (store,), (), self._origins))
+        self.add_loop(Loop(view.shape, (node,), (store,), (), self.origins))
 
     def copy(self, out: Any, x: Any) -> None:
         """out[...] = x, with broadcasting; either side may be picked by indices."""
@@ -342,24 +359,25 @@ class Builder:
         self._put(out, x, adds=True)
 
     def _put(self, out: Any, x: Any, adds: bool) -> None:
-        to = self._access(out, out.shape)
+        to = self.access(out, out.shape)
         shape = out.shape
-        nodes: list[Read | Compute] = []
+        nodes: list[Node] = []
         operand: Any = Literal(x)
         if not isinstance(x, (bool, int, float)):
             known = None
             if not isinstance(x, Picked):
                 known = self._lowering.number_in(self.view(x))
             if known is None:
-                nodes.append(Read(self._access(x, shape)))
+                nodes.append(Read(self.access(x, shape)))
                 if nodes[0].dtype != to.value.dtype:
                     raise NoLowering(f"it puts {nodes[0].dtype} into {to.value.dtype}")
             operand = 0 if known is None else known
         nodes.append(Compute(COPY, {}, (operand,), to.value.dtype))
         store = Store(to, len(nodes) - 1, adds)
-        self._add(Loop(shape, tuple(nodes), (store,), (), self._origins))
+        self.add_loop(Loop(shape, tuple(nodes), (store,), (), self.origins))
 
-    def _access(self, x: Any, shape: Shape) -> Access:
+    def access(self, x: Any, shape: Shape) -> Access:
+        """How a loop over a shape reaches the elements of a ghost."""
         lowering = self._lowering
         if not isinstance(x, Picked):
             return lowering.spread(self.view(x), shape)
@@ -393,14 +411,56 @@ class Builder:
             picks.append((i, ((0,) * len(front) + inner + (0,) * len(back)), steps[d], x.shape[d]))
         return Picked(x, shape, strides, tuple(picks))
 
+    # -- other loops -------------------------------------------------------------------------
+
+    def over(self, shape: Shape) -> Body:
+        """A loop over a shape, to be filled."""
+        return Body(self, tuple(shape))
+
+    def each(self, out: Any, expression: str, **operands: Any) -> None:
+        """out[...] = an expression on ghosts that broadcast to it, and numbers."""
+        body = self.over(out.shape)
+        given = {
+            name: body.read(x) if isinstance(x, np.ndarray) else Literal(x)
+            for name, x in operands.items()
+        }
+        body.store(out, body.compute(expression, out.dtype, **given))
+        body.done()
+
+    def new(self, shape: Shape, dtype: Any) -> Any:
+        """A ghost of memory for a value in between."""
+        lowering = self._lowering
+        return self.ghost(lowering.views[lowering.new(shape, np.dtype(dtype)).number])
+
+    def number_in(self, x: Any) -> Literal | None:
+        """The number that a ghost shows everywhere, if it is known."""
+        return self._lowering.number_in(self.view(x))
+
+    def widest(self, dtype: Any) -> Any:
+        """The dtype in which running values of a dtype are kept."""
+        return FLOAT32 if is_half(dtype) else dtype
+
+    def widened(self, x: Any) -> Any:
+        """`x`, or a copy in float32 if it is of half precision."""
+        if not is_half(x.dtype):
+            return x
+        wide = self.new(x.shape, FLOAT32)
+        self._lowering.cast(self.view(wide), self.view(x), self.origins)
+        return wide
+
     def product(self, out: Any, x: Any, y: Any) -> None:
         """out = x @ y, with batches that broadcast."""
         if not self._lowering.native_products:
             raise NoLowering("scipy-openblas32 is not installed")
-        if out.dtype not in (np.float32, np.float64):
-            raise NoLowering(f"matrix products of {out.dtype}")
         if out.size == 0:
             return
+        if is_half(out.dtype):
+            wide = self.new(out.shape, FLOAT32)
+            self.product(wide, self.widened(x), self.widened(y))
+            self._lowering.cast(self.view(out), self.view(wide), self.origins)
+            return
+        if out.dtype not in (np.float32, np.float64):
+            raise NoLowering(f"matrix products of {out.dtype}")
         if self.view(out).strides[-1] != 1 and out.shape[-1] > 1:
             # The transpose of a product is the product of the transposes, the other way round.
             out, x, y = (np.swapaxes(z, -1, -2) for z in (out, y, x))
@@ -417,7 +477,7 @@ class Builder:
             access = spread(view, shape)
             return Access(access.value, access.offset, (*access.strides[:-2], *view.strides[-2:]))
 
-        self._add(
+        self.add_loop(
             Product(
                 tuple(batch),
                 rows,
@@ -426,7 +486,7 @@ class Builder:
                 matrix(out),
                 matrix(self._ordered(x)),
                 matrix(self._ordered(y)),
-                self._origins,
+                self.origins,
             )
         )
 
@@ -440,11 +500,16 @@ class Builder:
             return x
         copy = self._lowering.new(x.shape, view.root.dtype)
         to = self._lowering.views[copy.number]
-        self._lowering.copy(to, view, self._origins)
+        self._lowering.copy(to, view, self.origins)
         return self.ghost(to)
 
-    def _add(self, instruction: Instruction) -> None:
-        if isinstance(instruction, Loop) and size_of(instruction.shape) == 0:
+    def add_loop(self, instruction: Instruction) -> None:
+        """Append an instruction; a loop over nothing that folds still has a value to begin with."""
+        if (
+            isinstance(instruction, Loop)
+            and size_of(instruction.shape) == 0
+            and not instruction.folds
+        ):
             return
         self._lowering.instructions.append(instruction)
 

@@ -93,7 +93,8 @@ def can_fail(instruction: Instruction) -> bool:
     if isinstance(instruction, Loop):
         accesses = [n.access for n in instruction.nodes if isinstance(n, Read)]
         accesses += [s.access for s in instruction.stores]
-        return any(a.picks for a in accesses)
+        computed = (n for n in instruction.nodes if isinstance(n, Compute))
+        return any(a.picks for a in accesses) or any(n.fails for n in computed)
     return isinstance(instruction, Callback)
 
 

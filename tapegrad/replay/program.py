@@ -15,9 +15,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from ..primitive import Primitive
 from ..source import Place, line_of
 from ..tape import Value
+
+#: what native code writes into its status when it finds bad data, and what is then raised
+BAD_INDEX, ZERO_DIVISION, BAD_LABEL = 1, 2, 3
+FAILURES: dict[int, tuple[type[Exception], str]] = {
+    BAD_INDEX: (IndexError, "an index is out of range"),
+    ZERO_DIVISION: (
+        RuntimeError,
+        "integer division by zero; divide floating tensors to get infinities",
+    ),
+    BAD_LABEL: (RuntimeError, "a label is out of range"),
+}
 
 Shape = tuple[int, ...]
 Origin = tuple[str, Place | None]
@@ -112,6 +125,23 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """Node of a loop: where it is, `offset + sum(i * stride)`, as an int64."""
+
+    offset: int
+    strides: tuple[int, ...]
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(np.int64)
+
+    def __str__(self) -> str:
+        where = [f"{self.offset}"] if self.offset else []
+        where += [f"i{d}*{s}" for d, s in enumerate(self.strides) if s]
+        return " + ".join(where) or "0"
+
+
+@dataclass(frozen=True, slots=True)
 class Compute:
     """Node of a loop: a primitive's expression on earlier nodes and numbers."""
 
@@ -119,6 +149,10 @@ class Compute:
     params: dict[str, Any]
     operands: tuple[Any, ...]  # the position of an earlier node, or a Literal
     dtype: Any
+    fails: bool = False  # whether it may find bad data
+
+
+Node = Read | Position | Compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +175,30 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """Reduce a node along a dimension of the loop, and keep the running value of every step."""
+
+    access: Access
+    node: int
+    primitive: Primitive
+    dim: int
+    reverse: bool
+
+    @property
+    def dtype(self) -> Any:
+        return self.access.value.dtype
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
-    """For every index of `shape`: compute the nodes, then store and fold."""
+    """For every index of `shape`: compute the nodes, then store and fold, or scan."""
 
     shape: Shape
-    nodes: tuple[Read | Compute, ...]
+    nodes: tuple[Node, ...]
     stores: tuple[Store, ...]
     folds: tuple[Fold, ...]
     origins: tuple[Origin, ...]
+    scan: Scan | None = None  # a loop with a scan has neither stores nor folds
 
     def reads(self) -> Iterator[Value]:
         for node in self.nodes:
@@ -163,12 +213,16 @@ class Loop:
             yield store.access.value
         for fold in self.folds:
             yield fold.access.value
+        if self.scan is not None:
+            yield self.scan.access.value
 
     def __str__(self) -> str:
         lines = [f"loop {list(self.shape)}:"]
         for i, node in enumerate(self.nodes):
             if isinstance(node, Read):
                 lines.append(f"    x{i} = {node.access}")
+            elif isinstance(node, Position):
+                lines.append(f"    x{i} = {node}")
             else:
                 given = [str(o) if isinstance(o, Literal) else f"x{o}" for o in node.operands]
                 given += [f"{k}={v!r}" for k, v in node.params.items()]
@@ -178,6 +232,12 @@ class Loop:
         for fold in self.folds:
             lines.append(
                 f"    {fold.access} = {fold.primitive.name}(x{fold.node}) over {fold.dims}"
+            )
+        if self.scan is not None:
+            scan = self.scan
+            step = "backwards " if scan.reverse else ""
+            lines.append(
+                f"    {scan.access} = {scan.primitive.name}(x{scan.node}) {step}along {scan.dim}"
             )
         return "\n".join(lines)
 

@@ -22,7 +22,7 @@ from .emit import MAX_THREADS, Pointer, Segment, emit
 from .fuse import fuse
 from .lower import lower
 from .plan import Place, plan
-from .program import Callback, Program, View, contiguous
+from .program import FAILURES, Callback, Program, View, contiguous
 from .simplify import common, constants, dead
 
 #: work (elements and multiplications) below which one thread is enough
@@ -166,9 +166,10 @@ class Executable:
 
     def _fail(self) -> None:
         found = int(np.flatnonzero(self._status)[0])
+        error, message = FAILURES[int(self._status[found])]
         self._status[:] = 0
         name, place = self.emitted.failures[found]
-        raise IndexError(f"{name}: an index is out of range, at {describe(place)}")
+        raise error(f"{name}: {message}, at {describe(place)}")
 
     # -- callbacks ---------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 A primitive's `expression` is Python: arithmetic, comparisons, `and`/`or`, and calls of functions,
 over the names of its inputs and parameters. Calls are found in three places: what the processor
-has (`INTRINSICS`), what is written in `functions.py`, and the C library (`LIBRARY`).
+has (`INTRINSICS`), what is written in `functions.py` and in the generator of random numbers, and
+the C library (`LIBRARY`). Half precision is computed in float32 and rounded once at the end.
 """
 
 from __future__ import annotations
@@ -11,13 +12,31 @@ import ast
 import functools
 import inspect
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from .. import random
 from ..primitive import Primitive
-from .ir import BOOL, FLOAT32, INT32, INT64, Code, NoLowering, Register, literal, type_of
+from . import functions
+from .integers import Integers
+from .ir import (
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT32,
+    INT64,
+    UINT64,
+    Code,
+    NoLowering,
+    Register,
+    is_half,
+    literal,
+    type_of,
+)
 
 #: functions of floats that are one instruction or a short sequence of them
 INTRINSICS = {
@@ -38,7 +57,7 @@ INTRINSICS = {
 LIBRARY = {
     *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "sin", "sinh"),
     *("tan", "tanh", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "pow", "hypot"),
-    *("erf", "erfc", "fmod"),
+    *("erf", "erfc", "fmod", "lgamma"),
 }
 
 _ARITHMETIC: dict[type, tuple[str, str, Callable[[Any, Any], Any]]] = {
@@ -49,8 +68,6 @@ _ARITHMETIC: dict[type, tuple[str, str, Callable[[Any, Any], Any]]] = {
     ast.BitAnd: ("", "and", lambda a, b: a & b),
     ast.BitOr: ("", "or", lambda a, b: a | b),
     ast.BitXor: ("", "xor", lambda a, b: a ^ b),
-    ast.LShift: ("", "shl", lambda a, b: a << b),
-    ast.RShift: ("", "ashr", lambda a, b: a >> b),
 }
 
 #: a comparison of floats, and one of signed integers (unsigned ones begin with u)
@@ -63,13 +80,23 @@ _COMPARISONS: dict[type, tuple[str, str]] = {
     ast.GtE: ("oge", "sge"),
 }
 
+_FOLDED: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
 
 @functools.cache
 def _functions() -> dict[str, ast.FunctionDef]:
-    from . import functions
-
-    tree = ast.parse(inspect.getsource(functions))
-    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    found: dict[str, ast.FunctionDef] = {}
+    for module in (functions, random):
+        tree = ast.parse(inspect.getsource(module))
+        found.update({node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)})
+    return found
 
 
 @functools.cache
@@ -77,13 +104,14 @@ def parsed(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
 
 
-class Scalar:
+class Scalar(Integers):
     """Writes the instructions of one expression."""
 
     def __init__(self, code: Code, names: dict[str, Any], result: Any, flags: str) -> None:
         self.code = code
         self.names = names
-        self.result = result  # the dtype that the whole expression has
+        self.target = result  # the dtype that the whole expression has
+        self.result = FLOAT32 if is_half(result) else result  # and in which it is computed
         self.flags = flags
 
     def evaluate(self, node: ast.expr) -> Any:
@@ -133,17 +161,16 @@ class Scalar:
         return [o if isinstance(o, Register) else literal(o, dtype) for o in operands]
 
     def _binary(self, kind: type, x: Any, y: Any) -> Any:
+        if kind in (ast.LShift, ast.RShift):
+            x, y = self.same(x, y)
+            return self.shifted(x, y, left=kind is ast.LShift)
         of_floats, of_integers, fold = _ARITHMETIC[kind]
         if not isinstance(x, Register) and not isinstance(y, Register):
             return fold(x, y)
         x, y = self.same(x, y)
         if x.dtype.kind == "f" and of_floats:
             operation = f"{of_floats} {self.flags}"
-        elif x.dtype == BOOL and of_integers in ("and", "or", "xor"):
-            operation = of_integers
-        elif x.dtype.kind in "iu" and of_integers:
-            if of_integers in ("shl", "ashr") and not y.text.isdigit():
-                raise NoLowering("a shift by a number that is not known in advance")
+        elif of_integers and (x.dtype.kind in "iu" or of_integers in ("and", "or", "xor")):
             operation = of_integers
         else:
             raise NoLowering(f"{kind.__name__} of {x.dtype}")
@@ -163,7 +190,9 @@ class Scalar:
             return self._binary(ast.BitXor, self._truth(x), literal(True, BOOL))
         raise NoLowering(f"{kind.__name__} of {x.dtype}")
 
-    def _compare(self, kind: type, x: Any, y: Any) -> Register:
+    def _compare(self, kind: type, x: Any, y: Any) -> Any:
+        if not isinstance(x, Register) and not isinstance(y, Register):
+            return _FOLDED[kind](x, y)
         x, y = self.same(x, y)
         of_floats, of_integers = _COMPARISONS[kind]
         if x.dtype.kind == "f":
@@ -188,6 +217,9 @@ class Scalar:
         operands = self.same(*given)
         dtype = operands[0].dtype
         if dtype.kind != "f":
+            body = _functions().get(f"{name}_{dtype}")
+            if body is not None:
+                return self._inlined(body, given)
             return self._of_integers(name, operands)
         kind = type_of(dtype)
         arguments = [(kind, o.text) for o in operands]
@@ -213,6 +245,8 @@ class Scalar:
             return self._call_where(negative, self._unary(ast.USub, operands[0]), operands[0])
         if name in ("floor", "ceil", "trunc", "rint") or (name == "abs" and dtype.kind == "u"):
             return operands[0]
+        if dtype.kind in "iu" and name in ("floor_divide", "remainder", "fmod", "pow"):
+            return getattr(self, f"integer_{name}")(*operands)
         raise NoLowering(f"{name} of {dtype}")
 
     def _inlined(self, body: ast.FunctionDef, operands: Sequence[Any]) -> Any:
@@ -220,16 +254,26 @@ class Scalar:
         parameters = [a.arg for a in body.args.args]
         names = dict(zip(parameters, operands, strict=True))
         # Its operations stay as they are written: its error is known for that order only.
-        inner = Scalar(self.code, names, operands[0].dtype, "")
+        first = next(o for o in operands if isinstance(o, Register))
+        inner = Scalar(self.code, names, first.dtype, "")
         for statement in body.body:
             if isinstance(statement, ast.Assign):
-                target = statement.targets[0]
-                assert isinstance(target, ast.Name)
-                inner.names[target.id] = inner.evaluate(statement.value)
+                inner._assign(statement)
+            elif isinstance(statement, ast.For):
+                assert isinstance(statement.iter, ast.Call)
+                for _ in range(ast.literal_eval(statement.iter.args[0])):
+                    for step in statement.body:
+                        assert isinstance(step, ast.Assign)
+                        inner._assign(step)
             elif isinstance(statement, ast.Return):
                 assert statement.value is not None
                 return inner.evaluate(statement.value)
         raise AssertionError(f"{body.name} does not return")
+
+    def _assign(self, statement: ast.Assign) -> None:
+        target = statement.targets[0]
+        assert isinstance(target, ast.Name)
+        self.names[target.id] = self.evaluate(statement.value)
 
     def _call_where(self, condition: Any, x: Any, y: Any) -> Any:
         if not isinstance(condition, Register):
@@ -244,11 +288,12 @@ class Scalar:
         return Register(text, x.dtype)
 
     def _call_cast(self, x: Any) -> Any:
-        return self.convert(x, self.result)
+        return self.convert(x, self.target)
 
     def _call_sign(self, x: Any) -> Any:
         if x.dtype == BOOL:
             return x
+        assert isinstance(x, Register)
         negative = self._call_where(self._compare(ast.Lt, x, 0), -1, 0)
         return self._call_where(self._compare(ast.Gt, x, 0), 1, negative)
 
@@ -272,8 +317,20 @@ class Scalar:
         kinds = f"{type_of(x.dtype)} {x.text} to {type_of(to)}"
         return Register(self.code.value(f"bitcast {kinds}"), to)
 
-    def _call_as_float32(self, x: Register) -> Any:
+    def _call_as_float32(self, x: Any) -> Any:
         return self.convert(x, FLOAT32)
+
+    def _call_as_float64(self, x: Any) -> Any:
+        return self.convert(x, FLOAT64)
+
+    def _call_as_int32(self, x: Any) -> Any:
+        return self.convert(x, INT32)
+
+    def _call_as_int64(self, x: Any) -> Any:
+        return self.convert(x, INT64)
+
+    def _call_as_uint64(self, x: Any) -> Any:
+        return self.convert(x, UINT64)
 
     def convert(self, x: Any, to: Any) -> Register:
         """`x` as another dtype, as NumPy's astype does it."""
@@ -281,12 +338,16 @@ class Scalar:
             return literal(x, to)
         if x.dtype == to:
             return x
+        if is_half(x.dtype):
+            return self.convert(Register(x.text, FLOAT32), to)
+        if is_half(to):
+            return self._to_half(x, to)
         if to == BOOL:
             return self._truth(x)
         old, new = type_of(x.dtype), type_of(to)
         if x.dtype.kind == "f":
             if to.kind != "f":
-                raise NoLowering("a float as an integer: NumPy decides about what does not fit")
+                return self._to_integer(x, to)
             operation = "fpext" if to.itemsize > x.dtype.itemsize else "fptrunc"
         elif to.kind == "f":
             operation = "uitofp" if x.dtype.kind in "ub" else "sitofp"
@@ -298,6 +359,37 @@ class Scalar:
             operation = "trunc"
         return Register(self.code.value(f"{operation} {old} {x.text} to {new}"), to)
 
+    def _to_half(self, x: Register, to: Any) -> Register:
+        if x.dtype.kind != "f":
+            x = self.convert(x, FLOAT64 if to == FLOAT16 else FLOAT32)
+        if x.dtype == FLOAT64 and to == FLOAT16:
+            x = self._inlined(_functions()["to_odd_float64"], [x])
+        return self.code.rounded(self.convert(x, FLOAT32).text, to)
+
+    def _to_integer(self, x: Register, to: Any) -> Register:
+        """Towards zero; what does not fit becomes what NumPy makes of it on this machine."""
+        if to.itemsize < 4:
+            return self.convert(self._to_integer(x, INT32), to)
+        if to == UINT64:
+            raise NoLowering("a float as an unsigned integer of 64 bits")
+        limit = 2.0 ** (8 * to.itemsize - 1)
+        not_a_number, above, below = _outside(x.dtype, to)
+        fits = self._call_where(self._compare(ast.Lt, x, limit), x, 0.0)
+        fits = self._call_where(self._compare(ast.GtE, fits, -limit), fits, 0.0)
+        operation = f"fptosi {type_of(x.dtype)} {fits.text} to {type_of(to)}"
+        out: Any = Register(self.code.value(operation), to)
+        out = self._call_where(self._compare(ast.GtE, x, limit), above, out)
+        out = self._call_where(self._compare(ast.Lt, x, -limit), below, out)
+        return self._call_where(self._compare(ast.NotEq, x, x), not_a_number, out)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _outside(dtype: Any, to: Any) -> list[int]:
+    """What NumPy makes of NaN and of numbers above and below an integer type's range."""
+    with np.errstate(invalid="ignore"):
+        found: list[int] = np.array([math.nan, 1e30, -1e30], dtype).astype(to).tolist()
+    return found
+
 
 def emit(
     code: Code,
@@ -308,21 +400,41 @@ def emit(
     flags: str = "contract",
 ) -> Register:
     """The instructions of an elementwise primitive on registers and numbers."""
+    halves = [o.dtype for o in operands if isinstance(o, Register) and is_half(o.dtype)]
+    halves += [dtype] if is_half(dtype) else []
     names = {k: v for k, v in params.items() if isinstance(v, (bool, int, float))}
-    names.update(zip(primitive.inputs, operands, strict=True))
+    if halves and halves[0] == FLOAT16:
+        # NumPy gives Python numbers the dtype of the array beside them.
+        names = {k: _in_half(v, FLOAT16) for k, v in names.items()}
+    wide = [_in_half(o, halves[0]) for o in operands] if halves else operands
+    names.update(zip(primitive.inputs, wide, strict=True))
     type_of(dtype)
     assert primitive.expression is not None
     scalar = Scalar(code, names, dtype, flags)
     found = scalar.evaluate(parsed(primitive.expression))
-    if isinstance(found, Register) and found.dtype != dtype:
+    if not isinstance(found, Register):
+        return literal(found, dtype)
+    if is_half(dtype) and found.dtype == FLOAT32:
+        return code.rounded(found.text, dtype)
+    if found.dtype != dtype:
         raise NoLowering(f"{primitive.name} gives {found.dtype} where {dtype} is needed")
-    return found if isinstance(found, Register) else literal(found, dtype)
+    return found
+
+
+def _in_half(x: Any, dtype: Any) -> Any:
+    """An operand of a computation on half precision: a float with a value of that type."""
+    if isinstance(x, Register):
+        return Register(x.text, FLOAT32) if is_half(x.dtype) else x
+    return float(dtype.type(x)) if isinstance(x, float) else x
 
 
 def check(
     primitive: Primitive, params: dict[str, Any], operands: Sequence[Any], dtype: Any
-) -> None:
-    """Raise NoLowering if `emit` would; operands are dtypes and numbers."""
+) -> bool:
+    """Raise NoLowering if `emit` would, and say whether the code may fail when it runs.
+
+    Operands are dtypes and numbers.
+    """
     if primitive.expression is None:
         raise NoLowering("it has no expression")
     stand_ins = []
@@ -331,7 +443,9 @@ def check(
             type_of(o)
             o = Register("%x", o)
         stand_ins.append(o)
-    emit(Code(), primitive, params, stand_ins, dtype)
+    code = Code()
+    emit(code, primitive, params, stand_ins, dtype)
+    return code.fails
 
 
 # -- folding -----------------------------------------------------------------------------------

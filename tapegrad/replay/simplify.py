@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..tape import Value
-from .program import Apply, Callback, Instruction, Loop, Program, Read, size_of
+from .program import Apply, Callback, Compute, Instruction, Loop, Program, size_of
 
 #: results of constant computations larger than this are computed in each run instead of being kept
 LARGEST_CONSTANT = 4096
@@ -38,9 +38,11 @@ def _trimmed(loop: Loop, needed: set[int]) -> Loop:
     stores = tuple(s for s in loop.stores if s.access.value.number in needed)
     folds = tuple(f for f in loop.folds if f.access.value.number in needed)
     wanted = {s.node for s in stores} | {f.node for f in folds}
+    if loop.scan is not None:
+        return loop
     for i in reversed(range(len(loop.nodes))):
         node = loop.nodes[i]
-        if i in wanted and not isinstance(node, Read):
+        if i in wanted and isinstance(node, Compute):
             wanted.update(o for o in node.operands if isinstance(o, int))
     if (
         len(stores) == len(loop.stores)
@@ -52,7 +54,7 @@ def _trimmed(loop: Loop, needed: set[int]) -> Loop:
     nodes = []
     for i in sorted(wanted):
         node = loop.nodes[i]
-        if not isinstance(node, Read):
+        if isinstance(node, Compute):
             operands = tuple(place[o] if isinstance(o, int) else o for o in node.operands)
             node = replace(node, operands=operands)
         nodes.append(node)

@@ -54,7 +54,8 @@ class Update:
     ) -> None:
         before = list(tensors())
         copies = [t._array.copy() for t in before]
-        with Capture([]) as capture:
+        capture = Capture([])
+        with capture:
             function()
             recording = capture.finish(None)
         after = tensors()

@@ -116,6 +116,26 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
         [[-1.0, 1.0, 0.5, 2.0], [-1.0, 0.0, 0.6, 0.0], [1.0, 1.0, 1.0, 1.0]],
     ),
     "clamp_min by a tensor": (lambda t, x, a: t.clamp_min(x, a), [[1.0, 2.0], [1.0, 3.0]]),
+    "clamp by NaN": (
+        lambda t, x, a, b: t.clamp(x, a, b),
+        [[1.0, 2.0, NAN, 3.0, 0.0], [NAN, 1.0, 0.0, 1.0, 1.0], [2.0, NAN, 1.0, 2.0, 0.5]],
+    ),
+    "clamp by the number NaN": (lambda t, x: t.clamp(x, NAN, 1.0), [[1.0, NAN, 3.0]]),
+    "clamp_min by NaN": (lambda t, x, a: t.clamp_min(x, a), [[1.0, NAN, 3.0], [NAN, 1.0, 4.0]]),
+    "clamp_max by NaN": (lambda t, x, a: t.clamp_max(x, a), [[1.0, NAN, 3.0], [NAN, 1.0, 2.0]]),
+    "max of all with NaN": (lambda t, x: t.max(x), [ODDS]),
+    "min of all with NaN": (lambda t, x: t.min(x), [[1.0, NAN, 3.0, NAN]]),
+    **{
+        f"{name} at NaN": (
+            lambda t, x, name=name: getattr(t.nn.functional, name)(x),
+            [[NAN, INF, -INF, 0.5, -0.5, 4.0, -4.0, 7.0]],
+        )
+        for name in ("elu", "selu", "celu", "relu6", "hardtanh", "hardswish", "leaky_relu", "relu")
+    },
+    "threshold at NaN": (
+        lambda t, x: t.nn.functional.threshold(x, 0.3, -7.0),
+        [[NAN, INF, -INF, 0.3, 0.5]],
+    ),
     "relu at 0": (lambda t, x: t.relu(x), [[0.0, -0.0, 1.0, -1.0]]),
     "max of ties": (lambda t, x: t.max(x), [TIES]),
     "min of ties": (lambda t, x: t.min(x), [TIES]),
