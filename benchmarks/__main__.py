@@ -1,4 +1,4 @@
-"""`python -m benchmarks [suite ...]`: prints ratios to PyTorch, measured in this run."""
+"""`python -m benchmarks [suite ...]`: prints ratios to PyTorch and JAX, measured in this run."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import sys
 
 import torch
 
-from benchmarks import eager, replay
-from benchmarks.measure import Report
+from . import eager, others, replay
+from .measure import Report
 
-SUITES = {"eager": eager.run, "replay": replay.run}
+SUITES = {"eager": eager.run, "replay": replay.run, "others": others.run}
 
 
 def main() -> None:
-    chosen = sys.argv[1:] or list(SUITES)
+    chosen = [name for name in sys.argv[1:] if not name.startswith("-")] or list(SUITES)
     for name in chosen:
         if name not in SUITES:
             raise SystemExit(f"no suite named {name!r}; there are {', '.join(SUITES)}")
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; medians, interleaved\n")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; medians, interleaved")
     report = Report()
     for name in chosen:
+        print(f"\n{name}", flush=True)
         SUITES[name](report)
 
 

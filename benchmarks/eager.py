@@ -1,4 +1,4 @@
-"""Eager mode against PyTorch: small operations, a long tape, an MLP step, memory, import."""
+"""Eager mode against PyTorch: small operations, a long tape, memory, import."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import tracemalloc
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 
 import tapegrad
-from benchmarks.measure import Report, interleaved
+
+from .measure import Report, interleaved
+from .models import MODELS
+from .problems import Problem
 
 
 def chain(lib: ModuleType, length: int = 200) -> Any:
@@ -80,32 +82,7 @@ def measure_million(report: Report) -> None:
     report.say("chain of 1,000,000 ops", f"differentiated in {seconds:.1f} s")
 
 
-def mlp_step(lib: ModuleType) -> Any:
-    """One SGD step of a 784-256-10 network on a batch of 64."""
-    rng = np.random.default_rng(0)
-    nn, functional = lib.nn, lib.nn.functional
-    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
-    optimizer = lib.optim.SGD(model.parameters(), lr=0.01)
-    x = lib.tensor(rng.standard_normal((64, 784)).astype(np.float32))
-    y = lib.tensor(rng.integers(0, 10, 64))
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-
-    return step
-
-
-def measure_mlp(report: Report) -> None:
-    times = interleaved({"torch": mlp_step(torch), "tapegrad": mlp_step(tapegrad)}, rounds=20)
-    mine, theirs = times["tapegrad"] * 1e6, times["torch"] * 1e6
-    figures = f"tapegrad {mine:.0f} µs, torch {theirs:.0f} µs"
-    report.add("MLP 784-256-10 SGD step, eager", figures, mine / theirs, 0.8)
-
-
-def kept_by_torch(model: Any, x: Any, y: Any) -> int:
+def kept_by_torch(problem: Problem) -> int:
     """Bytes of memory that PyTorch saves for backward, shared memory counted once."""
     sizes: dict[int, int] = {}
 
@@ -114,41 +91,24 @@ def kept_by_torch(model: Any, x: Any, y: Any) -> int:
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss = problem.loss(*problem.inputs)
     del loss
     return sum(sizes.values())
 
 
-def kept_by_tapegrad(model: Any, x: Any, y: Any) -> int:
+def kept_by_tapegrad(problem: Problem) -> int:
     """The same count for tapegrad, over the entries that the loss leads to."""
     from tapegrad.insight.memory import memory_stats
     from tapegrad.tape import entries_of
 
-    loss = tapegrad.nn.functional.cross_entropy(model(x), y)
-    return memory_stats(entries_of(loss)).saved_bytes
-
-
-def mlp_and_cnn(lib: ModuleType) -> dict[str, tuple[Any, Any, Any]]:
-    nn = lib.nn
-    rng = np.random.default_rng(0)
-    labels = lib.tensor(rng.integers(0, 10, 64))
-    flat = lib.tensor(rng.standard_normal((64, 784)).astype(np.float32))
-    image = lib.tensor(rng.standard_normal((64, 1, 28, 28)).astype(np.float32))
-    mlp = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
-    cnn = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(32 * 7 * 7, 10),
-    )  # fmt: skip
-    return {"MLP": (mlp, flat, labels), "CNN": (cnn, image, labels)}
+    return memory_stats(entries_of(problem.loss(*problem.inputs))).saved_bytes
 
 
 def measure_kept(report: Report) -> None:
-    mine, theirs = mlp_and_cnn(tapegrad), mlp_and_cnn(torch)
-    for name in mine:
-        ours, torchs = kept_by_tapegrad(*mine[name]), kept_by_torch(*theirs[name])
-        figures = f"tapegrad {ours / 2**20:.3f} MB, torch {torchs / 2**20:.3f} MB"
-        report.add(f"kept for backward by the {name}", figures, ours / torchs, 1.0)
+    for name in ("MLP", "CNN"):
+        ours, theirs = kept_by_tapegrad(MODELS[name](tapegrad)), kept_by_torch(MODELS[name](torch))
+        figures = f"tapegrad {ours / 2**20:.3f} MB, torch {theirs / 2**20:.3f} MB"
+        report.add(f"kept for backward by the {name}", figures, ours / theirs, 1.0)
 
 
 def measure_import(report: Report) -> None:
@@ -167,7 +127,6 @@ def measure_import(report: Report) -> None:
 
 def run(report: Report) -> None:
     measure_chain(report)
-    measure_mlp(report)
     measure_kept(report)
     measure_import(report)
     measure_long_tape(report)

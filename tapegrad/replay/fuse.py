@@ -138,8 +138,7 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
             inner: dict[int, int] = {}
             for j, part in enumerate(source.nodes):
                 if isinstance(part, Read):
-                    access = replace(part.access, strides=(0,) * rank)
-                    nodes.append(Read(access))
+                    nodes.append(Read(_everywhere(part.access, rank)))
                 elif isinstance(part, Position):
                     nodes.append(replace(part, strides=(0,) * rank))
                 else:
@@ -160,6 +159,12 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
         origins,
         None if loop.scan is None else replace(loop.scan, node=place[loop.scan.node]),
     )
+
+
+def _everywhere(access: Access, rank: int) -> Access:
+    """The access of a loop of one element, for each element of a loop of `rank` dimensions."""
+    picks = tuple(replace(p, index=_everywhere(p.index, rank)) for p in access.picks)
+    return replace(access, strides=(0,) * rank, picks=picks)
 
 
 def _renumbered(node: Any, place: dict[int, int]) -> Any:

@@ -1,0 +1,397 @@
+"""Random programs as Python text: what `fuzz_replay.py` runs eagerly and compiled.
+
+A program is a list of lines over the arguments `x0..x2`, the captured parameters `p0..p1`, the
+captured buffer `b0` and constants `k0...`. Lines are drawn from a seed; a drawn line is kept when
+it runs on the values made so far. As text, a failing program can be cut down line by line and read.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sweep import NAMES, generator
+
+import tapegrad as tg
+from tapegrad import nn
+from tapegrad.ops import TABLE
+from tapegrad.ops.table import In
+from tapegrad.tensor import Tensor
+from tapegrad.testing import make_arguments
+
+#: operations that a capture refuses, and those that give no tensor to go on with
+REFUSED = {
+    *("allclose", "argwhere", "equal", "has_inf", "has_nan", "isclose", "masked_select", "nonzero"),
+    "nn.functional.one_hot",
+}
+USABLE = [name for name in NAMES if name not in REFUSED]
+
+LARGEST = 1500
+ARGUMENTS, PARAMETERS, BUFFERS = ("x0", "x1", "x2"), ("p0", "p1"), ("b0",)
+
+UNARY = """
+{0}.tanh() | {0}.sigmoid() | ({0} * 0.3).exp() | {0}.abs() | ({0}.abs() + 0.1).sqrt() | {0}.relu()
+-{0} | {0}.sin() | {0}.square() | F.gelu({0}) | F.softplus({0}) | F.silu({0}) | {0}.clamp(-0.5, 0.7)
+{0} ** 3 | 1 / ({0}.abs() + 0.5) | ({0}.abs() + 0.2).log() | {0}.erf() | {0}.floor() | {0}.sign()
+{0} * 1.5 | 2 - {0} | {0} / 3 | {0}.clone() | {0}.detach() | {0}.contiguous() | {0}.double()
+{0}.float() | {0} * 0 | F.leaky_relu({0}, 0.2) | {0}.cos() | F.elu({0}) | {0}.log1p().nan_to_num()
+F.dropout({0}, 0.4) | {0} + tg.rand({0}.shape) | tg.zeros_like({0}) + {0} | {0}.trunc()
+"""
+BINARY = """
+{0} + {1} | {0} - {1} | {0} * {1} | {0} / ({1}.abs() + 0.5) | tg.maximum({0}, {1})
+tg.minimum({0}, {1}) | tg.where({0} > {1}, {0}, {1} * 0.5) | tg.lerp({0}, {1}, 0.3)
+tg.where(({0} > 0) & ({1} < 0.5), {1}, 0.25)
+tg.atan2({0}, {1}.abs() + 0.2) | {0}.addcmul({0}, {1})
+{0} * ({1} > 0) | tg.hypot({0}, {1} + 0.1) | ({0} <= {1}).float() - {0}
+"""
+REDUCTIONS = """
+{0}.sum({d}) | {0}.sum({d}, keepdim=True) | {0}.mean({d}) | {0}.amax({d})
+{0}.amin({d}, keepdim=True)
+{0} - {0}.mean({d}, keepdim=True) | {0}.softmax({d}) | F.log_softmax({0}, {d}) | {0}.logsumexp({d})
+{0}.var({d}, unbiased=False) | {0}.norm() | {0}.sum() * 0.1 | {0}.mean() | {0}.cumsum({d})
+{0}.max({d})[0] | {0}.argmax({d}).float() * 0.1 | {0}.tanh().prod({d}) | {0}.amax() + {0}
+({0} > 0).any({d}).float() | ({0} > 0).sum({d}) * 0.1 | {0} / ({0}.abs().sum({d}, keepdim=True) + 1)
+{0}.sort({d})[0] | F.layer_norm({0}, {0}.shape[-1:]) | {0}.std({d}, unbiased=False)
+"""
+VIEWS = """
+{0}.transpose({d}, {e}) | {0}.reshape(-1) | {0}.flip({d}) | {0}.roll(1, {d}) | {0}.unsqueeze({d})
+{0}.select({d}, -1) | {0}.narrow({d}, 0, ({0}.shape[{d}] + 1) // 2) | {0}[::2] | {0}[..., 1:]
+{0}.unsqueeze(0).expand(2, *{0}.shape) | {0}.movedim({d}, {e}) | {0}.reshape(*{0}.shape[::-1])
+{0}[None, ..., 0] | {0}.transpose({d}, {e}).contiguous() | {0}.repeat(2, *[1] * ({0}.ndim - 1))
+{0}.diagonal(0, 0, -1) | {0}.chunk(2, {d})[-1] | {0}.split(1, {d})[0] | {0}.unbind({d})[0]
+{0}.squeeze() | {0}.flatten() | {0}[1:].reshape(-1)[::2] | F.pad({0}, (1, 2)) | tg.tril({0})
+tg.cat([{0}, {0} * 2], {d}) | tg.stack([{0}, -{0}], {d}) | {0}.T.reshape(-1)
+"""
+CHANGES = """
+{0}.mul_(0.5) | {0}.add_({1} * 0.1) | {0}.copy_({1}) | {0}[0] = 0.25
+{0}.transpose(0, -1).mul_(0.9)
+{0}[1:].add_(0.1) | {0}.tanh_() | {0}[..., 0] = {1}.mean() | {0} += {1} | {0}.zero_()
+{0}.fill_(0.5)
+{0}.narrow(0, 0, 1).copy_({0}.narrow(0, {0}.shape[0] - 1, 1)) | {0}[:1] *= 2 | {0}.clamp_(-1, 1)
+{0}.masked_fill_({0} > 0.5, 0.1) | {0}.reshape(-1)[::2].sub_(0.1) | {0}[{0}.shape[0] // 2] += 0.5
+{0}.detach().mul_(0.9) | {0}.sub_({0}.mean()) | {0}.flip(0).add_(1) | {0}.relu_()
+"""
+STATE = """
+b0.add_(0.1) | b0.mul_(0.9).add_({0}.detach().mean()) | b0[0] = {0}.detach().mean()
+b0.copy_(b0.flip(0)) | p0.data.mul_(0.99) | b0[1:].mul_(0.5) | b0.lerp_({0}.detach().amax(), 0.1)
+"""
+
+
+def choices(text: str) -> list[str]:
+    return [part.strip() for line in text.strip().splitlines() for part in line.split("|")]
+
+
+# `a | b` on masks is not among the lines, so that the bar can separate them.
+PURE, PAIRS, REDUCED, VIEWED = map(choices, (UNARY, BINARY, REDUCTIONS, VIEWS))
+CHANGED, STATES = choices(CHANGES), choices(STATE)
+
+
+def fit(x: Tensor, shape: tuple[int, ...], low: float, high: float, ramp: Any = None) -> Tensor:
+    """A tensor of a given shape and range that depends on the elements of x."""
+    count = math.prod(shape)
+    values = x.reshape(-1).float()
+    values = values.repeat(-(-count // values.numel()))[:count].reshape(shape).sigmoid()
+    if ramp is not None:
+        values = values * 0.1 + ramp
+    return values * (0.96 * (high - low)) + (low + 0.02 * (high - low))
+
+
+class Program:
+    """Lines of a program with its constants and the shapes of its tensors."""
+
+    def __init__(self, seed: int, shapes: dict[str, tuple[int, ...]]) -> None:
+        self.seed = seed
+        self.shapes = shapes
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {}
+        self.results: list[str] = []
+        self.update = False
+        self.accumulates = False
+        self.spoilt = False
+
+    def names(self) -> dict[str, Any]:
+        """What the text of the program may name, without arguments and state."""
+        functions = {"tg": tg, "F": nn.functional, "OPS": TABLE, "fit": fit}
+        return functions | {"inf": math.inf} | self.constants
+
+    def without(self, number: int) -> Program:
+        """The program less one line, and less the lines that need what it made."""
+        made = Program(self.seed, self.shapes)
+        made.constants = self.constants
+        made.update, made.spoilt = self.update, self.spoilt
+        made.accumulates = self.accumulates
+        lost: set[str] = set()
+        for i, line in enumerate(self.lines):
+            used = set(re.findall(r"\bv\d+\b", line))
+            if i == number or used & lost:
+                lost |= targets(line)
+            else:
+                made.lines.append(line)
+        made.results = [name for name in self.results if name not in lost]
+        return made
+
+    def text(self) -> str:
+        """The program as a function."""
+        body = [f"    {line}" for line in self.lines]
+        if not self.accumulates:
+            body = [f"    {p}.grad = None" for p in PARAMETERS] + body
+        body.append(f"    outs = [{', '.join(self.results)}]")
+        body.append("    graded = [o for o in outs if o.requires_grad]")
+        body.append("    if graded:")
+        body.append("        loss = sum((o.float().tanh() ** 2).mean() for o in graded)")
+        body.append("        loss.backward()")
+        body.append("        outs = [o.detach() for o in outs] + [loss.detach()]")
+        if self.update:
+            body.append("    with tg.no_grad():")
+            body += [
+                f"        if {p}.grad is not None: {p}.sub_(0.1 * {p}.grad)" for p in PARAMETERS
+            ]
+        body.append("    return outs")
+        return "\n".join([f"def program({', '.join(ARGUMENTS)}):", *body])
+
+    def __str__(self) -> str:
+        text = self.text()
+        used = [n for n in self.constants if re.search(rf"\b{n}\b", text)]
+        shown = [f"{name} = {self.constants[name]!r}" for name in used]
+        return "\n".join([f"# seed {self.seed}: {self.shapes}", *shown, text])
+
+
+def targets(line: str) -> set[str]:
+    """The names that a line binds for the first time."""
+    found = re.match(r"((?:v\d+,? ?)+)= ", line)
+    return set(re.findall(r"v\d+", found[1])) if found else set()
+
+
+class Writer:
+    """Draws lines, keeping those that run."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        side = [self.random.choice([1, 2, 3, 4, 5, 7, 16]) for _ in range(3)]
+        a, b, c = side
+        if self.random.random() < 0.08:
+            a, b = 24, 33  # large enough for several threads in reductions and products
+        every = [(a, b), (b, c), (b,), (a, b, c), (a, 1), (c, b), (a, c, b), (1, b)]
+        names = (*ARGUMENTS, *PARAMETERS, *BUFFERS)
+        self.program = Program(seed, {n: self.random.choice(every) for n in names})
+        self.scope = self.program.names()
+        self.count = 0
+        for i, (name, shape) in enumerate(self.program.shapes.items()):
+            self.scope[name] = sample(shape, 1000 + i).requires_grad_(name in PARAMETERS)
+        self.values = [*ARGUMENTS]
+        for name in PARAMETERS:
+            self.bind(f"{name} * 1.0")
+
+    # -- picking -----------------------------------------------------------------------------
+
+    def pick(self, fits: Callable[[Tensor], Any] = lambda x: True) -> str | None:
+        """The name of a floating value with elements; recent ones are likelier."""
+        usable = [
+            n
+            for n in self.values
+            if self.scope[n].dtype.is_floating_point
+            and self.scope[n].numel()
+            and fits(self.scope[n])
+        ]
+        if not usable:
+            return None
+        recent = usable[-4:] if self.random.random() < 0.6 else usable
+        return self.random.choice(recent)
+
+    def partner(self, name: str) -> str:
+        """A value that broadcasts with another one."""
+        shape = self.scope[name].shape
+
+        def fits(x: Tensor) -> bool:
+            pairs = zip(reversed(x.shape), reversed(shape), strict=False)
+            return all(m == n or 1 in (m, n) for m, n in pairs)
+
+        return self.pick(fits) or name
+
+    def dims(self, name: str) -> dict[str, int]:
+        ndim = max(self.scope[name].ndim, 1)
+        return {"d": self.random.randrange(-ndim, ndim), "e": self.random.randrange(ndim)}
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def constant(self, value: Any) -> str:
+        name = f"k{len(self.program.constants)}"
+        self.program.constants[name] = self.scope[name] = value
+        return name
+
+    def bind(self, expression: str) -> bool:
+        """Bind the tensors that an expression gives, if it runs."""
+        try:
+            value = eval(expression, self.scope)
+        except (RuntimeError, ValueError, IndexError, TypeError):
+            return False
+        several = isinstance(value, (tuple, list))
+        made = list(value) if several else [value]
+        if not made or not all(isinstance(t, Tensor) and sane(t) for t in made):
+            return False
+        names = [f"v{self.count + i}" for i in range(len(made))]
+        self.count += len(made)
+        self.program.lines.append(f"{', '.join(names)}{',' if several else ''} = {expression}")
+        self.scope.update(zip(names, made, strict=True))
+        self.values += names
+        return True
+
+    def run(self, line: str) -> bool:
+        """Run a line that changes something, if it runs."""
+        try:
+            exec(line, self.scope)
+        except (RuntimeError, ValueError, IndexError, TypeError):
+            return False
+        self.program.lines.append(line)
+        return True
+
+    # -- kinds of lines ----------------------------------------------------------------------
+
+    def unary(self) -> bool:
+        x = self.pick()
+        return x is not None and self.bind(self.random.choice(PURE).format(x))
+
+    def binary(self) -> bool:
+        x = self.pick()
+        return x is not None and self.bind(self.random.choice(PAIRS).format(x, self.partner(x)))
+
+    def reduction(self) -> bool:
+        x = self.pick(lambda x: x.ndim)
+        return x is not None and self.bind(self.random.choice(REDUCED).format(x, **self.dims(x)))
+
+    def view(self) -> bool:
+        x = self.pick(lambda x: x.ndim)
+        return x is not None and self.bind(self.random.choice(VIEWED).format(x, **self.dims(x)))
+
+    def product(self) -> bool:
+        x = self.pick(lambda x: x.ndim)
+        if x is None:
+            return False
+        inner = self.scope[x].shape[-1]
+        y = self.pick(lambda y: y.ndim and y.shape[-2 if y.ndim > 1 else 0] == inner)
+        forms = ["{0} @ {1} * 0.2", "{0} @ {0}.transpose(-1, -2) * 0.1", "{0}.T @ {0} * 0.1"]
+        return self.bind(self.random.choice(forms if y else forms[1:]).format(x, y))
+
+    def indexed(self) -> bool:
+        x = self.pick(lambda x: x.ndim)
+        if x is None:
+            return False
+        shape, d = self.scope[x].shape, self.random.randrange(self.scope[x].ndim)
+        rng = np.random.default_rng(self.random.randrange(2**31))
+        rows = self.constant(
+            tg.tensor(rng.integers(-shape[0], shape[0], self.random.randint(1, 4)))
+        )
+        picked = self.constant(tg.tensor(rng.integers(0, shape[d], shape)))
+        some = self.constant(tg.tensor(rng.integers(0, shape[d], self.random.randint(1, 5))))
+        return self.bind(
+            self.random.choice(
+                [
+                    f"{x}[{rows}]",
+                    f"{x}[{rows}, ..., None]",
+                    f"{x}.gather({d}, {picked})",
+                    f"{x}.index_select({d}, {some})",
+                    f"{x}.scatter_add({d}, {picked}, {x} * 0.5)",
+                    f"tg.zeros_like({x}).index_add({d}, {some}, {x}.index_select({d}, {some}))",
+                ]
+            )
+        )
+
+    def of_table(self) -> bool:
+        """Any operation of the table, its floating arguments made of values so far."""
+        name = self.random.choice(USABLE)
+        samples = TABLE[name].samples
+        assert samples is not None
+        number = self.random.randrange(len(samples()))
+        chosen = samples()[number]
+        specs = [In(*a) if type(a) is tuple else a for a in chosen.args]
+        args, kwargs = make_arguments(chosen, generator(name, number), tg.float32)
+        parts = [self.argument(a, s) for a, s in zip(args, specs, strict=True)]
+        parts += [f"{k}={self.argument(v, chosen.kwargs[k])}" for k, v in kwargs.items()]
+        return self.bind(f"OPS[{name!r}].function({', '.join(parts)})")
+
+    def argument(self, value: Any, spec: Any) -> str:
+        """The text of an argument of a table operation."""
+        if isinstance(value, list) and any(isinstance(v, Tensor) for v in value):
+            pairs = zip(value, spec, strict=True)
+            return f"[{', '.join(self.argument(v, s) for v, s in pairs)}]"
+        if not isinstance(value, Tensor):
+            plain = isinstance(value, (bool, int, float, str, type(None)))
+            return repr(value) if plain and value == value else self.constant(value)
+        source = self.pick()
+        if source is None or not isinstance(spec, In) or spec.kind != "float":
+            return self.constant(value)
+        if spec.values is not None or not spec.grad or self.random.random() < 0.2:
+            return self.constant(value)
+        shape, ramp = tuple(value.shape), ""
+        if spec.distinct:
+            order = np.random.default_rng(0).permutation(value.numel()) / max(value.numel(), 1)
+            ramp = f", {self.constant(tg.tensor((order * 0.9).astype(np.float32).reshape(shape)))}"
+        return f"fit({source}, {shape}, {float(spec.low)}, {float(spec.high)}{ramp})"
+
+    def change(self) -> bool:
+        x = self.pick(lambda x: x.ndim)
+        if x is None:
+            return False
+        return self.run(self.random.choice(CHANGED).format(x, self.partner(x)))
+
+    def state(self) -> bool:
+        x = self.pick()
+        return x is not None and self.run(self.random.choice(STATES).format(x))
+
+    def gradient(self) -> bool:
+        y = self.pick(lambda x: x.requires_grad)
+        x = self.pick(lambda x: x.requires_grad)
+        if x is None or y is None or x == y:
+            return False
+        graph = self.random.random() < 0.4
+        return self.bind(
+            f"tg.autograd.grad(({y} * {y}).sum(), {x}, create_graph={graph}, retain_graph=True)[0]"
+        )
+
+    def parts(self) -> bool:
+        x = self.pick(lambda x: x.ndim)
+        d = f"{self.dims(x)['d']}" if x else ""
+        forms = ["{0}.chunk(2, {1})", "{0}.max({1})", "{0}.sort({1})", "tg.var_mean({0}, {1})"]
+        return x is not None and self.bind(self.random.choice(forms).format(x, d))
+
+    def write(self) -> Program:
+        weights: dict[Callable[[], bool], int] = {
+            self.unary: 6, self.binary: 6, self.reduction: 5, self.view: 6, self.product: 2,
+            self.indexed: 3, self.of_table: 7, self.change: 4, self.state: 1, self.gradient: 2,
+            self.parts: 1,
+        }  # fmt: skip
+        kinds, often = list(weights), list(weights.values())
+        wanted = self.random.randint(3, 14)
+        for _ in range(4 * wanted):
+            if len(self.program.lines) >= wanted + len(PARAMETERS):
+                break
+            self.random.choices(kinds, often)[0]()
+        made = [n for n in self.values if n.startswith("v")]
+        picked = {made[-1], *self.random.sample(made, min(len(made), 3))}
+        program = self.program
+        program.results = [n for n in made if n in picked]
+        program.update = self.random.random() < 0.3
+        program.accumulates = self.random.random() < 0.2
+        program.spoilt = self.random.random() < 0.1
+        return program
+
+
+def sample(shape: tuple[int, ...], seed: int) -> Tensor:
+    return tg.tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def sane(t: Tensor) -> bool:
+    """Small enough to be quick, and of a size that rounding leaves alone."""
+    if not 0 < t.numel() <= LARGEST:
+        return t.numel() == 0
+    values = t.detach().float().numpy()
+    return bool(np.isfinite(values).all() and np.abs(values).max() < 1e3)
+
+
+def write(seed: int) -> Program:
+    """The program of a seed."""
+    return Writer(seed).write()
