@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import xp
 from ..primitive import OPAQUE, Primitive, define
+from . import elementwise as e
 from . import window as w
 from .movement import padded as bordered
 from .movement import reshape_
@@ -101,10 +102,105 @@ def _add_columns(target: Any, columns: Any, window: Window) -> None:
         tap += columns[:, :, i]
 
 
+# -- in loops ------------------------------------------------------------------------------------
+
+
+def _padded_in_loops(b: Any, x: Any, window: Window) -> Any:
+    """`x` with borders of 0, as far as windows reach."""
+    if window.extents == window.inside:
+        return b.ordered(x)
+    (top, left), (height, width) = window.padding, window.inside
+    out = b.new((*x.shape[:-2], *window.extents), x.dtype)
+    rows = out[..., top : top + height, :]
+    for border in (
+        *(out[..., :top, :], out[..., top + height :, :]),
+        *(rows[..., :left], rows[..., left + width :]),
+    ):
+        b.fill(border, 0)
+    b.copy(w.cropped(out, window), x)
+    return out
+
+
+def _windows_in_loops(b: Any, x: Any, window: Window, groups: int) -> Any:
+    """A view (batch, groups, channels, *window size, *output size) in which rows follow by 1."""
+    x = _padded_in_loops(b, x, window)
+    shape, strides = w.layout(x, window)
+    if window.stride[1] > 1 and window.outside[1] > 1:
+        # A copy of x for each column of the window: what follows in a row then lies side by side.
+        (n, channels, row, column), height = x.strides, x.shape[2]
+        wide = (*shape[:2], window.size[1], height, window.outside[1])
+        x = b.ordered(b.strided(x, wide, (n, channels, strides[3], row, strides[5])))
+        n, channels, place, row, column = x.strides
+        (down, _), (gap, _) = window.stride, window.dilation
+        strides = (n, channels, row * gap, place, row * down, column)
+    view = b.strided(x, shape, strides)
+    return view.reshape(len(x), groups, -1, *shape[2:])
+
+
+def _contracted(b: Any, out: Any, view: Any, kernel: Any) -> None:
+    """The sum over channels and places: views n g c i j y x and kernels g o c i j."""
+    result = out.reshape(len(out), len(kernel), -1, *out.shape[2:])
+    b.contract(
+        result[..., None, None, None],
+        view.transpose(0, 1, 5, 6, 2, 3, 4)[:, :, None],
+        kernel[None, :, :, None, None],
+    )
+
+
+def _conv2d_in_loops(
+    b: Any, out: Any, x: Any, weight: Any, bias: Any, *, window: Window, groups: int
+) -> None:
+    result = out if bias is None else b.new(out.shape, out.dtype)
+    kernel = weight.reshape(groups, -1, *weight.shape[1:])
+    _contracted(b, result, _windows_in_loops(b, x, window, groups), kernel)
+    if bias is not None:
+        b.apply(out, e.add, result, bias.reshape(-1, 1, 1))
+
+
+def _conv2d_weight_in_loops(
+    b: Any, out: Any, grad: Any, x: Any, *, window: Window, groups: int
+) -> None:
+    view = _windows_in_loops(b, x, window, groups)  # n g c i j y x
+    gradient = b.ordered(grad).reshape(len(grad), groups, -1, *window.outside)  # n g o y x
+    result = out.reshape(groups, -1, *out.shape[1:])  # g o c i j
+    b.contract(
+        result[..., None, None, None],
+        gradient.transpose(1, 2, 0, 3, 4)[:, :, None, None, None],
+        view.transpose(1, 2, 3, 4, 0, 5, 6)[:, None],
+    )
+
+
+def _conv2d_input_in_loops(
+    b: Any, out: Any, grad: Any, weight: Any, *, window: Window, groups: int
+) -> None:
+    """A convolution of gradients, spread out by the stride, with the windows turned round."""
+    reach = tuple(n + s - 1 for n, s in zip(window.inside, window.spans, strict=True))
+    spread = b.new((*grad.shape[:2], *reach), grad.dtype)
+    places, taken = zip(*(_spread(window, axis, reach[axis]) for axis in (0, 1)), strict=True)
+    b.fill(spread, 0)
+    b.copy(spread[(..., *places)], grad[(..., *taken)])
+    turned = Window(window.size, (1, 1), (0, 0), window.dilation, (reach[0], reach[1]), window.inside)
+    kernel = np.flip(weight, (2, 3)).reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
+    _contracted(b, out, _windows_in_loops(b, spread, turned, groups), kernel)
+
+
+def _spread(window: Window, axis: int, reach: int) -> tuple[slice, slice]:
+    """Where outputs go among places that begin one window before the input, and which of them."""
+    stride, padding = window.stride[axis], window.padding[axis]
+    start = padding - window.spans[axis] + 1
+    first = max(-(-start // stride), 0)
+    last = min((start + reach - 1) // stride, window.outside[axis] - 1)
+    if last < first:
+        return slice(0, 0), slice(0, 0)
+    begin = first * stride - start
+    return slice(begin, begin + (last - first) * stride + 1, stride), slice(first, last + 1)
+
+
 conv2d_: Primitive = define(
     "conv2d",
     _conv2d,
     kind=OPAQUE,
+    lower=_conv2d_in_loops,
     vjp=(
         lambda g, weight, window, groups: conv2d_input_(g, weight, window=window, groups=groups),
         lambda g, x, window, groups: conv2d_weight_(g, x, window=window, groups=groups),
@@ -115,6 +211,7 @@ conv2d_weight_: Primitive = define(
     "conv2d_weight",
     _conv2d_weight,
     kind=OPAQUE,
+    lower=_conv2d_weight_in_loops,
     vjp=(
         lambda g, x, window, groups: conv2d_(x, g, None, window=window, groups=groups),
         lambda g, grad, window, groups: conv2d_input_(grad, g, window=window, groups=groups),
@@ -124,6 +221,7 @@ conv2d_input_: Primitive = define(
     "conv2d_input",
     _conv2d_input,
     kind=OPAQUE,
+    lower=_conv2d_input_in_loops,
     vjp=(
         lambda g, weight, window, groups: conv2d_(g, weight, None, window=window, groups=groups),
         lambda g, grad, window, groups: conv2d_weight_(grad, g, window=window, groups=groups),

@@ -138,11 +138,12 @@ def column_taps(x: Any, window: Window) -> Iterator[Any]:
 
 def columns(x: Any, window: Window) -> Any:
     """A view (batch, channels, *window size, *output size) of the padded `x`."""
+    return xp.module(x).lib.stride_tricks.as_strided(x, *layout(x, window))
+
+
+def layout(x: Any, window: Window) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of the columns of the padded `x`."""
     n, channels, row, column = x.strides
-    (kh, kw), (oh, ow) = window.size, window.outside
     (sh, sw), (dh, dw) = window.stride, window.dilation
-    return xp.module(x).lib.stride_tricks.as_strided(
-        x,
-        (*x.shape[:2], kh, kw, oh, ow),
-        (n, channels, row * dh, column * dw, row * sh, column * sw),
-    )
+    shape = (*x.shape[:2], *window.size, *window.outside)
+    return shape, (n, channels, row * dh, column * dw, row * sh, column * sw)
