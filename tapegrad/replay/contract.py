@@ -252,29 +252,38 @@ class Writer:
     def by_dots(self, v: int) -> None:
         """Vectors along `v`, which is summed, of both operands."""
         sizes, budget = self.sizes, _vectors()[1]
-        several: list[int] = []  # dimensions of y alone that a tile takes whole
-        for d in reversed(self.kept):
-            if self.x[d] == 0 and self.y[d]:
-                if size_of(tuple(sizes[e] for e in (d, *several))) > budget // 3:
-                    break
-                several.insert(0, d)
-        count = size_of(tuple(sizes[d] for d in several))
-        others = [d for d in self.kept if d not in several]
-        t = max((d for d in others if self.y[d] == 0), key=lambda d: sizes[d], default=None)
+        whole: list[int] = []  # dimensions of y alone that a tile takes whole
+        alone = [d for d in self.kept if self.x[d] == 0 and self.y[d]]
+        for d in reversed(alone):
+            if size_of(tuple(sizes[e] for e in (d, *whole))) > budget // 3:
+                break
+            whole.insert(0, d)
+        u = alone[-1] if alone and not whole else None  # or else blocks of the last one
+        few = 1 if u is None else _tile(sizes[u], 5 if budget > 12 else 3)
+        count = few * size_of(tuple(sizes[d] for d in whole))
+        others = [d for d in self.kept if d not in whole]
+        t = max(
+            (d for d in others if self.y[d] == 0 and self.x[d]),
+            key=lambda d: sizes[d],
+            default=None,
+        )
         many = 1 if t is None else _tile(sizes[t], max(budget // count, 1))
-        steps = {} if t is None else {t: many}
+        steps = {d: n for d, n in ((t, many), (u, few)) if d is not None}
         if others:
             self.share(steps, others)
         else:
             self.split = -1
-        outer = [d for d in others if d != t]
-        places: list[list[tuple[int, int]]] = [[]]
-        for d in several:
-            places = [[*place, (d, i)] for place in places for i in range(sizes[d])]
+        outer = [d for d in others if d not in (t, u)]
+        corners: list[list[tuple[int, int]]] = [[]]
+        for d in whole:
+            corners = [[*place, (d, i)] for place in corners for i in range(sizes[d])]
         chunked, chunk = self._chunks(v)
 
-        def tile(indices: dict[int, str], many: int, first: str, bounds: dict[int, Any]) -> None:
+        def tile(
+            indices: dict[int, str], many: int, few: int, first: str, bounds: dict[int, Any]
+        ) -> None:
             code = self.code
+            places = corners if u is None else [[(u, i)] for i in range(few)]
             sums = {(i, j): self.cell() for i in range(many) for j in range(len(places))}
             with ExitStack() as stack:
                 inner = dict(indices)
@@ -282,7 +291,7 @@ class Writer:
                     if d != v and d not in inner:
                         low, high = bounds.get(d, ("0", str(sizes[d])))
                         inner[d] = stack.enter_context(code.loop(low, high))
-                self.blocks(v, self.lanes, inner, lambda at, width: row(at, width, many, sums))
+                self.blocks(v, self.lanes, inner, lambda at, n: row(at, n, many, places, sums))
             for (i, j), cell in sums.items():
                 vector = code.value(f"load {self.vector}, ptr {cell}")
                 function = f"llvm.vector.reduce.fadd.{self.suffix}"
@@ -299,7 +308,9 @@ class Writer:
                 total = code.value(f"fadd {self.kind} {old}, {total}")
                 code.line(f"store {self.kind} {total}, ptr {pointer}")
 
-        def row(indices: dict[int, str], width: int, many: int, sums: dict[Any, str]) -> None:
+        def row(
+            indices: dict[int, str], width: int, many: int, places: Any, sums: dict[Any, str]
+        ) -> None:
             ones = [
                 self.load(self.at("%p0", self.x, indices, [(t, i)] if t is not None else []), width)
                 for i in range(many)
@@ -315,10 +326,10 @@ class Writer:
             lambda fixed, bounds, first: self._with(
                 outer,
                 fixed,
-                lambda at: self.blocks(
-                    t, many, at, lambda one, many: tile(one, many, first, bounds)
-                ),
-            ),
+                lambda at: self.blocks(t, many, at, lambda one, many: self.blocks(
+                    u, few, one, lambda two, few: tile(two, many, few, first, bounds)
+                )),
+            ),  # fmt: skip
         )
 
     def _with(
@@ -363,21 +374,32 @@ class Writer:
     # -- the whole ---------------------------------------------------------------------------
 
     def write(self) -> None:
-        x, y, out = self.x, self.y, self.out
+        """Choose the dimension of vectors that fills the most lanes, a kept one if it can be."""
+        x, y, out, sizes = self.x, self.y, self.out, self.sizes
         widest = _vectors()[0] // self.dtype.itemsize
-        for v in reversed(self.kept):
+        found: list[tuple[float, Callable[[], None]]] = []
+
+        def choice(v: int, worth: float, body: Callable[[], None]) -> None:
+            lanes = _lanes(sizes[v], widest)
+
+            def run() -> None:
+                self.lanes = lanes
+                body()
+
+            if lanes > 1:
+                found.append((worth * sizes[v] / -(-sizes[v] // lanes), run))
+
+        for v in self.kept:
             for wide, narrow, names in ((x, y, ("%p0", "%p1")), (y, x, ("%p1", "%p0"))):
                 if out[v] == 1 and wide[v] == 1 and narrow[v] == 0:
-                    self.lanes = _lanes(self.sizes[v], widest)
-                    self.by_rows(v, wide, narrow, names)
-                    return
-        for v in reversed(self.summed):
+                    choice(v, 1.25, functools.partial(self.by_rows, v, wide, narrow, names))
+        for v in self.summed:
             if x[v] == 1 and y[v] == 1:
-                self.lanes = _lanes(self.sizes[v], widest)
-                if self.lanes > 1:
-                    self.by_dots(v)
-                    return
-        self.by_rows(self.kept[-1], x, y, ("%p0", "%p1"))
+                choice(v, 1.0, functools.partial(self.by_dots, v))
+        if found:
+            max(found, key=lambda pair: pair[0])[1]()
+        else:
+            self.by_rows(self.kept[-1], x, y, ("%p0", "%p1"))
 
 
 def _lanes(n: int, widest: int) -> int:
