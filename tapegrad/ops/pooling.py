@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import xp
 from ..dtypes import int64
-from ..primitive import OPAQUE, Primitive, define
+from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ..tensor import Tensor, wrap
 from . import comparison as c
 from . import elementwise as e
@@ -42,11 +42,58 @@ def _max_pool2d(x: Any, *, window: Window) -> Any:
     if any(window.padding):
         winners += module.asarray(_first_inside(window)).astype(winners.dtype)
     for place, tap in enumerate(taps, 1):
+        # The first of equals wins, and the last NaN. A mask of 0 and 1 times the place is faster
+        # than a masked copy.
         better = tap > best
-        # The first of equals wins. A mask of 0 and 1 times the place is faster than a masked copy.
+        if x.dtype.kind in "fV":
+            better |= tap != tap
         np.maximum(winners, better * winners.dtype.type(place), out=winners)
         np.maximum(best, tap, out=best)
     return best, winners
+
+
+#: what one more element of a window changes: whether it wins, the best one, its place
+WINS = Primitive(
+    "wins", lambda x, best: (x > best) | (x != x), ELEMENTWISE, ("x", "best"),
+    expression="x > best or x != x",
+)  # fmt: skip
+EITHER = Primitive(
+    "either", np.where, ELEMENTWISE, ("wins", "x", "y"), expression="where(wins, x, y)"
+)
+WON = Primitive(
+    "won", lambda x, winner, place: np.where(winner == place, x, 0), ELEMENTWISE,
+    ("x", "winner", "place"), expression="where(winner == place, x, 0)",
+)  # fmt: skip
+
+
+def _padded_in_loops(b: Any, x: Any, window: Window, value: Any) -> Any:
+    """`x` with borders, as far as windows reach."""
+    if window.extents == window.inside:
+        return x
+    out = b.new((*x.shape[:-2], *window.extents), x.dtype)
+    b.fill(out, value)
+    b.copy(w.cropped(out, window), x)
+    return out
+
+
+def _max_pool2d_in_loops(b: Any, outs: Any, x: Any, *, window: Window) -> None:
+    """All elements of a window in one pass over the windows."""
+    out, winners = outs
+    first, *taps = w.taps(_padded_in_loops(b, x, window, _lowest(x)), window)
+    places: Any = 0
+    if any(window.padding):
+        places = b.constant(_first_inside(window).astype(winners.dtype))
+    with b.together():
+        best = first
+        for i, tap in enumerate(taps, 1):
+            better = b.new(out.shape, np.dtype(np.bool_))
+            b.apply(better, WINS, tap, best)
+            new_best, new_places = (b.new(out.shape, z.dtype) for z in (out, winners))
+            b.apply(new_best, EITHER, better, tap, best)
+            b.apply(new_places, EITHER, better, i, places)
+            best, places = new_best, new_places
+        b.copy(out, best)
+        b.copy(winners, places)
 
 
 def _first_inside(window: Window) -> Any:
@@ -81,6 +128,24 @@ def _copy_bits(values: Any, mask: Any, target: Any) -> None:
     np.bitwise_and(values.view(word), every, out=target.view(word))
 
 
+def _put_winners_in_loops(b: Any, out: Any, values: Any, winners: Any, *, window: Window) -> None:
+    """As the kernel does it; windows that do not overlap put all their places in one pass."""
+    whole = window.extents == window.inside
+    target = out if whole else b.new((*out.shape[:-2], *window.extents), out.dtype)
+    if window.overlaps:
+        b.fill(target, 0)
+        for place, tap in enumerate(w.taps(target, window)):
+            b.apply(tap, WON, values, winners, place, adds=True)
+    else:
+        if not window.covers:
+            b.fill(target, 0)
+        with b.together():
+            for place, tap in enumerate(w.taps(target, window)):
+                b.apply(tap, WON, values, winners, place)
+    if not whole:
+        b.copy(out, w.cropped(target, window))
+
+
 def _positions(winners: Any, window: Window) -> Any:
     """Where the winners stand in the flat plane of the input."""
     (sh, sw), (ph, pw), (dh, dw) = window.stride, window.padding, window.dilation
@@ -104,6 +169,7 @@ max_pool2d_: Primitive = define(
     "max_pool2d",
     _max_pool2d,
     kind=OPAQUE,
+    lower=_max_pool2d_in_loops,
     outputs=("out", "winners"),
     vjp=lambda g, winners, window: put_winners_(g[0], winners, window=window),
 )
@@ -111,6 +177,7 @@ put_winners_: Primitive = define(
     "put_winners",
     _put_winners,
     kind=OPAQUE,
+    lower=_put_winners_in_loops,
     vjp=(lambda g, winners, window: _take_winners(g, winners, window), None),
 )
 
@@ -296,10 +363,51 @@ def _avg_unpool2d(values: Any, *, window: Window, with_padding: bool, override: 
     return w.cropped(out, window).astype(values.dtype, copy=False)
 
 
+def _divided_in_loops(b: Any, out: Any, x: Any, divisor: Any) -> None:
+    if isinstance(divisor, float):
+        b.apply(out, e.mul, x, 1.0 / divisor)
+    else:
+        b.apply(out, e.div, x, b.constant(np.asarray(divisor, x.dtype)))
+
+
+def _avg_pool2d_in_loops(
+    b: Any, out: Any, x: Any, *, window: Window, with_padding: bool, override: int | None
+) -> None:
+    divisor = _divisor(window, with_padding, override)
+    total, *taps = w.taps(_padded_in_loops(b, x, window, 0), window)
+    with b.together():
+        for tap in taps:
+            more = b.new(out.shape, out.dtype)
+            b.apply(more, e.add, total, tap)
+            total = more
+        _divided_in_loops(b, out, total, divisor)
+
+
+def _avg_unpool2d_in_loops(
+    b: Any, out: Any, values: Any, *, window: Window, with_padding: bool, override: int | None
+) -> None:
+    part = b.new(values.shape, values.dtype)
+    _divided_in_loops(b, part, values, _divisor(window, with_padding, override))
+    whole = window.extents == window.inside
+    target = out if whole else b.new((*out.shape[:-2], *window.extents), out.dtype)
+    if window.overlaps or not window.covers:
+        b.fill(target, 0)
+    if window.overlaps:
+        for tap in w.taps(target, window):
+            b.add(tap, part)
+    else:
+        with b.together():
+            for tap in w.taps(target, window):
+                b.copy(tap, part)
+    if not whole:
+        b.copy(out, w.cropped(target, window))
+
+
 avg_pool2d_: Primitive = define(
     "avg_pool2d",
     _avg_pool2d,
     kind=OPAQUE,
+    lower=_avg_pool2d_in_loops,
     vjp=lambda g, window, with_padding, override: avg_unpool2d_(
         g, window=window, with_padding=with_padding, override=override
     ),
@@ -308,6 +416,7 @@ avg_unpool2d_: Primitive = define(
     "avg_unpool2d",
     _avg_unpool2d,
     kind=OPAQUE,
+    lower=_avg_unpool2d_in_loops,
     vjp=lambda g, window, with_padding, override: avg_pool2d_(
         g, window=window, with_padding=with_padding, override=override
     ),

@@ -47,6 +47,14 @@ class Window(NamedTuple):
         """Whether an input element may stand in several windows."""
         return any(span > s for span, s in zip(self.spans, self.stride, strict=True))
 
+    @property
+    def covers(self) -> bool:
+        """Whether every element of the padded input stands in exactly one window."""
+        return self.size == self.stride and self.dilation == (1, 1) and self.extents == (
+            self.outside[0] * self.size[0],
+            self.outside[1] * self.size[1],
+        )  # fmt: skip
+
 
 def pair(value: Any, what: str, least: int) -> Pair:
     """One integer or two of them, each at least `least`."""

@@ -144,7 +144,6 @@ class LoopWriter:
             self.offsets.setdefault(self._memory(access), set()).add(access.offset)
         self.pointers: dict[Any, tuple[str, int, int]] = {}
         self.checks = any(a.picks for a in accesses)
-        self.adds = any(s.adds for s in loop.stores)
 
     def _sinks(self) -> list[Access]:
         stored = [s.access for s in self.loop.stores]
@@ -328,12 +327,19 @@ class LoopWriter:
 
     # -- the result --------------------------------------------------------------------------
 
+    def _apart(self, access: Access, split: int) -> bool:
+        """Whether steps of one dimension reach different elements, whatever the others do."""
+        strides = self.strides[access]
+        others = sum((n - 1) * abs(strides[d]) for d, n in enumerate(self.sizes) if d != split)
+        return not access.picks and abs(strides[split]) > others
+
     def _kernel(self, split: int, partial: bool) -> Kernel:
         loop = self.loop
         computing = sum(isinstance(n, Compute) for n in loop.nodes)
         work = size_of(tuple(self.sizes)) * max(computing, 1)
-        # Adding at repeated indices must not happen in two threads at once.
-        serial = self.adds or (work < SMALL and not partial)
+        # Two threads must not add to the same element.
+        shared = any(s.adds and not self._apart(s.access, split) for s in loop.stores)
+        serial = shared or (work < SMALL and not partial)
         extent = self.sizes[split]
         grain = 64 if len(self.sizes) == 1 and extent >= 1024 else 1
         partials = [(f, f.access.value.number) for f in loop.folds] if partial else []
