@@ -25,7 +25,7 @@ from .kernels import SERIAL, SMALL, Kernel, joined, with_entry
 from .program import Contraction, size_of
 
 #: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache
-CACHED = 1 << 18
+CACHED = 1 << 20
 
 Position = list[tuple[str, int]]  # (index, how far from it)
 
@@ -344,7 +344,7 @@ class Writer:
         for i, d in enumerate(dims):
             inside = [*self.kept, *dims[i + 1 :], v]
             each = self.dtype.itemsize * sum(
-                size_of(tuple(self.sizes[e] for e in inside if strides[e]))
+                1 + sum((self.sizes[e] - 1) * abs(strides[e]) for e in inside)
                 for strides in (self.x, self.y)
             )
             if each <= CACHED or d == dims[-1]:
