@@ -40,7 +40,9 @@ def _max_pool2d(x: Any, *, window: Window) -> Any:
     places = window.size[0] * window.size[1]
     winners = module.zeros(best.shape, np.uint8 if places <= 256 else np.int32)
     if any(window.padding):
-        winners += module.asarray(_first_inside(window)).astype(winners.dtype)
+        rows, columns = (_first_inside(window, axis) for axis in (0, 1))
+        first = rows[:, None] * window.size[1] + columns
+        winners += module.asarray(first).astype(winners.dtype)
     for place, tap in enumerate(taps, 1):
         # The first of equals wins, and the last NaN. A mask of 0 and 1 times the place is faster
         # than a masked copy.
@@ -77,34 +79,54 @@ def _padded_in_loops(b: Any, x: Any, window: Window, value: Any) -> Any:
 
 
 def _max_pool2d_in_loops(b: Any, outs: Any, x: Any, *, window: Window) -> None:
-    """All elements of a window in one pass over the windows."""
+    """Maxima within rows of windows, then over their rows: both walk memory in order."""
     out, winners = outs
-    first, *taps = w.taps(_padded_in_loops(b, x, window, _lowest(x)), window)
-    places: Any = 0
-    if any(window.padding):
-        places = b.constant(_first_inside(window).astype(winners.dtype))
+    x = _padded_in_loops(b, x, window, _lowest(x))
+    shape = (*x.shape[:-1], window.outside[1])
+    best, columns = b.new(shape, out.dtype), b.new(shape, winners.dtype)
+    rows, starts = (_first_inside(window, axis).astype(winners.dtype) for axis in (0, 1))
+    taps = [(tap, place) for place, tap in enumerate(w.column_taps(x, window))]
+    start = b.constant(starts) if starts.any() else 0
+    _best_in_loops(b, best, columns, taps, start)
+    width = window.size[1]
+    taps = [
+        (tap, (column, i * width))
+        for i, (tap, column) in enumerate(
+            zip(w.row_taps(best, window), w.row_taps(columns, window), strict=True)
+        )
+    ]
+    start = b.constant((rows * width)[:, None]) if rows.any() else 0
+    _best_in_loops(b, out, winners, taps, (taps[0][1][0], start))
+
+
+def _best_in_loops(b: Any, out: Any, winners: Any, taps: Any, start: Any) -> None:
+    """The best of some taps and its place, a number or an array and what to add to it."""
+
+    def place(given: Any) -> Any:
+        if not isinstance(given, tuple):
+            return given
+        there = b.new(winners.shape, winners.dtype)
+        b.apply(there, e.add, *given)
+        return there
+
     with b.together():
-        best = first
-        for i, tap in enumerate(taps, 1):
+        (best, _), *others = taps
+        places = place(start)
+        for tap, where in others:
             better = b.new(out.shape, np.dtype(np.bool_))
             b.apply(better, WINS, tap, best)
             new_best, new_places = (b.new(out.shape, z.dtype) for z in (out, winners))
             b.apply(new_best, EITHER, better, tap, best)
-            b.apply(new_places, EITHER, better, i, places)
+            b.apply(new_places, EITHER, better, place(where), places)
             best, places = new_best, new_places
         b.copy(out, best)
         b.copy(winners, places)
 
 
-def _first_inside(window: Window) -> Any:
+def _first_inside(window: Window, axis: int) -> Any:
     """The first place of each window that is not padding: it wins where all elements are -inf."""
-    rows, columns = (
-        np.maximum(0, -((np.arange(n) * stride - padding) // dilation))
-        for n, stride, padding, dilation in zip(
-            window.outside, window.stride, window.padding, window.dilation, strict=True
-        )
-    )
-    return rows[:, None] * window.size[1] + columns
+    start = np.arange(window.outside[axis]) * window.stride[axis] - window.padding[axis]
+    return np.maximum(0, -(start // window.dilation[axis]))
 
 
 def _put_winners(values: Any, winners: Any, *, window: Window) -> Any:
@@ -373,14 +395,22 @@ def _divided_in_loops(b: Any, out: Any, x: Any, divisor: Any) -> None:
 def _avg_pool2d_in_loops(
     b: Any, out: Any, x: Any, *, window: Window, with_padding: bool, override: int | None
 ) -> None:
-    divisor = _divisor(window, with_padding, override)
-    total, *taps = w.taps(_padded_in_loops(b, x, window, 0), window)
+    x = _padded_in_loops(b, x, window, 0)
+    rows = b.new((*x.shape[:-1], window.outside[1]), x.dtype)
     with b.together():
-        for tap in taps:
-            more = b.new(out.shape, out.dtype)
-            b.apply(more, e.add, total, tap)
-            total = more
-        _divided_in_loops(b, out, total, divisor)
+        b.copy(rows, _sum_in_loops(b, w.column_taps(x, window)))
+    with b.together():
+        total = _sum_in_loops(b, w.row_taps(rows, window))
+        _divided_in_loops(b, out, total, _divisor(window, with_padding, override))
+
+
+def _sum_in_loops(b: Any, taps: Any) -> Any:
+    total = next(taps)
+    for tap in taps:
+        more = b.new(tap.shape, tap.dtype)
+        b.apply(more, e.add, total, tap)
+        total = more
+    return total
 
 
 def _avg_unpool2d_in_loops(

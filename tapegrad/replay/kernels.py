@@ -23,6 +23,7 @@ from .program import Access, Compute, Fold, Literal, Loop, Read, Store, size_of
 
 SERIAL = "serial"  # a kernel that one thread does alone
 SMALL = 16384  # work below which a second thread costs more than it gives
+NEAR = 16  # elements between neighbours that are still read in vectors
 CHUNK = 4096  # elements that are added up in float32 before the sum moves to float64
 LINE = 64  # bytes between things that different threads write
 
@@ -175,20 +176,41 @@ class LoopWriter:
 
     def pointer(self, access: Access, indices: dict[int, str]) -> str:
         """A pointer to the element of an access at the given indices."""
-        memory = self._memory(access)
+        memory, base = self._memory(access), self._base(access)
         several = memory in self.written and len(self.offsets[memory]) > 1
-        key = (memory, 0 if several else access.offset)
+        key = (memory, 0 if several else base)
         if key not in self.pointers:
             size = access.value.dtype.itemsize
             name = f"%p{len(self.pointers)}"
             self.pointers[key] = (name, access.value.number, key[1] * size)
         strides = self.strides[access]
-        terms = [(index, self.number(strides[d])) for d, index in indices.items()]
+        terms = [(index, self._step(strides, d)) for d, index in indices.items()]
         for pick in access.picks:
             terms.append((self.picked(pick, indices), self.number(pick.stride)))
-        offset = self.number(access.offset) if several else "0"
+        if access.offset > base:
+            terms.append((str(access.offset - base), "1"))
+        offset = self.number(base) if several else "0"
         position = self.code.position(offset, terms)
         return self.code.element(self.pointers[key][0], access.value.dtype, position)
+
+    def _step(self, strides: list[int], d: int) -> str:
+        """The text of a stride; short steps of the last dimension are known, to be vectorised."""
+        last = d == len(self.sizes) - 1 and abs(strides[d]) <= NEAR
+        return str(strides[d]) if last else self.number(strides[d])
+
+    def _base(self, access: Access) -> int:
+        """The lowest offset of the accesses whose elements lie between those of this one.
+
+        From one pointer, LLVM reads and writes the elements of all of them in whole vectors.
+        """
+        offsets, step = self.offsets[self._memory(access)], abs(self.strides[access][-1])
+        base = access.offset
+        while 1 < step <= NEAR:
+            lower = [o for o in offsets if base - step < o < base and access.offset - o < step]
+            if not lower:
+                break
+            base = min(lower)
+        return base
 
     def picked(self, pick: Any, indices: dict[int, str]) -> str:
         """An index from memory, counted from the front; bad ones set the status and become 0."""
