@@ -173,13 +173,51 @@ def _conv2d_weight_in_loops(
 def _conv2d_input_in_loops(
     b: Any, out: Any, grad: Any, weight: Any, *, window: Window, groups: int
 ) -> None:
-    """A convolution of gradients, spread out by the stride, with the windows turned round."""
+    """A convolution of gradients with the windows turned round.
+
+    Windows that move by several elements meet every input element with a part of their places: each
+    such part is a convolution of its own.
+    """
+    if window.stride == (1, 1) or window.dilation != (1, 1):
+        _turned_in_loops(b, out, grad, weight, window, groups)
+        return
+    for row in range(window.stride[0]):
+        for column in range(window.stride[1]):
+            (top, high, down), (left, wide, across) = (
+                _phase(window, axis, place) for axis, place in ((0, row), (1, column))
+            )
+            part = out[..., top :: window.stride[0], left :: window.stride[1]]
+            kernel = weight[..., row :: window.stride[0], column :: window.stride[1]]
+            if kernel.size == 0:
+                b.fill(part, 0)
+            elif part.size:
+                inside, size = (part.shape[2], part.shape[3]), (high, wide)
+                geometry = Window(size, (1, 1), (down, across), (1, 1), inside, window.outside)
+                found = b.new(part.shape, out.dtype)
+                _turned_in_loops(b, found, grad, kernel, geometry, groups)
+                b.copy(part, found)
+
+
+def _phase(window: Window, axis: int, place: int) -> tuple[int, int, int]:
+    """Of the places that are `place` apart from a multiple of the stride: the first input element
+    that they meet, how many there are, and how many windows begin before that element.
+    """
+    stride, padding = window.stride[axis], window.padding[axis]
+    before = max(-((place - padding) // stride), 0)
+    return place + before * stride - padding, len(range(place, window.size[axis], stride)), before
+
+
+def _turned_in_loops(
+    b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int
+) -> None:
+    """Gradients spread out by the stride, with borders as wide as a window, convolved."""
     reach = tuple(n + s - 1 for n, s in zip(window.inside, window.spans, strict=True))
     spread = b.new((*grad.shape[:2], *reach), grad.dtype)
     places, taken = zip(*(_spread(window, axis, reach[axis]) for axis in (0, 1)), strict=True)
     b.fill(spread, 0)
     b.copy(spread[(..., *places)], grad[(..., *taken)])
-    turned = Window(window.size, (1, 1), (0, 0), window.dilation, (reach[0], reach[1]), window.inside)
+    moves, size = (1, 1), (reach[0], reach[1])
+    turned = Window(window.size, moves, (0, 0), window.dilation, size, window.inside)
     kernel = np.flip(weight, (2, 3)).reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
     _contracted(b, out, _windows_in_loops(b, spread, turned, groups), kernel)
 
@@ -366,11 +404,35 @@ def _fold(x: Any, *, window: Window) -> Any:
     return xp.contiguous(w.cropped(out, window))
 
 
+def _unfold_in_loops(b: Any, out: Any, x: Any, *, window: Window) -> None:
+    view = w.layout(padded := _padded_in_loops(b, x, window), window)
+    b.copy(out.reshape(view[0]), b.strided(padded, *view))
+
+
+def _fold_in_loops(b: Any, out: Any, x: Any, *, window: Window) -> None:
+    whole = window.extents == window.inside
+    target = out if whole else b.new((*out.shape[:2], *window.extents), out.dtype)
+    columns = b.ordered(x).reshape(*out.shape[:2], -1, *window.outside)
+    b.fill(target, 0)
+    for i, tap in enumerate(w.taps(target, window)):
+        b.add(tap, columns[:, :, i])
+    if not whole:
+        b.copy(out, w.cropped(target, window))
+
+
 unfold_: Primitive = define(
-    "unfold", _unfold, kind=OPAQUE, vjp=lambda g, window: fold_(g, window=window)
+    "unfold",
+    _unfold,
+    kind=OPAQUE,
+    lower=_unfold_in_loops,
+    vjp=lambda g, window: fold_(g, window=window),
 )
 fold_: Primitive = define(
-    "fold", _fold, kind=OPAQUE, vjp=lambda g, window: unfold_(g, window=window)
+    "fold",
+    _fold,
+    kind=OPAQUE,
+    lower=_fold_in_loops,
+    vjp=lambda g, window: unfold_(g, window=window),
 )
 
 

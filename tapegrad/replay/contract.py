@@ -204,7 +204,8 @@ class Writer:
         rows = [d for d in others if narrow[d] == 0 and wide[d]]
         t = max(numbers, key=lambda d: sizes[d], default=None)
         u = rows[-1] if rows else None
-        across = min(-(-sizes[v] // self.lanes), 3)
+        # Where there are no vectors, both operands may move along `v`.
+        across = min(-(-sizes[v] // self.lanes), 3) if self.lanes > 1 else 1
         many = 1 if t is None else min(sizes[t], 8)
         down = 1 if u is None else _tile(sizes[u], max(budget // (many * across), 1))
         if t is not None:
