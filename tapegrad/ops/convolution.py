@@ -134,14 +134,19 @@ def _windows_in_loops(b: Any, x: Any, window: Window, groups: int) -> Any:
         (down, _), (gap, _) = window.stride, window.dilation
         strides = (n, channels, row * gap, place, row * down, column)
     view = b.strided(x, shape, strides)
-    return view.reshape(len(x), groups, -1, *shape[2:])
+    return _split(view, 1, groups)
+
+
+def _split(x: Any, axis: int, groups: int) -> Any:
+    """A dimension of channels as two: groups, and channels of each."""
+    before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    return x.reshape(*before, groups, n // groups, *after)
 
 
 def _contracted(b: Any, out: Any, view: Any, kernel: Any) -> None:
     """The sum over channels and places: views n g c i j y x and kernels g o c i j."""
-    result = out.reshape(len(out), len(kernel), -1, *out.shape[2:])
     b.contract(
-        result[..., None, None, None],
+        _split(out, 1, len(kernel))[..., None, None, None],
         view.transpose(0, 1, 5, 6, 2, 3, 4)[:, :, None],
         kernel[None, :, :, None, None],
     )
@@ -151,8 +156,7 @@ def _conv2d_in_loops(
     b: Any, out: Any, x: Any, weight: Any, bias: Any, *, window: Window, groups: int
 ) -> None:
     result = out if bias is None else b.new(out.shape, out.dtype)
-    kernel = weight.reshape(groups, -1, *weight.shape[1:])
-    _contracted(b, result, _windows_in_loops(b, x, window, groups), kernel)
+    _contracted(b, result, _windows_in_loops(b, x, window, groups), _split(weight, 0, groups))
     if bias is not None:
         b.apply(out, e.add, result, bias.reshape(-1, 1, 1))
 
@@ -161,10 +165,9 @@ def _conv2d_weight_in_loops(
     b: Any, out: Any, grad: Any, x: Any, *, window: Window, groups: int
 ) -> None:
     view = _windows_in_loops(b, x, window, groups)  # n g c i j y x
-    gradient = b.ordered(grad).reshape(len(grad), groups, -1, *window.outside)  # n g o y x
-    result = out.reshape(groups, -1, *out.shape[1:])  # g o c i j
+    gradient = _split(b.ordered(grad), 1, groups)  # n g o y x
     b.contract(
-        result[..., None, None, None],
+        _split(out, 0, groups)[..., None, None, None],
         gradient.transpose(1, 2, 0, 3, 4)[:, :, None, None, None],
         view.transpose(1, 2, 3, 4, 0, 5, 6)[:, None],
     )
@@ -218,7 +221,7 @@ def _turned_in_loops(
     b.copy(spread[(..., *places)], grad[(..., *taken)])
     moves, size = (1, 1), (reach[0], reach[1])
     turned = Window(window.size, moves, (0, 0), window.dilation, size, window.inside)
-    kernel = np.flip(weight, (2, 3)).reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
+    kernel = _split(np.flip(weight, (2, 3)), 0, groups).swapaxes(1, 2)
     _contracted(b, out, _windows_in_loops(b, spread, turned, groups), kernel)
 
 
@@ -412,7 +415,7 @@ def _unfold_in_loops(b: Any, out: Any, x: Any, *, window: Window) -> None:
 def _fold_in_loops(b: Any, out: Any, x: Any, *, window: Window) -> None:
     whole = window.extents == window.inside
     target = out if whole else b.new((*out.shape[:2], *window.extents), out.dtype)
-    columns = b.ordered(x).reshape(*out.shape[:2], -1, *window.outside)
+    columns = b.ordered(x).reshape(*out.shape[:2], math.prod(window.size), *window.outside)
     b.fill(target, 0)
     for i, tap in enumerate(w.taps(target, window)):
         b.add(tap, columns[:, :, i])

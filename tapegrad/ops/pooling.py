@@ -20,6 +20,7 @@ from . import comparison as c
 from . import elementwise as e
 from . import window as w
 from .gather import gather_
+from .index import take_
 from .linalg import matmul_
 from .movement import reshape_, swapped
 from .precision import check_floating
@@ -174,9 +175,12 @@ def _positions(winners: Any, window: Window) -> Any:
     module = xp.module(winners._array if isinstance(winners, Tensor) else winners)
     rows = module.arange(window.outside[0]).reshape(-1, 1) * sh - ph
     columns = module.arange(window.outside[1]) * sw - pw
-    place = e.cast(winners, dtype=int64)
-    row, column = place // window.size[1], place % window.size[1]
-    return (row * dh + rows) * window.inside[1] + (column * dw + columns)
+    row, column = np.divmod(module.arange(window.size[0] * window.size[1]), window.size[1])
+    steps = row * (dh * window.inside[1]) + column * dw
+    if isinstance(winners, Tensor):
+        steps = wrap(steps)
+    places = take_(steps, e.cast(winners, dtype=int64), dims=(0,))
+    return places + (rows * window.inside[1] + columns)
 
 
 def _take_winners(x: Any, winners: Any, window: Window) -> Any:
