@@ -64,7 +64,7 @@ def test_every_sample_is_native(name: str, dtype: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(16))
 def test_convolutions_of_random_geometry(seed: int) -> None:
     choose = random.Random(seed)
     groups = choose.choice([1, 1, 1, 2, 3])
@@ -110,7 +110,9 @@ def test_pools_of_random_geometry(seed: int) -> None:
 def test_max_pools_of_ties_infinities_and_nan(options: Any) -> None:
     def make(i: int) -> Any:
         rng = np.random.default_rng(i)
-        values = rng.choice([-np.inf, 0.0, 1.0, np.inf, np.nan], (3, 4, 12, 12), p=[0.3] * 3 + [0.05] * 2)
+        values = rng.choice(
+            [-np.inf, 0.0, 1.0, np.inf, np.nan], (3, 4, 12, 12), p=[0.3] * 3 + [0.05] * 2
+        )
         return [tg.tensor(values.astype(np.float32), requires_grad=True)], {}
 
     def f(x: Tensor) -> Any:
@@ -177,19 +179,17 @@ def test_training_agrees_with_eager() -> None:
 # -- contractions ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_contractions_of_any_layout(seed: int) -> None:
     """Sums of products over dimensions that lie in any order, against einsum."""
     choose = random.Random(seed)
     letters = "abcdef"[: choose.randint(2, 6)]
     kinds = {c: choose.choice(["x", "y", "xy", "sum", "sum"]) for c in letters}
     sizes = {c: choose.choice([1, 2, 3, 5, 9, 17, 35]) for c in letters}
-    while np.prod([float(n) for n in sizes.values()]) > 2e5:
+    while np.prod([float(n) for n in sizes.values()]) > 6e5:
         largest = max(sizes, key=lambda c: sizes[c])
         sizes[largest] = sizes[largest] // 2
-    of_x, of_y = (
-        [c for c in letters if kinds[c] in (name, "xy", "sum")] for name in ("x", "y")
-    )
+    of_x, of_y = ([c for c in letters if kinds[c] in (name, "xy", "sum")] for name in ("x", "y"))
     kept = [c for c in letters if kinds[c] != "sum"]
     for names in (of_x, of_y, kept):
         choose.shuffle(names)

@@ -105,25 +105,9 @@ def _add_columns(target: Any, columns: Any, window: Window) -> None:
 # -- in loops ------------------------------------------------------------------------------------
 
 
-def _padded_in_loops(b: Any, x: Any, window: Window) -> Any:
-    """`x` with borders of 0, as far as windows reach."""
-    if window.extents == window.inside:
-        return b.ordered(x)
-    (top, left), (height, width) = window.padding, window.inside
-    out = b.new((*x.shape[:-2], *window.extents), x.dtype)
-    rows = out[..., top : top + height, :]
-    for border in (
-        *(out[..., :top, :], out[..., top + height :, :]),
-        *(rows[..., :left], rows[..., left + width :]),
-    ):
-        b.fill(border, 0)
-    b.copy(w.cropped(out, window), x)
-    return out
-
-
 def _windows_in_loops(b: Any, x: Any, window: Window, groups: int) -> Any:
     """A view (batch, groups, channels, *window size, *output size) in which rows follow by 1."""
-    x = _padded_in_loops(b, x, window)
+    x = b.ordered(w.padded_in_loops(b, x, window, 0))
     shape, strides = w.layout(x, window)
     if window.stride[1] > 1 and window.outside[1] > 1:
         # A copy of x for each column of the window: what follows in a row then lies side by side.
@@ -210,9 +194,7 @@ def _phase(window: Window, axis: int, place: int) -> tuple[int, int, int]:
     return place + before * stride - padding, len(range(place, window.size[axis], stride)), before
 
 
-def _turned_in_loops(
-    b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int
-) -> None:
+def _turned_in_loops(b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int) -> None:
     """Gradients spread out by the stride, with borders as wide as a window, convolved."""
     reach = tuple(n + s - 1 for n, s in zip(window.inside, window.spans, strict=True))
     spread = b.new((*grad.shape[:2], *reach), grad.dtype)
@@ -408,8 +390,9 @@ def _fold(x: Any, *, window: Window) -> Any:
 
 
 def _unfold_in_loops(b: Any, out: Any, x: Any, *, window: Window) -> None:
-    view = w.layout(padded := _padded_in_loops(b, x, window), window)
-    b.copy(out.reshape(view[0]), b.strided(padded, *view))
+    x = w.padded_in_loops(b, x, window, 0)
+    shape, strides = w.layout(x, window)
+    b.copy(out.reshape(shape), b.strided(x, shape, strides))
 
 
 def _fold_in_loops(b: Any, out: Any, x: Any, *, window: Window) -> None:

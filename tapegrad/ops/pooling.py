@@ -69,25 +69,15 @@ WON = Primitive(
 )  # fmt: skip
 
 
-def _padded_in_loops(b: Any, x: Any, window: Window, value: Any) -> Any:
-    """`x` with borders, as far as windows reach."""
-    if window.extents == window.inside:
-        return x
-    out = b.new((*x.shape[:-2], *window.extents), x.dtype)
-    b.fill(out, value)
-    b.copy(w.cropped(out, window), x)
-    return out
-
-
 def _max_pool2d_in_loops(b: Any, outs: Any, x: Any, *, window: Window) -> None:
     """Maxima within rows of windows, then over their rows: both walk memory in order."""
     out, winners = outs
-    x = _padded_in_loops(b, x, window, _lowest(x))
+    x = w.padded_in_loops(b, x, window, _lowest(x))
     shape = (*x.shape[:-1], window.outside[1])
     best, columns = b.new(shape, out.dtype), b.new(shape, winners.dtype)
     rows, starts = (_first_inside(window, axis).astype(winners.dtype) for axis in (0, 1))
-    taps = [(tap, place) for place, tap in enumerate(w.column_taps(x, window))]
     start = b.constant(starts) if starts.any() else 0
+    taps: Any = [(tap, place) for place, tap in enumerate(w.column_taps(x, window))]
     _best_in_loops(b, best, columns, taps, start)
     width = window.size[1]
     taps = [
@@ -399,7 +389,7 @@ def _divided_in_loops(b: Any, out: Any, x: Any, divisor: Any) -> None:
 def _avg_pool2d_in_loops(
     b: Any, out: Any, x: Any, *, window: Window, with_padding: bool, override: int | None
 ) -> None:
-    x = _padded_in_loops(b, x, window, 0)
+    x = w.padded_in_loops(b, x, window, 0)
     rows = b.new((*x.shape[:-1], window.outside[1]), x.dtype)
     with b.together():
         b.copy(rows, _sum_in_loops(b, w.column_taps(x, window)))

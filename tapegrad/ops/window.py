@@ -110,6 +110,16 @@ def padded(x: Any, window: Window, value: float) -> Any:
     return out
 
 
+def padded_in_loops(b: Any, x: Any, window: Window, value: float) -> Any:
+    """`padded` in native code: `x` itself if there are no borders."""
+    if window.extents == window.inside:
+        return x
+    out = b.new((*x.shape[:-2], *window.extents), x.dtype)
+    b.fill(out, value)
+    b.copy(cropped(out, window), x)
+    return out
+
+
 def cropped(x: Any, window: Window) -> Any:
     """The part of a padded array that is the input itself."""
     (top, left), (height, width) = window.padding, window.inside

@@ -27,8 +27,6 @@ from .program import Contraction, size_of
 #: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache
 CACHED = 1 << 20
 
-Position = list[tuple[str, int]]  # (index, how far from it)
-
 
 @functools.cache
 def _vectors() -> tuple[int, int]:
@@ -90,8 +88,8 @@ class Writer:
 
     def at(self, pointer: str, strides: list[int], indices: dict[int, str], moved: Any = ()) -> str:
         """A pointer to an element; `moved` are constant steps along dimensions."""
-        offset = sum(strides[d] * n for d, n in moved)
-        terms = [(index, strides[d]) for d, index in indices.items()]
+        offset = str(sum(strides[d] * n for d, n in moved))
+        terms = [(index, str(strides[d])) for d, index in indices.items()]
         return self.code.element(pointer, self.dtype, self.code.position(offset, terms))
 
     def mask(self, count: int) -> str:
@@ -145,6 +143,19 @@ class Writer:
         total = code.value(f"fadd contract {self.vector} {old}, {product}")
         code.line(f"store {self.vector} {total}, ptr {cell}")
 
+    def add_lanes(self, cell: str, pointer: str, first: str) -> None:
+        """Add the lanes of a sum to an element, which is 0 before the first time."""
+        code, kind = self.code, self.kind
+        vector = code.value(f"load {self.vector}, ptr {cell}")
+        function, zero = f"llvm.vector.reduce.fadd.{self.suffix}", literal(0, self.dtype).text
+        code.declared.add(f"declare {kind} @{function}({kind}, {self.vector})")
+        given = f"({kind} {zero}, {self.vector} {vector})"
+        total = code.value(f"call reassoc {kind} @{function}{given}")
+        old = code.load(pointer, self.dtype).text
+        old = code.value(f"select i1 {first}, {kind} {zero}, {kind} {old}")
+        total = code.value(f"fadd {kind} {old}, {total}")
+        code.line(f"store {kind} {total}, ptr {pointer}")
+
     # -- loops -------------------------------------------------------------------------------
 
     @contextmanager
@@ -158,35 +169,42 @@ class Writer:
             yield inner
 
     def blocks(
-        self, d: int | None, step: int, indices: dict[int, str], body: Callable[..., None]
+        self,
+        dims: list[tuple[int | None, int]],
+        indices: dict[int, str],
+        body: Callable[..., None],
+        *sizes: int,
     ) -> None:
-        """Call `body(indices, size)` for blocks of a dimension, the last of which may be smaller.
+        """Call `body(indices, *sizes)` for blocks of dimensions; the last ones may be smaller.
 
-        Where threads share the dimension, they share its blocks.
+        A dimension that is not there has one block of 1. Where threads share a dimension, they
+        share its blocks.
         """
+        if not dims:
+            body(indices, *sizes)
+            return
+        (d, step), *rest = dims
         if d is None:
-            body(indices, 1)
+            self.blocks(rest, indices, body, *sizes, 1)
             return
-        code, n = self.code, self.sizes[d]
-        full, rest = divmod(n, step)
+        code, (full, left) = self.code, divmod(self.sizes[d], step)
+        last = {**indices, d: str(full * step)}
         if d == self.split:
-            with code.loop("%low", code.call(
-                "i64", "llvm.smin.i64", ("i64", "%high"), ("i64", str(full))
-            )) as block:  # fmt: skip
-                body({**indices, d: code.value(f"mul nsw i64 {block}, {step}")}, step)
-            if rest:
-                last = code.value(f"icmp eq i64 %high, {full + 1}")
+            end = code.call("i64", "llvm.smin.i64", ("i64", "%high"), ("i64", str(full)))
+            with code.loop("%low", end) as block:
+                index = code.value(f"mul nsw i64 {block}, {step}")
+                self.blocks(rest, {**indices, d: index}, body, *sizes, step)
+            if left:
+                mine = code.value(f"icmp eq i64 %high, {full + 1}")
                 some = code.value("icmp slt i64 %low, %high")
-                with code.when(code.value(f"and i1 {last}, {some}")):
-                    body({**indices, d: str(full * step)}, rest)
+                with code.when(code.value(f"and i1 {mine}, {some}")):
+                    self.blocks(rest, last, body, *sizes, left)
             return
-        if full > 1:
+        if full:
             with code.loop("0", str(full * step), step) as index:
-                body({**indices, d: index}, step)
-        elif full:
-            body({**indices, d: "0"}, step)
-        if rest:
-            body({**indices, d: str(full * step)}, rest)
+                self.blocks(rest, {**indices, d: index}, body, *sizes, step)
+        if left:
+            self.blocks(rest, last, body, *sizes, left)
 
     def share(self, steps: dict[int, int], dims: list[int]) -> None:
         """Let threads share the dimension with the most blocks; the first of equals."""
@@ -194,213 +212,210 @@ class Writer:
         self.split = max(dims, key=lambda d: min(counts[d], 64))
         self.extent = counts[self.split]
 
-    # -- along a kept dimension --------------------------------------------------------------
 
-    def by_rows(self, v: int, wide: list[int], narrow: list[int], names: tuple[str, str]) -> None:
-        """Vectors along `v` of the operand `wide`, times numbers of the other."""
-        sizes, others = self.sizes, [d for d in self.kept if d != v]
-        budget = _vectors()[1] if self.lanes > 1 else 4
-        numbers = [d for d in others if wide[d] == 0 and narrow[d]]
-        rows = [d for d in others if narrow[d] == 0 and wide[d]]
-        t = max(numbers, key=lambda d: sizes[d], default=None)
-        u = rows[-1] if rows else None
+class Rows:
+    """Vectors along a kept dimension `v` of one operand, times numbers of the other.
+
+    A tile is some vectors in a row (`across`), in some rows (`down`, along `u`), times some numbers
+    (`many`, along `t`).
+    """
+
+    def __init__(self, writer: Writer, v: int, turned: bool, lanes: int) -> None:
+        self.writer, self.v, self.lanes = writer, v, lanes
+        self.wide, self.narrow = (writer.y, writer.x) if turned else (writer.x, writer.y)
+        self.names = ("%p1", "%p0") if turned else ("%p0", "%p1")
+        self.others = [d for d in writer.kept if d != v]
+        numbers = [d for d in self.others if self.wide[d] == 0 and self.narrow[d]]
+        rows = [d for d in self.others if self.narrow[d] == 0 and self.wide[d]]
+        sizes = writer.sizes
+        self.t = max(numbers, key=lambda d: sizes[d], default=None)
+        self.u = rows[-1] if rows else None
+        budget = _vectors()[1] if lanes > 1 else 4
         # Where there are no vectors, both operands may move along `v`.
-        across = min(-(-sizes[v] // self.lanes), 3) if self.lanes > 1 else 1
-        many = 1 if t is None else min(sizes[t], 8)
-        down = 1 if u is None else _tile(sizes[u], max(budget // (many * across), 1))
-        if t is not None:
-            many = _tile(sizes[t], max(min(budget // (down * across), 16), 1))
-        steps = {d: n for d, n in ((t, many), (u, down)) if d is not None}
-        self.share(steps, others or [v])
-        steps[v] = across * self.lanes if others else self.lanes
-        if not others:
-            self.extent = -(-sizes[v] // steps[v])
-        outer = [d for d in others if d not in (t, u)]
+        self.across = min(-(-sizes[v] // lanes), 3) if lanes > 1 else 1
+        self.many = 1 if self.t is None else min(sizes[self.t], 8)
+        self.down = 1
+        if self.u is not None:
+            self.down = _tile(sizes[self.u], budget // (self.many * self.across))
+        if self.t is not None:
+            self.many = _tile(sizes[self.t], min(budget // (self.down * self.across), 16))
 
-        def tile(indices: dict[int, str], many: int, down: int, width: int) -> None:
-            vectors = [
-                (j, k, min(width - k, self.lanes))
-                for j in range(down)
-                for k in range(0, width, self.lanes)
-            ]
-            sums = {(i, j, k): self.cell() for i in range(many) for j, k, _ in vectors}
-            with self.over(self.summed, indices) as inner:
-                seen = {}
-                for j, k, count in vectors:
-                    moved = [(v, k)] + ([(u, j)] if u is not None else [])
-                    seen[j, k] = self.load(self.at(names[0], wide, inner, moved), count)
-                for i in range(many):
-                    moved = [(t, i)] if t is not None else []
-                    number = self.spread(self.at(names[1], narrow, inner, moved))
-                    for j, k, _ in vectors:
-                        self.multiply_add(sums[i, j, k], seen[j, k], number)
-            for (i, j, k), cell in sums.items():
-                value = self.code.value(f"load {self.vector}, ptr {cell}")
-                moved = [(v, k), *([(u, j)] if u is not None else [])]
-                moved += [(t, i)] if t is not None else []
-                pointer = self.at("%p2", self.out, indices, moved)
-                self.store(value, pointer, min(width - k, self.lanes))
+    def write(self) -> None:
+        writer, v, t, u = self.writer, self.v, self.t, self.u
+        writer.lanes = self.lanes
+        width = (self.across if self.others else 1) * self.lanes
+        steps = {v: width, **_known((t, self.many), (u, self.down))}
+        writer.share(steps, self.others or [v])
+        outer = [d for d in self.others if d not in (t, u)]
+        with writer.over(outer, {}) as indices:
+            writer.blocks([(t, self.many), (u, self.down), (v, width)], indices, self.tile)
 
-        with self.over(outer, {}) as indices:
-            self.blocks(t, many, indices, lambda one, many: self.blocks(
-                u, down, one, lambda two, down: self.blocks(
-                    v, steps[v], two, lambda three, width: tile(three, many, down, width)
-                )
-            ))  # fmt: skip
+    def tile(self, indices: dict[int, str], many: int, down: int, width: int) -> None:
+        writer, lanes = self.writer, self.lanes
+        starts = [(j, k) for j in range(down) for k in range(0, width, lanes)]
+        sums = {(i, j, k): writer.cell() for i in range(many) for j, k in starts}
+        with writer.over(writer.summed, indices) as inner:
+            seen = {}
+            for j, k in starts:
+                pointer = writer.at(self.names[0], self.wide, inner, self.moved(0, j, k))
+                seen[j, k] = writer.load(pointer, min(width - k, lanes))
+            for i in range(many):
+                pointer = writer.at(self.names[1], self.narrow, inner, self.moved(i, 0, 0))
+                number = writer.spread(pointer)
+                for j, k in starts:
+                    writer.multiply_add(sums[i, j, k], seen[j, k], number)
+        for (i, j, k), cell in sums.items():
+            value = writer.code.value(f"load {writer.vector}, ptr {cell}")
+            pointer = writer.at("%p2", writer.out, indices, self.moved(i, j, k))
+            writer.store(value, pointer, min(width - k, lanes))
 
-    # -- along a summed dimension ------------------------------------------------------------
+    def moved(self, i: int, j: int, k: int) -> list[tuple[int, int]]:
+        return [(self.v, k), *_known((self.t, i), (self.u, j)).items()]
 
-    def by_dots(self, v: int) -> None:
-        """Vectors along `v`, which is summed, of both operands."""
-        sizes, budget = self.sizes, _vectors()[1]
-        whole: list[int] = []  # dimensions of y alone that a tile takes whole
-        alone = [d for d in self.kept if self.x[d] == 0 and self.y[d]]
+
+class Dots:
+    """Vectors along a summed dimension `v` of both operands.
+
+    A tile is some vectors of x (`many`, along `t`) times some of y: all along the dimensions
+    `whole`, or else `few` along `u`. A pass over the summed dimensions touches no more memory than
+    the cache holds; each adds to the result.
+    """
+
+    def __init__(self, writer: Writer, v: int, lanes: int) -> None:
+        self.writer, self.v, self.lanes = writer, v, lanes
+        sizes, budget = writer.sizes, _vectors()[1]
+        alone = [d for d in writer.kept if writer.x[d] == 0 and writer.y[d]]
+        self.whole: list[int] = []
         for d in reversed(alone):
-            if size_of(tuple(sizes[e] for e in (d, *whole))) > budget // 3:
+            if size_of(tuple(sizes[e] for e in (d, *self.whole))) > budget // 3:
                 break
-            whole.insert(0, d)
-        u = alone[-1] if alone and not whole else None  # or else blocks of the last one
-        few = 1 if u is None else _tile(sizes[u], 5 if budget > 12 else 3)
-        count = few * size_of(tuple(sizes[d] for d in whole))
-        others = [d for d in self.kept if d not in whole]
-        t = max(
-            (d for d in others if self.y[d] == 0 and self.x[d]),
+            self.whole.insert(0, d)
+        self.u = alone[-1] if alone and not self.whole else None
+        self.few = 1 if self.u is None else _tile(sizes[self.u], budget // 5)
+        self.others = [d for d in writer.kept if d not in self.whole]
+        self.t = max(
+            (d for d in self.others if writer.y[d] == 0 and writer.x[d]),
             key=lambda d: sizes[d],
             default=None,
         )
-        many = 1 if t is None else _tile(sizes[t], max(budget // count, 1))
-        steps = {d: n for d, n in ((t, many), (u, few)) if d is not None}
-        if others:
-            self.share(steps, others)
+        self.corners: list[list[tuple[int, int]]] = [[]]
+        for d in self.whole:
+            self.corners = [[*place, (d, i)] for place in self.corners for i in range(sizes[d])]
+        room = budget // (self.few * len(self.corners))
+        self.many = 1 if self.t is None else _tile(sizes[self.t], room)
+
+    def write(self) -> None:
+        writer = self.writer
+        writer.lanes = self.lanes
+        steps = _known((self.t, self.many), (self.u, self.few))
+        if self.others:
+            writer.share(steps, self.others)
         else:
-            self.split = -1
-        outer = [d for d in others if d not in (t, u)]
-        corners: list[list[tuple[int, int]]] = [[]]
-        for d in whole:
-            corners = [[*place, (d, i)] for place in corners for i in range(sizes[d])]
-        chunked, chunk = self._chunks(v)
+            writer.split = -1
+        outer = [d for d in self.others if d not in steps]
+        with self.passes() as (fixed, bounds, first), writer.over(outer, fixed) as indices:
+            writer.blocks(
+                [(self.t, self.many), (self.u, self.few)],
+                indices,
+                lambda at, many, few: self.tile(at, many, few, first, bounds),
+            )
 
-        def tile(
-            indices: dict[int, str], many: int, few: int, first: str, bounds: dict[int, Any]
-        ) -> None:
-            code = self.code
-            places = corners if u is None else [[(u, i)] for i in range(few)]
-            sums = {(i, j): self.cell() for i in range(many) for j in range(len(places))}
-            with ExitStack() as stack:
-                inner = dict(indices)
-                for d in self.summed:
-                    if d != v and d not in inner:
-                        low, high = bounds.get(d, ("0", str(sizes[d])))
-                        inner[d] = stack.enter_context(code.loop(low, high))
-                self.blocks(v, self.lanes, inner, lambda at, n: row(at, n, many, places, sums))
-            for (i, j), cell in sums.items():
-                vector = code.value(f"load {self.vector}, ptr {cell}")
-                function = f"llvm.vector.reduce.fadd.{self.suffix}"
-                zero = literal(0, self.dtype).text
-                code.declared.add(f"declare {self.kind} @{function}({self.kind}, {self.vector})")
-                total = code.value(
-                    f"call reassoc {self.kind} @{function}"
-                    f"({self.kind} {zero}, {self.vector} {vector})"
-                )
-                moved = [*places[j], *([(t, i)] if t is not None else [])]
-                pointer = self.at("%p2", self.out, indices, moved)
-                old = code.load(pointer, self.dtype).text
-                old = code.value(f"select i1 {first}, {self.kind} {zero}, {self.kind} {old}")
-                total = code.value(f"fadd {self.kind} {old}, {total}")
-                code.line(f"store {self.kind} {total}, ptr {pointer}")
-
-        def row(
-            indices: dict[int, str], width: int, many: int, places: Any, sums: dict[Any, str]
-        ) -> None:
-            ones = [
-                self.load(self.at("%p0", self.x, indices, [(t, i)] if t is not None else []), width)
-                for i in range(many)
-            ]
-            for j, place in enumerate(places):
-                other = self.load(self.at("%p1", self.y, indices, place), width)
-                for i in range(many):
-                    self.multiply_add(sums[i, j], ones[i], other)
-
-        self._in_chunks(
-            chunked,
-            chunk,
-            lambda fixed, bounds, first: self._with(
-                outer,
-                fixed,
-                lambda at: self.blocks(t, many, at, lambda one, many: self.blocks(
-                    u, few, one, lambda two, few: tile(two, many, few, first, bounds)
-                )),
-            ),  # fmt: skip
-        )
-
-    def _with(
-        self, dims: list[int], indices: dict[int, str], body: Callable[[dict[int, str]], None]
+    def tile(
+        self,
+        indices: dict[int, str],
+        many: int,
+        few: int,
+        first: str,
+        bounds: dict[int, tuple[str, str]],
     ) -> None:
-        with self.over(dims, indices) as inner:
-            body(inner)
+        writer, code, sizes = self.writer, self.writer.code, self.writer.sizes
+        places = self.corners if self.u is None else [[(self.u, i)] for i in range(few)]
+        sums = {(i, j): writer.cell() for i in range(many) for j in range(len(places))}
+        with ExitStack() as stack:
+            inner = dict(indices)
+            for d in writer.summed:
+                if d != self.v and d not in inner:
+                    low, high = bounds.get(d, ("0", str(sizes[d])))
+                    inner[d] = stack.enter_context(code.loop(low, high))
+            writer.blocks(
+                [(self.v, self.lanes)], inner, lambda at, n: self.row(at, n, many, places, sums)
+            )
+        for (i, j), cell in sums.items():
+            moved = [*places[j], *_known((self.t, i)).items()]
+            writer.add_lanes(cell, writer.at("%p2", writer.out, indices, moved), first)
 
-    def _chunks(self, v: int) -> tuple[list[int], int]:
+    def row(
+        self, indices: dict[int, str], width: int, many: int, places: Any, sums: dict[Any, str]
+    ) -> None:
+        writer = self.writer
+        ones = [
+            writer.load(writer.at("%p0", writer.x, indices, _known((self.t, i)).items()), width)
+            for i in range(many)
+        ]
+        for j, place in enumerate(places):
+            other = writer.load(writer.at("%p1", writer.y, indices, place), width)
+            for i in range(many):
+                writer.multiply_add(sums[i, j], ones[i], other)
+
+    @contextmanager
+    def passes(self) -> Iterator[tuple[dict[int, str], dict[int, tuple[str, str]], str]]:
+        """Parts of the summed dimensions: indices outside, bounds inside, whether it is the first.
+
+        All but the last of the dimensions outside go step by step, the last one in chunks.
+        """
+        dims, step = self.chunks()
+        if not dims:
+            yield {}, {}, "true"
+            return
+        code, sizes = self.writer.code, self.writer.sizes
+        *outer, last = dims
+        with ExitStack() as stack:
+            fixed = {d: stack.enter_context(code.loop("0", str(sizes[d]))) for d in outer}
+            start = stack.enter_context(code.loop("0", str(sizes[last]), step))
+            end = code.value(f"add nsw i64 {start}, {step}")
+            end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", str(sizes[last])))
+            first = code.value(f"icmp eq i64 {start}, 0")
+            for index in fixed.values():
+                here = code.value(f"icmp eq i64 {index}, 0")
+                first = code.value(f"and i1 {first}, {here}")
+            yield fixed, {last: (start, end)}, first
+
+    def chunks(self) -> tuple[list[int], int]:
         """Summed dimensions outside of the pass that fits the cache, and a step of the last one."""
-        dims = [d for d in self.summed if d != v]
+        writer = self.writer
+        dims = [d for d in writer.summed if d != self.v]
         for i, d in enumerate(dims):
-            inside = [*self.kept, *dims[i + 1 :], v]
-            each = self.dtype.itemsize * sum(
-                1 + sum((self.sizes[e] - 1) * abs(strides[e]) for e in inside)
-                for strides in (self.x, self.y)
+            inside = [*writer.kept, *dims[i + 1 :], self.v]
+            each = writer.dtype.itemsize * sum(
+                1 + sum((writer.sizes[e] - 1) * abs(strides[e]) for e in inside)
+                for strides in (writer.x, writer.y)
             )
             if each <= CACHED or d == dims[-1]:
                 return dims[: i + 1], max(CACHED // each, 1)
         return [], 1
 
-    def _in_chunks(self, dims: list[int], step: int, body: Callable[..., None]) -> None:
-        """Call `body(indices, bounds, first)` for each part of the summed dimensions."""
-        if not dims:
-            body({}, {}, "true")
-            return
-        code = self.code
-        *outer, last = dims
-        with ExitStack() as stack:
-            fixed = {
-                d: stack.enter_context(code.loop("0", str(self.sizes[d]))) for d in outer
-            }
-            start = stack.enter_context(code.loop("0", str(self.sizes[last]), step))
-            end = code.value(f"add nsw i64 {start}, {step}")
-            end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", str(self.sizes[last])))
-            first = code.value(f"icmp eq i64 {start}, 0")
-            for index in fixed.values():
-                here = code.value(f"icmp eq i64 {index}, 0")
-                first = code.value(f"and i1 {first}, {here}")
-            body(fixed, {last: (start, end)}, first)
 
-    # -- the whole ---------------------------------------------------------------------------
+def _known(*pairs: tuple[int | None, int]) -> dict[int, int]:
+    return {d: n for d, n in pairs if d is not None}
 
-    def write(self) -> None:
-        """Choose the dimension of vectors that fills the most lanes, a kept one if it can be."""
-        x, y, out, sizes = self.x, self.y, self.out, self.sizes
-        widest = _vectors()[0] // self.dtype.itemsize
-        found: list[tuple[float, Callable[[], None]]] = []
 
-        def choice(v: int, worth: float, body: Callable[[], None]) -> None:
-            lanes = _lanes(sizes[v], widest)
-
-            def run() -> None:
-                self.lanes = lanes
-                body()
-
-            if lanes > 1:
-                found.append((worth * sizes[v] / -(-sizes[v] // lanes), run))
-
-        for v in self.kept:
-            for wide, narrow, names in ((x, y, ("%p0", "%p1")), (y, x, ("%p1", "%p0"))):
-                if out[v] == 1 and wide[v] == 1 and narrow[v] == 0:
-                    choice(v, 1.25, functools.partial(self.by_rows, v, wide, narrow, names))
-        for v in self.summed:
-            if x[v] == 1 and y[v] == 1:
-                choice(v, 1.0, functools.partial(self.by_dots, v))
-        if found:
-            max(found, key=lambda pair: pair[0])[1]()
-        else:
-            self.by_rows(self.kept[-1], x, y, ("%p0", "%p1"))
+def _scheme(writer: Writer) -> Rows | Dots:
+    """Vectors along the dimension that fills the most lanes, a kept one if it does nearly so."""
+    x, y, out, sizes = writer.x, writer.y, writer.out, writer.sizes
+    widest = _vectors()[0] // writer.dtype.itemsize
+    found: list[tuple[float, Rows | Dots]] = []
+    for v in range(len(sizes)):
+        lanes = _lanes(sizes[v], widest)
+        filled = sizes[v] / -(-sizes[v] // lanes)
+        if lanes == 1:
+            continue
+        if not writer.flags[v] and out[v] == 1 and {(x[v], y[v])} <= {(1, 0), (0, 1)}:
+            found.append((1.25 * filled, Rows(writer, v, y[v] == 1, lanes)))
+        elif writer.flags[v] and x[v] == y[v] == 1:
+            found.append((filled, Dots(writer, v, lanes)))
+    if not found:
+        return Rows(writer, writer.kept[-1], False, 1)
+    return max(found, key=lambda pair: pair[0])[1]
 
 
 def _lanes(n: int, widest: int) -> int:
@@ -414,7 +429,7 @@ def _lanes(n: int, widest: int) -> int:
 def contraction(instruction: Contraction) -> Kernel:
     """The kernel of a contraction."""
     writer = Writer(instruction)
-    writer.write()
+    _scheme(writer).write()
     writer.code.line("ret void")
     work = 2 * size_of(instruction.shape)
     serial = work < 32 * SMALL or writer.extent < 2
