@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..primitive import OPAQUE, Primitive, define
+from ..primitive import OPAQUE, PRODUCT_SIZE, Primitive, define
 from . import elementwise as e
 from . import window as w
 from .movement import padded as bordered
@@ -250,6 +250,11 @@ conv2d_input_: Primitive = define(
         lambda g, grad, window, groups: conv2d_weight_(grad, g, window=window, groups=groups),
     ),
 )
+
+
+# Of 2304 elements, a convolution with its backward takes 219 µs in NumPy and 102 in native code.
+for _primitive in (conv2d_, conv2d_weight_, conv2d_input_):
+    _primitive.native_size = PRODUCT_SIZE
 
 
 def _check_conv(what: str, input: Any, weight: Any, bias: Any, groups: int, dims: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import xp
 from ..dtypes import int64
-from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
+from ..primitive import ELEMENTWISE, OPAQUE, PRODUCT_SIZE, Primitive, define
 from ..tensor import Tensor, wrap
 from . import comparison as c
 from . import elementwise as e
@@ -196,6 +196,10 @@ put_winners_: Primitive = define(
     lower=_put_winners_in_loops,
     vjp=(lambda g, winners, window: _take_winners(g, winners, window), None),
 )
+
+# Of 2304 elements, a max-pool with its backward takes 121 µs in NumPy and 61 in native code.
+for _primitive in (max_pool2d_, put_winners_):
+    _primitive.native_size = PRODUCT_SIZE
 
 
 def _batched(input: Any, what: str, dims: int) -> Any:

@@ -67,6 +67,7 @@ class Writer:
         self.lanes = 1
         self.split = self.kept[0]
         self.extent = 1
+        self.numbers: list[int] = []  # sizes that the text does not depend on
 
     # -- elements ----------------------------------------------------------------------------
 
@@ -91,6 +92,11 @@ class Writer:
         offset = str(sum(strides[d] * n for d, n in moved))
         terms = [(index, str(strides[d])) for d, index in indices.items()]
         return self.code.element(pointer, self.dtype, self.code.position(offset, terms))
+
+    def number(self, number: int) -> str:
+        """The text of a number that is read from the kernel's table."""
+        self.numbers.append(number)
+        return f"%number{len(self.numbers) - 1}"
 
     def mask(self, count: int) -> str:
         bits = ", ".join(f"i1 {str(i < count).lower()}" for i in range(self.lanes))
@@ -371,9 +377,11 @@ class Dots:
         *outer, last = dims
         with ExitStack() as stack:
             fixed = {d: stack.enter_context(code.loop("0", str(sizes[d]))) for d in outer}
-            start = stack.enter_context(code.loop("0", str(sizes[last]), step))
+            # Usually the size of a batch: another one needs no new code.
+            size = self.writer.number(sizes[last])
+            start = stack.enter_context(code.loop("0", size, step))
             end = code.value(f"add nsw i64 {start}, {step}")
-            end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", str(sizes[last])))
+            end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", size))
             first = code.value(f"icmp eq i64 {start}, 0")
             for index in fixed.values():
                 here = code.value(f"icmp eq i64 {index}, 0")
@@ -438,7 +446,7 @@ def contraction(instruction: Contraction) -> Kernel:
     size = writer.dtype.itemsize
     return Kernel(
         "contraction",
-        with_entry(writer.code, 3),
+        with_entry(writer.code, 3, numbers=len(writer.numbers)),
         [(a.value.number, a.offset * size) for a in accesses],
         writer.extent,
         1,
@@ -446,4 +454,5 @@ def contraction(instruction: Contraction) -> Kernel:
         work,
         [(a.value.number, key) for a in accesses[:2]],
         [(instruction.out.value.number, key)],
+        writer.numbers,
     )
