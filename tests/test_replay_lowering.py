@@ -57,18 +57,6 @@ REFUSED = {
 #: may only become shorter.
 IN_NUMPY: dict[str, set[str]] = {
     **{name: {"argsort"} for name in ("argsort", "sort", "topk")},
-    **{
-        name: {"avg_pool2d", "avg_unpool2d"}
-        for name in (
-            "adaptive_avg_pool1d",
-            "avg_pool1d",
-            "nn.functional.adaptive_avg_pool2d",
-            "nn.functional.avg_pool2d",
-        )
-    },
-    **{name: {"conv2d", "conv2d_input", "conv2d_weight"} for name in ("conv1d", "conv2d")},
-    **{name: {"max_pool2d", "put_winners"} for name in ("max_pool1d", "max_pool2d")},
-    **{name: {"fold", "unfold"} for name in ("nn.functional.fold", "nn.functional.unfold")},
     **{name: {"polygamma"} for name in ("digamma", "polygamma")},
 }
 

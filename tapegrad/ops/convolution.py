@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..primitive import OPAQUE, Primitive, define
+from ..primitive import OPAQUE, PRODUCT_SIZE, Primitive, define
+from . import elementwise as e
 from . import window as w
 from .movement import padded as bordered
 from .movement import reshape_
@@ -101,10 +102,142 @@ def _add_columns(target: Any, columns: Any, window: Window) -> None:
         tap += columns[:, :, i]
 
 
+# -- in loops ------------------------------------------------------------------------------------
+
+
+def _windows_in_loops(b: Any, x: Any, window: Window, groups: int) -> Any:
+    """A view (batch, groups, channels, *window size, *output size) in which rows follow by 1."""
+    x = b.ordered(w.padded_in_loops(b, x, window, 0))
+    shape, strides = w.layout(x, window)
+    if window.stride[1] > 1 and window.outside[1] > 1:
+        # A copy of x for each column of the window: what follows in a row then lies side by side.
+        (n, channels, row, column), height = x.strides, x.shape[2]
+        wide = (*shape[:2], window.size[1], height, window.outside[1])
+        x = b.ordered(b.strided(x, wide, (n, channels, strides[3], row, strides[5])))
+        n, channels, place, row, column = x.strides
+        (down, _), (gap, _) = window.stride, window.dilation
+        strides = (n, channels, row * gap, place, row * down, column)
+    view = b.strided(x, shape, strides)
+    return _split(view, 1, groups)
+
+
+def _split(x: Any, axis: int, groups: int) -> Any:
+    """A dimension of channels as two: groups, and channels of each."""
+    before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    return x.reshape(*before, groups, n // groups, *after)
+
+
+def _contracted(b: Any, out: Any, view: Any, kernel: Any) -> None:
+    """The sum over channels and places: views n g c i j y x and kernels g o c i j."""
+    b.contract(
+        _split(out, 1, len(kernel))[..., None, None, None],
+        view.transpose(0, 1, 5, 6, 2, 3, 4)[:, :, None],
+        kernel[None, :, :, None, None],
+    )
+
+
+def _conv2d_in_loops(
+    b: Any, out: Any, x: Any, weight: Any, bias: Any, *, window: Window, groups: int
+) -> None:
+    result = out if bias is None else b.new(out.shape, out.dtype)
+    _contracted(b, result, _windows_in_loops(b, x, window, groups), _split(weight, 0, groups))
+    if bias is not None:
+        b.apply(out, e.add, result, bias.reshape(-1, 1, 1))
+
+
+def _conv2d_weight_in_loops(
+    b: Any, out: Any, grad: Any, x: Any, *, window: Window, groups: int
+) -> None:
+    view = _windows_in_loops(b, x, window, groups)  # n g c i j y x
+    gradient = _split(b.ordered(grad), 1, groups)  # n g o y x
+    b.contract(
+        _split(out, 0, groups)[..., None, None, None],
+        gradient.transpose(1, 2, 0, 3, 4)[:, :, None, None, None],
+        view.transpose(1, 2, 3, 4, 0, 5, 6)[:, None],
+    )
+
+
+def _conv2d_input_in_loops(
+    b: Any, out: Any, grad: Any, weight: Any, *, window: Window, groups: int
+) -> None:
+    """A convolution of gradients with the windows turned round.
+
+    Windows that move by several elements meet every input element with a part of their places: each
+    such part is a convolution of its own.
+    """
+    if window.stride == (1, 1) or window.dilation != (1, 1):
+        _turned_in_loops(b, out, grad, weight, window, groups)
+        return
+    for row in range(window.stride[0]):
+        for column in range(window.stride[1]):
+            (top, high, down), (left, wide, across) = (
+                _phase(window, axis, place) for axis, place in ((0, row), (1, column))
+            )
+            part = out[..., top :: window.stride[0], left :: window.stride[1]]
+            kernel = weight[..., row :: window.stride[0], column :: window.stride[1]]
+            if kernel.size == 0:
+                b.fill(part, 0)
+            elif part.size:
+                inside, size = (part.shape[2], part.shape[3]), (high, wide)
+                geometry = Window(size, (1, 1), (down, across), (1, 1), inside, window.outside)
+                found = b.new(part.shape, out.dtype)
+                _turned_in_loops(b, found, grad, kernel, geometry, groups)
+                b.copy(part, found)
+
+
+def _phase(window: Window, axis: int, place: int) -> tuple[int, int, int]:
+    """Of the places that are `place` apart from a multiple of the stride: the first input element
+    that they meet, how many there are, and how many windows begin before that element.
+    """
+    stride, padding = window.stride[axis], window.padding[axis]
+    before = max(-((place - padding) // stride), 0)
+    return place + before * stride - padding, len(range(place, window.size[axis], stride)), before
+
+
+def _turned_in_loops(b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int) -> None:
+    """Gradients spread out by the stride, with borders as wide as a window, convolved."""
+    reach = tuple(n + s - 1 for n, s in zip(window.inside, window.spans, strict=True))
+    spread = b.new((*grad.shape[:2], *reach), grad.dtype)
+    places, taken = zip(*(_spread(window, axis, reach[axis]) for axis in (0, 1)), strict=True)
+    b.fill(spread, 0)
+    b.copy(spread[(..., *places)], grad[(..., *taken)])
+    moves, size = (1, 1), (reach[0], reach[1])
+    turned = Window(window.size, moves, (0, 0), window.dilation, size, window.inside)
+    kernel = _split(np.flip(weight, (2, 3)), 0, groups).swapaxes(1, 2)
+    _contracted(b, out, _windows_in_loops(b, spread, turned, groups), kernel)
+
+
+def _spread(window: Window, axis: int, reach: int) -> tuple[slice, slice]:
+    """Where outputs go among places that begin one window before the input, and which of them."""
+    stride, padding = window.stride[axis], window.padding[axis]
+    start = padding - window.spans[axis] + 1
+    first = max(-(-start // stride), 0)
+    last = min((start + reach - 1) // stride, window.outside[axis] - 1)
+    if last < first:
+        return slice(0, 0), slice(0, 0)
+    begin = first * stride - start
+    return slice(begin, begin + (last - first) * stride + 1, stride), slice(first, last + 1)
+
+
+def _in_float32(lower: Any) -> Any:
+    """A lowering that computes half precision in float32 and rounds once."""
+
+    def wide(b: Any, out: Any, *inputs: Any, **params: Any) -> None:
+        if b.widest(out.dtype) == out.dtype:
+            lower(b, out, *inputs, **params)
+            return
+        total = b.new(out.shape, b.widest(out.dtype))
+        lower(b, total, *(None if x is None else b.widened(x) for x in inputs), **params)
+        b.each(out, "cast(x)", x=total)
+
+    return wide
+
+
 conv2d_: Primitive = define(
     "conv2d",
     _conv2d,
     kind=OPAQUE,
+    lower=_in_float32(_conv2d_in_loops),
     vjp=(
         lambda g, weight, window, groups: conv2d_input_(g, weight, window=window, groups=groups),
         lambda g, x, window, groups: conv2d_weight_(g, x, window=window, groups=groups),
@@ -115,6 +248,7 @@ conv2d_weight_: Primitive = define(
     "conv2d_weight",
     _conv2d_weight,
     kind=OPAQUE,
+    lower=_in_float32(_conv2d_weight_in_loops),
     vjp=(
         lambda g, x, window, groups: conv2d_(x, g, None, window=window, groups=groups),
         lambda g, grad, window, groups: conv2d_input_(grad, g, window=window, groups=groups),
@@ -124,11 +258,17 @@ conv2d_input_: Primitive = define(
     "conv2d_input",
     _conv2d_input,
     kind=OPAQUE,
+    lower=_in_float32(_conv2d_input_in_loops),
     vjp=(
         lambda g, weight, window, groups: conv2d_(g, weight, None, window=window, groups=groups),
         lambda g, grad, window, groups: conv2d_weight_(grad, g, window=window, groups=groups),
     ),
 )
+
+
+# Of 2304 elements, a convolution with its backward takes 219 µs in NumPy and 102 in native code.
+for _primitive in (conv2d_, conv2d_weight_, conv2d_input_):
+    _primitive.native_size = PRODUCT_SIZE
 
 
 def _check_conv(what: str, input: Any, weight: Any, bias: Any, groups: int, dims: int) -> None:
@@ -268,11 +408,36 @@ def _fold(x: Any, *, window: Window) -> Any:
     return xp.contiguous(w.cropped(out, window))
 
 
+def _unfold_in_loops(b: Any, out: Any, x: Any, *, window: Window) -> None:
+    x = w.padded_in_loops(b, x, window, 0)
+    shape, strides = w.layout(x, window)
+    b.copy(out.reshape(shape), b.strided(x, shape, strides))
+
+
+def _fold_in_loops(b: Any, out: Any, x: Any, *, window: Window) -> None:
+    whole = window.extents == window.inside
+    target = out if whole else b.new((*out.shape[:2], *window.extents), out.dtype)
+    columns = b.ordered(x).reshape(*out.shape[:2], math.prod(window.size), *window.outside)
+    b.fill(target, 0)
+    for i, tap in enumerate(w.taps(target, window)):
+        b.add(tap, columns[:, :, i])
+    if not whole:
+        b.copy(out, w.cropped(target, window))
+
+
 unfold_: Primitive = define(
-    "unfold", _unfold, kind=OPAQUE, vjp=lambda g, window: fold_(g, window=window)
+    "unfold",
+    _unfold,
+    kind=OPAQUE,
+    lower=_unfold_in_loops,
+    vjp=lambda g, window: fold_(g, window=window),
 )
 fold_: Primitive = define(
-    "fold", _fold, kind=OPAQUE, vjp=lambda g, window: unfold_(g, window=window)
+    "fold",
+    _fold,
+    kind=OPAQUE,
+    lower=_fold_in_loops,
+    vjp=lambda g, window: unfold_(g, window=window),
 )
 
 

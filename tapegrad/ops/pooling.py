@@ -14,12 +14,13 @@ import numpy as np
 
 from .. import xp
 from ..dtypes import int64
-from ..primitive import OPAQUE, Primitive, define
+from ..primitive import ELEMENTWISE, OPAQUE, PRODUCT_SIZE, Primitive, define
 from ..tensor import Tensor, wrap
 from . import comparison as c
 from . import elementwise as e
 from . import window as w
 from .gather import gather_
+from .index import take_
 from .linalg import matmul_
 from .movement import reshape_, swapped
 from .precision import check_floating
@@ -40,24 +41,83 @@ def _max_pool2d(x: Any, *, window: Window) -> Any:
     places = window.size[0] * window.size[1]
     winners = module.zeros(best.shape, np.uint8 if places <= 256 else np.int32)
     if any(window.padding):
-        winners += module.asarray(_first_inside(window)).astype(winners.dtype)
+        rows, columns = (_first_inside(window, axis) for axis in (0, 1))
+        first = rows[:, None] * window.size[1] + columns
+        winners += module.asarray(first).astype(winners.dtype)
     for place, tap in enumerate(taps, 1):
+        # The first of equals wins, and the last NaN. A mask of 0 and 1 times the place is faster
+        # than a masked copy.
         better = tap > best
-        # The first of equals wins. A mask of 0 and 1 times the place is faster than a masked copy.
+        if x.dtype.kind in "fV":
+            better |= tap != tap
         np.maximum(winners, better * winners.dtype.type(place), out=winners)
         np.maximum(best, tap, out=best)
     return best, winners
 
 
-def _first_inside(window: Window) -> Any:
-    """The first place of each window that is not padding: it wins where all elements are -inf."""
-    rows, columns = (
-        np.maximum(0, -((np.arange(n) * stride - padding) // dilation))
-        for n, stride, padding, dilation in zip(
-            window.outside, window.stride, window.padding, window.dilation, strict=True
+#: what one more element of a window changes: whether it wins, the best one, its place
+WINS = Primitive(
+    "wins", lambda x, best: (x > best) | (x != x), ELEMENTWISE, ("x", "best"),
+    expression="x > best or x != x",
+)  # fmt: skip
+EITHER = Primitive(
+    "either", np.where, ELEMENTWISE, ("wins", "x", "y"), expression="where(wins, x, y)"
+)
+WON = Primitive(
+    "won", lambda x, winner, place: np.where(winner == place, x, 0), ELEMENTWISE,
+    ("x", "winner", "place"), expression="where(winner == place, x, 0)",
+)  # fmt: skip
+
+
+def _max_pool2d_in_loops(b: Any, outs: Any, x: Any, *, window: Window) -> None:
+    """Maxima within rows of windows, then over their rows: both walk memory in order."""
+    out, winners = outs
+    x = w.padded_in_loops(b, x, window, _lowest(x))
+    shape = (*x.shape[:-1], window.outside[1])
+    best, columns = b.new(shape, out.dtype), b.new(shape, winners.dtype)
+    rows, starts = (_first_inside(window, axis).astype(winners.dtype) for axis in (0, 1))
+    start = b.constant(starts) if starts.any() else 0
+    taps: Any = [(tap, place) for place, tap in enumerate(w.column_taps(x, window))]
+    _best_in_loops(b, best, columns, taps, start)
+    width = window.size[1]
+    taps = [
+        (tap, (column, i * width))
+        for i, (tap, column) in enumerate(
+            zip(w.row_taps(best, window), w.row_taps(columns, window), strict=True)
         )
-    )
-    return rows[:, None] * window.size[1] + columns
+    ]
+    start = b.constant((rows * width)[:, None]) if rows.any() else 0
+    _best_in_loops(b, out, winners, taps, (taps[0][1][0], start))
+
+
+def _best_in_loops(b: Any, out: Any, winners: Any, taps: Any, start: Any) -> None:
+    """The best of some taps and its place, a number or an array and what to add to it."""
+
+    def place(given: Any) -> Any:
+        if not isinstance(given, tuple):
+            return given
+        there = b.new(winners.shape, winners.dtype)
+        b.apply(there, e.add, *given)
+        return there
+
+    with b.together():
+        (best, _), *others = taps
+        places = place(start)
+        for tap, where in others:
+            better = b.new(out.shape, np.dtype(np.bool_))
+            b.apply(better, WINS, tap, best)
+            new_best, new_places = (b.new(out.shape, z.dtype) for z in (out, winners))
+            b.apply(new_best, EITHER, better, tap, best)
+            b.apply(new_places, EITHER, better, place(where), places)
+            best, places = new_best, new_places
+        b.copy(out, best)
+        b.copy(winners, places)
+
+
+def _first_inside(window: Window, axis: int) -> Any:
+    """The first place of each window that is not padding: it wins where all elements are -inf."""
+    start = np.arange(window.outside[axis]) * window.stride[axis] - window.padding[axis]
+    return np.maximum(0, -(start // window.dilation[axis]))
 
 
 def _put_winners(values: Any, winners: Any, *, window: Window) -> Any:
@@ -81,15 +141,36 @@ def _copy_bits(values: Any, mask: Any, target: Any) -> None:
     np.bitwise_and(values.view(word), every, out=target.view(word))
 
 
+def _put_winners_in_loops(b: Any, out: Any, values: Any, winners: Any, *, window: Window) -> None:
+    """As the kernel does it; windows that do not overlap put all their places in one pass."""
+    whole = window.extents == window.inside
+    target = out if whole else b.new((*out.shape[:-2], *window.extents), out.dtype)
+    if window.overlaps:
+        b.fill(target, 0)
+        for place, tap in enumerate(w.taps(target, window)):
+            b.apply(tap, WON, values, winners, place, adds=True)
+    else:
+        if not window.covers:
+            b.fill(target, 0)
+        with b.together():
+            for place, tap in enumerate(w.taps(target, window)):
+                b.apply(tap, WON, values, winners, place)
+    if not whole:
+        b.copy(out, w.cropped(target, window))
+
+
 def _positions(winners: Any, window: Window) -> Any:
     """Where the winners stand in the flat plane of the input."""
     (sh, sw), (ph, pw), (dh, dw) = window.stride, window.padding, window.dilation
     module = xp.module(winners._array if isinstance(winners, Tensor) else winners)
     rows = module.arange(window.outside[0]).reshape(-1, 1) * sh - ph
     columns = module.arange(window.outside[1]) * sw - pw
-    place = e.cast(winners, dtype=int64)
-    row, column = place // window.size[1], place % window.size[1]
-    return (row * dh + rows) * window.inside[1] + (column * dw + columns)
+    row, column = np.divmod(module.arange(window.size[0] * window.size[1]), window.size[1])
+    steps = row * (dh * window.inside[1]) + column * dw
+    if isinstance(winners, Tensor):
+        steps = wrap(steps)
+    places = take_(steps, e.cast(winners, dtype=int64), dims=(0,))
+    return places + (rows * window.inside[1] + columns)
 
 
 def _take_winners(x: Any, winners: Any, window: Window) -> Any:
@@ -104,6 +185,7 @@ max_pool2d_: Primitive = define(
     "max_pool2d",
     _max_pool2d,
     kind=OPAQUE,
+    lower=_max_pool2d_in_loops,
     outputs=("out", "winners"),
     vjp=lambda g, winners, window: put_winners_(g[0], winners, window=window),
 )
@@ -111,8 +193,13 @@ put_winners_: Primitive = define(
     "put_winners",
     _put_winners,
     kind=OPAQUE,
+    lower=_put_winners_in_loops,
     vjp=(lambda g, winners, window: _take_winners(g, winners, window), None),
 )
+
+# Of 2304 elements, a max-pool with its backward takes 121 µs in NumPy and 61 in native code.
+for _primitive in (max_pool2d_, put_winners_):
+    _primitive.native_size = PRODUCT_SIZE
 
 
 def _batched(input: Any, what: str, dims: int) -> Any:
@@ -296,10 +383,59 @@ def _avg_unpool2d(values: Any, *, window: Window, with_padding: bool, override: 
     return w.cropped(out, window).astype(values.dtype, copy=False)
 
 
+def _divided_in_loops(b: Any, out: Any, x: Any, divisor: Any) -> None:
+    if isinstance(divisor, float):
+        b.apply(out, e.mul, x, 1.0 / divisor)
+    else:
+        b.apply(out, e.div, x, b.constant(np.asarray(divisor, x.dtype)))
+
+
+def _avg_pool2d_in_loops(
+    b: Any, out: Any, x: Any, *, window: Window, with_padding: bool, override: int | None
+) -> None:
+    x = w.padded_in_loops(b, x, window, 0)
+    rows = b.new((*x.shape[:-1], window.outside[1]), x.dtype)
+    with b.together():
+        b.copy(rows, _sum_in_loops(b, w.column_taps(x, window)))
+    with b.together():
+        total = _sum_in_loops(b, w.row_taps(rows, window))
+        _divided_in_loops(b, out, total, _divisor(window, with_padding, override))
+
+
+def _sum_in_loops(b: Any, taps: Any) -> Any:
+    total = next(taps)
+    for tap in taps:
+        more = b.new(tap.shape, tap.dtype)
+        b.apply(more, e.add, total, tap)
+        total = more
+    return total
+
+
+def _avg_unpool2d_in_loops(
+    b: Any, out: Any, values: Any, *, window: Window, with_padding: bool, override: int | None
+) -> None:
+    part = b.new(values.shape, values.dtype)
+    _divided_in_loops(b, part, values, _divisor(window, with_padding, override))
+    whole = window.extents == window.inside
+    target = out if whole else b.new((*out.shape[:-2], *window.extents), out.dtype)
+    if window.overlaps or not window.covers:
+        b.fill(target, 0)
+    if window.overlaps:
+        for tap in w.taps(target, window):
+            b.add(tap, part)
+    else:
+        with b.together():
+            for tap in w.taps(target, window):
+                b.copy(tap, part)
+    if not whole:
+        b.copy(out, w.cropped(target, window))
+
+
 avg_pool2d_: Primitive = define(
     "avg_pool2d",
     _avg_pool2d,
     kind=OPAQUE,
+    lower=_avg_pool2d_in_loops,
     vjp=lambda g, window, with_padding, override: avg_unpool2d_(
         g, window=window, with_padding=with_padding, override=override
     ),
@@ -308,6 +444,7 @@ avg_unpool2d_: Primitive = define(
     "avg_unpool2d",
     _avg_unpool2d,
     kind=OPAQUE,
+    lower=_avg_unpool2d_in_loops,
     vjp=lambda g, window, with_padding, override: avg_pool2d_(
         g, window=window, with_padding=with_padding, override=override
     ),

@@ -47,6 +47,14 @@ class Window(NamedTuple):
         """Whether an input element may stand in several windows."""
         return any(span > s for span, s in zip(self.spans, self.stride, strict=True))
 
+    @property
+    def covers(self) -> bool:
+        """Whether every element of the padded input stands in exactly one window."""
+        return self.size == self.stride and self.dilation == (1, 1) and self.extents == (
+            self.outside[0] * self.size[0],
+            self.outside[1] * self.size[1],
+        )  # fmt: skip
+
 
 def pair(value: Any, what: str, least: int) -> Pair:
     """One integer or two of them, each at least `least`."""
@@ -102,6 +110,16 @@ def padded(x: Any, window: Window, value: float) -> Any:
     return out
 
 
+def padded_in_loops(b: Any, x: Any, window: Window, value: float) -> Any:
+    """`padded` in native code: `x` itself if there are no borders."""
+    if window.extents == window.inside:
+        return x
+    out = b.new((*x.shape[:-2], *window.extents), x.dtype)
+    b.fill(out, value)
+    b.copy(cropped(out, window), x)
+    return out
+
+
 def cropped(x: Any, window: Window) -> Any:
     """The part of a padded array that is the input itself."""
     (top, left), (height, width) = window.padding, window.inside
@@ -138,11 +156,12 @@ def column_taps(x: Any, window: Window) -> Iterator[Any]:
 
 def columns(x: Any, window: Window) -> Any:
     """A view (batch, channels, *window size, *output size) of the padded `x`."""
+    return xp.module(x).lib.stride_tricks.as_strided(x, *layout(x, window))
+
+
+def layout(x: Any, window: Window) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of the columns of the padded `x`."""
     n, channels, row, column = x.strides
-    (kh, kw), (oh, ow) = window.size, window.outside
     (sh, sw), (dh, dw) = window.stride, window.dilation
-    return xp.module(x).lib.stride_tricks.as_strided(
-        x,
-        (*x.shape[:2], kh, kw, oh, ow),
-        (n, channels, row * dh, column * dw, row * sh, column * sw),
-    )
+    shape = (*x.shape[:2], *window.size, *window.outside)
+    return shape, (n, channels, row * dh, column * dw, row * sh, column * sw)

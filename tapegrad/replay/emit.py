@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..source import Place as Line
-from . import kernels, pool, products
+from . import contract, kernels, pool, products
 from .kernels import LINE, Kernel
 from .plan import Plan, can_fail
-from .program import Callback, Instruction, Loop, Product
+from .program import Callback, Contraction, Instruction, Loop, Product
 
 MAX_THREADS = 64
 
@@ -91,7 +91,7 @@ class Emitter:
                 self._close()
                 self.segments.append(instruction)
             else:
-                assert isinstance(instruction, (Loop, Product))
+                assert isinstance(instruction, (Loop, Product, Contraction))
                 self._instruction(instruction)
         self._close()
         return Emitted(
@@ -147,11 +147,13 @@ class Emitter:
 
     # -- instructions ------------------------------------------------------------------------
 
-    def _instruction(self, instruction: Loop | Product) -> None:
+    def _instruction(self, instruction: Loop | Product | Contraction) -> None:
         kernel = (
             kernels.loop(instruction, self.plan.places, self.general)
             if isinstance(instruction, Loop)
             else products.product(instruction)
+            if isinstance(instruction, Product)
+            else contract.contraction(instruction)
         )
         if kernel is None:
             return

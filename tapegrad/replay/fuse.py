@@ -175,16 +175,19 @@ def _renumbered(node: Any, place: dict[int, int]) -> Any:
 
 
 def _joined(group: Group) -> Instruction:
-    """One loop of all members: what one stores and another reads passes in a register."""
     if len(group.members) == 1:
         return group.members[0]
+    return join([member for member in group.members if isinstance(member, Loop)])
+
+
+def join(loops: list[Loop]) -> Loop:
+    """One loop of all: what one stores and another reads passes in a register."""
     nodes: list[Node] = []
     stores: list[Store] = []
     folds: list[Fold] = []
     at: dict[Any, int] = {}  # by what it reads or computes: the node that does it
     made: dict[int, int] = {}  # by value: the node that it was stored from
-    for loop in group.members:
-        assert isinstance(loop, Loop)
+    for loop in loops:
         place: dict[int, int] = {}
         for i, node in enumerate(loop.nodes):
             if isinstance(node, Read) and node.access.value.number in made:
@@ -200,9 +203,8 @@ def _joined(group: Group) -> Instruction:
             stores.append(replace(store, node=place[store.node]))
             made[store.access.value.number] = place[store.node]
         folds += [replace(f, node=place[f.node]) for f in loop.folds]
-    assert group.loop is not None
-    origins = tuple(o for loop in group.members for o in loop.origins)
-    return Loop(group.loop.shape, tuple(nodes), tuple(stores), tuple(folds), origins)
+    origins = tuple(o for loop in loops for o in loop.origins)
+    return Loop(loops[0].shape, tuple(nodes), tuple(stores), tuple(folds), origins)
 
 
 def _key(node: Node) -> Any:

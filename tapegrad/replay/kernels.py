@@ -36,6 +36,7 @@ from .program import (
 
 SERIAL = "serial"  # a kernel that one thread does alone
 SMALL = 16384  # work below which a second thread costs more than it gives
+NEAR = 16  # elements between neighbours that are still read in vectors
 CHUNK = 4096  # elements that are added up in float32 before the sum moves to float64
 LINE = 64  # bytes between things that different threads write
 
@@ -162,7 +163,6 @@ class LoopWriter:
             self.offsets.setdefault(self._memory(access), set()).add(access.offset)
         self.pointers: dict[Any, tuple[str, int, int]] = {}
         self.checks = can_fail(loop)
-        self.adds = any(s.adds for s in loop.stores)
 
     def _sinks(self) -> list[Access]:
         stored = [s.access for s in self.loop.stores]
@@ -195,20 +195,41 @@ class LoopWriter:
 
     def pointer(self, access: Access, indices: dict[int, str]) -> str:
         """A pointer to the element of an access at the given indices."""
-        memory = self._memory(access)
+        memory, base = self._memory(access), self._base(access)
         several = memory in self.written and len(self.offsets[memory]) > 1
-        key = (memory, 0 if several else access.offset)
+        key = (memory, 0 if several else base)
         if key not in self.pointers:
             size = access.value.dtype.itemsize
             name = f"%p{len(self.pointers)}"
             self.pointers[key] = (name, access.value.number, key[1] * size)
         strides = self.strides[access]
-        terms = [(index, self.number(strides[d])) for d, index in indices.items()]
+        terms = [(index, self._step(strides, d)) for d, index in indices.items()]
         for pick in access.picks:
             terms.append((self.picked(pick, indices), self.number(pick.stride)))
-        offset = self.number(access.offset) if several else "0"
+        if access.offset > base:
+            terms.append((str(access.offset - base), "1"))
+        offset = self.number(base) if several else "0"
         position = self.code.position(offset, terms)
         return self.code.element(self.pointers[key][0], access.value.dtype, position)
+
+    def _step(self, strides: list[int], d: int) -> str:
+        """The text of a stride; short steps of the last dimension are known, to be vectorised."""
+        last = d == len(self.sizes) - 1 and abs(strides[d]) <= NEAR
+        return str(strides[d]) if last else self.number(strides[d])
+
+    def _base(self, access: Access) -> int:
+        """The lowest offset of the accesses whose elements lie between those of this one.
+
+        From one pointer, LLVM reads and writes the elements of all of them in whole vectors.
+        """
+        offsets, step = self.offsets[self._memory(access)], abs(self.strides[access][-1])
+        base = access.offset
+        while 1 < step <= NEAR:
+            lower = [o for o in offsets if base - step < o < base and access.offset - o < step]
+            if not lower:
+                break
+            base = min(lower)
+        return base
 
     def picked(self, pick: Any, indices: dict[int, str]) -> str:
         """An index from memory, counted from the front; bad ones set the status and become 0."""
@@ -404,13 +425,20 @@ class LoopWriter:
 
     # -- the result --------------------------------------------------------------------------
 
+    def _apart(self, access: Access, split: int) -> bool:
+        """Whether steps of one dimension reach different elements, whatever the others do."""
+        strides = self.strides[access]
+        others = sum((n - 1) * abs(strides[d]) for d, n in enumerate(self.sizes) if d != split)
+        return not access.picks and abs(strides[split]) > others
+
     def _kernel(self, split: int, partial: bool) -> Kernel:
         loop = self.loop
         computing = sum(isinstance(n, Compute) for n in loop.nodes)
         work = size_of(tuple(self.sizes)) * max(computing, 1)
-        # Adding at repeated indices must not happen in two threads at once.
+        # Two threads must not add to the same element.
+        shared = any(s.adds and not self._apart(s.access, split) for s in loop.stores)
         alone = loop.scan is not None and all(self.flags)
-        serial = self.adds or alone or (work < SMALL and not partial)
+        serial = shared or alone or (work < SMALL and not partial)
         extent = self.sizes[split]
         grain = 64 if len(self.sizes) == 1 and extent >= 1024 else 1
         partials = [(f, f.access.value.number) for f in loop.folds] if partial else []

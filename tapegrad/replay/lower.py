@@ -8,7 +8,8 @@ made of loops, in `Primitive.lower`, by calling the `Builder` with ghosts of its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from ..primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primitive
 from ..tape import Value
 from . import scalar
 from .body import Body
+from .fuse import join
 from .ir import FLOAT32, Code, NoLowering, Register, is_half, type_of
 from .program import (
     Access,
     Apply,
     Callback,
     Compute,
+    Contraction,
     Fold,
     Instruction,
     Literal,
@@ -67,6 +70,7 @@ class Lowering:
         self.views: dict[int, View] = {}
         self.instructions: list[Instruction] = []
         self.notes: list[str] = []
+        self.added: list[tuple[Value, Any]] = []  # constants
         self.constants = {value.number: array for value, array in program.constants}
         #: by value: the instructions that read it; None stands for the end of the program
         self.users: dict[int, list[Apply | None]] = {}
@@ -110,7 +114,7 @@ class Lowering:
         writes = tuple((target, own(v)) for target, v in self.program.writes)
         return Program(
             self.program.inputs,
-            self.program.constants,
+            (*self.program.constants, *self.added),
             tuple(self.instructions),
             writes,
             results,
@@ -335,6 +339,11 @@ class Builder:
         offset = (_address(ghost) - _address(memory)) // size + first
         return View(root, offset, ghost.shape, tuple(s // size for s in ghost.strides))
 
+    def strided(self, x: Any, shape: Shape, strides: tuple[int, ...]) -> Any:
+        """A ghost of the memory of another, with steps in bytes."""
+        view, size = self.view(x), x.itemsize
+        return self.ghost(View(view.root, view.offset, shape, tuple(s // size for s in strides)))
+
     def shown(self, primitive: Primitive, params: dict[str, Any], view: View) -> View | None:
         """The view that a movement makes of another; None if it copies."""
         ghost = self.ghost(view)
@@ -357,6 +366,67 @@ class Builder:
     def add(self, out: Any, x: Any) -> None:
         """out[...] += x, counting every repetition of an index."""
         self._put(out, x, adds=True)
+
+    def constant(self, array: Any) -> Any:
+        """A ghost of a known array."""
+        lowering = self._lowering
+        value = lowering.new(array.shape, array.dtype)
+        lowering.added.append((value, np.ascontiguousarray(array)))
+        lowering.constants[value.number] = array
+        return self.ghost(lowering.views[value.number])
+
+    def ordered(self, x: Any) -> Any:
+        """`x`, or a copy of it whose memory is in order."""
+        if in_order(x.shape, self.view(x).strides):
+            return x
+        copy = self.new(x.shape, x.dtype)
+        self.copy(copy, x)
+        return copy
+
+    def apply(self, out: Any, primitive: Primitive, *inputs: Any, adds: bool = False) -> None:
+        """out[...] = the expression of an elementwise primitive, of ghosts and numbers."""
+        to = self._lowering.spread(self.view(out), out.shape)
+        nodes: list[Node] = []
+        operands: list[Any] = []
+        for x in inputs:
+            if isinstance(x, (bool, int, float)):
+                operands.append(Literal(x))
+                continue
+            nodes.append(Read(self._lowering.spread(self.view(x), out.shape)))
+            operands.append(len(nodes) - 1)
+        types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
+        scalar.check(primitive, {}, types, to.value.dtype)
+        nodes.append(Compute(primitive, {}, tuple(operands), to.value.dtype))
+        store = Store(to, len(nodes) - 1, adds)
+        self.add_loop(Loop(out.shape, tuple(nodes), (store,), (), self.origins))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is put and applied inside happens in one loop: all have one shape, and elements of
+        memory that several of them write are different ones.
+        """
+        instructions = self._lowering.instructions
+        start = len(instructions)
+        yield
+        loops = [i for i in instructions[start:] if isinstance(i, Loop)]
+        if loops:
+            instructions[start:] = [join(loops)]
+
+    def contract(self, out: Any, x: Any, y: Any) -> None:
+        """out = the sum of x * y, which broadcast together, where `out` has a size of 1."""
+        if out.dtype not in (np.float32, np.float64):
+            raise NoLowering(f"sums of products of {out.dtype}")
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        if out.size == 0:
+            return
+        if 0 in shape:
+            self.fill(out, 0)
+            return
+        dims = tuple(d for d, (n, k) in enumerate(zip(shape, out.shape, strict=True)) if n != k)
+        to, first, second = (
+            self._lowering.spread(self.view(np.broadcast_to(z, shape)), shape) for z in (out, x, y)
+        )
+        self.add_loop(Contraction(shape, dims, to, first, second, self.origins))
 
     def _put(self, out: Any, x: Any, adds: bool) -> None:
         to = self.access(out, out.shape)

@@ -5,8 +5,8 @@ from outside (`inputs`), are known in advance (`constants`), or are made by an i
 from outside changes only through `writes`, which happen after everything that reads it.
 
 Instructions are first `Apply`, one primitive each. Lowering turns them into loops over elements
-(`Loop`), matrix products (`Product`) and calls of NumPy (`Callback`); views disappear into
-`Access`.
+(`Loop`), matrix products (`Product`), sums of products over other views (`Contraction`) and calls
+of NumPy (`Callback`); views disappear into `Access`.
 """
 
 from __future__ import annotations
@@ -268,6 +268,27 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
+class Contraction:
+    """out = the sum over `dims` of x * y, for every index of `shape`."""
+
+    shape: Shape
+    dims: tuple[int, ...]
+    out: Access  # its strides are 0 along `dims`
+    x: Access
+    y: Access
+    origins: tuple[Origin, ...]
+
+    def reads(self) -> Iterator[Value]:
+        return iter((self.x.value, self.y.value))
+
+    def writes(self) -> Iterator[Value]:
+        return iter((self.out.value,))
+
+    def __str__(self) -> str:
+        return f"{self.out} = contraction {list(self.shape)} of {self.x} and {self.y}"
+
+
+@dataclass(frozen=True, slots=True)
 class Callback:
     """A primitive without a native lowering: its NumPy kernel runs between native code."""
 
@@ -289,7 +310,7 @@ class Callback:
         return f"{made} = callback {self.primitive.name}({', '.join(given)})"
 
 
-Instruction = Apply | Loop | Product | Callback
+Instruction = Apply | Loop | Product | Contraction | Callback
 
 
 @dataclass(frozen=True, slots=True)

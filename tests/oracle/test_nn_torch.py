@@ -309,6 +309,19 @@ def test_max_pool_of_ties_and_nan() -> None:
     assert math.isnan(F.max_pool2d(odd, 2).item())
 
 
+@pytest.mark.parametrize("options", [(2,), (3, 1), (3, 2, 1)], ids=str)
+def test_winners_of_max_pool_with_nan(options: Any) -> None:
+    data = np.random.default_rng(0).choice([-np.inf, 0.0, 1.0, np.nan], (2, 3, 9, 9))
+    ours, theirs = (lib.tensor(data, requires_grad=True) for lib in (tapegrad, torch))
+    a, i = F.max_pool2d(ours, *options, return_indices=True)
+    b, j = TF.max_pool2d(theirs, *options, return_indices=True)
+    np.testing.assert_array_equal(a.detach().numpy(), b.detach().numpy())
+    np.testing.assert_array_equal(i.numpy(), j.numpy())
+    a.sum().backward()
+    b.sum().backward()
+    np.testing.assert_array_equal(ours.grad.numpy(), theirs.grad.numpy())
+
+
 NORMS: list[tuple[Any, Any]] = [
     (lambda n: n.BatchNorm1d(3), lambda: floats(6, 3)),
     (lambda n: n.BatchNorm1d(3), lambda: floats(4, 3, 5)),

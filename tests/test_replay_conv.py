@@ -1,0 +1,221 @@
+"""Convolutions and poolings in compiled functions: native, and equal to eager."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from replaying import callbacks, close, randn, replayed
+from sweep import flat, generator
+
+import tapegrad as tg
+from tapegrad import nn
+from tapegrad.nn import functional as F
+from tapegrad.ops import TABLE
+from tapegrad.primitive import OPAQUE, Primitive
+from tapegrad.replay import Compiled, contract
+from tapegrad.tensor import Tensor
+from tapegrad.testing import make_arguments
+
+OPERATIONS = [
+    name
+    for name in sorted(TABLE)
+    if any(part in name for part in ("conv", "pool", "unfold", "fold", "functional.pad"))
+]
+
+
+def with_gradients(function: Any) -> Any:
+    """Values of a function and the gradients of a sum that weighs them."""
+
+    def f(*args: Any, **kwargs: Any) -> Any:
+        outs = [o for o in flat(function(*args, **kwargs)) if isinstance(o, Tensor)]
+        given = [x for x in flat([args, list(kwargs.values())]) if isinstance(x, Tensor)]
+        inputs = [x for x in given if x.requires_grad]
+        total = sum((o * o.detach().cos()).sum() for o in outs if o.requires_grad)
+        return [o.detach() for o in outs], tg.autograd.grad(total, inputs)
+
+    return f
+
+
+def agrees(function: Any, make: Any, tolerance: float = 2e-5) -> Compiled:
+    """Calls of the compiled function give what the plain one gives, without NumPy."""
+    fast: Compiled = tg.compile(function)
+    for i in range(4):
+        results = [flat(g(*args, **kwargs)) for g in (function, fast) for args, kwargs in [make(i)]]
+        for a, b in zip(*results, strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            close(a, b, tolerance)
+    assert replayed(fast) == 2
+    assert callbacks(fast) == []
+    return fast
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("dtype", [tg.float32, tg.float64], ids=str)
+def test_every_sample_is_native(name: str, dtype: Any) -> None:
+    op = TABLE[name]
+    assert op.samples is not None
+    for sample in op.samples():
+        agrees(
+            with_gradients(op.function),
+            lambda i, sample=sample: make_arguments(sample, generator(name, i), dtype, True),
+        )
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_convolutions_of_random_geometry(seed: int) -> None:
+    choose = random.Random(seed)
+    groups = choose.choice([1, 1, 1, 2, 3])
+    channels, outs = groups * choose.randint(1, 9), groups * choose.randint(1, 17)
+    kernel = [choose.randint(1, 4) for _ in range(2)]
+    options = {
+        "stride": [choose.choice([1, 1, 2, 3]) for _ in range(2)],
+        "padding": [choose.randint(0, 3) for _ in range(2)],
+        "dilation": [choose.choice([1, 1, 2]) for _ in range(2)],
+        "groups": groups,
+    }
+    size = [choose.randint(7, 36) for _ in range(2)]
+    shapes = (
+        (choose.randint(1, 5), channels, *size),
+        (outs, channels // groups, *kernel),
+        (outs,),
+    )
+
+    def make(i: int) -> Any:
+        tensors = [randn(*shape, seed=10 * i + j) for j, shape in enumerate(shapes)]
+        return [t.requires_grad_() for t in tensors], options
+
+    agrees(with_gradients(F.conv2d), make, 1e-4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pools_of_random_geometry(seed: int) -> None:
+    choose = random.Random(seed)
+    size = [choose.randint(1, 4) for _ in range(2)]
+    stride = [choose.randint(1, 4) for _ in range(2)]
+    padding = [choose.randint(0, n // 2) for n in size]
+    shape = (choose.randint(1, 3), choose.randint(1, 5), *(choose.randint(6, 33) for _ in range(2)))
+    ceil = choose.random() < 0.5
+
+    def make(i: int) -> Any:
+        return [randn(*shape, seed=i).requires_grad_()], {}
+
+    agrees(with_gradients(lambda x: F.max_pool2d(x, size, stride, padding, ceil_mode=ceil)), make)
+    agrees(with_gradients(lambda x: F.avg_pool2d(x, size, stride, padding, ceil)), make)
+
+
+@pytest.mark.parametrize("options", [(2,), (3, 1), (3, 2, 1)], ids=str)
+def test_max_pools_of_ties_infinities_and_nan(options: Any) -> None:
+    def make(i: int) -> Any:
+        rng = np.random.default_rng(i)
+        values = rng.choice(
+            [-np.inf, 0.0, 1.0, np.inf, np.nan], (3, 4, 12, 12), p=[0.3] * 3 + [0.05] * 2
+        )
+        return [tg.tensor(values.astype(np.float32), requires_grad=True)], {}
+
+    def f(x: Tensor) -> Any:
+        out, index = F.max_pool2d(x, *options, return_indices=True)
+        weights = tg.arange(out.numel()).reshape(out.shape) + 1.0
+        return out.detach(), index, tg.autograd.grad(out, [x], [weights])
+
+    fast: Compiled = tg.compile(f)
+    for i in range(4):
+        for a, b in zip(flat(f(*make(i)[0])), flat(fast(*make(i)[0])), strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+    assert replayed(fast) == 2
+
+
+def test_gradients_of_gradients() -> None:
+    weight = randn(4, 3, 3, 3, seed=9).requires_grad_()
+
+    def f(x: Tensor) -> Any:
+        out = F.avg_pool2d(F.conv2d(x, weight, padding=1).tanh(), 2)
+        (g,) = tg.autograd.grad(out.sum(), [x], create_graph=True)
+        return tg.autograd.grad((g * g).sum(), [x, weight])
+
+    agrees(f, lambda i: ([randn(2, 3, 8, 8, seed=i).requires_grad_()], {}))
+
+
+def network(seed: int) -> Any:
+    tg.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 8, 3, stride=2, padding=1, groups=2), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Flatten(), nn.Linear(8 * 3 * 3, 5),
+    )  # fmt: skip
+
+
+def test_training_agrees_with_eager() -> None:
+    models = network(0), network(0)
+    steps = []
+    for model in models:
+        optimizer = tg.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x: Any, y: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        steps.append(step)
+    eager, fast = steps[0], tg.compile(steps[1])
+    labels = tg.tensor(np.random.default_rng(0).integers(0, 5, 16))
+    losses = []
+    for i in range(10):
+        x = randn(16, 1, 24, 24, seed=i % 2)
+        expected = eager(x, labels)
+        close(expected, fast(x, labels), 1e-4)
+        losses.append(expected.item())
+    assert losses[-1] < losses[0]
+    assert callbacks(fast) == []
+    assert replayed(fast) >= 7
+    for p, q in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True):
+        close(p, q, 1e-4)
+
+
+# -- contractions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_contractions_of_any_layout(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of products over dimensions that lie in any order, against einsum."""
+    if seed % 4 == 3:  # as on a processor with smaller vectors, and fewer of them
+        monkeypatch.setattr(contract, "_vectors", lambda: (32, 12))
+    choose = random.Random(seed)
+    letters = "abcdef"[: choose.randint(2, 6)]
+    kinds = {c: choose.choice(["x", "y", "xy", "sum", "sum"]) for c in letters}
+    sizes = {c: choose.choice([1, 2, 3, 5, 9, 17, 35]) for c in letters}
+    while np.prod([float(n) for n in sizes.values()]) > 6e5:
+        largest = max(sizes, key=lambda c: sizes[c])
+        sizes[largest] = sizes[largest] // 2
+    of_x, of_y = ([c for c in letters if kinds[c] in (name, "xy", "sum")] for name in ("x", "y"))
+    kept = [c for c in letters if kinds[c] != "sum"]
+    for names in (of_x, of_y, kept):
+        choose.shuffle(names)
+
+    def spread(array: Any, names: list[str]) -> Any:
+        """Dimensions in the order of the letters; a size of 1 for those that are not there."""
+        order = [names.index(c) for c in letters if c in names]
+        index = tuple(slice(None) if c in names else None for c in letters)
+        return array.transpose(order)[index]
+
+    def lower(b: Any, out: Any, x: Any, y: Any) -> None:
+        b.contract(spread(out, kept), spread(x, of_x), spread(y, of_y))
+
+    rule = f"{''.join(of_x)},{''.join(of_y)}->{''.join(kept)}"
+    primitive = Primitive(
+        "contract",
+        lambda x, y: np.asarray(np.einsum(rule, x, y), order="C"),
+        OPAQUE,
+        ("x", "y"),
+        lower=lower,
+    )
+    shapes = [[sizes[c] for c in names] for names in (of_x, of_y)]
+
+    def make(i: int) -> Any:
+        return [randn(*shape, seed=i + 10 * j) for j, shape in enumerate(shapes)], {}
+
+    agrees(lambda x, y: primitive(x, y), make, 1e-4)
