@@ -551,16 +551,6 @@ def test_bad_labels_are_errors_before_anything_changes() -> None:
     assert step(x, y).item() > 0
 
 
-def test_results_with_history_run_eagerly_and_say_so() -> None:
-    w = tg.ones(3, requires_grad=True)
-    f = tg.compile(lambda x: (x * w).sum())
-    f(randn(3))
-    with pytest.warns(UserWarning, match="can still be differentiated"):
-        f(randn(3)).backward()
-    assert w.grad is not None
-    assert "can still be differentiated" in f.explain()
-
-
 def test_memory_shared_by_accident_runs_eagerly() -> None:
     memory = np.zeros(4, np.float32)
     a, b = tg.from_numpy(memory[:3]), tg.from_numpy(memory[1:])

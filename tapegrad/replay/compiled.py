@@ -34,6 +34,7 @@ class Compiled:
     def __init__(self, function: Callable[..., Any], max_signatures: int) -> None:
         functools.update_wrapper(self, function, updated=())
         self.function = function
+        self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self.max_signatures = max_signatures
         self._names = Names(function)
         self._signatures: dict[Any, Signature] = {}
@@ -95,8 +96,7 @@ class Compiled:
         self.why_eager = reason
         if reason not in self._warned:
             self._warned.add(reason)
-            name = getattr(self.function, "__qualname__", repr(self.function))
-            warnings.warn(f"compiled function {name} runs eagerly: {reason}", stacklevel=4)
+            warnings.warn(f"compiled function {self.name} runs eagerly: {reason}", stacklevel=4)
         return self.function(*args, **kwargs)
 
     def _record(
@@ -138,7 +138,7 @@ class Compiled:
                 continue
             difference = earlier.difference(recording)
             if difference is None:
-                replay = Replay(recording, tensors)
+                replay = Replay(self.name, recording, tensors)
                 replay.patterns.add(earlier.pattern)
                 signature.replays.append(replay)
                 signature.last.clear()

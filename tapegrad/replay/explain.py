@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 def explain(compiled: Compiled) -> str:
     """Signatures, kernels with their primitives and lines, callbacks, memory, compile time."""
-    name = getattr(compiled.function, "__qualname__", repr(compiled.function))
-    lines = [f"compiled function {name}: {len(compiled._signatures)} signature(s)"]
+    lines = [f"compiled function {compiled.name}: {len(compiled._signatures)} signature(s)"]
     if compiled.why_eager is not None:
         lines.append(f"  last ran eagerly because {compiled.why_eager}")
     for signature in compiled._signatures.values():

@@ -16,8 +16,11 @@ import numpy as np
 
 from .. import mutation, state
 from ..inplace import through
+from ..tape import Entry
 from ..tensor import Tensor, wrap
 from ..tree import map_leaves
+from .derivative import split
+from .node import Node
 from .recording import Given, Made, Plain, Recording
 from .run import Executable, build
 from .slots import Captured, GradOf, Number
@@ -34,14 +37,26 @@ def _address(array: Any) -> int:
 class Replay:
     """A recording that was confirmed, and what must hold for it to be run again."""
 
-    def __init__(self, recording: Recording, tensors: list[Tensor]) -> None:
+    def __init__(self, name: str, recording: Recording, tensors: list[Tensor]) -> None:
         self.recording = recording
         self.executable: Executable | None = None
         self.count = 0
-        slots = recording.slots
+        self.program, self.slots = recording.program, recording.slots
+        #: how calls are differentiated; None if nobody can ask for it
+        self.node: Node | None = None
+        derivative = recording.derivative
+        if derivative is not None:
+            halves = split(self.program, self.slots, derivative)
+            self.program, self.slots = halves.forward, halves.forward_slots
+            self.node = Node(name.rpartition(".")[2], halves, derivative)
+        slots = self.slots
         self.captured = [s.tensor for s in slots if isinstance(s, Captured)]
+        entered: Any = derivative.inputs if derivative is not None else ()
+        self.entered = [s.tensor for s in entered if isinstance(s, Captured)]
+        self.leaves = [t._edge is None for t in self.entered]
         #: captured tensors, then others around the same arrays: all must keep their arrays
-        self.tensors = [*self.captured, *recording.twins]
+        others = {t.id: t for t in (*recording.twins, *self.entered)}
+        self.tensors = [*self.captured, *(t for i, t in others.items() if not self._captures(i))]
         self.arrays = [t._array for t in self.tensors]
         self.owners = {id(mutation.owner_of(a)) for a in self.arrays}
         self.grads_read = [s for s in slots if isinstance(s, GradOf)]
@@ -50,12 +65,14 @@ class Replay:
         self.watched = list(dict.fromkeys([*self.numbers, *deciding]))
         self.seen: list[Any] | None = None  # what the watched numbers were when last looked at
         self.number_cells = np.zeros(max(len(self.numbers), 1))
-        program = recording.program
-        self.specs = [(v.shape, v.dtype) for v in program.results]
-        position = {given.value.number: i for i, given in enumerate(program.inputs)}
-        self.written: list[Any] = [slots[position[t.number]] for t, _ in program.writes]
+        self.specs = [(v.shape, v.dtype) for v in self.program.results]
+        position = {given.value.number: i for i, given in enumerate(self.program.inputs)}
+        self.written: list[Any] = [slots[position[t.number]] for t, _ in self.program.writes]
         self.patterns: set[tuple[bool, ...]] = set()
         self.confirm(recording, tensors)
+
+    def _captures(self, number: int) -> bool:
+        return any(t.id == number for t in self.captured)
 
     def confirm(self, recording: Recording, tensors: list[Tensor]) -> None:
         """Take over the circumstances of another recording that agrees with this one."""
@@ -75,6 +92,8 @@ class Replay:
             return "a captured tensor has another shape, dtype or layout"
         if list(map(_requires_of, self.tensors)) != self.requires:
             return "requires_grad of a captured tensor was changed"
+        if self.entered and [t._edge is None for t in self.entered] != self.leaves:
+            return "a captured tensor that was a leaf is not, or the other way round"
         if (
             tuple([leaf.find(tensors)._grad is None for leaf in recording.leaves])
             not in self.patterns
@@ -125,7 +144,7 @@ class Replay:
 
     def build(self) -> None:
         """Compile the recording."""
-        self.executable = build(self.recording.program)
+        self.executable = build(self.program)
         self._bind()
 
     def _bind(self) -> None:
@@ -134,7 +153,7 @@ class Replay:
         arrays = iter(self.arrays)
         cells = _address(self.number_cells)
         moving: list[tuple[int, Any]] = []
-        for i, slot in enumerate(self.recording.slots):
+        for i, slot in enumerate(self.slots):
             if isinstance(slot, Captured):
                 self.executable.buffers[i] = _address(next(arrays))
             elif isinstance(slot, Number):
@@ -171,20 +190,26 @@ class Replay:
             elif at not in kept:
                 leaf.find(tensors)._grad = wrap(made[at])
         self.count += 1
-        return map_leaves(lambda leaf: _rebuilt(leaf, made, tensors), recording.results)
+        entry = None if self.node is None else self.node.attach(tensors, made)
+        return map_leaves(lambda leaf: self._rebuilt(leaf, made, tensors, entry), recording.results)
 
-
-def _rebuilt(leaf: Any, made: list[Any], tensors: list[Tensor]) -> Any:
-    """A result of the function, from its place in the recorded tree of results."""
-    if isinstance(leaf, Made):
-        tensor = wrap(made[leaf.index])
-        if leaf.spent is not None:
-            tensor._edge, tensor._requires = leaf.spent, True
-        return tensor
-    if isinstance(leaf, Given):
-        return through(leaf.chain, leaf.slot.find(tensors))
-    assert isinstance(leaf, Plain)
-    return leaf.value
+    def _rebuilt(
+        self, leaf: Any, made: list[Any], tensors: list[Tensor], entry: Entry | None
+    ) -> Any:
+        """A result of the function, from its place in the recorded tree of results."""
+        if isinstance(leaf, Made):
+            tensor = wrap(made[leaf.index])
+            if leaf.spent is not None:
+                tensor._edge, tensor._requires = leaf.spent, True
+            elif leaf.output is not None:
+                assert self.node is not None
+                assert entry is not None
+                tensor._edge, tensor._requires = self.node.edge(entry, leaf.output), True
+            return tensor
+        if isinstance(leaf, Given):
+            return through(leaf.chain, leaf.slot.find(tensors))
+        assert isinstance(leaf, Plain)
+        return leaf.value
 
 
 def _reusable(leaf: Tensor, spec: tuple[Any, Any]) -> Tensor | None:

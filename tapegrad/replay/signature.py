@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import dtypes
-from ..tensor import Tensor
+from ..tensor import Tensor, refresh
 from ..tree import map_leaves
 from .recording import Recording
 
@@ -101,9 +101,12 @@ def describe(
             parts.append(value.id)
             return
         tensors.append(value)
+        if value._view is not None:
+            refresh(value)
         array = value._array
+        kind = value._requires and (1 if value._edge is None else 2)
         parts.append(
-            (array.shape, array.dtype, array.strides, type(value), value._requires)
+            (array.shape, array.dtype, array.strides, type(value), kind)
             if type(array) is np.ndarray
             else ("device", array.shape, array.dtype)
         )
