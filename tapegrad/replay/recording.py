@@ -153,11 +153,7 @@ def _ends(recording: Recording) -> Any:
         recording.leaves,
         recording.grads,
         recording.derivative,
-        [
-            (x.index, x.spent is None, x.output)
-            for x in leaves(recording.results)
-            if isinstance(x, Made)
-        ],
+        [(x.index, x.spent is None, x.output) for x in made],
         [x.slot for x in leaves(recording.results) if isinstance(x, Given)],
     )
 
