@@ -113,6 +113,8 @@ class Capture(Tape):
         #: results that can be differentiated, and their places among all results
         self.outputs: list[Tensor] = []
         self.output_places: list[int] = []
+        #: by number of a value here: the value in the program of the recording
+        self.renamed: dict[int, Value] = {}
         self.obstacle: str | None = None
         for tensor in arguments:
             self._check(tensor)
@@ -253,6 +255,12 @@ class Capture(Tape):
             or leaf._grad is not before
             or (before is not None and self._number_of(before) is not None)
         ]
+
+    def drop_grads(self) -> None:
+        """Forget every .grad that was looked at or changed."""
+        for leaf, _ in self._touched():
+            self.asked_grads.add(leaf.id)
+            leaf._grad = None
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -448,7 +456,7 @@ class Capture(Tape):
         for value in made:
             see(value.number)
 
-        values: dict[int, Value] = {}
+        values = self.renamed
 
         def renamed(x: Any) -> Any:
             if not isinstance(x, Value):
@@ -498,6 +506,37 @@ class Capture(Tape):
                 if np.may_share_memory(a._array, b._array):
                     return "it changes a tensor whose memory another tensor shares"
         return None
+
+
+class Watch(Tape):
+    """A tape that notices which leaves are used, for calls that run eagerly, and logs nothing."""
+
+    inlines = True  # as the capture does that this may run inside of
+    watches = False
+
+    def clear(self) -> None:
+        super().clear()
+        self.leaves: dict[int, Tensor] = {}
+
+    def __enter__(self) -> Watch:
+        super().__enter__()
+        return self
+
+    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
+        for x in inputs:
+            if isinstance(x, Tensor) and x._requires and x._edge is None:
+                self.note_grad(x)
+
+    def note_grad(self, tensor: Tensor) -> None:
+        self.leaves[tensor.id] = tensor
+
+    def rebind(self, tensor: Tensor, result: Tensor) -> None:
+        """What is changed in place does not matter here."""
+
+    def drop_grads(self) -> None:
+        """Forget the gradients of all leaves that were used."""
+        for leaf in self.leaves.values():
+            leaf.grad = None
 
 
 def _base(tensor: Tensor) -> Tensor:
