@@ -27,6 +27,8 @@ from .slots import Captured, GradOf, Number
 
 _array_of = attrgetter("_array")
 _requires_of = attrgetter("_requires")
+_references = sys.getrefcount
+_weak_references = weakref.getweakrefcount
 
 
 def _address(array: Any) -> int:
@@ -65,7 +67,18 @@ class Replay:
         self.watched = list(dict.fromkeys([*self.numbers, *deciding]))
         self.seen: list[Any] | None = None  # what the watched numbers were when last looked at
         self.number_cells = np.zeros(max(len(self.numbers), 1))
-        self.specs = [(v.shape, v.dtype) for v in self.program.results]
+        #: gradients that the program makes: leaf, place among the results, shape, dtype, strides
+        self.made_grads: list[Any] = []
+        #: other gradients that it changes: leaf, None or the slot of another tensor
+        self.other_grads = [pair for pair in recording.grads if not isinstance(pair[1], int)]
+        #: the other results: place, shape, dtype
+        self.made_results = {i: (i, v.shape, v.dtype) for i, v in enumerate(self.program.results)}
+        for leaf, at in recording.grads:
+            if isinstance(at, int):
+                _, shape, dtype = self.made_results.pop(at)
+                strides = np.empty(shape, dtype).strides
+                self.made_grads.append((leaf, at, shape, dtype, strides))
+        self.fresh = list(self.made_results.values())
         position = {given.value.number: i for i, given in enumerate(self.program.inputs)}
         self.written: list[Any] = [slots[position[t.number]] for t, _ in self.program.writes]
         self.patterns: set[tuple[bool, ...]] = set()
@@ -162,36 +175,47 @@ class Replay:
                 moving.append((i, slot))
         self.moving = [slot for _, slot in moving]
         self.executable.expect([i for i, _ in moving])
+        # Looking up the changes of captured memory once saves 0.3 µs for each tensor of a call.
+        fixed = [s.tensor._array for s in self.written if isinstance(s, Captured)]
+        self.changes = mutation.changes_of(fixed)
+        self.written_elsewhere = [s for s in self.written if not isinstance(s, Captured)]
 
     def run(self, tensors: list[Tensor]) -> Any:
         """The effects and the result of the recorded run."""
         executable, recording = self.executable, self.recording
         assert executable is not None
         inputs = [slot.find(tensors)._array for slot in self.moving]
-        made: list[Any] = [None] * len(self.specs)
-        kept = set()
-        for leaf, at in recording.grads:
-            if at.__class__ is int:
-                grad = _reusable(leaf.find(tensors), self.specs[at])
-                if grad is not None:
-                    made[at] = grad._array
-                    kept.add(at)
-        for i, (shape, dtype) in enumerate(self.specs):
-            if made[i] is None:
-                made[i] = np.empty(shape, dtype)
-        executable.run(inputs + made)
+        made: list[Any] = [None] * len(self.program.results)
+        new = []  # gradients in new memory
+        for grad in self.made_grads:
+            leaf, at, shape, dtype, strides = grad
+            array = _reusable(leaf.find(tensors), shape, dtype, strides)
+            if array is None:
+                array = np.empty(shape, dtype)
+                new.append(grad)
+            made[at] = array
+        for i, shape, dtype in self.fresh:
+            made[i] = np.empty(shape, dtype)
+        try:
+            executable.run(inputs + made)
+        except BaseException:
+            for grad in self.made_grads:
+                grad[0].find(tensors)._grad = None  # its memory may be half written
+            raise
         if self.written:
-            mutation.note_all([slot.find(tensors)._array for slot in self.written])
-        for leaf, at in recording.grads:
-            if at is None:
-                leaf.find(tensors)._grad = None
-            elif at.__class__ is not int:
-                leaf.find(tensors)._grad = at.find(tensors)
-            elif at not in kept:
-                leaf.find(tensors)._grad = wrap(made[at])
+            mutation.note_changes(self.changes)
+            for slot in self.written_elsewhere:
+                mutation.note(slot.find(tensors)._array)
+        for leaf, at, *_ in new:
+            leaf.find(tensors)._grad = wrap(made[at])
+        for leaf, at in self.other_grads:
+            leaf.find(tensors)._grad = None if at is None else at.find(tensors)
         self.count += 1
         entry = None if self.node is None else self.node.attach(tensors, made)
-        return map_leaves(lambda leaf: self._rebuilt(leaf, made, tensors, entry), recording.results)
+        results = recording.results
+        if results.__class__ is Made:
+            return self._rebuilt(results, made, tensors, entry)
+        return map_leaves(lambda leaf: self._rebuilt(leaf, made, tensors, entry), results)
 
     def _rebuilt(
         self, leaf: Any, made: list[Any], tensors: list[Tensor], entry: Entry | None
@@ -212,23 +236,28 @@ class Replay:
         return leaf.value
 
 
-def _reusable(leaf: Tensor, spec: tuple[Any, Any]) -> Tensor | None:
-    """A leaf's gradient if nobody else can see it, so that its memory may be written again."""
+def _reusable(leaf: Tensor, shape: Any, dtype: Any, strides: Any) -> Any:
+    """The array of a leaf's gradient if nobody else can see it: its memory may be written again."""
     grad = leaf._grad
-    if grad is None or type(grad) is not Tensor:
+    if grad is None or grad.__class__ is not Tensor:
         return None
     array = grad._array
     # Two references each: from the leaf or the tensor, and from this frame.
     if (
-        sys.getrefcount(grad) - _COUNTING > 2
-        or sys.getrefcount(array) - _COUNTING > 2
-        or weakref.getweakrefcount(grad)
-        or weakref.getweakrefcount(array)
+        _references(grad) > _ALONE
+        or _references(array) > _ALONE
+        or _weak_references(grad)
+        or _weak_references(array)
+        or grad._edge is not None
+        or grad._extra is not None
+        or grad._view is not None
+        or array.base is not None
+        or array.strides != strides
+        or array.shape != shape
+        or array.dtype != dtype
     ):
         return None
-    alone = grad._edge is None and grad._extra is None and grad._view is None
-    fits = array.base is None and (array.shape, array.dtype) == spec and array.flags.c_contiguous
-    return grad if alone and fits else None
+    return array
 
 
 def _counting() -> int:
@@ -237,4 +266,4 @@ def _counting() -> int:
     return sys.getrefcount(lone) - 1
 
 
-_COUNTING = _counting()
+_ALONE = 2 + _counting()
