@@ -102,6 +102,11 @@ class Capture(Tape):
         #: ids of those whose .grad the function asked for
         self.asked_grads: set[int] = set()
         self.makers: dict[int, Entry] = {}
+        #: how often a checkpointed function has run again, and the numbers of those that do now
+        self.repeats = 0
+        self.repeating: list[int] = []
+        #: by entry number: the number of the rerun that it belongs to
+        self.regions: dict[int, int] = {}
         #: by tensor id: further tensors from outside around arrays that have a value already
         self.twins: dict[int, Tensor] = {}
         #: by tensor id: gradients of results, while the backward pass of the function is recorded
@@ -203,6 +208,8 @@ class Capture(Tape):
             self.values[outputs[0].id] = read[0].number  # another tensor of the same value
             entry.log = (read, read)
             return
+        if self.repeating:
+            self.regions[entry.number] = self.repeating[-1]
         made = tuple(Value(t.id, t._array.shape, t._array.dtype) for t in outputs)
         for value, tensor in zip(made, outputs, strict=True):
             self.known[value.number] = value
@@ -210,6 +217,13 @@ class Capture(Tape):
             self._hold(tensor._array, value.number)
         entry.log = (read, made)
         self.entries.append(entry)
+
+    def repeat(self, begins: bool) -> None:
+        if begins:
+            self.repeats += 1
+            self.repeating.append(self.repeats)
+        else:
+            self.repeating.pop()
 
     def rebind(self, tensor: Tensor, result: Tensor) -> None:
         self.value_of(tensor)
@@ -483,6 +497,7 @@ class Capture(Tape):
                 tuple(map(renamed, entry.log[0])),
                 tuple(map(renamed, entry.log[1])),
                 entry.place,
+                self.regions.get(entry.number, 0),
             )
             for entry in self.entries
             if entry.log is not None

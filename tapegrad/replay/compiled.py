@@ -22,9 +22,10 @@ from ..tensor import Tensor
 from . import native
 from .capture import Capture, Watch
 from .check import Check
+from .names import Names
 from .recording import Recording
 from .repeat import Replay
-from .signature import Names, Signature, describe, shown
+from .signature import Signature, describe, shown
 
 #: recordings of one signature that may differ from one another before that is an error
 PATIENCE = 4
@@ -53,7 +54,7 @@ class Compiled:
         self.function = function
         self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self.options = options or Options()
-        self._names = Names(function)
+        self._names: Names | None = None
         self._signatures: dict[Any, Signature] = {}
         self._lock = threading.RLock()
         self._warned: set[str] = set()
@@ -97,7 +98,10 @@ class Compiled:
         if len(tensors) > 1:
             owners = [id(mutation.owner_of(t._array)) for t in tensors]
             parts.append(tuple([owners.index(o) for o in owners]))
-        describe(self._names.values(), parts, None, objects)
+        if self._names is None:
+            # Not before the first call: names may be defined later than the function.
+            self._names = Names(self.function, args)
+        describe(self._names.values(args), parts, None, objects)
         key = tuple(parts)
         signature = self._signatures.get(key)
         if signature is None:
@@ -188,7 +192,7 @@ class Compiled:
                 signature.since_agreement = 0
                 return
         signature.difference = "two recordings that agree were not seen yet"
-        for earlier in (signature.previous, signature.last.get(recording.pattern)):
+        for earlier in (signature.previous, signature.last.get(recording.case)):
             if earlier is None:
                 continue
             difference = earlier.difference(recording)
@@ -196,12 +200,12 @@ class Compiled:
                 replay = Replay(self.name, recording, tensors)
                 replay.patterns.add(earlier.pattern)
                 signature.replays.append(replay)
-                signature.last.clear()
+                signature.last.pop(recording.case, None)
                 signature.previous = signature.difference = None
                 signature.since_agreement = 0
                 return
             signature.difference = difference
-        signature.previous = signature.last[recording.pattern] = recording
+        signature.previous = signature.last[recording.case] = recording
         signature.since_agreement += 1
 
     # -- telling -----------------------------------------------------------------------------

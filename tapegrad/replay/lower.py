@@ -9,6 +9,7 @@ made of loops, in `Primitive.lower`, by calling the `Builder` with ghosts of its
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -140,8 +141,15 @@ class Lowering:
     # -- one primitive -----------------------------------------------------------------------
 
     def lower(self, apply: Apply) -> None:
-        primitive = apply.primitive
         start = len(self.instructions)
+        self._lower(apply, start)
+        if apply.region:
+            for i, made in enumerate(self.instructions[start:], start):
+                if isinstance(made, Loop):
+                    self.instructions[i] = replace(made, region=apply.region)
+
+    def _lower(self, apply: Apply, start: int) -> None:
+        primitive = apply.primitive
         try:
             if self.alias(apply):
                 return

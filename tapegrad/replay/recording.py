@@ -78,6 +78,11 @@ class Recording:
     derivative: Derivative | None  # what is known of the backward pass of the results
     obstacle: str | None  # why this run can only be repeated eagerly
 
+    @property
+    def case(self) -> Any:
+        """What was the case when it was made, as far as that is known to decide what happens."""
+        return self.pattern, repr([d.outcome for d in self.decisions])
+
     def difference(self, other: Recording) -> str | None:
         """Where another recording differs first, in words; None where the two agree."""
         mine, theirs = self.program.applied(), other.program.applied()
