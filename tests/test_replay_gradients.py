@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replaying import callbacks, close, randn, replayed
+from replaying import callbacks, close, randn, random_program, replayed
+from sweep import NAMES, TABLE, flat, generator, make_arguments
 
 import tapegrad as tg
 from tapegrad import nn, optim
-from tapegrad.replay import Compiled
+from tapegrad.replay import CaptureError, Compiled
+from tapegrad.tensor import Tensor
 
 F = nn.functional
 
@@ -536,3 +538,87 @@ def test_backward_through_what_was_computed_outside_runs_eagerly() -> None:
 
     with pytest.warns(UserWarning, match="recorded outside"):
         run()
+
+
+# -- being told ------------------------------------------------------------------------------------
+
+
+def test_explain_tells_of_backward_and_memory() -> None:
+    model = small_model()
+    fast = ready(lambda x: model(x), randn(4, 6))
+    out = fast(randn(4, 6))
+    assert "backward: not compiled yet" in fast.explain()
+    out.sum().backward()
+    text = fast.explain(programs=True)
+    for part in ("backward for 8 gradients", "kept for backward", "at most", "backward program("):
+        assert part in text
+    (replay,) = fast.replays
+    # Operations of backward count as the lines that they are the gradient of.
+    places = {str(x.place) for x in replay.node.halves.backward.applied()}
+    assert places <= {str(x.place) for x in replay.program.applied()}
+
+
+# -- every operation, and random programs ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_first_sample_of_every_operation(name: str) -> None:
+    """Gradients to second order of an op that is compiled alone, with backward outside."""
+    op = TABLE[name]
+    assert op.samples is not None
+    sample = op.samples()[0]
+    fast = tg.compile(op.function)
+
+    def run(function: Any, i: int, order: int) -> Any:
+        args, kwargs = make_arguments(sample, generator(name, i), tg.float64, True)
+        tg.manual_seed(i)
+        outs = [o for o in flat(function(*args, **kwargs)) if isinstance(o, Tensor)]
+        given = [x for x in flat([args, list(kwargs.values())]) if isinstance(x, Tensor)]
+        inputs = [x for x in given if x.requires_grad]
+        for more in reversed(range(order)):
+            total = sum((o * o).sum() for o in outs if o.requires_grad)
+            if not inputs or not isinstance(total, Tensor):
+                break
+            found = tg.autograd.grad(total, inputs, create_graph=more > 0, allow_unused=True)
+            outs = [g for g in found if g is not None]
+        return outs
+
+    for i, order in enumerate((1, 1, 1, 2)):
+        try:
+            results = [run(op.function, i, order), run(fast, i, order)]
+        except CaptureError:
+            return  # refused: see test_replay_native.py
+        for a, b in zip(*results, strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            close(a, b, 1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:compiled function")
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed: int) -> None:
+    program = random_program(seed)
+    shapes = ((4, 6), (6, 4), (6,), (4, 6))
+
+    def f(*given: Any) -> Any:
+        return program(*(x * 1.0 for x in given))
+
+    fast = tg.compile(f)
+    for i in range(4):
+        found = []
+        for function in (f, fast):
+            given = [randn(*s, seed=10 * i + j).requires_grad_() for j, s in enumerate(shapes)]
+            try:
+                outs = function(*given)
+                loss = sum((o * o).mean() for o in outs if o.requires_grad)
+                loss.backward()
+            except CaptureError:
+                pytest.skip("this program changes a detached part in place")
+            except (RuntimeError, AttributeError):
+                pytest.skip("this program has no gradients, or changes what backward needs")
+            found.append(([*outs, loss], [x.grad for x in given]))
+        for a, b in zip(found[0][0], found[1][0], strict=True):
+            close(a, b, 2e-4)
+        for a, b in zip(found[0][1], found[1][1], strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                close(a, b, 2e-4)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replaying import Mlp, batches, callbacks, close, randn, same_as_eager
+from replaying import Mlp, batches, callbacks, close, randn, random_program, same_as_eager
 
 import tapegrad as tg
 from tapegrad import nn

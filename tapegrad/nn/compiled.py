@@ -24,10 +24,10 @@ class CompiledModule(Module):
     def replays(self) -> Any:
         return self._compiled.replays
 
-    def explain(self) -> str:
+    def explain(self, programs: bool = False) -> str:
         """What was captured, what became of it, and why calls were recorded, in words."""
         compiled: Compiled = self._compiled
-        return compiled.explain()
+        return compiled.explain(programs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copies and pickles hold the module and are compiled anew."""

@@ -120,6 +120,8 @@ class Capture(Tape):
         self.output_places: list[int] = []
         #: by number of a value here: the value in the program of the recording
         self.renamed: dict[int, Value] = {}
+        #: the line that operations count as, if it is not the one that calls them
+        self.place: source.Place | None = None
         self.obstacle: str | None = None
         for tensor in arguments:
             self._check(tensor)
@@ -216,6 +218,7 @@ class Capture(Tape):
             self.makers[value.number] = entry
             self._hold(tensor._array, value.number)
         entry.log = (read, made)
+        entry.place = self.place or entry.place
         self.entries.append(entry)
 
     def repeat(self, begins: bool) -> None:

@@ -214,11 +214,14 @@ class Compiled:
     def replays(self) -> list[Replay]:
         return [r for s in self._signatures.values() for r in s.replays]
 
-    def explain(self) -> str:
-        """What was captured, what became of it, and why calls were recorded, in words."""
+    def explain(self, programs: bool = False) -> str:
+        """What was captured, what became of it, and why calls were recorded, in words.
+
+        With `programs`, the recorded programs follow, one operation in a line.
+        """
         from .explain import explain
 
-        return explain(self)
+        return explain(self, programs)
 
 
 def compile(

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 #: a value is repeated in backward if that takes at most so many elementwise operations
 MOST_REPEATED = 16
 
-#: in `Derivative.flows`: a gradient flows on to the operation that made the operand
-INSIDE = -1
+#: where a gradient goes: to nobody, to an input by its place, or to (instruction, output of it)
+Flow = None | int | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,10 @@ class Derivative:
     inputs: tuple[Any, ...]  # slots of the tensors that get gradients
     leaves: tuple[bool, ...]  # whether each of these is a leaf
     gradients: tuple[int, ...]  # of each input, the place of its gradient among the results
-    #: for each instruction and operand of it, where its gradient goes: None, INSIDE or an input
-    flows: tuple[tuple[int | None, ...], ...]
+    #: for each instruction and operand of it, where its gradient goes. Operands say it only in
+    #: part: a tensor and its detached twin are one value
+    flows: tuple[tuple[Flow, ...], ...]
+    ends: tuple[Flow, ...]  # the same for the gradients of outputs
     once: str | None  # why the derivative cannot itself be differentiated
 
 
@@ -60,9 +62,10 @@ class Obstacle(Exception):
 class _Inner(Walk):
     """A walk that ends where the recorded function began."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, capture: Capture) -> None:
         super().__init__(retain=True, create_graph=False)
-        self.start = start
+        self.capture = capture
+        self.start = capture.start
         self.wanted = {}  # so that `arrived` sees every entry
 
     def arrived(self, entry: Entry, g: Any) -> Any:
@@ -70,6 +73,7 @@ class _Inner(Walk):
             # The newest entry from outside: everything inside has been visited.
             self.pending[entry] = g
             raise _Outside
+        self.capture.place = entry.place  # what rules compute counts as the line they belong to
         return super().arrived(entry, g)
 
 
@@ -87,7 +91,7 @@ def trace(
     entries = list(capture.entries)
     results = len(made)
     reached = _reached(capture, outputs)
-    walk = _Inner(capture.start)
+    walk = _Inner(capture)
     with no_grad():
         for i, output in enumerate(outputs):
             gradient = wrap(np.ones_like(output._array))
@@ -99,9 +103,15 @@ def trace(
             pass
         except Exception as error:
             raise Obstacle(f"its backward pass cannot be recorded: {error}") from error
+        finally:
+            capture.place = None
         found = _found(capture, walk)
         made += [capture.value_of(g) for _, g in found]
-    places = {_key(tensor): i for i, (tensor, _) in enumerate(found)}
+    places: dict[Any, Flow] = {}
+    for i, entry in enumerate(entries):
+        for k in range(len(entry.primitive.outputs)):
+            places[entry.number, k] = (i, k)
+    places.update((_key(tensor), i) for i, (tensor, _) in enumerate(found))
     return Derivative(
         forward=len(entries),
         results=results,
@@ -109,7 +119,8 @@ def trace(
         inputs=tuple(capture.slot_of(tensor) for tensor, _ in found),
         leaves=tuple(tensor._edge is None for tensor, _ in found),
         gradients=tuple(range(results, len(made))),
-        flows=tuple(tuple(_flow(e, places, capture.start) for e in x.edges) for x in entries),
+        flows=tuple(tuple(places.get(_key_of(e)) for e in x.edges) for x in entries),
+        ends=tuple(places.get(_key_of(o._edge)) for o in outputs),
         once=_once(reached),
     )
 
@@ -151,17 +162,13 @@ def _key(tensor: Tensor) -> Any:
     return tensor.id if tensor._edge is None else place_of(tensor._edge)
 
 
+def _key_of(edge: Any) -> Any:
+    return edge.id if isinstance(edge, Tensor) else edge and place_of(edge)
+
+
 def place_of(edge: Any) -> tuple[int, int]:
     """The number of an entry and the index of its output, for an edge that is no leaf."""
     return (edge.entry.number, edge.index) if isinstance(edge, Output) else (edge.number, 0)
-
-
-def _flow(edge: Any, places: dict[Any, int], start: int) -> int | None:
-    if edge is None:
-        return None
-    if isinstance(edge, Tensor):
-        return places.get(edge.id)
-    return places.get(place_of(edge)) if node_of(edge).number < start else INSIDE
 
 
 # -- splitting -----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ..state import GRAD, STATE, enable_grad, numbers
 from ..tape import Entry, Output, Value
 from ..tensor import Tensor, wrap
 from ..walk import copy_of
-from .derivative import INSIDE, Derivative, Halves, Kept
+from .derivative import Derivative, Halves, Kept
 from .run import Executable, build
 
 
@@ -169,47 +169,50 @@ class Node:
         self, known: dict[int, Any], edges: Sequence[Any]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Forward on Tensors: the inputs that get gradients, each as a copy, and the outputs."""
-        values: dict[int, Tensor] = {number: wrap(array) for number, array in known.items()}
+        applied, flows = self.halves.forward.applied(), self.derivative.flows
+        values: dict[int, Any] = {v.number: a for v, a in self.halves.forward.constants} | known
         inputs: dict[int, Tensor] = {}
-        traced = {v.number for v in self._outputs}  # wanted with their history
-        plain: set[int] = set()  # wanted without
-        steps = []
-        for step, flows in reversed(self._steps()):
-            made = {v.number for v in step.outputs}
-            if not made & traced:
-                if not made & plain - known.keys():
-                    continue
-                flows = (None,) * len(flows)
-            steps.append((step, flows))
-            for x, flow in zip(step.inputs, flows, strict=True):
-                if isinstance(x, Value):
-                    (plain if flow is None else traced).add(x.number)
-        for step, flows in reversed(steps):
+        made: dict[Any, Tensor] = {}  # by (instruction, output), with their history
+        for i, traced in self._steps(set(known)):
+            step = applied[i]
             given = list(step.inputs)
-            for i, value in enumerate(step.inputs):
-                if not isinstance(value, Value):
-                    continue
-                flow = flows[i]
-                if flow is None:
-                    given[i] = wrap(values[value.number]._array)
-                elif flow == INSIDE:
-                    given[i] = values[value.number]
-                else:
+            for k, x in enumerate(step.inputs):
+                flow = flows[i][k] if traced else None
+                if isinstance(flow, tuple):
+                    given[k] = made[flow]
+                elif flow is not None:
                     if flow not in inputs:
-                        inputs[flow] = _copy(values[value.number]._array, edges[flow])
-                    given[i] = inputs[flow]
+                        inputs[flow] = _copy(values[x.number], edges[flow])
+                    given[k] = inputs[flow]
+                elif isinstance(x, Value):
+                    given[k] = wrap(values[x.number])
             out = bind(step.primitive, given, step.params)
-            for value, tensor in zip(
-                step.outputs, out if isinstance(out, tuple) else (out,), strict=True
-            ):
-                values[value.number] = tensor
+            for k, tensor in enumerate(out if isinstance(out, tuple) else (out,)):
+                values[step.outputs[k].number] = tensor._array
+                made[i, k] = tensor
         copies = [
             inputs[i] if i in inputs else _copy(np.zeros(()), edge) for i, edge in enumerate(edges)
         ]
-        return copies, [values[v.number] for v in self._outputs]
+        return copies, [made[end] for end in self.derivative.ends]
 
-    def _steps(self) -> list[Any]:
-        return list(zip(self.halves.forward.applied(), self.derivative.flows, strict=True))
+    def _steps(self, known: set[int]) -> list[tuple[int, bool]]:
+        """The instructions that must run again, and whether the history of their results counts."""
+        applied, flows = self.halves.forward.applied(), self.derivative.flows
+        traced: set[int] = {end[0] for end in self.derivative.ends if isinstance(end, tuple)}
+        plain: set[int] = set()  # values wanted without their history
+        steps = []
+        for i in reversed(range(len(applied))):
+            step = applied[i]
+            if i in traced:
+                traced.update(flow[0] for flow in flows[i] if isinstance(flow, tuple))
+                read = [x for x, flow in zip(step.inputs, flows[i], strict=True) if flow is None]
+            elif any(v.number in plain and v.number not in known for v in step.outputs):
+                read = list(step.inputs)
+            else:
+                continue
+            steps.append((i, i in traced))
+            plain.update(x.number for x in read if isinstance(x, Value))
+        return steps[::-1]
 
 
 def _copy(array: Any, edge: Any) -> Tensor:
