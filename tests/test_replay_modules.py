@@ -136,6 +136,16 @@ def test_copies_and_pickles_are_compiled_anew() -> None:
         assert replayed(other) == 2
 
 
+@tg.compile
+def doubled(x: Any) -> Any:
+    return x * 2
+
+
+def test_functions_are_pickled_by_name() -> None:
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+    assert copy.deepcopy(doubled) is doubled
+
+
 def test_compiling_in_place() -> None:
     net = Net()
     plain = copy.deepcopy(net)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import types
 import warnings
@@ -69,7 +70,10 @@ class Compiled:
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        """Copies and pickles are compiled anew."""
+        """Copies and pickles are compiled anew; a function of a module is found by its name."""
+        module = sys.modules.get(getattr(self.function, "__module__", ""))
+        if getattr(module, self.name, None) is self:
+            return self.name
         return Compiled, (self.function, self.options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
