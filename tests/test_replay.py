@@ -243,6 +243,27 @@ def test_captured_tensors_are_read_and_written_in_place() -> None:
     assert replayed(f) == 4
 
 
+@pytest.mark.parametrize("dtype", [tg.float16, tg.bfloat16])
+def test_half_precision_in_state_results_and_gradients(dtype: Any) -> None:
+    state = tg.zeros(3, dtype=dtype)
+    w = tg.ones(3, dtype=dtype).requires_grad_()
+
+    @tg.compile
+    def f(x: Any) -> Any:
+        with tg.no_grad():
+            state.add_(x)
+        return x + w, state * 2
+
+    for i in range(4):
+        total, double = f(tg.ones(3, dtype=dtype))
+        w.grad = None
+        total.sum().backward()
+        assert double.tolist() == [2.0 * (i + 1)] * 3
+        assert w.grad.tolist() == [1, 1, 1]
+        assert w.grad.dtype is dtype
+    assert replayed(f) == 2
+
+
 def test_replaced_memory_is_seen() -> None:
     w = tg.ones(3)
     f = tg.compile(lambda x: x * w)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -127,6 +127,10 @@ class Capture(Tape):
             self._check(tensor)
             self._note_history(tensor)
             self._keep_grad(tensor)
+
+    def __enter__(self) -> Self:
+        self.start_recording()
+        return self
 
     # -- values ------------------------------------------------------------------------------
 

@@ -201,7 +201,7 @@ class Compiled:
                 continue
             difference = earlier.difference(recording)
             if difference is None:
-                replay = Replay(self.name, recording, tensors)
+                replay = Replay(recording, tensors, self.name)
                 replay.patterns.add(earlier.pattern)
                 signature.replays.append(replay)
                 signature.last.pop(recording.case, None)

@@ -112,6 +112,10 @@ def trace(
         for k in range(len(entry.primitive.outputs)):
             places[entry.number, k] = (i, k)
     places.update((_key(tensor), i) for i, (tensor, _) in enumerate(found))
+    for entry in sorted(reached, key=lambda e: e.number):
+        if entry.log is not None and (entry.number, 0) not in places:
+            # Not in the program: its result is the value of its input.
+            places[entry.number, 0] = places.get(_key_of(entry.edges[0]))
     return Derivative(
         forward=len(entries),
         results=results,

@@ -39,7 +39,7 @@ def _address(array: Any) -> int:
 class Replay:
     """A recording that was confirmed, and what must hold for it to be run again."""
 
-    def __init__(self, name: str, recording: Recording, tensors: list[Tensor]) -> None:
+    def __init__(self, recording: Recording, tensors: list[Tensor], name: str = "compiled") -> None:
         self.recording = recording
         self.executable: Executable | None = None
         self.count = 0
