@@ -254,21 +254,21 @@ def test_an_error_in_a_callback_can_be_survived(monkeypatch: pytest.MonkeyPatch)
     @tg.compile
     def f(x: Any) -> Any:
         state.add_(x)
-        return x.cumsum(0) + state
+        return x.argsort(0) + state
 
     for _ in range(3):
         f(tg.ones(3))
-    assert callbacks(f) == ["cumsum"]
+    assert callbacks(f) == ["argsort"]
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(PRIMITIVES["cumsum"], "kernel", broken)
+        patch.setattr(PRIMITIVES["argsort"], "kernel", broken)
         with pytest.raises(KeyboardInterrupt):
             f(tg.ones(3))
     assert state.tolist() == [3, 3, 3]
-    assert f(tg.ones(3)).tolist() == [5, 6, 7]
+    assert f(tg.ones(3)).tolist() == [4, 5, 6]
 
 
 def test_an_error_while_recording_caches_nothing() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..random import Generator, default_generator
 from ..source import describe
 from ..tape import Entry, Output, Value
 from ..tensor import Tensor
@@ -69,12 +68,6 @@ class Check:
             grad = leaf._grad
             copy = None if grad is None else (grad._array, grad._array.copy())
             self.grads.append((leaf, grad, copy))
-        self.generators = [(g, g.get_state()) for g in self._generators()]
-
-    def _generators(self) -> Iterator[Generator]:
-        yield default_generator
-        for apply in self.program.applied():
-            yield from (p for p in apply.params.values() if isinstance(p, Generator))
 
     def saw(self, returned: Any) -> None:
         """The eager function has returned: compare what it did with the recording."""
@@ -103,8 +96,6 @@ class Check:
             leaf._grad = grad
             if copy is not None:
                 copy[0][...] = copy[1]
-        for generator, state in self.generators:
-            generator.set_state(state)
 
     def _left(self, result: Any) -> Iterator[tuple[Value, Any]]:
         """What the replay left: values of the program and the arrays that should hold them."""

@@ -89,7 +89,7 @@ class Names:
                 self._enter(start, names)
                 continue
             start, names = None, ()
-            if isinstance(name, tuple):
+            if isinstance(name, tuple) and instruction.opname.startswith("LOAD_FAST"):
                 name = name[-1]  # one instruction that loads two variables
             if not isinstance(name, str):
                 continue
