@@ -18,7 +18,7 @@ from .gradients import Gradients
 from .state import GRAD, STATE
 from .tape import Entry, Output, Tape
 from .tensor import Extra, Tensor, own, wrap
-from .walk import Walk, as_whole_array, is_whole, node_of, run_hook
+from .walk import Walk, is_whole, node_of, run_hook
 
 _accumulate_lock = threading.Lock()
 
@@ -109,10 +109,10 @@ def _accumulate(leaf: Tensor, g: Any, fresh: bool, owner: Gradients, create_grap
             # Rules hand the same tensor to several inputs, so each .grad is a copy.
             if grad is None:
                 leaf._grad = g.clone()
-            elif create_graph or grad._requires:
+            elif create_graph:
                 leaf._grad = grad + g
             else:
-                grad += g
+                grad += g  # nothing is recorded now, so a .grad with a history keeps it
         elif grad is None:
             if fresh:
                 grad = wrap(g)
@@ -121,8 +121,6 @@ def _accumulate(leaf: Tensor, g: Any, fresh: bool, owner: Gradients, create_grap
             else:
                 grad = wrap(_contiguous_copy(g, leaf._array))
             leaf._grad = grad
-        elif grad._requires:
-            leaf._grad = wrap(as_whole_array(grad._array + g))
         else:
             own(grad)
             np.add(grad._array, g, out=grad._array)

@@ -50,30 +50,39 @@ def note(array: Any) -> int:
     """Say that the memory of `array` was overwritten just now; returns the change's number."""
     global latest
     latest = number = next(numbers)
-    _note(owner_of(array), number, here())
+    mutation = _change_of(owner_of(array))
+    mutation.count += 1
+    mutation.number = number
+    mutation.place = here()
     return number
 
 
-def note_all(arrays: Iterable[Any]) -> int:
-    """Say that the memory of all these arrays was overwritten just now, by one line."""
+def changes_of(arrays: Iterable[Any]) -> list[Mutation]:
+    """Where changes of the memory of arrays are noted; for `note_changes`, while they live."""
+    found = {id(owner): owner for owner in map(owner_of, arrays)}
+    return [_change_of(owner) for owner in found.values()]
+
+
+def note_changes(changes: Iterable[Mutation]) -> int:
+    """Say that all this memory was overwritten just now, by one line."""
     global latest
     latest = number = next(numbers)
     place = here()
-    for array in arrays:
-        _note(owner_of(array), number, place)
+    for mutation in changes:
+        mutation.count += 1
+        mutation.number = number
+        mutation.place = place
     return number
 
 
-def _note(owner: Any, number: int, place: Place | None) -> None:
+def _change_of(owner: Any) -> Mutation:
     key = id(owner)
     mutation = _mutations.get(key)
     if mutation is None:
         forget = _mutations.pop
         mutation = Mutation(weakref.ref(owner, lambda _: forget(key, None)))
         _mutations[key] = mutation
-    mutation.count += 1
-    mutation.number = number
-    mutation.place = place
+    return mutation
 
 
 def version(array: Any) -> int:

@@ -93,7 +93,9 @@ class _Region:
             taken.append(next(numbers))
             return len(found) - 1
 
-        now = get_rng_state()
+        now, tapes = get_rng_state(), STATE.tapes
+        for tape in tapes:
+            tape.repeat(True)
         try:
             if self.rng is not None:
                 set_rng_state(self.rng)
@@ -101,6 +103,8 @@ class _Region:
                 self.function(*self.args, **self.kwargs)
         finally:
             set_rng_state(now)
+            for tape in tapes:
+                tape.repeat(False)
         if [(t._array.shape, t._array.dtype) for t in found] != self.shapes:
             raise RuntimeError(
                 "a checkpointed function did something else when it ran again: it saved "

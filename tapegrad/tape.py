@@ -260,6 +260,12 @@ class Tape:
     def note_grad(self, tensor: Tensor) -> None:
         """Called before `.grad` of a tensor is read or replaced."""
 
+    def repeat(self, begins: bool) -> None:
+        """Called when a checkpointed function begins to run again, and when that ends."""
+
+    def visit(self, entry: Entry) -> None:
+        """Called for each entry of a backward pass whose rules run on Tensors."""
+
     def rebind(self, tensor: Tensor, result: Tensor) -> None:
         """`tensor` now holds the value of `result`: an in-place operation happened."""
         self.value_of(tensor)

@@ -249,6 +249,8 @@ def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
 
 def _as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
     """Saved arrays as Tensors that lead back to where they came from."""
+    for tape in STATE.tapes:
+        tape.visit(entry)
     rebuilt: list[Any] = []
     for (what, index, _), value in zip(entry.primitive.slots, saved, strict=True):
         if value is None or what in ("shape", "dtype", "shapes"):
@@ -278,7 +280,7 @@ def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
         return edge
     tensor = wrap(array)
     if isinstance(edge, Tensor):
-        tensor._edge = _copy_of(edge, entry)  # a hook brought back another array of the leaf
+        tensor._edge = copy_of(edge, entry.place)  # a hook brought back another array of the leaf
         tensor._requires = True
     elif edge is not None:
         tensor._edge = edge
@@ -287,7 +289,7 @@ def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
     return tensor
 
 
-def _copy_of(leaf: Tensor, entry: Entry) -> Entry:
+def copy_of(leaf: Tensor, place: source.Place | None) -> Entry:
     """An entry that passes gradients on to a leaf unchanged."""
     copied = Entry()
     copied.primitive = PRIMITIVES["clone"]
@@ -295,7 +297,7 @@ def _copy_of(leaf: Tensor, entry: Entry) -> Entry:
     copied.edges = (leaf,)
     copied.saved = ()
     copied.number = next(numbers)
-    copied.place = entry.place
+    copied.place = place
     copied.hooks = copied.log = copied.shapes = None
     return copied
 

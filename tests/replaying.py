@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -91,3 +92,64 @@ def batches(count: int, rows: int = 16, width: int = 24, classes: int = 5) -> It
             tg.tensor(rng.standard_normal((rows, width)).astype(np.float32)),
             tg.tensor(rng.integers(0, classes, rows)),
         )
+
+
+def random_program(seed: int) -> Callable[..., list[Tensor]]:
+    """A function of tensors: arithmetic, reductions, views, products, indices, changes in place."""
+
+    def run(*given: Tensor) -> list[Tensor]:
+        choose = random.Random(seed)
+        values = list(given)
+
+        def like(x: Tensor) -> Tensor:
+            return choose.choice([v for v in values if v.shape == x.shape])
+
+        for _ in range(choose.randint(5, 25)):
+            x = choose.choice(values)
+            d = choose.randrange(x.ndim) if x.ndim else 0
+            rows = tg.tensor(
+                [choose.randrange(max(len(x), 1)) for _ in range(3)] if x.ndim else [0]
+            )
+            fitting = [v for v in values if x.ndim == v.ndim == 2 and x.shape[1] == v.shape[0]]
+            pure: list[Callable[[], Tensor]] = [
+                lambda x=x: x + like(x),
+                lambda x=x: x * like(x) - 0.5,
+                lambda x=x: tg.where(x > 0, x, x * 0.1).tanh(),
+                lambda x=x: (x * 0.1).exp().maximum(like(x)),
+                lambda x=x: x.sum() * 0.01,
+                lambda x=x: x.clone(),
+                lambda x=x: x.detach(),
+            ]
+            changes: list[Callable[[], Any]] = [
+                lambda x=x: x.mul_(0.5),
+                lambda x=x: x.add_(like(x) * 0.1),
+                lambda x=x: x.copy_(like(x).sigmoid()),
+            ]
+            if x.ndim:
+                pure += [
+                    lambda x=x, d=d: x - x.mean(d, keepdim=True),
+                    lambda x=x, d=d: x.amax(d),
+                    lambda x=x: x.transpose(0, -1),
+                    lambda x=x, d=d: x.flip(d).roll(1, d),
+                    lambda x=x, d=d: x.narrow(d, 0, (x.shape[d] + 1) // 2),
+                    lambda x=x, rows=rows: x[rows],
+                    lambda x=x: tg.cat([x, like(x)]),
+                    lambda x=x: x.reshape(-1)[::2],
+                ]
+                changes += [
+                    lambda x=x: x.__setitem__(0, 0.25),
+                    lambda x=x: x.transpose(0, -1).mul_(0.9),
+                    lambda x=x: x[1:].add_(0.1),
+                ]
+            if fitting:
+                y = choose.choice(fitting)
+                pure.append(lambda x=x, y=y: x @ y * 0.1)
+            if choose.random() < 0.25:
+                choose.choice(changes)()
+            else:
+                made = choose.choice(pure)()
+                if made.numel() < 2000:
+                    values.append(made)
+        return [values[-1], choose.choice(values)]
+
+    return run

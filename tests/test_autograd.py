@@ -239,6 +239,18 @@ def test_create_graph_into_grad():
     assert x.grad.item() == pytest.approx(12 + 36 * 8)
 
 
+def test_grad_with_a_history_keeps_it():
+    x = leaf(2.0)
+    x.exp().sum().backward(create_graph=True)
+    first = x.grad
+    (x**3).sum().backward()
+    # As in PyTorch: what is added without recording changes the value only.
+    assert x.grad is first
+    assert x.grad.item() == pytest.approx(np.exp(2) + 12)
+    (second,) = autograd.grad(x.grad.sum(), x)
+    assert second.item() == pytest.approx(np.exp(2))
+
+
 def test_gradient_penalty():
     w = tg.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=tg.float64, requires_grad=True)
     x = tg.tensor([0.5, -0.5], dtype=tg.float64, requires_grad=True)

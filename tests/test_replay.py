@@ -243,6 +243,27 @@ def test_captured_tensors_are_read_and_written_in_place() -> None:
     assert replayed(f) == 4
 
 
+@pytest.mark.parametrize("dtype", [tg.float16, tg.bfloat16])
+def test_half_precision_in_state_results_and_gradients(dtype: Any) -> None:
+    state = tg.zeros(3, dtype=dtype)
+    w = tg.ones(3, dtype=dtype).requires_grad_()
+
+    @tg.compile
+    def f(x: Any) -> Any:
+        with tg.no_grad():
+            state.add_(x)
+        return x + w, state * 2
+
+    for i in range(4):
+        total, double = f(tg.ones(3, dtype=dtype))
+        w.grad = None
+        total.sum().backward()
+        assert double.tolist() == [2.0 * (i + 1)] * 3
+        assert w.grad.tolist() == [1, 1, 1]
+        assert w.grad.dtype is dtype
+    assert replayed(f) == 2
+
+
 def test_replaced_memory_is_seen() -> None:
     w = tg.ones(3)
     f = tg.compile(lambda x: x * w)
@@ -391,6 +412,76 @@ def test_globals_closures_and_arguments_are_never_stale(monkeypatch: pytest.Monk
                 for power in (2, 3):
                     for _ in range(3):
                         close(f(x, power), (x * rate + shift) * factor + x**power)
+
+
+class Config:
+    rate = 1.0
+
+    def __init__(self) -> None:
+        self.shift = 0.0
+        self.inner = self
+
+    def apply(self, x: Any) -> Any:
+        return x * self.rate + self.inner.shift
+
+
+def test_attributes_that_the_code_names_are_never_stale() -> None:
+    config = Config()
+
+    class Runner:
+        power = 1
+
+        def plain(self, x: Any) -> Any:
+            return config.apply(x) ** self.power * LATER
+
+        @tg.compile
+        def decorated(self, x: Any) -> Any:
+            return self.helper(x) ** self.power
+
+        def helper(self, x: Any) -> Any:
+            return config.apply(x)
+
+    runner = Runner()
+    functions = [tg.compile(runner.plain), runner.decorated]
+    functions.append(tg.compile(lambda x, c: c.rate * x + c.inner.shift))
+    x = randn(3).abs()
+    for rate in (1.0, 3.0):
+        config.rate = rate
+        for shift in (0.0, 5.0):
+            config.shift = shift
+            for power in (1, 2):
+                runner.power = power
+                for _ in range(3):
+                    close(functions[0](x), (x * rate + shift) ** power * 2)
+                    close(functions[1](x), (x * rate + shift) ** power)
+                    close(functions[2](x, config), x * rate + shift)
+    assert replayed(functions[0]) == 8
+    assert replayed(functions[2]) == 16
+
+
+LATER = 2.0  # defined after the function that names it was compiled
+
+
+def test_arguments_in_structures() -> None:
+    def f(batch: Any, how: str, *more: Any, scale: float = 1.0) -> Any:
+        x = batch["x"] * scale if how == "scale" else batch["x"] + scale
+        return {"out": [x + t for t in batch["rest"]], "how": how, "sum": sum(more, x)}
+
+    fast = tg.compile(f)
+    for i in range(4):
+        for how in ("scale", "shift"):
+            for scale in (2.0, 3.0):
+                for count in (1, 2):
+                    batch = {"x": randn(3, seed=i), "rest": (randn(3), randn(3, seed=i + 1))}
+                    more = [randn(3, seed=j) for j in range(count)]
+                    a = f(batch, how, *more, scale=scale)
+                    b = fast(batch, how, *more, scale=scale)
+                    assert b["how"] == how
+                    close(a["sum"], b["sum"])
+                    for x, y in zip(a["out"], b["out"], strict=True):
+                        close(x, y)
+    assert len(fast._signatures) == 8
+    assert replayed(fast) == 16
 
 
 def test_new_shapes_record_anew() -> None:
@@ -549,16 +640,6 @@ def test_bad_labels_are_errors_before_anything_changes() -> None:
     for p, q in zip(network.parameters, before, strict=True):
         np.testing.assert_array_equal(p.detach().numpy(), q.numpy())
     assert step(x, y).item() > 0
-
-
-def test_results_with_history_run_eagerly_and_say_so() -> None:
-    w = tg.ones(3, requires_grad=True)
-    f = tg.compile(lambda x: (x * w).sum())
-    f(randn(3))
-    with pytest.warns(UserWarning, match="can still be differentiated"):
-        f(randn(3)).backward()
-    assert w.grad is not None
-    assert "can still be differentiated" in f.explain()
 
 
 def test_memory_shared_by_accident_runs_eagerly() -> None:

@@ -165,6 +165,22 @@ class Module:
         """Call `hook(module, grad_output)` before the module's backward; it may replace it."""
         return _add_hook(self._backward_pre_hooks, hook, prepend)
 
+    # -- compiling ---------------------------------------------------------------------------
+
+    def compile(self, **options: Any) -> None:
+        """Compile this module in place: its calls replay from now on; see `tapegrad.compile`."""
+        from ..replay import compile
+
+        self.__dict__.pop("forward", None)
+        if not options.get("disable", False):
+            self.__dict__["forward"] = compile(self.forward, **options)
+        structure_changed()
+
+    def _compiled_copy(self, options: Any) -> Module:
+        from .compiled import compiled_module
+
+        return compiled_module(self, options)
+
     # -- registering -------------------------------------------------------------------------
 
     def _check_name(self, name: Any, what: str, group: str) -> None:

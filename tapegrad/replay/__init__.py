@@ -6,11 +6,13 @@ Nothing here knows an operation by name: what a pass must know of one is a field
 """
 
 from .capture import CaptureError, decided, runtime_number
+from .check import CheckError
 from .compiled import Compiled, compile
 from .pool import get_num_threads, set_num_threads
 
 __all__ = [
     "CaptureError",
+    "CheckError",
     "Compiled",
     "compile",
     "decided",

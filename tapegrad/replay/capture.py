@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,9 +23,12 @@ from ..state import STATE, TAPE, numbers
 from ..tape import FREED, Entry, Output, Tape, Value
 from ..tensor import Tensor, refresh, wrap
 from ..tree import leaves, map_leaves
+from .derivative import Derivative, Obstacle, place_of, trace
 from .program import Apply, Input, Program
 from .recording import Decision, Given, Made, Plain, Recording
-from .slots import Argument, Captured, GradOf, Number, Slot
+from .slots import Argument, Captured, Cotangent, GradOf, Number, Slot
+
+_CHANGED_HISTORY = "it changes the history of a tensor from outside"
 
 
 class CaptureError(RuntimeError):
@@ -96,17 +99,44 @@ class Capture(Tape):
         self.arrays: dict[int, tuple[weakref.ref[Any], int, int]] = {}
         #: by tensor id: tensors from outside with the .grad that they came with
         self.first_grads: dict[int, tuple[Tensor, Tensor | None]] = {}
+        #: ids of those whose .grad the function asked for
+        self.asked_grads: set[int] = set()
         self.makers: dict[int, Entry] = {}
+        #: how often a checkpointed function has run again, and the numbers of those that do now
+        self.repeats = 0
+        self.repeating: list[int] = []
+        #: by entry number: the number of the rerun that it belongs to
+        self.regions: dict[int, int] = {}
         #: by tensor id: further tensors from outside around arrays that have a value already
         self.twins: dict[int, Tensor] = {}
+        #: by tensor id: gradients of results, while the backward pass of the function is recorded
+        self.cotangents: dict[int, Cotangent] = {}
+        #: by (entry number, output index): tensors from outside that have a history there
+        self.histories: dict[tuple[int, int], Tensor] = {}
+        #: tensors from outside with the history that they came with
+        self.first_edges: dict[int, tuple[Tensor, Any, bool]] = {}
+        #: results that can be differentiated, and their places among all results
+        self.outputs: list[Tensor] = []
+        self.output_places: list[int] = []
+        #: by number of a value here: the value in the program of the recording
+        self.renamed: dict[int, Value] = {}
+        #: the line that operations count as, if it is not the one that calls them
+        self.place: source.Place | None = None
         self.obstacle: str | None = None
         for tensor in arguments:
             self._check(tensor)
-            self.note_grad(tensor)
+            self._note_history(tensor)
+            self._keep_grad(tensor)
+
+    def __enter__(self) -> Self:
+        self.start_recording()
+        return self
 
     # -- values ------------------------------------------------------------------------------
 
     def value_of(self, tensor: Tensor) -> Value:
+        if tensor.id <= self.start and tensor.id not in self.first_edges:
+            self._note_history(tensor)
         number = self._number_of(tensor)
         if number is not None and tensor.id < self.start and tensor.id not in self.externals:
             self.twins[tensor.id] = tensor
@@ -117,6 +147,15 @@ class Capture(Tape):
             self._enter(tensor)
         self._hold(tensor._array, number)
         return self.known[number]
+
+    def _note_history(self, tensor: Tensor) -> None:
+        edge = tensor._edge if tensor._requires else None
+        self.first_edges[tensor.id] = (tensor, edge, tensor._requires)
+        if edge is not None:
+            place = place_of(edge)
+            self.histories.setdefault(place, tensor)
+            if place[0] > self.start:
+                self.obstacle = _CHANGED_HISTORY
 
     def _number_of(self, tensor: Tensor) -> int | None:
         found = self.arrays.get(id(tensor._array))
@@ -147,13 +186,15 @@ class Capture(Tape):
             self.slots[number] = Argument(self.positions[number])
         elif number in self.number_slots:
             self.slots[number] = self.number_slots[number]
+        elif number in self.cotangents:
+            self.slots[number] = self.cotangents[number]
         elif number > self.start:
             # The memory may be changed in place later on, so the constant is a copy.
             self.constants[number] = np.array(tensor._array)
         else:
             self.slots[number] = Captured(tensor)
             self._check(tensor)
-            self.note_grad(tensor)
+            self._keep_grad(tensor)
 
     def _check(self, tensor: Tensor) -> None:
         array = tensor._array
@@ -161,11 +202,6 @@ class Capture(Tape):
             self.obstacle = "it works on tensors that are not in the computer's own memory"
         elif any(s % array.itemsize for s in array.strides):
             self.obstacle = "it reads a tensor whose memory is not aligned to its elements"
-        elif tensor._requires and tensor._edge is not None:
-            self.obstacle = (
-                "it uses a tensor that was computed outside and still has its history; compute it "
-                "inside, or detach it"
-            )
 
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         for x in inputs:
@@ -178,13 +214,23 @@ class Capture(Tape):
             self.values[outputs[0].id] = read[0].number  # another tensor of the same value
             entry.log = (read, read)
             return
+        if self.repeating:
+            self.regions[entry.number] = self.repeating[-1]
         made = tuple(Value(t.id, t._array.shape, t._array.dtype) for t in outputs)
         for value, tensor in zip(made, outputs, strict=True):
             self.known[value.number] = value
             self.makers[value.number] = entry
             self._hold(tensor._array, value.number)
         entry.log = (read, made)
+        entry.place = self.place or entry.place
         self.entries.append(entry)
+
+    def repeat(self, begins: bool) -> None:
+        if begins:
+            self.repeats += 1
+            self.repeating.append(self.repeats)
+        else:
+            self.repeating.pop()
 
     def rebind(self, tensor: Tensor, result: Tensor) -> None:
         self.value_of(tensor)
@@ -206,9 +252,36 @@ class Capture(Tape):
         found = self.arrays.get(id(owner))
         return found is not None and found[0]() is owner
 
+    def visit(self, entry: Entry) -> None:
+        if entry.number < self.start:
+            self.obstacle = (
+                "it runs backward through operations that were recorded outside of it; compute "
+                "there what it needs, or detach it"
+            )
+
     def note_grad(self, tensor: Tensor) -> None:
+        self.asked_grads.add(tensor.id)
+        self._keep_grad(tensor)
+
+    def _keep_grad(self, tensor: Tensor) -> None:
         if tensor.id <= self.start and tensor.id not in self.first_grads:
             self.first_grads[tensor.id] = (tensor, tensor._grad)
+
+    def _touched(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Tensors from outside whose .grad was looked at or changed, with what it was before."""
+        return [
+            (leaf, before)
+            for leaf, before in self.first_grads.values()
+            if leaf.id in self.asked_grads
+            or leaf._grad is not before
+            or (before is not None and self._number_of(before) is not None)
+        ]
+
+    def drop_grads(self) -> None:
+        """Forget every .grad that was looked at or changed."""
+        for leaf, _ in self._touched():
+            self.asked_grads.add(leaf.id)
+            leaf._grad = None
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -284,32 +357,35 @@ class Capture(Tape):
         for leaf in leaves(returned):
             if isinstance(leaf, Tensor) and leaf._view is not None:
                 refresh(leaf)
-        slots = self._final_slots()
         made: list[Value] = []
-        results = map_leaves(lambda leaf: self._result(leaf, slots, made), returned)
-        grads = self._grads(slots, made)
+        results = map_leaves(lambda leaf: self._result(leaf, made), returned)
+        grads = self._grads(made)
+        self._check_histories()
+        derivative = self._derivative(made)
+        slots = self._final_slots()
         program, order = self._program(slots, made)
-        touched = [t for t, _ in self.first_grads.values()]
+        touched = self._touched()
         return Recording(
             program=program,
             slots=tuple(slots[number] for number in order),
             twins=tuple(self.twins.values()),
-            leaves=tuple(self._slot_of(t) for t in touched),
-            pattern=tuple(grad is None for _, grad in self.first_grads.values()),
+            leaves=tuple(self.slot_of(leaf) for leaf, _ in touched),
+            pattern=tuple(grad is None for _, grad in touched),
             grads=grads,
             results=results,
             decisions=tuple(self.decisions),
+            derivative=derivative,
             obstacle=self.obstacle or self._overlap(slots),
         )
 
-    def _slot_of(self, tensor: Tensor) -> Any:
+    def slot_of(self, tensor: Tensor) -> Any:
         index = self.positions.get(tensor.id)
         return Captured(tensor) if index is None else Argument(index)
 
     def _final_slots(self) -> dict[int, Slot]:
         """The slots, with gradients that leaves came with found through their leaves."""
         owners = {
-            grad.id: self._slot_of(leaf)
+            grad.id: self.slot_of(leaf)
             for leaf, grad in self.first_grads.values()
             if grad is not None
         }
@@ -319,40 +395,57 @@ class Capture(Tape):
             slots[number] = GradOf(owners[number]) if of_leaf else slot
         return slots
 
-    def _result(self, leaf: Any, slots: dict[int, Slot], made: list[Value]) -> Any:
+    def _check_histories(self) -> None:
+        """Notice tensors from outside that have another history than before."""
+        for tensor, edge, requires in self.first_edges.values():
+            if tensor._requires != requires or (requires and tensor._edge is not edge):
+                self.obstacle = _CHANGED_HISTORY
+
+    def _derivative(self, made: list[Value]) -> Derivative | None:
+        """The backward pass of the results, if somebody may ask for it."""
+        if not self.outputs or self.obstacle is not None:
+            return None
+        try:
+            return trace(self, self.outputs, self.output_places, made)
+        except Obstacle as obstacle:
+            self.obstacle = str(obstacle)
+            return None
+
+    def _result(self, leaf: Any, made: list[Value]) -> Any:
         if not isinstance(leaf, Tensor):
             return Plain(leaf)
         if leaf.id <= self.start:
-            return Given(self._slot_of(leaf), ())
+            return Given(self.slot_of(leaf), ())
         if leaf._view is not None and leaf._view[0].id <= self.start:
-            return Given(self._slot_of(leaf._view[0]), leaf._view[1])
-        spent = None
+            return Given(self.slot_of(leaf._view[0]), leaf._view[1])
+        spent = output = None
+        self._check_fresh(leaf)
+        made.append(self.value_of(leaf))
         if leaf._requires and leaf._edge is not None:
             spent = _spent(leaf)
             if spent is None:
-                self.obstacle = (
-                    "it returns a tensor that can still be differentiated; run backward inside, "
-                    "or detach the result"
-                )
-        self._check_fresh(leaf)
-        made.append(self.value_of(leaf))
-        return Made(len(made) - 1, spent)
+                output = len(self.outputs)
+                self.outputs.append(leaf)
+                self.output_places.append(len(made) - 1)
+        elif leaf._requires:
+            self.obstacle = "it returns a leaf that it has made itself"
+        return Made(len(made) - 1, spent, output)
 
-    def _grads(self, slots: dict[int, Slot], made: list[Value]) -> tuple[tuple[Any, Any], ...]:
+    def _grads(self, made: list[Value]) -> tuple[tuple[Any, Any], ...]:
         effects: list[tuple[Any, Any]] = []
         for leaf, before in self.first_grads.values():
             after = leaf._grad
             if after is None:
                 if before is not None:
-                    effects.append((self._slot_of(leaf), None))
+                    effects.append((self.slot_of(leaf), None))
             elif before is None or after._array is not before._array:
                 if after.id <= self.start:
-                    effects.append((self._slot_of(leaf), self._slot_of(after)))
+                    effects.append((self.slot_of(leaf), self.slot_of(after)))
                 else:
                     if after._requires and after._edge is not None:
                         self.obstacle = "it leaves a .grad that can be differentiated"
                     made.append(self.value_of(after))
-                    effects.append((self._slot_of(leaf), len(made) - 1))
+                    effects.append((self.slot_of(leaf), len(made) - 1))
         return tuple(effects)
 
     def _program(self, slots: dict[int, Slot], made: list[Value]) -> tuple[Program, list[int]]:
@@ -384,7 +477,7 @@ class Capture(Tape):
         for value in made:
             see(value.number)
 
-        values: dict[int, Value] = {}
+        values = self.renamed
 
         def renamed(x: Any) -> Any:
             if not isinstance(x, Value):
@@ -411,6 +504,7 @@ class Capture(Tape):
                 tuple(map(renamed, entry.log[0])),
                 tuple(map(renamed, entry.log[1])),
                 entry.place,
+                self.regions.get(entry.number, 0),
             )
             for entry in self.entries
             if entry.log is not None
@@ -434,6 +528,37 @@ class Capture(Tape):
                 if np.may_share_memory(a._array, b._array):
                     return "it changes a tensor whose memory another tensor shares"
         return None
+
+
+class Watch(Tape):
+    """A tape that notices which leaves are used, for calls that run eagerly, and logs nothing."""
+
+    inlines = True  # as the capture does that this may run inside of
+    watches = False
+
+    def clear(self) -> None:
+        super().clear()
+        self.leaves: dict[int, Tensor] = {}
+
+    def __enter__(self) -> Watch:
+        super().__enter__()
+        return self
+
+    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
+        for x in inputs:
+            if isinstance(x, Tensor) and x._requires and x._edge is None:
+                self.note_grad(x)
+
+    def note_grad(self, tensor: Tensor) -> None:
+        self.leaves[tensor.id] = tensor
+
+    def rebind(self, tensor: Tensor, result: Tensor) -> None:
+        """What is changed in place does not matter here."""
+
+    def drop_grads(self) -> None:
+        """Forget the gradients of all leaves that were used."""
+        for leaf in self.leaves.values():
+            leaf.grad = None
 
 
 def _base(tensor: Tensor) -> Tensor:

@@ -9,48 +9,88 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import types
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from .. import dtypes, mutation
 from ..state import GRAD, INFERENCE, STATE
 from ..tensor import Tensor
 from . import native
-from .capture import Capture
+from .capture import Capture, Watch
+from .check import Check
+from .names import Names
 from .recording import Recording
 from .repeat import Replay
-from .signature import Names, Signature, describe, shown
+from .signature import Signature, describe, shown
 
 #: recordings of one signature that may differ from one another before that is an error
 PATIENCE = 4
 
 
+#: names of `backend`: whether they compile
+BACKENDS = {"inductor": True, "native": True, "eager": False}
+MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user asked for when compiling."""
+
+    max_signatures: int = 32
+    keep_grads: bool = True
+    check: bool = False
+    backend: str = "inductor"
+
+
 class Compiled:
     """A compiled function; made by `tapegrad.compile`."""
 
-    def __init__(self, function: Callable[..., Any], max_signatures: int) -> None:
+    def __init__(self, function: Callable[..., Any], options: Options | None = None) -> None:
         functools.update_wrapper(self, function, updated=())
         self.function = function
-        self.max_signatures = max_signatures
-        self._names = Names(function)
+        self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
+        self.options = options or Options()
+        self._names: Names | None = None
         self._signatures: dict[Any, Signature] = {}
         self._lock = threading.RLock()
-        self._off = os.environ.get("TAPEGRAD_COMPILE", "1") == "0"
         self._warned: set[str] = set()
-        self.why_eager: str | None = "TAPEGRAD_COMPILE=0" if self._off else None
+        self.why_eager: str | None = None
+        if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":
+            self.why_eager = "TAPEGRAD_COMPILE=0"
+        elif not BACKENDS[self.options.backend]:
+            self.why_eager = f"backend={self.options.backend!r}"
+        self._off = self.why_eager is not None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
+    def __reduce__(self) -> Any:
+        """Copies and pickles are compiled anew; a function of a module is found by its name."""
+        module = sys.modules.get(getattr(self.function, "__module__", ""))
+        if getattr(module, self.name, None) is self:
+            return self.name
+        return Compiled, (self.function, self.options)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Under a tape, a capture or a check, the operations themselves are wanted.
         if self._off or STATE.mode & ~(GRAD | INFERENCE):
-            return self.function(*args, **kwargs)
+            return self._plainly(args, kwargs)
         with self._lock:
             return self._run(args, kwargs)
+
+    def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function itself."""
+        if self.options.keep_grads:
+            return self.function(*args, **kwargs)
+        with Watch() as watch:
+            result = self.function(*args, **kwargs)
+        watch.drop_grads()
+        return result
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensors: list[Tensor] = []
@@ -62,14 +102,18 @@ class Compiled:
         if len(tensors) > 1:
             owners = [id(mutation.owner_of(t._array)) for t in tensors]
             parts.append(tuple([owners.index(o) for o in owners]))
-        describe(self._names.values(), parts, None, objects)
+        if self._names is None:
+            # Not before the first call: names may be defined later than the function.
+            self._names = Names(self.function, args)
+        describe(self._names.values(args), parts, None, objects)
         key = tuple(parts)
         signature = self._signatures.get(key)
         if signature is None:
-            if len(self._signatures) >= self.max_signatures:
+            most = self.options.max_signatures
+            if len(self._signatures) >= most:
                 return self._eagerly(
-                    f"it was called with more than {self.max_signatures} signatures; what varies "
-                    "should be a tensor, or raise max_signatures",
+                    f"it was called with more than {most} signatures; what varies should be a "
+                    "tensor, or raise max_signatures",
                     args,
                     kwargs,
                 )
@@ -85,6 +129,8 @@ class Compiled:
                         self._off = True
                         return self._eagerly("llvmlite is not installed", args, kwargs)
                     replay.build()
+                if self.options.check:
+                    return self._checked(replay, args, kwargs, tensors)
                 return replay.run(tensors)
             why = refusal
         if signature.difference is not None and not signature.replays:
@@ -95,9 +141,24 @@ class Compiled:
         self.why_eager = reason
         if reason not in self._warned:
             self._warned.add(reason)
-            name = getattr(self.function, "__qualname__", repr(self.function))
-            warnings.warn(f"compiled function {name} runs eagerly: {reason}", stacklevel=4)
-        return self.function(*args, **kwargs)
+            warnings.warn(f"compiled function {self.name} runs eagerly: {reason}", stacklevel=4)
+        return self._plainly(args, kwargs)
+
+    def _checked(
+        self,
+        replay: Replay,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[Tensor],
+    ) -> Any:
+        """Run eagerly, go back, replay, and compare."""
+        check = Check(replay, tensors)
+        with check.witness:
+            returned = self.function(*args, **kwargs)
+            if not self.options.keep_grads:
+                check.witness.drop_grads()
+            check.saw(returned)
+        return check.run()
 
     def _record(
         self,
@@ -117,6 +178,8 @@ class Compiled:
         capture = Capture(tensors)
         with capture:
             result = self.function(*args, **kwargs)
+            if not self.options.keep_grads:
+                capture.drop_grads()
             recording = capture.finish(result)
         signature.recordings += 1
         if recording.obstacle is not None:
@@ -133,20 +196,20 @@ class Compiled:
                 signature.since_agreement = 0
                 return
         signature.difference = "two recordings that agree were not seen yet"
-        for earlier in (signature.previous, signature.last.get(recording.pattern)):
+        for earlier in (signature.previous, signature.last.get(recording.case)):
             if earlier is None:
                 continue
             difference = earlier.difference(recording)
             if difference is None:
-                replay = Replay(recording, tensors)
+                replay = Replay(recording, tensors, self.name)
                 replay.patterns.add(earlier.pattern)
                 signature.replays.append(replay)
-                signature.last.clear()
+                signature.last.pop(recording.case, None)
                 signature.previous = signature.difference = None
                 signature.since_agreement = 0
                 return
             signature.difference = difference
-        signature.previous = signature.last[recording.pattern] = recording
+        signature.previous = signature.last[recording.case] = recording
         signature.since_agreement += 1
 
     # -- telling -----------------------------------------------------------------------------
@@ -155,19 +218,41 @@ class Compiled:
     def replays(self) -> list[Replay]:
         return [r for s in self._signatures.values() for r in s.replays]
 
-    def explain(self) -> str:
-        """What was captured, what became of it, and why calls were recorded, in words."""
+    def explain(self, programs: bool = False) -> str:
+        """What was captured, what became of it, and why calls were recorded, in words.
+
+        With `programs`, the recorded programs follow, one operation in a line.
+        """
         from .explain import explain
 
-        return explain(self)
+        return explain(self, programs)
 
 
-def compile(function: Callable[..., Any] | None = None, *, max_signatures: int = 32) -> Any:
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str = "inductor",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+    keep_grads: bool = True,
+    check: bool = False,
+    max_signatures: int = 32,
+) -> Any:
     """Record a function's tensor operations and run them as one native program from then on.
 
     Works on whole training steps: tensors from outside (parameters, buffers, optimizer state) are
     read and changed in their own memory. The first two calls with new shapes run eagerly and are
-    recorded. What a call did, and why, `explain()` tells.
+    recorded. What a call did, and why, `explain()` tells. A module is returned as a module of its
+    class that shares everything with it.
+
+    With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients
+    need no memory of their own. With `check=True` every replay is compared with an eager run.
+    `disable=True` returns the function as it is, and `backend="eager"` never compiles. The other
+    keywords are PyTorch's: they are checked and change nothing, since there is one compiler, which
+    records whole functions and each shape by itself.
 
     >>> import tapegrad
     >>> @tapegrad.compile
@@ -176,8 +261,21 @@ def compile(function: Callable[..., Any] | None = None, *, max_signatures: int =
     >>> [f(tapegrad.ones(3) * i).item() for i in range(4)]
     [3.0, 9.0, 15.0, 21.0]
     """
-    if function is None:
-        return functools.partial(compile, max_signatures=max_signatures)
-    if not callable(function):
-        raise TypeError(f"compile needs a function, got {type(function).__name__}")
-    return Compiled(function, max_signatures)
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(map(str, MODES))}, got {mode!r}")
+    if options is not None and not isinstance(options, dict):
+        raise TypeError(f"options must be a dict or None, got {type(options).__name__}")
+    chosen = Options(max_signatures, keep_grads, check, backend)
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        if not callable(function):
+            raise TypeError(f"compile needs a function, got {type(function).__name__}")
+        if disable:
+            return function
+        if hasattr(function, "_compiled_copy"):
+            return function._compiled_copy(chosen)  # a module
+        return Compiled(function, chosen)
+
+    return compiled if model is None else compiled(model)

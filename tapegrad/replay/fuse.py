@@ -59,6 +59,8 @@ class Group:
         """Whether a loop can run together with this group."""
         if self.loop is None or self.loop.shape != loop.shape or not _plain(self.loop):
             return False
+        if self.loop.region != loop.region:
+            return False  # what is computed again later must not be computed now
         if (
             self.nodes + len(loop.nodes) > LARGEST
             or len(self.dims | {f.dims for f in loop.folds}) > 1
@@ -158,6 +160,7 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
         tuple(replace(f, node=place[f.node]) for f in loop.folds),
         origins,
         None if loop.scan is None else replace(loop.scan, node=place[loop.scan.node]),
+        loop.region,
     )
 
 
@@ -204,7 +207,8 @@ def join(loops: list[Loop]) -> Loop:
             made[store.access.value.number] = place[store.node]
         folds += [replace(f, node=place[f.node]) for f in loop.folds]
     origins = tuple(o for loop in loops for o in loop.origins)
-    return Loop(loops[0].shape, tuple(nodes), tuple(stores), tuple(folds), origins)
+    made_of = tuple(nodes), tuple(stores), tuple(folds)
+    return Loop(loops[0].shape, *made_of, origins, region=loops[0].region)
 
 
 def _key(node: Node) -> Any:

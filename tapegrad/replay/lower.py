@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,12 @@ class Lowering:
                 claimed.add(root.number)
                 return root
             copy = self.new(view.shape, root.dtype)
-            self.copy(self.views[copy.number], view, (("copy", None),))
+            origins: tuple[Origin, ...] = (("copy", None),)
+            try:
+                type_of(root.dtype)
+                self.copy(self.views[copy.number], view, origins)
+            except NoLowering:
+                self.instructions.append(Callback(COPY, {}, (view,), (copy,), origins))
             claimed.add(copy.number)
             return copy
 
@@ -144,8 +150,15 @@ class Lowering:
     # -- one primitive -----------------------------------------------------------------------
 
     def lower(self, apply: Apply) -> None:
-        primitive = apply.primitive
         start = len(self.instructions)
+        self._lower(apply, start)
+        if apply.region:
+            for i, made in enumerate(self.instructions[start:], start):
+                if isinstance(made, Loop):
+                    self.instructions[i] = replace(made, region=apply.region)
+
+    def _lower(self, apply: Apply, start: int) -> None:
+        primitive = apply.primitive
         try:
             if self.alias(apply):
                 return

@@ -45,6 +45,7 @@ class Apply:
     inputs: tuple[Any, ...]  # a Value, a number or None
     outputs: tuple[Value, ...]
     place: Place | None
+    region: int = 0  # not 0 where a checkpointed function runs again: which time
 
     def reads(self) -> Iterator[Value]:
         return (x for x in self.inputs if isinstance(x, Value))
@@ -199,6 +200,7 @@ class Loop:
     folds: tuple[Fold, ...]
     origins: tuple[Origin, ...]
     scan: Scan | None = None  # a loop with a scan has neither stores nor folds
+    region: int = 0  # as that of the primitives in it
 
     def reads(self) -> Iterator[Value]:
         for node in self.nodes:

@@ -14,6 +14,7 @@ import numpy as np
 from .. import source
 from ..tape import Entry, Value
 from ..tree import leaves, map_leaves
+from .derivative import Derivative
 from .program import Apply, Program
 from .slots import Number, Slot
 
@@ -44,6 +45,7 @@ class Made:
 
     index: int
     spent: Entry | None
+    output: int | None  # its place among the results that can be differentiated
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,13 @@ class Recording:
     grads: tuple[tuple[Any, Any], ...]  # (leaf, None | Slot | index of the result) at the end
     results: Any  # the tree that the function returned
     decisions: tuple[Decision, ...]
+    derivative: Derivative | None  # what is known of the backward pass of the results
     obstacle: str | None  # why this run can only be repeated eagerly
+
+    @property
+    def case(self) -> Any:
+        """What was the case when it was made, as far as that is known to decide what happens."""
+        return self.pattern, repr([d.outcome for d in self.decisions])
 
     def difference(self, other: Recording) -> str | None:
         """Where another recording differs first, in words; None where the two agree."""
@@ -143,12 +151,14 @@ def _inputs(program: Program) -> list[Any]:
 
 def _ends(recording: Recording) -> Any:
     program = recording.program
+    made = [x for x in leaves(recording.results) if isinstance(x, Made)]
     return (
         [(t.number, v.number) for t, v in program.writes],
         [v.number for v in program.results],
         recording.leaves,
         recording.grads,
-        [(x.index, x.spent is None) for x in leaves(recording.results) if isinstance(x, Made)],
+        recording.derivative,
+        [(x.index, x.spent is None, x.output) for x in made],
         [x.slot for x in leaves(recording.results) if isinstance(x, Given)],
     )
 

@@ -1,25 +1,24 @@
 """Signatures: what decides whether a call is like an earlier one.
 
 Arguments count by shape, dtype and layout; plain values among them, and those that the function's
-code names in its globals and closure, by value; everything else by identity.
+code names (see `names.py`), by value; everything else by identity.
 """
 
 from __future__ import annotations
 
-import types
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import dtypes
-from ..tensor import Tensor
+from ..tensor import Tensor, refresh
 from ..tree import map_leaves
 from .recording import Recording
 
 if TYPE_CHECKING:
     from .repeat import Replay
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
 
 
 class Signature:
@@ -29,62 +28,13 @@ class Signature:
         self.shown = shown
         self.objects = objects  # kept, so that their ids are not given to others
         self.replays: list[Replay] = []
-        self.last: dict[tuple[bool, ...], Recording] = {}
+        self.last: dict[Any, Recording] = {}  # by case
         self.previous: Recording | None = None
         self.recordings = 0
         self.since_agreement = 0
         self.reasons: list[str] = []
         self.eager: str | None = None
         self.difference: str | None = None
-
-
-class Names:
-    """The globals and closure cells that a function's code names, its helpers' included."""
-
-    def __init__(self, function: Any) -> None:
-        self.found: list[tuple[Any, str]] = []
-        self.cells: list[Any] = []
-        plain = function
-        while not isinstance(plain, types.FunctionType):
-            inner = getattr(plain, "__func__", None) or getattr(plain, "__wrapped__", None)
-            inner = inner or getattr(type(plain), "forward", None)
-            if inner is None or inner is plain:
-                return
-            plain = inner
-        self._visit(plain, set())
-
-    def _visit(self, function: types.FunctionType, seen: set[int]) -> None:
-        if id(function) in seen:
-            return
-        seen.add(id(function))
-        self.cells += list(function.__closure__ or ())
-        codes = [function.__code__]
-        names: set[str] = set()
-        while codes:
-            code = codes.pop()
-            names.update(code.co_names)
-            codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
-        for name in sorted(names):
-            if name in function.__globals__:
-                self.found.append((function.__globals__, name))
-        inner = [c.cell_contents for c in function.__closure__ or () if _filled(c)]
-        inner += [function.__globals__[n] for n in names if n in function.__globals__]
-        for value in inner:
-            value = getattr(value, "__wrapped__", value)
-            if isinstance(value, types.FunctionType) and value.__globals__ is function.__globals__:
-                self._visit(value, seen)
-
-    def values(self) -> list[Any]:
-        found = [holder.get(name) for holder, name in self.found]
-        return found + [cell.cell_contents for cell in self.cells if _filled(cell)]
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
 
 
 def describe(
@@ -101,13 +51,16 @@ def describe(
             parts.append(value.id)
             return
         tensors.append(value)
+        if value._view is not None:
+            refresh(value)
         array = value._array
+        kind = value._requires and (1 if value._edge is None else 2)
         parts.append(
-            (array.shape, array.dtype, array.strides, type(value), value._requires)
+            (array.shape, array.dtype, array.strides, type(value), kind)
             if type(array) is np.ndarray
             else ("device", array.shape, array.dtype)
         )
-    elif isinstance(value, _PLAIN):
+    elif isinstance(value, PLAIN):
         parts.append(type(value))
         parts.append(value)
     elif isinstance(value, (list, tuple)):
@@ -137,7 +90,7 @@ def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     def show(x: Any) -> str:
         if isinstance(x, Tensor):
             return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
-        return repr(x) if isinstance(x, _PLAIN) else type(x).__name__
+        return repr(x) if isinstance(x, PLAIN) else type(x).__name__
 
     shown = [str(map_leaves(show, a)) for a in args]
     return f"({', '.join(shown + [f'{k}={map_leaves(show, v)}' for k, v in kwargs.items()])})"

@@ -67,7 +67,11 @@ def _trimmed(loop: Loop, needed: set[int]) -> Loop:
 
 
 def common(program: Program) -> Program:
-    """With equal computations done once: the later ones become names of the first."""
+    """With equal computations done once: the later ones become names of the first.
+
+    What a checkpointed function computes again is not taken from its first run: it would have to be
+    kept until then.
+    """
     first: dict[Any, tuple[Value, ...]] = {}
     same: dict[int, Value] = {}
     kept: list[Instruction] = []
@@ -81,6 +85,7 @@ def common(program: Program) -> Program:
         if apply.primitive.pure:
             key = (
                 apply.primitive.name,
+                apply.region,
                 repr(apply.params),
                 tuple(
                     x.number if isinstance(x, Value) else (type(x), repr(x)) for x in apply.inputs

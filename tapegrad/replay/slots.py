@@ -85,4 +85,14 @@ class Number:
         return f"{self.key}" if self.index is None else f"{self.key}[{self.index}]"
 
 
-Slot = Argument | Captured | GradOf | Number
+@dataclass(frozen=True, slots=True)
+class Cotangent:
+    """The gradient that backward is given for one of the function's results."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"gradient{self.index}"
+
+
+Slot = Argument | Captured | GradOf | Number | Cotangent

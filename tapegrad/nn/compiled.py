@@ -1,0 +1,52 @@
+"""Compiled modules: what `tapegrad.compile(module)` returns.
+
+A compiled module is an object of a class made for it, a subclass of the module's own, that shares
+the module's dictionary of attributes: parameters, state, modes and names are one and the same. Only
+`forward` differs. Called by `Module._compiled_copy`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..replay import Compiled
+from ..replay.compiled import Options
+from .module import Module
+
+
+class CompiledModule(Module):
+    """A module whose `forward` is compiled; `_orig_mod` is the module itself."""
+
+    _orig_mod: Module
+    _compiled: Compiled
+
+    @property
+    def replays(self) -> Any:
+        return self._compiled.replays
+
+    def explain(self, programs: bool = False) -> str:
+        """What was captured, what became of it, and why calls were recorded, in words."""
+        compiled: Compiled = self._compiled
+        return compiled.explain(programs)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles hold the module and are compiled anew."""
+        return compiled_module, (self._orig_mod, self._compiled.options)
+
+
+def compiled_module(module: Module, options: Options) -> Module:
+    """A module that shares everything with `module` and replays its `forward`."""
+    kind = type(module)
+    function = module.forward
+    compiled = Compiled(getattr(function, "function", function), options)
+    body = {
+        "__doc__": kind.__doc__,
+        "__module__": kind.__module__,
+        "_orig_mod": module,
+        "_compiled": compiled,
+        # A property, so that no attribute of the shared dictionary stands before it.
+        "forward": property(lambda self: compiled),
+    }
+    copy: Module = object.__new__(type(kind.__name__, (CompiledModule, kind), body))
+    object.__setattr__(copy, "__dict__", module.__dict__)
+    return copy
