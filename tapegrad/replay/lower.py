@@ -107,12 +107,7 @@ class Lowering:
                 claimed.add(root.number)
                 return root
             copy = self.new(view.shape, root.dtype)
-            origins: tuple[Origin, ...] = (("copy", None),)
-            try:
-                type_of(root.dtype)
-                self.copy(self.views[copy.number], view, origins)
-            except NoLowering:
-                self.instructions.append(Callback(COPY, {}, (view,), (copy,), origins))
+            self.copy(self.views[copy.number], view, (("copy", None),))
             claimed.add(copy.number)
             return copy
 

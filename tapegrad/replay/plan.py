@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..tape import Value
-from .ir import NoLowering, type_of
 from .lower import COPY
 from .program import (
     Access,
@@ -24,7 +23,6 @@ from .program import (
     Program,
     Read,
     Store,
-    View,
     contiguous,
     in_order,
     size_of,
@@ -79,16 +77,8 @@ def _with_writes(program: Program, places: dict[int, Place]) -> Program:
     for target, value in program.writes:
         if _writes_through(program.instructions, inputs[target.number], value):
             places[value.number] = places[target.number]
-            continue
-        strides = inputs[target.number].strides
-        try:
-            type_of(value.dtype)
-        except NoLowering:
-            if not in_order(target.shape, strides):
-                raise
-            view = View(value, 0, value.shape, contiguous(value.shape))
-            copies.append(Callback(COPY, {}, (view,), (target,), (("write", None),)))
         else:
+            strides = inputs[target.number].strides
             nodes = (
                 Read(Access(value, 0, contiguous(target.shape))),
                 Compute(COPY, {}, (0,), value.dtype),
