@@ -308,10 +308,7 @@ def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS
     """Check and promote the inputs, run the kernel, write the entry, wrap the result."""
     mode = STATE.mode
     if mode & TAPE and p.composite and STATE.tapes[-1].inlines:
-        out = p.kernel(*inputs, **params)
-        if not isinstance(out, tuple):
-            return out
-        return out[0] if len(p.outputs) == 1 else out[: len(p.outputs)]
+        return _inlined(p, list(inputs), params, mode)
     tensors = list(inputs)
     arrays: list[Any] = tensors.copy()
     dtype = None
@@ -365,6 +362,33 @@ def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS
     if p.view:
         note_view(p, params, tensors[0], results[0])
     record(p, params, tensors, arrays, outs, results, mode)
+    return results[0] if len(results) == 1 else results
+
+
+def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int) -> Any:
+    """Run a composite part by part, so that a capturing tape sees the parts.
+
+    They are not differentiated one by one: the rule of the composite is exact where the rules of
+    its parts meet infinities and ties, at the norm of zero for example.
+    """
+    for i, x in enumerate(tensors):
+        if not isinstance(x, (Tensor, int, float, type(None))):
+            tensors[i] = _as_operand(x)
+    if p.promote is not None:
+        _promote(p, tensors)
+    graded = mode & GRAD and p.differentiable
+    STATE.mode = mode & ~GRAD if graded else mode
+    try:
+        out = p.kernel(*tensors, **params)
+    finally:
+        STATE.mode = mode
+    made = out if isinstance(out, tuple) else (out,)
+    # A kernel may hand back its input, which keeps its own history.
+    results = tuple([wrap(t._array) if graded else t for t in made[: len(p.outputs)]])
+    if graded:
+        arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
+        outs = tuple([t._array if isinstance(t, Tensor) else t for t in made])
+        record(p, params, tensors, arrays, outs, results, mode & ~TAPE)
     return results[0] if len(results) == 1 else results
 
 

@@ -1,12 +1,14 @@
 """Random programs as Python text: what `fuzz_replay.py` runs eagerly and compiled.
 
-A program is a list of lines over the arguments `x0..x2`, the captured parameters `p0..p1`, the
-captured buffer `b0` and constants `k0...`. Lines are drawn from a seed; a drawn line is kept when
-it runs on the values made so far. As text, a failing program can be cut down line by line and read.
+A program is a list of lines over the arguments `x0..x2` and `i0` (integers), the captured
+parameters `p0..p1`, the captured buffer `b0` and constants `k0...`. Lines are drawn from a seed; a
+drawn line is kept when it runs on the values made so far. As text, a failing program can be cut
+down line by line and read.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 import re
@@ -31,7 +33,17 @@ REFUSED = {
 USABLE = [name for name in NAMES if name not in REFUSED]
 
 LARGEST = 1500
-ARGUMENTS, PARAMETERS, BUFFERS = ("x0", "x1", "x2"), ("p0", "p1"), ("b0",)
+INTEGERS = "i0"
+ARGUMENTS, PARAMETERS, BUFFERS = ("x0", "x1", "x2", INTEGERS), ("p0", "p1"), ("b0",)
+
+#: how an argument lies in memory, as code on an array `a` whose sides are twice as long
+LAYOUTS = {
+    "plain": "a[tuple(slice(n) for n in shape)].copy()",
+    "turned": "a[tuple(slice(n) for n in shape)].copy(order='F')",
+    "with gaps": "a[tuple(slice(0, 2 * n, 2) for n in shape)]",
+    "backwards": "a[tuple(slice(n) for n in shape)][::-1]",
+    "inside": "a[tuple(slice(n // 2, n // 2 + n) for n in shape)]",
+}
 
 UNARY = """
 {0}.tanh() | {0}.sigmoid() | ({0} * 0.3).exp() | {0}.abs() | ({0}.abs() + 0.1).sqrt() | {0}.relu()
@@ -75,6 +87,16 @@ CHANGES = """
 {0}.masked_fill_({0} > 0.5, 0.1) | {0}.reshape(-1)[::2].sub_(0.1) | {0}[{0}.shape[0] // 2] += 0.5
 {0}.detach().mul_(0.9) | {0}.sub_({0}.mean()) | {0}.flip(0).add_(1) | {0}.relu_()
 """
+WITH_INTEGERS = """
+{0}[i0 % {0}.shape[0]] | {0}.index_select({d}, (i0 // 2).reshape(-1) % {0}.shape[{d}])
+{0} * (i0 > 1).float().sum() | {0} + i0.float().mean() * 0.1 | {0}[i0 % 2 - 1]
+F.one_hot(i0 % 5, 5) * {0}.mean() | tg.where(i0 == 2, {0}.sum(), {0}.mean())
+F.cross_entropy({0}.reshape(1, -1), i0.reshape(-1)[:1] % {0}.numel())
+(i0 << 1).float() * {0}.amax()
+F.embedding(i0 % {0}.shape[0], {0}) | (i0 * i0 - 3).float() / 10 | i0.remainder(3) * {0}.mean()
+tg.zeros(8).index_add(0, i0.reshape(-1) % 8, i0.reshape(-1).float()) * {0}.mean()
+{0}.take_along_dim(i0.reshape(-1)[:1].reshape(*[1] * {0}.ndim) % {0}.shape[{d}], {d})
+"""
 STATE = """
 b0.add_(0.1) | b0.mul_(0.9).add_({0}.detach().mean()) | b0[0] = {0}.detach().mean()
 b0.copy_(b0.flip(0)) | p0.data.mul_(0.99) | b0[1:].mul_(0.5) | b0.lerp_({0}.detach().amax(), 0.1)
@@ -87,7 +109,7 @@ def choices(text: str) -> list[str]:
 
 # `a | b` on masks is not among the lines, so that the bar can separate them.
 PURE, PAIRS, REDUCED, VIEWED = map(choices, (UNARY, BINARY, REDUCTIONS, VIEWS))
-CHANGED, STATES = choices(CHANGES), choices(STATE)
+CHANGED, STATES, DYNAMIC = choices(CHANGES), choices(STATE), choices(WITH_INTEGERS)
 
 
 def fit(x: Tensor, shape: tuple[int, ...], low: float, high: float, ramp: Any = None) -> Tensor:
@@ -109,9 +131,11 @@ class Program:
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {}
         self.results: list[str] = []
-        self.update = False
-        self.accumulates = False
-        self.spoilt = False
+        self.layouts: dict[str, str] = {}
+        self.update = False  # parameters after backward
+        self.accumulates = False  # gradients from call to call
+        self.spoilt = False  # by NaN and Inf, after the recordings
+        self.outside = False  # backward is called by the caller
 
     def names(self) -> dict[str, Any]:
         """What the text of the program may name, without arguments and state."""
@@ -120,10 +144,8 @@ class Program:
 
     def without(self, number: int) -> Program:
         """The program less one line, and less the lines that need what it made."""
-        made = Program(self.seed, self.shapes)
-        made.constants = self.constants
-        made.update, made.spoilt = self.update, self.spoilt
-        made.accumulates = self.accumulates
+        made = copy.copy(self)
+        made.lines = []
         lost: set[str] = set()
         for i, line in enumerate(self.lines):
             used = set(re.findall(r"\bv\d+\b", line))
@@ -140,6 +162,9 @@ class Program:
         if not self.accumulates:
             body = [f"    {p}.grad = None" for p in PARAMETERS] + body
         body.append(f"    outs = [{', '.join(self.results)}]")
+        if self.outside:
+            body.append("    return outs")
+            return "\n".join([f"def program({', '.join(ARGUMENTS)}):", *body])
         body.append("    graded = [o for o in outs if o.requires_grad]")
         body.append("    if graded:")
         body.append("        loss = sum((o.float().tanh() ** 2).mean() for o in graded)")
@@ -157,7 +182,9 @@ class Program:
         text = self.text()
         used = [n for n in self.constants if re.search(rf"\b{n}\b", text)]
         shown = [f"{name} = {self.constants[name]!r}" for name in used]
-        return "\n".join([f"# seed {self.seed}: {self.shapes}", *shown, text])
+        flags = [f for f in ("spoilt", "outside") if getattr(self, f)]
+        head = f"# seed {self.seed}: {self.shapes} {self.layouts} {' '.join(flags)}"
+        return "\n".join([head, *shown, text])
 
 
 def targets(line: str) -> set[str]:
@@ -182,6 +209,9 @@ class Writer:
         self.count = 0
         for i, (name, shape) in enumerate(self.program.shapes.items()):
             self.scope[name] = sample(shape, 1000 + i).requires_grad_(name in PARAMETERS)
+            if name in ARGUMENTS and self.random.random() < 0.25:
+                self.program.layouts[name] = self.random.choice(list(LAYOUTS))
+        self.scope[INTEGERS] = integers(self.program.shapes[INTEGERS], 999)
         self.values = [*ARGUMENTS]
         for name in PARAMETERS:
             self.bind(f"{name} * 1.0")
@@ -338,6 +368,11 @@ class Writer:
             return False
         return self.run(self.random.choice(CHANGED).format(x, self.partner(x)))
 
+    def dynamic(self) -> bool:
+        """Something with the integers that are given in every call."""
+        x = self.pick(lambda x: x.ndim)
+        return x is not None and self.bind(self.random.choice(DYNAMIC).format(x, **self.dims(x)))
+
     def state(self) -> bool:
         x = self.pick()
         return x is not None and self.run(self.random.choice(STATES).format(x))
@@ -362,7 +397,7 @@ class Writer:
         weights: dict[Callable[[], bool], int] = {
             self.unary: 6, self.binary: 6, self.reduction: 5, self.view: 6, self.product: 2,
             self.indexed: 3, self.of_table: 7, self.change: 4, self.state: 1, self.gradient: 2,
-            self.parts: 1,
+            self.parts: 1, self.dynamic: 2,
         }  # fmt: skip
         kinds, often = list(weights), list(weights.values())
         wanted = self.random.randint(3, 14)
@@ -377,11 +412,27 @@ class Writer:
         program.update = self.random.random() < 0.3
         program.accumulates = self.random.random() < 0.2
         program.spoilt = self.random.random() < 0.1
+        program.outside = self.random.random() < 0.2
+        if self.random.random() < 0.15:
+            program.results.append(self.random.choice([*ARGUMENTS, *PARAMETERS, *BUFFERS]))
         return program
 
 
 def sample(shape: tuple[int, ...], seed: int) -> Tensor:
     return tg.tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def integers(shape: tuple[int, ...], seed: int) -> Tensor:
+    return tg.tensor(np.random.default_rng(seed).integers(-6, 7, shape))
+
+
+def laid_out(array: Any, layout: str) -> Any:
+    """The same numbers in another layout."""
+    shape = array.shape
+    a = np.zeros([2 * n for n in shape], array.dtype)
+    view = eval(LAYOUTS[layout], {"a": a, "shape": shape})
+    view[...] = array
+    return view
 
 
 def sane(t: Tensor) -> bool:

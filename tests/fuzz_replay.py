@@ -18,7 +18,17 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from fuzz_programs import ARGUMENTS, BUFFERS, PARAMETERS, Program, sample, write
+from fuzz_programs import (
+    ARGUMENTS,
+    BUFFERS,
+    INTEGERS,
+    PARAMETERS,
+    Program,
+    integers,
+    laid_out,
+    sample,
+    write,
+)
 
 import tapegrad as tg
 from tapegrad.replay import CaptureError, kernels, pool, run
@@ -47,10 +57,15 @@ def build(program: Program, nudge: float = 0.0) -> tuple[Any, dict[str, Tensor]]
 def data(program: Program, call: int, nudge: float = 0.0) -> list[Tensor]:
     made = []
     for i, name in enumerate(ARGUMENTS):
-        x = sample(program.shapes[name], 100 * (call + 1) + i).numpy().copy()
-        if program.spoilt and call > 2:
-            x.reshape(-1)[call::5] = [np.nan, np.inf, -np.inf, -0.0, 0.0][(call + i) % 5]
-        made.append(tg.tensor(x * np.float32(1 + nudge)))
+        seed = 100 * (call + 1) + i
+        if name == INTEGERS:
+            x = integers(program.shapes[name], seed).numpy()
+        else:
+            x = sample(program.shapes[name], seed).numpy() * np.float32(1 + nudge)
+            if program.spoilt and call > 2:
+                x.reshape(-1)[call::5] = [np.nan, np.inf, -np.inf, -0.0, 0.0][(call + i) % 5]
+        layout = program.layouts.get(name)
+        made.append(tg.from_numpy(x if layout is None else laid_out(x, layout)))
     return made
 
 
@@ -60,6 +75,9 @@ def observe(program: Program, function: Any, state: dict[str, Tensor], nudge: fl
         given = data(program, call, nudge)
         tg.manual_seed(call)
         out = function(*given)
+        graded = [o for o in out if o.requires_grad and o.grad_fn is not None]
+        if program.outside and graded:
+            sum((o.float().tanh() ** 2).mean() for o in graded).backward()  # type: ignore[attr-defined]
         seen: dict[str, Any] = {f"result {i}": array(t) for i, t in enumerate(out)}
         seen |= {name: array(t) for name, t in zip(ARGUMENTS, given, strict=True)}
         for name, t in state.items():
@@ -152,7 +170,11 @@ def _shorter(program: Program) -> Any:
         candidate = program.without(-1)
         candidate.results = [n for n in program.results if n != name]
         yield candidate
-    for flag in ("update", "spoilt", "accumulates"):
+    for name in program.layouts:
+        candidate = program.without(-1)
+        candidate.layouts = {k: v for k, v in program.layouts.items() if k != name}
+        yield candidate
+    for flag in ("update", "spoilt", "accumulates", "outside"):
         if getattr(program, flag):
             candidate = program.without(-1)
             setattr(candidate, flag, False)

@@ -40,15 +40,7 @@ def _row_scale(index: Any, dtype: Any, rows: int, padding: int | None, by_count:
 
 
 def _embedding(weight: Any, index: Any, *, padding: int | None, by_count: bool) -> Any:
-    rows = take_(weight, index, dims=(0,))
-    if not isinstance(rows, Tensor):
-        return rows
-    # Inlined on a tape there is no rule for the whole: let the gradient meet its scale.
-    scale = _row_scale(index, rows.dtype, weight.shape[0], padding, by_count)
-    if scale is None:
-        return rows
-    fixed = e.detach(rows)
-    return fixed + (rows - fixed) * scale
+    return take_(weight, index, dims=(0,))
 
 
 def _embedding_gradient(
@@ -121,7 +113,7 @@ def _check_tokens(index: Any, rows: int) -> None:
 def _limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
     """Scale the rows that are looked up and too long down to `limit`, in place."""
     with no_grad():
-        used = wrap(xp.module(input._array).unique(input._array))
+        used = input.reshape(-1)
         picked = take_(weight, used, dims=(0,))
         sizes = norm(picked, norm_type, 1, True)
         scaled = picked * c.where(c.greater(sizes, limit), limit / (sizes + 1e-7), sizes * 0 + 1)

@@ -116,7 +116,7 @@ hypot: Primitive = binary(
     "hypot",
     np.hypot,
     (lambda g, x, out: g * (x / out), lambda g, y, out: g * (y / out)),
-    "sqrt(x * x + y * y)",
+    "hypot(x, y)",
     low=0.5,
 )
 sinh: Primitive = unary("sinh", np.sinh, lambda g, x: g * cosh(x), "sinh(x)")
