@@ -388,7 +388,10 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
     if graded:
         arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
         outs = tuple([t._array if isinstance(t, Tensor) else t for t in made])
-        record(p, params, tensors, arrays, outs, results, mode & ~TAPE)
+        entry = record(p, params, tensors, arrays, outs, results, mode & ~TAPE)
+        if entry is not None:
+            for tape in STATE.tapes:
+                tape.enclose(entry, tensors, results)
     return results[0] if len(results) == 1 else results
 
 

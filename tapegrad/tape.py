@@ -243,6 +243,9 @@ class Tape:
             self.externals[number] = tensor
         return value
 
+    def enclose(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
+        """Take note of a composite whose parts were written one by one."""
+
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         """Append an entry with the values that went in and came out."""
         read = tuple(self.value_of(x) if hasattr(x, "_array") else x for x in inputs)

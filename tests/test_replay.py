@@ -160,7 +160,7 @@ def test_optimizers_and_schedules(make: Callable[[Any], Any]) -> None:
         a, b = eager[2](x, y), fast(x, y)
         assert abs(a.item() - b.item()) <= 1e-4 * abs(a.item())
     for p, q in zip(eager[0].parameters(), compiled[0].parameters(), strict=True):
-        close(p, q)
+        close(p, q, 1e-4)  # steps that are divided by small gradients make rounding larger
     assert replayed(fast) >= 9
     assert callbacks(fast) == []
 

@@ -99,11 +99,7 @@ def test_recordings_of_every_sample(name: str) -> None:
                 return
 
 
-#: a quotient with infinity is NaN in eager mode and not yet in native code
-UNLIKE = {"floor_divide", "remainder"}
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMES) - UNLIKE))
+@pytest.mark.parametrize("name", NAMES)
 def test_replays_of_the_first_sample(name: str) -> None:
     op = TABLE[name]
     assert op.samples is not None

@@ -11,7 +11,7 @@ from .. import inplace as inplace_
 from .. import xp
 from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ..state import STATE, no_grad
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
 from .creation import random_array

@@ -102,6 +102,8 @@ class Capture(Tape):
         #: ids of those whose .grad the function asked for
         self.asked_grads: set[int] = set()
         self.makers: dict[int, Entry] = {}
+        #: composites that are differentiated as such; `entries` has their parts
+        self.wholes: list[Entry] = []
         #: how often a checkpointed function has run again, and the numbers of those that do now
         self.repeats = 0
         self.repeating: list[int] = []
@@ -202,6 +204,11 @@ class Capture(Tape):
             self.obstacle = "it works on tensors that are not in the computer's own memory"
         elif any(s % array.itemsize for s in array.strides):
             self.obstacle = "it reads a tensor whose memory is not aligned to its elements"
+
+    def enclose(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
+        read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
+        entry.log = (read, tuple(map(self.value_of, outputs)))
+        self.wholes.append(entry)
 
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         for x in inputs:
@@ -466,7 +473,7 @@ class Capture(Tape):
                 seen.add(number)
                 (constants if number in self.constants else order).append(number)
 
-        for entry in self.entries:
+        for entry in (*self.entries, *self.wholes):
             assert entry.log is not None
             for x in entry.log[0]:
                 if isinstance(x, Value):
@@ -497,8 +504,10 @@ class Capture(Tape):
             for n, owner in zip(order, owners, strict=True)
         )
         held = tuple((renamed(self.known[n]), self.constants[n]) for n in constants)
-        instructions = tuple(
-            Apply(
+
+        def applied(entry: Entry) -> Apply:
+            assert entry.log is not None
+            return Apply(
                 entry.primitive,
                 entry.params,
                 tuple(map(renamed, entry.log[0])),
@@ -506,15 +515,15 @@ class Capture(Tape):
                 entry.place,
                 self.regions.get(entry.number, 0),
             )
-            for entry in self.entries
-            if entry.log is not None
-        )
+
+        instructions = tuple(map(applied, self.entries))
         return Program(
             inputs,
             held,
             instructions,
             tuple((renamed(self.known[n]), renamed(self.known[now])) for n, now in writes),
             tuple(map(renamed, made)),
+            wholes=tuple(map(applied, self.wholes)),
         ), order
 
     def _overlap(self, slots: dict[int, Slot]) -> str | None:

@@ -46,8 +46,9 @@ class Derivative:
     leaves: tuple[bool, ...]  # whether each of these is a leaf
     gradients: tuple[int, ...]  # of each input, the place of its gradient among the results
     #: for each instruction and operand of it, where its gradient goes. Operands say it only in
-    #: part: a tensor and its detached twin are one value
+    #: part: a tensor and its detached twin are one value. Those of composites come last
     flows: tuple[tuple[Flow, ...], ...]
+    order: tuple[int, ...]  # in which instructions and composites ran
     ends: tuple[Flow, ...]  # the same for the gradients of outputs
     once: str | None  # why the derivative cannot itself be differentiated
 
@@ -88,7 +89,8 @@ def trace(
 
     Appends the gradients of inputs to `made`. The history of the outputs stays as it is.
     """
-    entries = list(capture.entries)
+    entries, wholes = list(capture.entries), list(capture.wholes)
+    every = entries + wholes
     results = len(made)
     reached = _reached(capture, outputs)
     walk = _Inner(capture)
@@ -108,7 +110,7 @@ def trace(
         found = _found(capture, walk)
         made += [capture.value_of(g) for _, g in found]
     places: dict[Any, Flow] = {}
-    for i, entry in enumerate(entries):
+    for i, entry in enumerate(every):
         for k in range(len(entry.primitive.outputs)):
             places[entry.number, k] = (i, k)
     places.update((_key(tensor), i) for i, (tensor, _) in enumerate(found))
@@ -123,7 +125,8 @@ def trace(
         inputs=tuple(capture.slot_of(tensor) for tensor, _ in found),
         leaves=tuple(tensor._edge is None for tensor, _ in found),
         gradients=tuple(range(results, len(made))),
-        flows=tuple(tuple(places.get(_key_of(e)) for e in x.edges) for x in entries),
+        flows=tuple(tuple(places.get(_key_of(e)) for e in x.edges) for x in every),
+        order=tuple(sorted(range(len(every)), key=lambda i: every[i].number)),
         ends=tuple(places.get(_key_of(o._edge)) for o in outputs),
         once=_once(reached),
     )
@@ -195,6 +198,7 @@ class Halves:
     forward_slots: tuple[Slot, ...]
     backward: Program  # its inputs: what is kept, then the gradients of the outputs
     kept: tuple[Kept, ...]
+    wholes: tuple[Apply, ...]  # the composites of forward
     again: tuple[Kept, ...]  # what else it takes to run forward once more, on Tensors
     #: for each gradient of an input, its place among the results of backward
     gradients: tuple[int, ...]
@@ -261,6 +265,7 @@ class _Split:
             forward_slots=self.slots,
             backward=program,
             kept=kept,
+            wholes=self.program.wholes[: len(self.derivative.flows) - self.derivative.forward],
             again=again,
             gradients=tuple(place[v.number] for v in self._gradients()),
             sources=self._sources(),

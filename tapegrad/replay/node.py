@@ -23,6 +23,7 @@ from ..tape import Entry, Output, Value
 from ..tensor import Tensor, wrap
 from ..walk import copy_of
 from .derivative import Derivative, Halves, Kept
+from .program import Apply
 from .run import Executable, build
 
 
@@ -169,7 +170,7 @@ class Node:
         self, known: dict[int, Any], edges: Sequence[Any]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Forward on Tensors: the inputs that get gradients, each as a copy, and the outputs."""
-        applied, flows = self.halves.forward.applied(), self.derivative.flows
+        applied, flows = self._applied(), self.derivative.flows
         values: dict[int, Any] = {v.number: a for v, a in self.halves.forward.constants} | known
         inputs: dict[int, Tensor] = {}
         made: dict[Any, Tensor] = {}  # by (instruction, output), with their history
@@ -195,13 +196,16 @@ class Node:
         ]
         return copies, [made[end] for end in self.derivative.ends]
 
+    def _applied(self) -> tuple[Apply, ...]:
+        return self.halves.forward.applied() + self.halves.wholes
+
     def _steps(self, known: set[int]) -> list[tuple[int, bool]]:
         """The instructions that must run again, and whether the history of their results counts."""
-        applied, flows = self.halves.forward.applied(), self.derivative.flows
+        applied, flows = self._applied(), self.derivative.flows
         traced: set[int] = {end[0] for end in self.derivative.ends if isinstance(end, tuple)}
         plain: set[int] = set()  # values wanted without their history
         steps = []
-        for i in reversed(range(len(applied))):
+        for i in reversed(self.derivative.order):
             step = applied[i]
             if i in traced:
                 traced.update(flow[0] for flow in flows[i] if isinstance(flow, tuple))
@@ -211,6 +215,7 @@ class Node:
             else:
                 continue
             steps.append((i, i in traced))
+            plain.difference_update(v.number for v in step.outputs)
             plain.update(x.number for x in read if isinstance(x, Value))
         return steps[::-1]
 

@@ -335,6 +335,8 @@ class Program:
     writes: tuple[tuple[Value, Value], ...]  # (input, the value that it holds afterwards)
     results: tuple[Value, ...]
     notes: tuple[str, ...] = field(default=(), compare=False)  # what passes have to say
+    #: composites whose parts are among the instructions, for whoever differentiates them
+    wholes: tuple[Apply, ...] = field(default=(), compare=False)
 
     def with_instructions(self, instructions: Any) -> Program:
         return replace(self, instructions=tuple(instructions))
