@@ -440,7 +440,6 @@ def contraction(instruction: Contraction) -> Kernel:
     _scheme(writer).write()
     writer.code.line("ret void")
     work = 2 * size_of(instruction.shape)
-    serial = work < 32 * SMALL or writer.extent < 2
     accesses = (instruction.x, instruction.y, instruction.out)
     size = writer.dtype.itemsize
     return Kernel(
@@ -449,7 +448,8 @@ def contraction(instruction: Contraction) -> Kernel:
         [(a.value.number, a.offset * size) for a in accesses],
         writer.extent,
         1,
-        serial,
+        writer.extent < 2,
+        work < 32 * SMALL,
         work,
         [(a.value.number, None) for a in accesses[:2]],
         [(instruction.out.value.number, None)],

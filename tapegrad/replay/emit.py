@@ -13,7 +13,7 @@ from typing import Any
 
 from ..source import Place as Line
 from . import contract, kernels, pool, products
-from .kernels import LINE, Kernel, Span
+from .kernels import BLOCKS, LINE, Kernel, Span
 from .plan import Plan, can_fail
 from .program import Callback, Contraction, Instruction, Loop, Product
 
@@ -135,10 +135,6 @@ class Emitter:
             self.steps.append(Step(pool.BARRIER, None, 0, 1, ()))
         self.written, self.read = [], []
 
-    def _touches(self, kernel: Kernel, touched: list[tuple[int, Span | None]]) -> list[Touch]:
-        parts = _parts(kernel, self.threads)
-        return [self._touch(number, span, parts) for number, span in touched]
-
     def _touch(self, number: int, span: Span | None, parts: list[tuple[int, int]]) -> Touch:
         place = self.plan.places[number]
         memory: Any = (place.kind, place.index)
@@ -153,17 +149,37 @@ class Emitter:
             return memory, ranges
         return "arena", [(low + place.index, high + place.index) for low, high in ranges]
 
-    def _meet(self, kernel: Kernel) -> None:
-        """Put a barrier before a kernel that meets memory another thread may be busy with."""
-        reads = self._touches(kernel, kernel.reads)
-        writes = self._touches(kernel, kernel.writes)
+    def _meet(self, kernel: Kernel) -> int:
+        """Put a barrier before a kernel that meets memory another thread may be busy with.
+
+        Says how it should run: what is small runs on one thread or on all, as it needs no barrier.
+        """
+        ways = [pool.SERIAL] if kernel.serial else [pool.SHARED]
+        if kernel.small and not kernel.serial:
+            few = kernel.extent < BLOCKS
+            ways = [pool.SERIAL, pool.SHARED] if few else [pool.SHARED, pool.SERIAL]
+        found = [(way, *self._touches(kernel, way)) for way in ways]
+        apart = [
+            (way, reads, writes)
+            for way, reads, writes in found
+            if not (_clash(reads, self.written) or _clash(writes, self.written + self.read))
+        ]
+        if not apart:
+            self._barrier()
+        way, reads, writes = (apart or found)[0]
+        self.read += reads
+        self.written += writes
+        return way
+
+    def _touches(self, kernel: Kernel, way: int) -> tuple[list[Touch], list[Touch]]:
+        """What a kernel reads and writes if it runs in some way."""
+        parts = _parts(kernel, self.threads, way)
+        reads = [self._touch(number, span, parts) for number, span in kernel.reads]
+        writes = [self._touch(number, span, parts) for number, span in kernel.writes]
         if kernel.partials:
             # Each thread has a part of its own, which the first one reads in the end.
             writes.append(("partials", [(t, t + 1) for t in range(self.threads)]))
-        if _clash(reads, self.written) or _clash(writes, self.written + self.read):
-            self._barrier()
-        self.read += reads
-        self.written += writes
+        return reads, writes
 
     # -- instructions ------------------------------------------------------------------------
 
@@ -178,7 +194,7 @@ class Emitter:
         if kernel is None:
             return
         self.work += kernel.work
-        self._meet(kernel)
+        what = self._meet(kernel)
         self.kernels.append((kernel.text, instruction))
         table: list[Pointer | int] = [self._pointer(*pointer) for pointer in kernel.pointers]
         status = Pointer(self.status, 8 * len(self.failures))
@@ -187,7 +203,6 @@ class Emitter:
         rows = len(kernel.partials)
         self.scratch = max(self.scratch, rows * MAX_THREADS * LINE)
         table += [Pointer(self.partials, row * MAX_THREADS * LINE) for row in range(rows)]
-        what = pool.SERIAL if kernel.serial else pool.SHARED
         table += kernel.numbers
         self.steps.append(Step(what, kernel.text, kernel.extent, kernel.grain, tuple(table)))
         if kernel.partials:
@@ -218,9 +233,9 @@ def _alone(extent: int, threads: int) -> list[tuple[int, int]]:
     return [(0, extent)] + [(0, 0)] * (threads - 1)
 
 
-def _parts(kernel: Kernel, threads: int) -> list[tuple[int, int]]:
+def _parts(kernel: Kernel, threads: int, way: int) -> list[tuple[int, int]]:
     """The steps that each thread does, as the driver divides them."""
-    if kernel.serial:
+    if way == pool.SERIAL:
         return _alone(kernel.extent, threads)
     blocks = -(-kernel.extent // kernel.grain)
     bounds = [min(t * blocks // threads * kernel.grain, kernel.extent) for t in range(threads + 1)]

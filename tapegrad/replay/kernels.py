@@ -44,26 +44,30 @@ LINE = 64  # bytes between things that different threads write
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The bytes of a value that one step touches: from `first` to `end`, `stride` further each."""
+    """The bytes of a value that one step touches: from `first` to `end`, `stride` further each.
+
+    With `group`, so many steps touch the same bytes, or parts of them.
+    """
 
     first: int
     end: int
     stride: int
+    group: int = 1
 
     def of(self, low: int, high: int) -> tuple[int, int]:
         """The bytes that the steps from `low` to `high` touch, and what lies between them."""
         if high <= low:
             return 0, 0
-        ends = (low * self.stride, (high - 1) * self.stride)
+        ends = (low // self.group * self.stride, (high - 1) // self.group * self.stride)
         return self.first + min(ends), self.end + max(ends)
 
 
-def span_of(access: Access, stride: int, others: list[int]) -> Span:
+def span_of(access: Access, stride: int, others: list[int], group: int = 1) -> Span:
     """The span of an access; `others` are the ways that its other dimensions go."""
     size = access.value.dtype.itemsize
     low = access.offset + sum(way for way in others if way < 0)
     high = access.offset + sum(way for way in others if way > 0)
-    return Span(low * size, (high + 1) * size, stride * size)
+    return Span(low * size, (high + 1) * size, stride * size, group)
 
 
 @dataclass(slots=True)
@@ -79,7 +83,8 @@ class Kernel:
     pointers: list[tuple[int, int]]  # for each pointer: the value, and an offset in bytes
     extent: int  # steps that threads share
     grain: int  # steps that stay together
-    serial: bool
+    serial: bool  # one thread must do it alone
+    small: bool  # a second thread gains nothing
     work: int
     reads: list[tuple[int, Span | None]]  # values, and the part of each that a step touches
     writes: list[tuple[int, Span | None]]
@@ -478,7 +483,7 @@ class LoopWriter:
         # Two threads must not add to the same element.
         shared = any(s.adds and not self._apart(s.access, split) for s in loop.stores)
         alone = loop.scan is not None and all(self.flags)
-        serial = shared or alone or (work < SMALL and not partial)
+        serial = shared or alone
         extent = self.sizes[split]
         grain = grain_of(extent, 64 if len(self.sizes) == 1 and extent >= 1024 else 1)
         partials = [(f, f.access.value.number) for f in loop.folds] if partial else []
@@ -500,6 +505,7 @@ class LoopWriter:
             extent,
             grain,
             serial,
+            work < SMALL and not partial,
             work,
             reads,
             [(a.value.number, span(a)) for a in sinks],
@@ -549,4 +555,4 @@ def finish(fold: Fold, step: int) -> Kernel:
         fold_into(code, fold, total, code.load(pointer, wide))
     code.store(_converted(code, code.load(total, wide), dtype), "%p1")
     code.line("ret void")
-    return Kernel("finish", with_entry(code, 2), [], 1, 1, True, 0, [], [])
+    return Kernel("finish", with_entry(code, 2), [], 1, 1, True, True, 0, [], [])

@@ -105,7 +105,6 @@ def product(p: Product) -> Kernel:
     sizes, strides, _ = joined(p.batch, [a.strides[:-2] for a in accesses], set())
     batches = size_of(tuple(sizes))
     work = 2 * batches * p.rows * p.columns * p.inner
-    serial = work < 32 * SMALL
     # Each thread reads the other operand whole, so the larger one is divided; rows if there are
     # many, because what follows often goes by rows and then needs no barrier.
     steps = (0, 0, 0)
@@ -132,8 +131,10 @@ def product(p: Product) -> Kernel:
         ways = [(n - 1) * s for n, s in zip(matrix, access.strides[-2:], strict=True)]
         around = [(n - 1) * s for n, s in zip(sizes, batch, strict=True)]
         if split == BATCH:
-            single = span_of(access, batch[0], ways) if len(sizes) == 1 else None
-            spans.append(single)
+            # Threads divide the batches in order; all but the first dimension lie inside a step.
+            inner = [(n - 1) * s for n, s in zip(sizes[1:], batch[1:], strict=True)]
+            group = size_of(tuple(sizes[1:]))
+            spans.append(span_of(access, batch[0], ways + inner, group))
         elif step == 0:
             spans.append(span_of(access, 0, ways + around))
         else:
@@ -145,7 +146,8 @@ def product(p: Product) -> Kernel:
         [(a.value.number, a.offset * size) for a in accesses],
         extent,
         grain,
-        serial,
+        False,
+        work < 32 * SMALL,
         work,
         [(p.x.value.number, spans[0]), (p.y.value.number, spans[1])],
         [(p.out.value.number, spans[2])],
