@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
 import threading
 import weakref
 from collections.abc import Iterable
@@ -19,6 +20,11 @@ from ..blas import library as private_blas
 from . import cache
 
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # A child has only the thread that forked, and would wait for ever for a lock of another.
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 
 class Function:
