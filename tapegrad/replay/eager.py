@@ -2,8 +2,9 @@
 
 A primitive's kernel, or its rule of gradients, is traced once for each form of its arguments
 (layouts, dtypes, parameters) and run as a small program. Its loops are general: other sizes share
-their code, unless a size enters the formula, as that of a mean does. What is traced is what runs without llvmlite, so results agree up to
-rounding; which of the two runs depends on nothing but the arguments, so a run repeats bit for bit.
+their code, unless a size enters the formula, as that of a mean does. What is traced is what runs
+without llvmlite, so results agree up to rounding; which of the two runs depends on nothing but the
+arguments, so a run repeats bit for bit.
 
 `primitive.py` asks this before it calls a kernel or a rule on arrays that are large enough.
 """
