@@ -93,6 +93,8 @@ class Primitive:
     differentiable: bool = False
     #: elements from which on its kernel may run as native code
     native_size: int = NEVER
+    #: its kernel needs a library that takes longer to load than native code takes to compile
+    loads: bool = False
     _pull: Callable[..., Sequence[Any]] | None = None
 
     def __repr__(self) -> str:
@@ -285,7 +287,7 @@ def accelerator() -> Accelerator:
 def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on raw arrays, as native code if that pays."""
     # While a program is captured its primitives run one by one, and only then.
-    if not (STATE.mode & TAPE and STATE.tapes[-1].inlines):
+    if p.loads or not (STATE.mode & TAPE and STATE.tapes[-1].inlines):
         out = accelerator().kernel(p, arrays, params)
         if out is not NotImplemented:
             return out

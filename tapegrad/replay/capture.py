@@ -193,7 +193,7 @@ class Capture(Tape):
             self.slots[number] = self.cotangents[number]
         elif number > self.start:
             # The memory may be changed in place later on, so the constant is a copy.
-            self.constants[number] = np.array(tensor._array)
+            self.constants[number] = _constant(tensor._array)
         else:
             self.slots[number] = Captured(tensor)
             self._check(tensor)
@@ -569,6 +569,15 @@ class Watch(Tape):
         """Forget the gradients of all leaves that were used."""
         for leaf in self.leaves.values():
             leaf.grad = None
+
+
+def _constant(array: Any) -> Any:
+    """A copy of an array; one element stands for all if they are equal, as in new state."""
+    if array.size > 1:
+        first = array.reshape(-1)[:1].copy()
+        if array.tobytes() == first.tobytes() * array.size:
+            return np.broadcast_to(first.reshape(()), array.shape)
+    return np.array(array)
 
 
 def _base(tensor: Tensor) -> Tensor:

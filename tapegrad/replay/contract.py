@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from .ir import Code, literal, type_of
-from .kernels import SERIAL, SMALL, Kernel, joined, with_entry
+from .kernels import SMALL, Kernel, joined, with_entry
 from .program import Contraction, size_of
 
 #: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache
@@ -441,7 +441,6 @@ def contraction(instruction: Contraction) -> Kernel:
     writer.code.line("ret void")
     work = 2 * size_of(instruction.shape)
     serial = work < 32 * SMALL or writer.extent < 2
-    key = SERIAL if serial else None
     accesses = (instruction.x, instruction.y, instruction.out)
     size = writer.dtype.itemsize
     return Kernel(
@@ -452,7 +451,7 @@ def contraction(instruction: Contraction) -> Kernel:
         1,
         serial,
         work,
-        [(a.value.number, key) for a in accesses[:2]],
-        [(instruction.out.value.number, key)],
+        [(a.value.number, None) for a in accesses[:2]],
+        [(instruction.out.value.number, None)],
         writer.numbers,
     )

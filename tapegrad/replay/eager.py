@@ -11,20 +11,24 @@ arguments, so a run repeats bit for bit.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .. import source
 from ..inplace import through
 from ..primitive import CONTRACTION, Accelerator, Primitive, set_accelerator
+from ..rules import abstract
 from ..state import STATE
+from ..tape import Value
 from ..tensor import Tensor, wrap
 from ..tree import map_leaves
 from . import native
 from .capture import Capture, CaptureError
 from .ir import NoLowering
-from .program import FAILURES
+from .program import FAILURES, Apply, Input, Program
 from .recording import Given, Made, Plain, Recording
 from .run import Executable, build
 from .slots import Argument
@@ -40,19 +44,28 @@ _ndarray = np.ndarray
 _empty = np.empty
 
 
+class _Learning(threading.local):
+    now = False
+
+
+_learning = _Learning()
+
+
 class Form:
     """A program for arguments of one form."""
 
     __slots__ = ("executable", "results", "single", "specs", "used")
 
-    def __init__(self, recording: Recording, executable: Executable) -> None:
+    def __init__(
+        self, executable: Executable, program: Program, used: list[int], results: Any
+    ) -> None:
         self.executable = executable
         #: the arguments that the program reads, in the order of its inputs
-        self.used = [slot.index for slot in recording.slots if isinstance(slot, Argument)]
-        executable.expect(range(len(self.used)))
-        self.specs = [(v.shape, v.dtype) for v in recording.program.results]
-        self.results = recording.results
-        self.single = isinstance(self.results, Made)
+        self.used = used
+        executable.expect(range(len(used)))
+        self.specs = [(v.shape, v.dtype) for v in program.results]
+        self.results = results
+        self.single = isinstance(results, Made)
 
     def run(self, arrays: list[Any]) -> Any:
         """The results for arrays of this form; NotImplemented where NumPy should complain."""
@@ -95,15 +108,56 @@ def _traced(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> Recor
     return recording if all(isinstance(s, Argument) for s in recording.slots) else None
 
 
-def _formed(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> Form | None:
+def _of_function(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> Form | None:
+    """The form of a function of Tensors, found by running it."""
     recording = _traced(function, arrays)
-    if recording is None or not recording.program.instructions:
+    if recording is None:
+        return None
+    used = [slot.index for slot in recording.slots if isinstance(slot, Argument)]
+    return _formed(recording.program, used, recording.results)
+
+
+def _of_primitive(p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | None:
+    """The form of a single primitive."""
+    if not all(_is_ordinary(x) for x in inputs if x.__class__ is _ndarray):
+        return None
+    given: list[Any] = []
+    for x in inputs:
+        given.append(Value(len(given), x.shape, x.dtype) if x.__class__ is _ndarray else x)
+    specs_in = [(x.shape, x.dtype) if isinstance(x, Value) else x for x in given]
+    _learning.now = True  # the abstract rule may run the primitive, on arrays of another form
+    try:
+        found: Any = abstract(p, *specs_in, **params)
+    finally:
+        _learning.now = False
+    specs = (found,) if len(p.outputs) == 1 else found
+    made = [Value(len(given) + i, shape, dtype) for i, (shape, dtype) in enumerate(specs)]
+    read = [
+        Input(v, tuple(s // x.itemsize for s in x.strides), f"argument{i}")
+        for i, (v, x) in enumerate(zip(given, inputs, strict=True))
+        if isinstance(v, Value)
+    ]
+    step = Apply(p, params, tuple(given), tuple(made), source.here())
+    program = Program(tuple(read), (), (step,), (), tuple(made))
+    results = tuple(Made(i, None, None) for i in range(len(made)))
+    tree = results[0] if len(results) == 1 else results
+    return _formed(program, list(range(len(read))), tree)
+
+
+def _is_ordinary(array: Any) -> bool:
+    """Whether steps in memory are whole elements, in the byte order of this machine."""
+    size = array.itemsize
+    return bool(array.dtype.isnative) and not any(s % size for s in array.strides)
+
+
+def _formed(program: Program, used: list[int], results: Any) -> Form | None:
+    if not program.instructions:
         return None
     try:
-        executable = build(recording.program, general=True)
+        executable = build(program, general=True)
     except NoLowering:
         return None
-    return None if executable.callbacks else Form(recording, executable)
+    return None if executable.callbacks else Form(executable, program, used, results)
 
 
 def _exact(value: Any) -> Any:
@@ -123,13 +177,16 @@ class Native(Accelerator):
         self.forms: dict[Any, Form | None] = {}
 
     def kernel(self, p: Primitive, inputs: Any, params: dict[str, Any]) -> Any:
-        def function(tensors: list[Tensor]) -> Any:
-            placed = _placed(inputs, tensors)
-            return p.kernel(*placed, **params) if p.composite else p(*placed, **params)
+        def form(arrays: list[Any]) -> Form | None:
+            if not p.composite:
+                return _of_primitive(p, inputs, params)
+            return _of_function(lambda t: p.kernel(*_placed(inputs, t), **params), arrays)
 
+        if _learning.now:
+            return NotImplemented
         if p.kind == CONTRACTION and _multiplications(inputs) < SMALL_PRODUCT:
             return NotImplemented
-        return self._run([p], inputs, params, function)
+        return self._run([p], inputs, params, form)
 
     def rule(
         self, p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: dict[str, Any]
@@ -144,9 +201,11 @@ class Native(Accelerator):
             return tuple([None if e is None else r for r, e in zip(results, edges, strict=True)])
 
         wanted = tuple([e is None for e in edges])
-        return self._run([pull, first, wanted], given, params, function)
+        return self._run([pull, first, wanted], given, params, lambda a: _of_function(function, a))
 
-    def _run(self, key: list[Any], inputs: Any, params: Any, function: Callable[..., Any]) -> Any:
+    def _run(
+        self, key: list[Any], inputs: Any, params: Any, make: Callable[[list[Any]], Form | None]
+    ) -> Any:
         arrays = []
         for x in inputs:
             if x.__class__ is _ndarray:
@@ -167,7 +226,7 @@ class Native(Accelerator):
         if form is self:
             if len(self.forms) >= MOST_FORMS:
                 self.forms.clear()
-            form = self.forms[whole] = _formed(function, arrays) if native.available() else None
+            form = self.forms[whole] = make(arrays) if native.available() else None
         return NotImplemented if form is None else form.run(arrays)  # type: ignore[union-attr]
 
 

@@ -8,15 +8,21 @@ barrier where it needs what another thread has made. Callbacks of NumPy lie betw
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ..source import Place as Line
 from . import contract, kernels, pool, products
-from .kernels import LINE, Kernel
+from .kernels import LINE, Kernel, Span
 from .plan import Plan, can_fail
 from .program import Callback, Contraction, Instruction, Loop, Product
 
 MAX_THREADS = 64
+
+EVERYTHING = (-(1 << 62), 1 << 62)
+
+#: memory, and for each thread the bytes of it from a first to an end
+Touch = tuple[Any, list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +70,10 @@ class Emitted:
 class Emitter:
     """Collects the steps of one program."""
 
-    def __init__(self, plan: Plan, general: bool) -> None:
+    def __init__(self, plan: Plan, general: bool, threads: int) -> None:
         self.plan = plan
         self.general = general
+        self.threads = threads
         program = plan.program
         self.first = {
             "input": 0,
@@ -81,9 +88,9 @@ class Emitter:
         self.scratch = LINE
         self.work = 0
         self.steps: list[Step] = []
-        #: what was touched since the last barrier: (memory, first byte, end, how it is divided)
-        self.written: list[tuple[Any, int, int, Any]] = []
-        self.read: list[tuple[Any, int, int, Any]] = []
+        #: what was touched since the last barrier
+        self.written: list[Touch] = []
+        self.read: list[Touch] = []
 
     def run(self) -> Emitted:
         for instruction in self.plan.program.instructions:
@@ -121,12 +128,6 @@ class Emitter:
             return Pointer(self.arena, place.index + offset)
         return Pointer(self.first[place.kind] + place.index, offset)
 
-    def _span(self, number: int) -> tuple[Any, int, int]:
-        place = self.plan.places[number]
-        if place.kind == "arena":
-            return "arena", place.index, place.index + place.size
-        return (place.kind, place.index), 0, 1
-
     # -- barriers ----------------------------------------------------------------------------
 
     def _barrier(self) -> None:
@@ -134,12 +135,31 @@ class Emitter:
             self.steps.append(Step(pool.BARRIER, None, 0, 1, ()))
         self.written, self.read = [], []
 
-    def _touch(self, kernel: Kernel) -> None:
+    def _touches(self, kernel: Kernel, touched: list[tuple[int, Span | None]]) -> list[Touch]:
+        parts = _parts(kernel, self.threads)
+        return [self._touch(number, span, parts) for number, span in touched]
+
+    def _touch(self, number: int, span: Span | None, parts: list[tuple[int, int]]) -> Touch:
+        place = self.plan.places[number]
+        memory: Any = (place.kind, place.index)
+        if place.kind == "input" and self.plan.program.inputs[place.index].shared:
+            memory, span = "shared", None  # other inputs show this memory too
+        whole = (0, place.size) if place.kind == "arena" else EVERYTHING
+        ranges = [
+            (0, 0) if high <= low else whole if span is None else span.of(low, high)
+            for low, high in parts
+        ]
+        if place.kind != "arena":
+            return memory, ranges
+        return "arena", [(low + place.index, high + place.index) for low, high in ranges]
+
+    def _meet(self, kernel: Kernel) -> None:
         """Put a barrier before a kernel that meets memory another thread may be busy with."""
-        reads = [(*self._span(n), key) for n, key in kernel.reads]
-        writes = [(*self._span(n), key) for n, key in kernel.writes]
+        reads = self._touches(kernel, kernel.reads)
+        writes = self._touches(kernel, kernel.writes)
         if kernel.partials:
-            writes.append(("partials", 0, 1, "own"))
+            # Each thread has a part of its own, which the first one reads in the end.
+            writes.append(("partials", [(t, t + 1) for t in range(self.threads)]))
         if _clash(reads, self.written) or _clash(writes, self.written + self.read):
             self._barrier()
         self.read += reads
@@ -158,7 +178,7 @@ class Emitter:
         if kernel is None:
             return
         self.work += kernel.work
-        self._touch(kernel)
+        self._meet(kernel)
         self.kernels.append((kernel.text, instruction))
         table: list[Pointer | int] = [self._pointer(*pointer) for pointer in kernel.pointers]
         status = Pointer(self.status, 8 * len(self.failures))
@@ -188,23 +208,45 @@ class Emitter:
                 self._pointer(number, fold.access.offset * size),
             )
             self.steps.append(Step(pool.FINISH, kernels.finish(fold, LINE).text, 0, 1, table))
-        self.written += [(*self._span(number), kernels.SERIAL) for _, number in kernel.partials]
-        self.read.append(("partials", 0, 1, kernels.SERIAL))
+        alone = _alone(1, self.threads)
+        self.written += [self._touch(number, None, alone) for _, number in kernel.partials]
+        everyone = (0, self.threads)
+        self.read.append(("partials", [everyone] + [(0, 0)] * (self.threads - 1)))
 
 
-def _clash(mine: list[Any], theirs: list[Any]) -> bool:
-    for memory, first, end, key in mine:
-        for other, start, stop, division in theirs:
-            if (
-                memory == other
-                and first < stop
-                and start < end
-                and (key is None or key != division)
-            ):
+def _alone(extent: int, threads: int) -> list[tuple[int, int]]:
+    return [(0, extent)] + [(0, 0)] * (threads - 1)
+
+
+def _parts(kernel: Kernel, threads: int) -> list[tuple[int, int]]:
+    """The steps that each thread does, as the driver divides them."""
+    if kernel.serial:
+        return _alone(kernel.extent, threads)
+    blocks = -(-kernel.extent // kernel.grain)
+    bounds = [min(t * blocks // threads * kernel.grain, kernel.extent) for t in range(threads + 1)]
+    return list(pairwise(bounds))
+
+
+def _clash(mine: list[Touch], theirs: list[Touch]) -> bool:
+    """Whether two different threads touch the same memory."""
+    for memory, ranges in mine:
+        for other, others in theirs:
+            if memory == other and _cross(ranges, others):
                 return True
     return False
 
 
-def emit(plan: Plan, general: bool = False) -> Emitted:
-    """The steps of a planned program; `general` kernels serve other sizes and strides as well."""
-    return Emitter(plan, general).run()
+def _cross(mine: list[tuple[int, int]], theirs: list[tuple[int, int]]) -> bool:
+    for t, (low, high) in enumerate(mine):
+        for u, (start, end) in enumerate(theirs):
+            if t != u and low < end and start < high:
+                return True
+    return False
+
+
+def emit(plan: Plan, general: bool, threads: int) -> Emitted:
+    """The steps of a planned program for a number of threads, or for one.
+
+    `general` kernels serve other sizes and strides as well.
+    """
+    return Emitter(plan, general, threads).run()

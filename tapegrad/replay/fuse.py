@@ -7,6 +7,7 @@ inside the loops that read them; LLVM moves them out of the loop again.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -40,11 +41,13 @@ class Group:
         self.dims = {f.dims for f in first.folds} if isinstance(first, Loop) else set()
         #: values that a member stores whole, by value number: where it puts each element
         self.stored: dict[int, Access] = {}
+        self.touched = {v.number for v in (*first.reads(), *first.writes())}
         self._note(first)
 
     def add(self, loop: Loop) -> None:
         self.members.append(loop)
         self.made.update(v.number for v in loop.writes())
+        self.touched.update(v.number for v in (*loop.reads(), *loop.writes()))
         self.nodes += len(loop.nodes)
         self.dims |= {f.dims for f in loop.folds}
         self._note(loop)
@@ -85,6 +88,7 @@ def _plain(loop: Loop) -> bool:
 def fuse(program: Program) -> Program:
     """With loops joined where that saves memory traffic."""
     groups: list[Group] = []
+    alike: dict[Any, list[int]] = {}  # by shape: the groups of loops
     position: dict[int, int] = {}  # by value: the group that makes it (the last one that writes it)
     single: dict[int, Loop] = {}  # by value: the loop of one element that makes it
     writers = Counter(v.number for x in program.instructions for v in x.writes())
@@ -93,7 +97,7 @@ def fuse(program: Program) -> Program:
         if isinstance(instruction, Loop):
             instruction = _with_singles(instruction, single)
             if _plain(instruction):
-                place = _place(instruction, groups, position)
+                place = _place(instruction, groups, alike.get(instruction.shape, []), position)
                 if size_of(instruction.shape) == 1 and not instruction.folds:
                     for store in instruction.stores:
                         if writers[store.access.value.number] == 1:
@@ -101,6 +105,8 @@ def fuse(program: Program) -> Program:
         if place is None:
             place = len(groups)
             groups.append(Group(instruction))
+            if isinstance(instruction, Loop):
+                alike.setdefault(instruction.shape, []).append(place)
         else:
             assert isinstance(instruction, Loop)
             groups[place].add(instruction)
@@ -109,20 +115,17 @@ def fuse(program: Program) -> Program:
     return program.with_instructions(_joined(group) for group in groups)
 
 
-def _place(loop: Loop, groups: list[Group], position: dict[int, int]) -> int | None:
-    """The group that a loop should join, if there is one."""
+def _place(
+    loop: Loop, groups: list[Group], alike: list[int], position: dict[int, int]
+) -> int | None:
+    """The group that a loop should join, if there is one among those of the same shape."""
     touched = [*loop.reads(), *loop.writes()]
     earliest = max((position.get(v.number, -1) for v in touched), default=-1)
     reads = {v.number for v in loop.reads()}
-    for place in range(max(earliest, 0), len(groups)):
-        group = groups[place]
-        if group.accepts(loop):
-            # Joining pays when something that is read is made there, or read there as well.
-            shared = any(
-                v.number in reads for m in group.members for v in (*m.reads(), *m.writes())
-            )
-            if shared:
-                return place
+    for place in alike[bisect_left(alike, max(earliest, 0)) :]:
+        # Joining pays when something that is read is made there, or read there as well.
+        if not reads.isdisjoint(groups[place].touched) and groups[place].accepts(loop):
+            return place
     return None
 
 

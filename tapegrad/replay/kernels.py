@@ -34,11 +34,35 @@ from .program import (
     size_of,
 )
 
-SERIAL = "serial"  # a kernel that one thread does alone
 SMALL = 16384  # work below which a second thread costs more than it gives
 NEAR = 16  # elements between neighbours that are still read in vectors
 CHUNK = 4096  # elements that are added up in float32 before the sum moves to float64
+BLOCKS = 64  # parts that threads divide a kernel into, if its steps allow it
 LINE = 64  # bytes between things that different threads write
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The bytes of a value that one step touches: from `first` to `end`, `stride` further each."""
+
+    first: int
+    end: int
+    stride: int
+
+    def of(self, low: int, high: int) -> tuple[int, int]:
+        """The bytes that the steps from `low` to `high` touch, and what lies between them."""
+        if high <= low:
+            return 0, 0
+        ends = (low * self.stride, (high - 1) * self.stride)
+        return self.first + min(ends), self.end + max(ends)
+
+
+def span_of(access: Access, stride: int, others: list[int]) -> Span:
+    """The span of an access; `others` are the ways that its other dimensions go."""
+    size = access.value.dtype.itemsize
+    low = access.offset + sum(way for way in others if way < 0)
+    high = access.offset + sum(way for way in others if way > 0)
+    return Span(low * size, (high + 1) * size, stride * size)
 
 
 @dataclass(slots=True)
@@ -56,8 +80,8 @@ class Kernel:
     grain: int  # steps that stay together
     serial: bool
     work: int
-    reads: list[tuple[int, Any]]  # values, and how threads divide them (None: any way)
-    writes: list[tuple[int, Any]]
+    reads: list[tuple[int, Span | None]]  # values, and the part of each that a step touches
+    writes: list[tuple[int, Span | None]]
     numbers: list[int] = field(default_factory=list)
     checks: bool = False
     partials: list[tuple[Fold, int]] = field(default_factory=list)
@@ -440,24 +464,16 @@ class LoopWriter:
         alone = loop.scan is not None and all(self.flags)
         serial = shared or alone or (work < SMALL and not partial)
         extent = self.sizes[split]
-        grain = 64 if len(self.sizes) == 1 and extent >= 1024 else 1
+        grain = grain_of(extent, 64 if len(self.sizes) == 1 and extent >= 1024 else 1)
         partials = [(f, f.access.value.number) for f in loop.folds] if partial else []
 
-        def division(access: Access) -> Any:
-            if serial:
-                return SERIAL
-            steps = [(n, s) for n, s in zip(self.sizes, self.strides[access], strict=True) if s]
-            rest = 1
-            for n, s in reversed(steps):
-                if s != rest:
-                    return None
-                rest *= n
-            if access.picks or self.strides[access][split] * extent != rest:
-                return None
-            return "rows", extent, grain, rest, access.value.dtype.itemsize, access.offset
+        def span(access: Access) -> Span | None:
+            strides = self.strides[access]
+            others = [(n - 1) * strides[d] for d, n in enumerate(self.sizes) if d != split]
+            return None if access.picks else span_of(access, strides[split], others)
 
         read = [a for a in dict.fromkeys(_accesses(loop)) if a not in self._sinks()]
-        reads = [(a.value.number, division(a)) for a in read]
+        reads = [(a.value.number, span(a)) for a in read]
         sinks = [s.access for s in loop.stores] if partial else self._sinks()
         return Kernel(
             "loop",
@@ -470,11 +486,16 @@ class LoopWriter:
             serial,
             work,
             reads,
-            [(a.value.number, division(a)) for a in sinks],
+            [(a.value.number, span(a)) for a in sinks],
             self.numbers,
             self.checks,
             partials,
         )
+
+
+def grain_of(extent: int, least: int) -> int:
+    """How many steps stay together: large powers of two divide alike whatever a step is."""
+    return max(extent // BLOCKS, least) if extent % BLOCKS == 0 else least
 
 
 def running_dtype(fold: Fold) -> Any:

@@ -74,8 +74,9 @@ def _with_writes(program: Program, places: dict[int, Place]) -> Program:
     """Place written values in the memory they are meant for, or append copies at the end."""
     inputs = {given.value.number: given for given in program.inputs}
     copies: list[Instruction] = []
+    order = _Order(program.instructions)
     for target, value in program.writes:
-        if _writes_through(program.instructions, inputs[target.number], value):
+        if _writes_through(order, inputs[target.number], value):
             places[value.number] = places[target.number]
         else:
             strides = inputs[target.number].strides
@@ -98,24 +99,35 @@ def can_fail(instruction: Instruction) -> bool:
     return isinstance(instruction, Callback)
 
 
-def _writes_through(instructions: tuple[Instruction, ...], target: Input, value: Value) -> bool:
+class _Order:
+    """Where each value is first written and last read, and where an error may last be found."""
+
+    def __init__(self, instructions: tuple[Instruction, ...]) -> None:
+        self.instructions = instructions
+        self.written: dict[int, int] = {}
+        self.read: dict[int, int] = {}
+        self.failing = -1
+        for i, instruction in enumerate(instructions):
+            for value in instruction.writes():
+                self.written.setdefault(value.number, i)
+            for value in instruction.reads():
+                self.read[value.number] = i
+            if can_fail(instruction):
+                self.failing = i
+
+
+def _writes_through(order: _Order, target: Input, value: Value) -> bool:
     """Whether a value may be computed in the memory of the input that it replaces."""
     shape = target.value.shape
     if target.shared or not in_order(shape, target.strides) or value.dtype != target.value.dtype:
         return False
-    writers = [
-        i for i, x in enumerate(instructions) if value.number in {v.number for v in x.writes()}
-    ]
-    if not writers:
-        return False
-    first = writers[0]
+    first = order.written.get(value.number)
     # An error must be found before the first change of memory from outside.
-    if any(can_fail(x) for x in instructions[first:]):
+    if first is None or order.failing >= first:
         return False
-    later = instructions[first + 1 :]
-    if any(v.number == target.value.number for x in later for v in x.reads()):
+    if order.read.get(target.value.number, -1) > first:
         return False
-    return _same_element(instructions[first], target.value, value)
+    return _same_element(order.instructions[first], target.value, value)
 
 
 def _same_element(instruction: Instruction, old: Value, new: Value) -> bool:

@@ -11,7 +11,7 @@ import struct
 from typing import Any
 
 from .ir import FLOAT32, FLOAT64, Code, Register, type_of
-from .kernels import SERIAL, SMALL, Kernel, joined, with_entry
+from .kernels import SMALL, Kernel, Span, grain_of, joined, span_of, with_entry
 from .program import Product, size_of
 from .scalar import Scalar
 
@@ -111,7 +111,7 @@ def product(p: Product) -> Kernel:
     if batches >= 4:
         split, extent, grain = BATCH, batches, 1
     elif p.rows >= p.columns or (p.rows >= 16 and p.rows * p.inner >= p.inner * p.columns):
-        split, extent, grain = ROWS, p.rows, 8 if p.rows >= 64 else 1
+        split, extent, grain = ROWS, p.rows, grain_of(p.rows, 8 if p.rows >= 128 else 1)
         steps = (p.x.strides[-2], 0, p.out.strides[-2])
     else:
         split, extent, grain = COLUMNS, p.columns, 16 if p.columns >= 64 else 1
@@ -125,10 +125,19 @@ def product(p: Product) -> Kernel:
     ]
     for d, n in enumerate(sizes):
         numbers += [n, *(s[d] for s in strides)]
-    key = SERIAL if serial else None
-    division: Any = key
-    if not serial and split == ROWS and not p.batch:
-        division = ("rows", p.rows, grain, p.rows * p.columns, size, p.out.offset)
+    matrices = ((p.rows, p.inner), (p.inner, p.columns), (p.rows, p.columns))
+    spans: list[Span | None] = []
+    for access, matrix, step, batch in zip(accesses, matrices, steps, strides, strict=True):
+        ways = [(n - 1) * s for n, s in zip(matrix, access.strides[-2:], strict=True)]
+        around = [(n - 1) * s for n, s in zip(sizes, batch, strict=True)]
+        if split == BATCH:
+            single = span_of(access, batch[0], ways) if len(sizes) == 1 else None
+            spans.append(single)
+        elif step == 0:
+            spans.append(span_of(access, 0, ways + around))
+        else:
+            ways[split - ROWS] = 0  # the dimension that is divided
+            spans.append(span_of(access, step, ways + around))
     return Kernel(
         "product",
         text_of(dtype, len(sizes)),
@@ -137,7 +146,7 @@ def product(p: Product) -> Kernel:
         grain,
         serial,
         work,
-        [(p.x.value.number, key), (p.y.value.number, key)],
-        [(p.out.value.number, division)],
+        [(p.x.value.number, spans[0]), (p.y.value.number, spans[1])],
+        [(p.out.value.number, spans[2])],
         numbers,
     )

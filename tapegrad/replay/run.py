@@ -75,8 +75,9 @@ class Executable:
     def __init__(self, program: Program, began: float, general: bool) -> None:
         self.plan = plan(program)
         self.program = self.plan.program
-        self.emitted = emit(self.plan, general)
-        emitted = self.emitted
+        self.general = general
+        self.threads = min(pool.get_num_threads(), MAX_THREADS)
+        self.emitted = emitted = emit(self.plan, general, self.threads)
         self._arena = np.empty(max(self.plan.arena, 64) + 64, np.uint8)
         self._status = np.zeros(max(len(emitted.failures), 1), np.int64)
         self._control = np.zeros(16, np.int64)
@@ -90,9 +91,14 @@ class Executable:
         self.buffers[emitted.arena] = -(-self._arena.ctypes.data // 64) * 64
         self.buffers[emitted.status] = self._status.ctypes.data
         self.buffers[emitted.partials] = -(-self._partials.ctypes.data // 64) * 64
+        self._load()
+        self.compile_seconds = time.perf_counter() - began
+
+    def _load(self) -> None:
+        """Compile the kernels and lay out the steps."""
         texts = [
             step.text
-            for segment in emitted.segments
+            for segment in self.emitted.segments
             if isinstance(segment, Segment)
             for step in segment.steps
             if step.text is not None
@@ -100,9 +106,15 @@ class Executable:
         self.functions = native.functions(texts)
         self._segments: list[Any] = [
             self._described(segment) if isinstance(segment, Segment) else segment
-            for segment in emitted.segments
+            for segment in self.emitted.segments
         ]
-        self.compile_seconds = time.perf_counter() - began
+
+    def _divide(self, threads: int) -> None:
+        """Lay out the steps for another number of threads."""
+        self.threads = threads
+        self.emitted = emit(self.plan, self.general, threads)
+        self._load()
+        self.expect(self._expected)
 
     def _described(self, segment: Segment) -> Any:
         """The descriptor of a segment's program: see `pool.py`."""
@@ -132,6 +144,7 @@ class Executable:
 
     def expect(self, inputs: Sequence[int]) -> None:
         """Say which inputs each call brings; their arrays come first, those of results after."""
+        self._expected = list(inputs)
         results = range(self.first_result, self.first_result + len(self.program.results))
         self._where = np.array([*inputs, *results, 0], np.int64)
         self._objects: Any = np.zeros(len(self._where), np.int64)
@@ -150,14 +163,16 @@ class Executable:
         """Run on the memory of arrays: the expected inputs, then the results."""
         workers = pool.pool
         with workers.lock:
+            threads = 1
+            if self.emitted.work > SMALL_PROGRAM:
+                threads = min(pool.get_num_threads(), MAX_THREADS)
+                if threads != self.threads:
+                    self._divide(threads)
             if self._by_object:
                 self._pack(self._objects, 0, *map(id, arrays))
             else:
                 addresses = [array.__array_interface__["data"][0] for array in arrays]
                 self.buffers[self._where[:-1]] = addresses
-            threads = 1
-            if self.emitted.work > SMALL_PROGRAM:
-                threads = min(pool.get_num_threads(), MAX_THREADS)
             for segment in self._segments:
                 if segment.__class__ is Callback:
                     self._call(segment)
