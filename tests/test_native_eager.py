@@ -278,6 +278,12 @@ def test_odd_memory(fresh: Counting) -> None:
         array[:] = np.arange(count)
         got = (tg.from_numpy(array) * 2 + 1).numpy()
         np.testing.assert_array_equal(got, np.arange(count, dtype=np.float32) * 2 + 1)
+        leaf = tg.from_numpy(array).requires_grad_()
+        (F.gelu(leaf / count) * leaf).sum().backward()
+        same = tg.tensor(array.astype(np.float32), requires_grad=True)
+        (F.gelu(same / count) * same).sum().backward()
+        assert leaf.grad is not None
+        np.testing.assert_allclose(leaf.grad.numpy(), same.grad.numpy(), rtol=1e-5)
 
 
 def test_detach_and_views_of_large_tensors_share_memory(fresh: Counting) -> None:

@@ -41,9 +41,14 @@ class Function:
         return int(self._engine.get_function_address(name))
 
     @property
+    def llvm(self) -> str:
+        """The text under the name of the function, as it is given to LLVM."""
+        return self.text.replace("@NAME", f"@{self.name}")
+
+    @property
     def assembly(self) -> str:
         """The instructions of this processor that the text becomes."""
-        _, machine = _optimised(self.text.replace("@NAME", f"@{self.name}"))
+        _, machine = _optimised(self.llvm)
         return str(machine[0].emit_assembly(machine[1]))
 
 
