@@ -32,7 +32,7 @@ import tapegrad as tg
 from tapegrad import Tensor, fast, nn, primitive
 from tapegrad.ops.table import Op
 from tapegrad.primitive import NEVER, OPAQUE, PRIMITIVES, Accelerator, define
-from tapegrad.replay import eager, native
+from tapegrad.replay import eager, native, pool
 
 F = nn.functional
 
@@ -491,6 +491,21 @@ def test_several_threads_at_once(fresh: Counting) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+def test_any_number_of_threads_at_any_time(
+    fresh: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool.pool, "threads", None)
+    x = numbers(500, COLUMNS)
+    expected = in_numpy(results, network, [x])
+    seen: dict[int, list[Any]] = {}
+    for threads in (1, 3, 2, 1, 4, 2, 3):
+        tg.set_num_threads(threads)
+        got = results(network, [x])
+        assert_same(got, expected)
+        for a, b in zip(got, seen.setdefault(threads, got), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def test_kernels_of_callbacks_may_run_native_code(fresh: Counting) -> None:
