@@ -242,7 +242,7 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
     )
     lines = [f"def plain(g, edges, saved, params):\n    return {body}"]
     lines.append("def pull(g, edges, saved, params):")
-    if p.native_size < NEVER and p.kind != CONTRACTION:
+    if p.native_size < NEVER:
         lines.append(f"    if {condition}:")
         lines.append("        return _native(p, plain, g, edges, saved, params)")
     lines.append(f"    return {body}")

@@ -106,11 +106,12 @@ def product(p: Product) -> Kernel:
     batches = size_of(tuple(sizes))
     work = 2 * batches * p.rows * p.columns * p.inner
     serial = work < 32 * SMALL
-    # Each thread reads the other operand whole, so the larger one is divided.
+    # Each thread reads the other operand whole, so the larger one is divided; rows if there are
+    # many, because what follows often goes by rows and then needs no barrier.
     steps = (0, 0, 0)
     if batches >= 4:
         split, extent, grain = BATCH, batches, 1
-    elif p.rows >= p.columns or (p.rows >= 16 and p.rows * p.inner >= p.inner * p.columns):
+    elif p.rows >= 128 or p.rows >= p.columns:
         split, extent, grain = ROWS, p.rows, grain_of(p.rows, 8 if p.rows >= 128 else 1)
         steps = (p.x.strides[-2], 0, p.out.strides[-2])
     else:
