@@ -169,6 +169,33 @@ def test_explain_and_programs_read_like_code() -> None:
     assert "product(" in lowered
 
 
+def test_explain_shows_the_code_of_each_kernel() -> None:
+    network = Mlp(24, 8, 5)
+    step = tg.compile(lambda x, y: network.loss(x, y))
+    for x, y in batches(4):
+        loss = step(x, y)
+        assert "define" not in step.explain()
+        loss.backward()
+    llvm, assembly = step.explain(code="llvm"), step.explain(code="assembly")
+    (replay,) = step.replays
+    assert replay.node is not None
+    ((backward, _, _),) = replay.node.programs.values()
+    for executable in (replay.executable, backward):
+        assert executable is not None
+        for function in executable.functions.values():
+            assert f"@{function.name}(" in llvm
+            assert f"{function.name}:" in assembly
+    for text, comment in ((llvm, ";"), (assembly, "#")):
+        assert "replayed 2 time(s)" in text
+        assert f"\n{comment} kernel 0: " in text
+        assert f"\n{comment} backward for 4 gradients: kernel 0: " in text
+        assert "@NAME" not in text
+        kernels = {t for t, _ in replay.executable.emitted.kernels}  # type: ignore[union-attr]
+        assert text.count(f"\n{comment} kernel ") == len(kernels)
+    with pytest.raises(ValueError, match="llvm, assembly, got 'c'"):
+        step.explain(code="c")
+
+
 def test_callbacks_are_visible() -> None:
     f = same_as_eager(lambda x: (x * 2).argsort(0) + 1, (4, 3))
     assert callbacks(f) == ["argsort"]

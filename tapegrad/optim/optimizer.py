@@ -13,11 +13,13 @@ from copy import deepcopy
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from ..gradients import Gradients
 from ..replay.capture import decided, runtime_number
 from ..replay.update import Update, pays
 from ..state import STATE, TAPE, enable_grad, no_grad, numbers, structure_changed
-from ..tensor import RemovableHandle, Tensor
+from ..tensor import RemovableHandle, Tensor, wrap
 
 Group = dict[str, Any]
 
@@ -132,7 +134,11 @@ class Optimizer:
                 for parameter, gradient, group in wanted:
                     self._renew_state(parameter)
                     self.update(parameter, gradient, group)
-        elif gradients is None and self._is_own() and pays([p for p, _, _ in wanted]):
+        elif (
+            gradients is None
+            and self._is_own()
+            and pays([p for p, _, _ in wanted], [g for _, g, _ in wanted])
+        ):
             self._update_natively(wanted)
         else:
             self._update_each(wanted)
@@ -143,8 +149,9 @@ class Optimizer:
                 self.update(parameter, gradient, group)
 
     def _is_own(self) -> bool:
-        """Whether `update` is the library's: it does nothing but what a recording shows."""
-        return type(self).update.__module__.startswith(__package__)
+        """Whether the update is the library's: it does nothing but what a recording shows."""
+        methods = (self.update, self.number, self.decides, self.count)
+        return all(m.__module__.startswith(__package__) for m in methods)
 
     def _update_natively(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
         """All updates as one native program."""
@@ -153,6 +160,9 @@ class Optimizer:
         def tensors() -> list[Tensor]:
             return [t for p, _, _ in wanted for t in (p, *state.get(p, {}).values())]
 
+        if not all(isinstance(t, Tensor) for t in tensors()):
+            self._update_each(wanted)  # a number in the state is changed by Python
+            return
         key = tuple([(id(group), p.id) for p, _, group in wanted])
         self._updates.run(
             lambda: self._update_each(wanted), (key, tuple([t.id for t in tensors()])), tensors
@@ -287,6 +297,7 @@ class Optimizer:
             groups.append({"params": ours["params"], **self.defaults, **names, **options})
             self.check(groups[-1])
         self.state = loaded
+        self._updates = Update()  # recordings of the old state would keep its memory
         # The dicts stay the same objects: schedulers and compiled steps hold on to them.
         for group, replacement in zip(self.param_groups, groups, strict=True):
             group.clear()
@@ -353,7 +364,8 @@ def _copied(parameter: Tensor, values: Mapping[str, Any]) -> dict[str, Any]:
     copies: dict[str, Any] = {}
     for key, value in values.items():
         if not isinstance(value, Tensor):
-            copies[key] = deepcopy(value)
+            counts = key == "step" and isinstance(value, Real)
+            copies[key] = wrap(np.asarray(value, np.float32)) if counts else deepcopy(value)
             continue
         copy = value.detach().clone()
         if copy.ndim and copy.shape != parameter.shape:

@@ -3,13 +3,16 @@
 A file holds a checksum and the code. It is written elsewhere and renamed, so other processes see it
 whole or not at all; a file that is not what its checksum says is ignored and replaced. The folder
 belongs to the user alone. `TAPEGRAD_CACHE` names another folder; `TAPEGRAD_CACHE=0` keeps nothing.
+When there are too many files, the oldest go: of those that are named as here, and no others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +20,9 @@ from pathlib import Path
 #: when there are more files than this, the oldest half goes
 MOST_FILES = 20_000
 CHECKSUM = hashlib.sha256().digest_size
+#: the end of the name of a file that is being written
+UNFINISHED = ".part"
+OWN = re.compile(rf"k[0-9a-f]{{64}}|.+\{UNFINISHED}")
 
 
 @functools.cache
@@ -25,7 +31,7 @@ def _folder(setting: str | None) -> Path | None:
     if setting == "0":
         return None
     if setting:
-        folder = Path(setting)
+        folder = Path(setting).expanduser().absolute()
     elif sys.platform == "win32":
         folder = Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "tapegrad"
     elif sys.platform == "darwin":
@@ -37,18 +43,28 @@ def _folder(setting: str | None) -> Path | None:
         about = folder.stat()
         if hasattr(os, "getuid") and (about.st_uid != os.getuid() or about.st_mode & 0o022):
             return None
-        _prune(folder)
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError):  # the latter if there is no home
         return None
+    _prune(folder)
     return folder
 
 
 def _prune(folder: Path) -> None:
-    files = list(folder.iterdir())
+    try:
+        files = [entry for entry in os.scandir(folder) if OWN.fullmatch(entry.name)]
+    except OSError:
+        return
     if len(files) > MOST_FILES:
-        files.sort(key=lambda path: path.stat().st_mtime)
-        for path in files[: len(files) // 2]:
-            path.unlink(missing_ok=True)
+        for path in sorted(files, key=_age, reverse=True)[: len(files) // 2]:
+            with contextlib.suppress(OSError):  # another process may have been quicker
+                os.unlink(path)
+
+
+def _age(entry: os.DirEntry[str]) -> float:
+    try:
+        return -entry.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def folder() -> Path | None:
@@ -74,7 +90,7 @@ def store(name: str, code: bytes) -> None:
     if place is None:
         return
     try:
-        handle, path = tempfile.mkstemp(dir=place)
+        handle, path = tempfile.mkstemp(UNFINISHED, dir=place)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(code).digest() + code)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -55,7 +56,7 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
     """
     value = holder[key] if index is None else holder[key][index]
     capture = _capturing()
-    if capture is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+    if capture is None or isinstance(value, bool) or not isinstance(value, Real):
         return value
     return capture.number(Number(holder, key, index), value)
 

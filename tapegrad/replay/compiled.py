@@ -218,14 +218,15 @@ class Compiled:
     def replays(self) -> list[Replay]:
         return [r for s in self._signatures.values() for r in s.replays]
 
-    def explain(self, programs: bool = False) -> str:
+    def explain(self, programs: bool = False, code: str | None = None) -> str:
         """What was captured, what became of it, and why calls were recorded, in words.
 
-        With `programs`, the recorded programs follow, one operation in a line.
+        With `programs`, the recorded programs follow, one operation in a line; with `code="llvm"`
+        or `code="assembly"`, the text of each kernel before and after LLVM has compiled it.
         """
         from .explain import explain
 
-        return explain(self, programs)
+        return explain(self, programs, code)
 
 
 def compile(

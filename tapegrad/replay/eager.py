@@ -1,9 +1,10 @@
 """Eager operations as native code, where that pays.
 
 A primitive's kernel, or its rule of gradients, is traced once for each form of its arguments
-(layouts, dtypes, parameters) and run as a small program. Its loops are general: other sizes of the
-same form share their code. What is traced is what runs without llvmlite, so results agree up to
-rounding; which of the two runs depends on nothing but the arguments, so a run repeats bit for bit.
+(layouts, dtypes, parameters) and run as a small program. Its loops are general: other sizes share
+their code, unless a size enters the formula, as that of a mean does. What is traced is what runs
+without llvmlite, so results agree up to rounding; which of the two runs depends on nothing but the
+arguments, so a run repeats bit for bit.
 
 `primitive.py` asks this before it calls a kernel or a rule on arrays that are large enough.
 """
@@ -27,13 +28,15 @@ from ..tree import map_leaves
 from . import native
 from .capture import Capture, CaptureError
 from .ir import NoLowering
-from .program import Apply, Input, Program
+from .program import FAILURES, Apply, Input, Program
 from .recording import Given, Made, Plain, Recording
 from .run import Executable, build
 from .slots import Argument
 
 #: multiplications below which NumPy's product, on one thread, takes as long
 SMALL_PRODUCT = 1 << 17
+#: what native code raises about bad data; the NumPy kernel then says it in its own words
+FAILED = tuple({error for error, _ in FAILURES.values()})
 #: forms of arguments that are remembered; when there are more, all are forgotten
 MOST_FORMS = 4096
 
@@ -69,7 +72,7 @@ class Form:
         made = [_empty(shape, dtype) for shape, dtype in self.specs]
         try:
             self.executable.run([*[arrays[i] for i in self.used], *made])
-        except IndexError:
+        except FAILED:
             return NotImplemented
         if self.single:
             return made[0]
@@ -116,6 +119,8 @@ def _of_function(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> 
 
 def _of_primitive(p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | None:
     """The form of a single primitive."""
+    if not all(_is_ordinary(x) for x in inputs if x.__class__ is _ndarray):
+        return None
     given: list[Any] = []
     for x in inputs:
         given.append(Value(len(given), x.shape, x.dtype) if x.__class__ is _ndarray else x)
@@ -139,6 +144,12 @@ def _of_primitive(p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | N
     return _formed(program, list(range(len(read))), tree)
 
 
+def _is_ordinary(array: Any) -> bool:
+    """Whether steps in memory are whole elements, in the byte order of this machine."""
+    size = array.itemsize
+    return bool(array.dtype.isnative) and not any(s % size for s in array.strides)
+
+
 def _formed(program: Program, used: list[int], results: Any) -> Form | None:
     if not program.instructions:
         return None
@@ -150,10 +161,13 @@ def _formed(program: Program, used: list[int], results: Any) -> Form | None:
 
 
 def _exact(value: Any) -> Any:
-    """A value as a part of a key: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
-    if value.__class__ is float:
-        return float, value, str(value) if value == 0 else ""
-    return value.__class__, value
+    """A value as a part of a key: 1, 1.0 and True differ, so do 0.0 and -0.0; NaN equals itself."""
+    kind = value.__class__
+    if kind is tuple:
+        return tuple([_exact(part) for part in value])
+    if isinstance(value, (float, np.floating)) and (value == 0 or value != value):
+        return kind, str(value)
+    return kind, value
 
 
 class Native(Accelerator):
@@ -197,6 +211,8 @@ class Native(Accelerator):
             if x.__class__ is _ndarray:
                 key.append((x.shape, x.strides, x.dtype))
                 arrays.append(x)
+            elif isinstance(x, np.generic):  # what NumPy makes of arrays of no dimensions
+                return NotImplemented
             else:
                 key.append(_exact(x))
         for name, value in params.items():

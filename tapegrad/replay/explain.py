@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .plan import bytes_of
-from .program import show_origins
+from .program import Instruction, show_origins
 
 if TYPE_CHECKING:
     from .compiled import Compiled
@@ -15,8 +15,14 @@ if TYPE_CHECKING:
     from .signature import Signature
 
 
-def explain(compiled: Compiled, programs: bool = False) -> str:
+#: what kernels can be shown as, and how a comment begins there
+LANGUAGES = {"llvm": ";", "assembly": "#"}
+
+
+def explain(compiled: Compiled, programs: bool = False, code: str | None = None) -> str:
     """Signatures, kernels with their primitives and lines, callbacks, memory, compile time."""
+    if code is not None and code not in LANGUAGES:
+        raise ValueError(f"code is shown as one of {', '.join(LANGUAGES)}, got {code!r}")
     lines = [f"compiled function {compiled.name}: {len(compiled._signatures)} signature(s)"]
     if compiled.why_eager is not None:
         lines.append(f"  last ran eagerly because {compiled.why_eager}")
@@ -26,6 +32,12 @@ def explain(compiled: Compiled, programs: bool = False) -> str:
         lines.append(str(replay.program))
         if replay.node is not None:
             lines.append(f"backward {replay.node.halves.backward}")
+    for replay in compiled.replays if code is not None else ():
+        assert code is not None
+        if replay.executable is not None:
+            lines += _code("", replay.executable, code)
+        for found, _, places in replay.node.programs.values() if replay.node is not None else ():
+            lines += _code(_backward(places), found, code)
     return "\n".join(lines)
 
 
@@ -55,9 +67,12 @@ def _replay(replay: Replay) -> list[str]:
         recorded = len(replay.node.halves.backward.instructions)
         lines += [] if replay.node.programs else ["    backward: not compiled yet"]
         for found, _, places in replay.node.programs.values():
-            wanted = sum(place is not None for place in places)
-            lines += _executable(f"backward for {wanted} gradients: ", found, recorded)
+            lines += _executable(_backward(places), found, recorded)
     return lines
+
+
+def _backward(places: Any) -> str:
+    return f"backward for {sum(place is not None for place in places)} gradients: "
 
 
 def _memory(replay: Replay, executable: Executable) -> str:
@@ -88,9 +103,27 @@ def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
     numbers: dict[str, int] = {}
     for text, instruction in kernels:
         number = numbers.setdefault(text, len(numbers))
-        lines.append(f"      kernel {number}: {show_origins(instruction.origins)}")
+        lines.append(f"      {_titled(number, instruction)}")
     for callback in executable.callbacks:
         lines.append(f"      callback {show_origins(callback.origins)}")
     for note in dict.fromkeys(executable.program.notes):
         lines.append(f"      note: {note}")
+    return lines
+
+
+def _titled(number: int, instruction: Instruction) -> str:
+    return f"kernel {number}: {show_origins(instruction.origins)}"
+
+
+def _code(title: str, executable: Executable, language: str) -> list[str]:
+    """The text of each different kernel, under the name that it has above."""
+    titles: dict[str, str] = {}
+    for text, instruction in executable.emitted.kernels:
+        titles.setdefault(text, _titled(len(titles), instruction))
+    lines = []
+    for text, function in executable.functions.items():
+        name = titles.get(text, "what threads have folded becomes one element")
+        lines.append(f"{LANGUAGES[language]} {title}{name}")
+        shown = function.assembly if language == "assembly" else function.llvm
+        lines.append(shown.strip())
     return lines

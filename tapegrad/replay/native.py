@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
 import threading
 import weakref
 from collections.abc import Iterable
@@ -19,6 +20,11 @@ from ..blas import library as private_blas
 from . import cache
 
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # A child has only the thread that forked, and would wait for ever for a lock of another.
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 
 class Function:
@@ -35,9 +41,14 @@ class Function:
         return int(self._engine.get_function_address(name))
 
     @property
+    def llvm(self) -> str:
+        """The text under the name of the function, as it is given to LLVM."""
+        return self.text.replace("@NAME", f"@{self.name}")
+
+    @property
     def assembly(self) -> str:
         """The instructions of this processor that the text becomes."""
-        _, machine = _optimised(self.text.replace("@NAME", f"@{self.name}"))
+        _, machine = _optimised(self.llvm)
         return str(machine[0].emit_assembly(machine[1]))
 
 

@@ -382,8 +382,8 @@ class Pool:
     """Workers for programs of several threads."""
 
     def __init__(self) -> None:
-        #: one program runs at a time; a program may not start another
-        self.lock = threading.Lock()
+        #: one program runs at a time, and between its parts those that its callbacks start
+        self.lock = threading.RLock()
         self.threads: int | None = None
         self._driver: native.Function | None = None
         self._job = np.zeros(48, np.int64)
@@ -438,7 +438,16 @@ class Pool:
 pool = Pool()
 
 
+def _before_fork() -> None:
+    """Wait for the program of another thread: the child could not finish it."""
+    pool.lock.acquire()
+
+
 def _after_fork() -> None:
+    pool.lock.release()
+
+
+def _in_child() -> None:
     """Threads do not survive a fork: the child begins with a pool of its own."""
     global pool
     threads = pool.threads
@@ -447,7 +456,7 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 def set_num_threads(threads: int) -> None:

@@ -67,7 +67,7 @@ class Update:
         replay = Replay(recording, [])
         replay.build()
         assert replay.executable is not None
-        if replay.executable.callbacks:
+        if replay.executable.callbacks or replay.refusal([]) is not None:
             return
         for tensor, copy in zip(before, copies, strict=True):
             tensor._array[...] = copy
@@ -88,9 +88,11 @@ def _repeated(replay: Replay) -> bool:
     return True
 
 
-def pays(tensors: Sequence[Tensor]) -> bool:
-    """Whether tensors are in the computer's own memory, and large enough for native code."""
-    arrays = [t._array for t in tensors]
-    return sum([a.size for a in arrays]) >= SMALL_UPDATE and all(
-        type(a) is np.ndarray for a in arrays
+def pays(changed: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:
+    """Whether native code may change tensors by their gradients, and is worth calling."""
+    arrays = [t._array for t in changed]
+    return (
+        sum([a.size for a in arrays]) >= SMALL_UPDATE
+        and all(type(a) is np.ndarray for a in arrays)
+        and all(g._array.flags.c_contiguous for g in gradients)
     )
