@@ -186,11 +186,13 @@ class Native(Accelerator):
             return NotImplemented
         if p.kind == CONTRACTION and _multiplications(inputs) < SMALL_PRODUCT:
             return NotImplemented
+        inputs = _with_numbers_in_memory(p, inputs, inputs)
         return self._run([p], inputs, params, form)
 
     def rule(
         self, p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: dict[str, Any]
     ) -> Any:
+        saved = _with_numbers_in_memory(p, saved, [g])
         given = [g, *saved] if g.__class__ is _ndarray else [*g, *saved]
         first = len(given) - len(saved)
 
@@ -228,6 +230,16 @@ class Native(Accelerator):
                 self.forms.clear()
             form = self.forms[whole] = make(arrays) if native.available() else None
         return NotImplemented if form is None else form.run(arrays)  # type: ignore[union-attr]
+
+
+def _with_numbers_in_memory(p: Primitive, inputs: Any, beside: Any) -> Any:
+    """Operands of plain arithmetic with numbers as 0-d arrays: other numbers share the form."""
+    if p.expression is None or "(" in p.expression or p.composite:
+        return inputs
+    dtype = next((x.dtype for x in beside if x.__class__ is _ndarray), None)
+    if dtype is None or dtype.kind != "f":
+        return inputs
+    return [np.asarray(x, dtype) if x.__class__ in (float, int) else x for x in inputs]
 
 
 def _multiplications(inputs: Any) -> int:
