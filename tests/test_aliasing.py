@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 import tapegrad as tg
@@ -325,3 +326,36 @@ def test_one_graph_walked_by_several_threads():
     for t in threads:
         t.join()
     assert not errors
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [
+        lambda x: x.flip(0),
+        lambda x: x.flip(1),
+        lambda x: x.roll(0, 0),
+        lambda x: x.repeat(1, 1),
+        lambda x: tg.cat([x]),
+        lambda x: tg.stack([x]),
+        lambda x: x.cumsum(0),
+        lambda x: x.cumprod(0),
+        lambda x: x.sum(0, keepdim=True),
+        lambda x: x.amax(0, keepdim=True),
+        lambda x: x.sort(0)[0],
+        lambda x: x.tril(5),
+        lambda x: x.index_select(0, tg.tensor([0])),
+        lambda x: tg.nn.functional.pad(x, (0, 0)),
+        lambda x: tg.nn.functional.unfold(x.reshape(1, 1, 1, 5), 1).reshape(1, 5),
+        lambda x: tg.nn.functional.fold(x.reshape(1, 1, 5), (1, 5), 1).reshape(1, 5),
+        lambda x: tg.nn.functional.avg_pool2d(x.reshape(1, 1, 1, 5), 1).reshape(1, 5),
+        lambda x: tg.nn.functional.max_pool2d(x.reshape(1, 1, 1, 5), 1).reshape(1, 5),
+    ],
+)
+@pytest.mark.parametrize("layout", ["in order", "backwards"])
+def test_what_moves_nothing_still_copies(copies, layout):
+    x = tg.from_numpy(np.arange(5, dtype=np.float32).reshape(1, 5).copy())
+    if layout == "backwards":
+        x = tg.from_numpy(x.numpy()[:, ::-1])
+    before = x.tolist()
+    copies(x).add_(100.0)
+    assert x.tolist() == before

@@ -398,7 +398,7 @@ def _unfold(x: Any, *, window: Window) -> Any:
     view = w.columns(w.padded(x, window, 0), window)
     depth = x.shape[1] * math.prod(window.size)
     # reshape alone may return a view of x where windows do not overlap.
-    return xp.contiguous(view).reshape(len(x), depth, -1)
+    return view.copy().reshape(len(x), depth, -1)
 
 
 def _fold(x: Any, *, window: Window) -> Any:

@@ -373,7 +373,7 @@ def expand_as(input: Any, other: Any) -> Any:
 
 flip_: Primitive = define(
     "flip",
-    lambda x, *, dims: xp.contiguous(np.flip(x, dims)),
+    lambda x, *, dims: np.flip(x, dims).copy(),
     kind=MOVEMENT,
     lower=lambda b, out, x, *, dims: b.copy(out, np.flip(x, dims)),
     vjp=lambda g, dims: flip_(g, dims=dims),
