@@ -42,7 +42,7 @@ def _info() -> int:
 
     print(f"tapegrad  {tapegrad.__version__}")
     print(f"python    {platform.python_version()} on {platform.machine()}")
-    for package in ("numpy", "scipy", "llvmlite", "scipy-openblas32"):
+    for package in ("numpy", "scipy", "llvmlite"):
         print(f"{package:<9} {version(package)}")
     gpus = tapegrad.cuda.device_count()
     names = ", ".join(tapegrad.cuda.get_device_name(i) for i in range(gpus))

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from . import mutation, xp
-from .blas import axpy
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .state import GRAD, STATE, TAPE
 from .tape import Entry, Output
@@ -59,12 +58,8 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
     return assign(tensor, value, f"{primitive.name}_")
 
 
-#: below this many elements loading and calling the BLAS does not pay
-_MANY = 4096
-
-
 def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
-    """`tensor += alpha * other` straight into memory, in one pass if it is large.
+    """`tensor += alpha * other` straight into memory.
 
     Says whether that could be done: only without recording, for operands of one shape and dtype.
     """
@@ -74,9 +69,7 @@ def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
         return False
     own(tensor)
     target, terms = tensor._array, other._array
-    overlap = isinstance(target, np.ndarray) and np.may_share_memory(target, terms)
-    if target.size < _MANY or overlap or not axpy(alpha, terms, target):
-        np.add(target, terms * alpha, out=target)
+    np.add(target, terms * alpha, out=target)
     mutation.note(target)
     return True
 

@@ -232,11 +232,6 @@ def test_without_llvmlite_it_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -> No
         assert f(tg.ones(2)).tolist() == [2, 2]
 
 
-def test_without_blas_products_are_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "blas", lambda: False)
-    assert callbacks(same_as_eager(lambda x: x @ x.T, (3, 4))) == ["matmul"]
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_replay_after_a_fork() -> None:
     code = """

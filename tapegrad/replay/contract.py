@@ -14,8 +14,6 @@ A tile is summed in registers from beginning to end. Called by `emit.py`.
 
 from __future__ import annotations
 
-import functools
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -23,22 +21,10 @@ from typing import Any
 from .ir import Code, literal, type_of
 from .kernels import SMALL, Kernel, joined, with_entry
 from .program import Contraction, size_of
+from .vectors import registers
 
 #: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache
 CACHED = 1 << 20
-
-
-@functools.cache
-def _vectors() -> tuple[int, int]:
-    """Bytes of a vector register, and how many sums fit into the registers beside operands."""
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
-        return 64, 27
-    if features.get("avx"):
-        return 32, 12
-    return 16, 24 if platform.machine() in ("aarch64", "arm64") else 12
 
 
 def _tile(n: int, most: int) -> int:
@@ -236,7 +222,7 @@ class Rows:
         sizes = writer.sizes
         self.t = max(numbers, key=lambda d: sizes[d], default=None)
         self.u = rows[-1] if rows else None
-        budget = _vectors()[1] if lanes > 1 else 4
+        budget = registers()[1] if lanes > 1 else 4
         # Where there are no vectors, both operands may move along `v`.
         self.across = min(-(-sizes[v] // lanes), 3) if lanes > 1 else 1
         self.many = 1 if self.t is None else min(sizes[self.t], 8)
@@ -289,7 +275,7 @@ class Dots:
 
     def __init__(self, writer: Writer, v: int, lanes: int) -> None:
         self.writer, self.v, self.lanes = writer, v, lanes
-        sizes, budget = writer.sizes, _vectors()[1]
+        sizes, budget = writer.sizes, registers()[1]
         alone = [d for d in writer.kept if writer.x[d] == 0 and writer.y[d]]
         self.whole: list[int] = []
         for d in reversed(alone):
@@ -410,7 +396,7 @@ def _known(*pairs: tuple[int | None, int]) -> dict[int, int]:
 def _scheme(writer: Writer) -> Rows | Dots:
     """Vectors along the dimension that fills the most lanes, a kept one if it does nearly so."""
     x, y, out, sizes = writer.x, writer.y, writer.out, writer.sizes
-    widest = _vectors()[0] // writer.dtype.itemsize
+    widest = registers()[0] // writer.dtype.itemsize
     found: list[tuple[float, Rows | Dots]] = []
     for v in range(len(sizes)):
         lanes = _lanes(sizes[v], widest)

@@ -64,9 +64,8 @@ class Picked:
 class Lowering:
     """The state of one pass: where each value lives, and the instructions so far."""
 
-    def __init__(self, program: Program, native_products: bool) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.native_products = native_products
         self.number = program.next_number()
         self.views: dict[int, View] = {}
         self.instructions: list[Instruction] = []
@@ -528,8 +527,6 @@ class Builder:
 
     def product(self, out: Any, x: Any, y: Any) -> None:
         """out = x @ y, with batches that broadcast."""
-        if not self._lowering.native_products:
-            raise NoLowering("scipy-openblas32 is not installed")
         if out.size == 0:
             return
         if is_half(out.dtype):
@@ -539,8 +536,10 @@ class Builder:
             return
         if out.dtype not in (np.float32, np.float64):
             raise NoLowering(f"matrix products of {out.dtype}")
-        if self.view(out).strides[-1] != 1 and out.shape[-1] > 1:
-            # The transpose of a product is the product of the transposes, the other way round.
+        down, across = self.view(out).strides[-2:]
+        if (across != 1 and out.shape[-1] > 1) or (out.shape[-1] == 1 and down == 1):
+            # The transpose of a product is the product of the transposes, the other way round. A
+            # column becomes a row, along which vectors go.
             out, x, y = (np.swapaxes(z, -1, -2) for z in (out, y, x))
         *batch, rows, columns = out.shape
         inner = x.shape[-1]
@@ -597,6 +596,6 @@ def _address(array: Any) -> int:
     return address
 
 
-def lower(program: Program, native_products: bool = True) -> Program:
+def lower(program: Program) -> Program:
     """Loops, products and callbacks for every primitive of a program."""
-    return Lowering(program, native_products).run()
+    return Lowering(program).run()

@@ -1,4 +1,4 @@
-"""LLVM and BLAS: text of functions goes in, their addresses come out.
+"""LLVM: text of functions goes in, their addresses come out.
 
 Each kernel is a module of its own, compiled once: a process keeps it for as long as somebody uses
 it, and the object code is kept on disk (`cache.py`) for later processes. llvmlite is loaded here,
@@ -7,7 +7,6 @@ at the first compilation, and nowhere else.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import os
@@ -16,7 +15,6 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from ..blas import library as private_blas
 from . import cache
 
 _lock = threading.Lock()
@@ -79,7 +77,6 @@ def _target() -> Any:
         "opt": 3,
         "jit": True,
     }
-    blas()
     return llvm.Target.from_default_triple(), options
 
 
@@ -158,17 +155,3 @@ def functions(texts: Iterable[str]) -> dict[str, Function]:
             for text, name in missing.items():
                 found[text] = _functions[name] = Function(engine, name, text)
     return {text: function for text, function in found.items() if function is not None}
-
-
-@functools.cache
-def blas() -> bool:
-    """Whether the private BLAS is there; its functions are then known to compiled code."""
-    library = private_blas()
-    if library is None:
-        return False
-    import llvmlite.binding as llvm
-
-    for name in ("scipy_cblas_sgemm", "scipy_cblas_dgemm"):
-        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-        llvm.add_symbol(name, address)
-    return True

@@ -1,31 +1,29 @@
-"""Kernels of matrix products: calls of BLAS on the part that a thread should do.
+"""Kernels of matrix products: each thread multiplies its part.
 
 Sizes and strides are numbers in the kernel's table, so one function serves all products of a dtype
-with the same number of batch dimensions. Called by `emit.py`.
+and layout with the same number of batch dimensions. Called by `emit.py`.
 """
 
 from __future__ import annotations
 
 import functools
-import struct
 from typing import Any
 
-from .ir import FLOAT32, FLOAT64, Code, Register, type_of
+from .ir import Code
 from .kernels import SMALL, Kernel, Span, grain_of, joined, span_of, with_entry
+from .matrices import multiplication
 from .program import Product, size_of
-from .scalar import Scalar
 
 #: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
 NUMBERS = (
-    *("turned_x", "turned_y", "rows", "columns", "inner", "lead_x", "lead_y", "lead_out"),
-    *("split", "step_x", "step_y", "step_out", "batches", "alpha", "beta"),
+    *("rows", "columns", "inner", "lead_x", "lead_y", "lead_out"),
+    *("split", "step_x", "step_y", "step_out", "batches", "adds"),
 )
 BATCH, ROWS, COLUMNS = range(3)  # what threads divide
-MULTIPLY = {FLOAT32: "scipy_cblas_sgemm", FLOAT64: "scipy_cblas_dgemm"}
 
 
 def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool, int]:
-    """Whether memory holds the transpose of a matrix, and the leading dimension for BLAS."""
+    """Whether memory holds the transpose of a matrix, and its leading dimension."""
     down, across = strides[-2:]
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
         return False, max(down if rows > 1 else columns, 1)
@@ -33,34 +31,20 @@ def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool
 
 
 @functools.cache
-def text_of(dtype: Any, dimensions: int) -> str:
+def text_of(dtype: Any, dimensions: int, turned_x: bool, turned_y: bool) -> str:
     """The function for products with so many batch dimensions."""
     code = Code()
     number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
-    kind = type_of(dtype)
 
     def chosen(what: int, yes: str, no: str) -> str:
         condition = code.value(f"icmp eq i64 {number['split']}, {what}")
         return code.value(f"select i1 {condition}, i64 {yes}, i64 {no}")
 
-    def factor(name: str) -> str:
-        wide = Register(code.value(f"bitcast i64 {number[name]} to double"), FLOAT64)
-        return Scalar(code, {}, dtype, "").convert(wide, dtype).text
-
-    def narrow(text: str) -> str:
-        return code.value(f"trunc i64 {text} to i32")
-
     share = code.value("sub nsw i64 %high, %low")
-    alpha, beta = factor("alpha"), factor("beta")
-    sizes = [
-        *(chosen(ROWS, share, number["rows"]), chosen(COLUMNS, share, number["columns"])),
-        number["inner"],
-    ]
-    rows, columns, inner = map(narrow, sizes)
-    leads = [narrow(number[f"lead_{name}"]) for name in ("x", "y", "out")]
-    turns = [narrow(number[f"turned_{name}"]) for name in ("x", "y")]
+    rows, columns = chosen(ROWS, share, number["rows"]), chosen(COLUMNS, share, number["columns"])
     start = chosen(BATCH, "0", "%low")
     first, last = chosen(BATCH, "%low", "0"), chosen(BATCH, "%high", number["batches"])
+    adds = code.value(f"icmp ne i64 {number['adds']}, 0")
     some = code.value("icmp sgt i64 %high, %low")
     with code.when(some), code.loop(first, last) as batch:
         terms: list[list[tuple[str, str]]] = [
@@ -77,24 +61,14 @@ def text_of(dtype: Any, dimensions: int) -> str:
             code.element(f"%p{i}", dtype, code.position("0", steps))
             for i, steps in enumerate(terms)
         )
-        code.call(
-            "void",
-            MULTIPLY[dtype],
-            ("i32", "101"),
-            *(("i32", turn) for turn in turns),
-            *(("i32", size) for size in (rows, columns, inner)),
-            (kind, alpha),
-            *(("ptr", x), ("i32", leads[0]), ("ptr", y), ("i32", leads[1])),
-            *((kind, beta), ("ptr", out), ("i32", leads[2])),
-            pure=False,
+        code.line(
+            f"call void @multiply(ptr {x}, i64 {number['lead_x']}, ptr {y}, "
+            f"i64 {number['lead_y']}, ptr {out}, i64 {number['lead_out']}, i64 {rows}, "
+            f"i64 {columns}, i64 {number['inner']}, i1 {adds})"
         )
     code.line("ret void")
-    return with_entry(code, 3, numbers=len(NUMBERS) + 4 * dimensions)
-
-
-def _bits(number: float) -> int:
-    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
-    return bits
+    entry = with_entry(code, 3, numbers=len(NUMBERS) + 4 * dimensions)
+    return multiplication(dtype, turned_x, turned_y) + entry
 
 
 def product(p: Product) -> Kernel:
@@ -119,9 +93,8 @@ def product(p: Product) -> Kernel:
     x_turned, x_lead = _transposed(p.x.strides, p.rows, p.inner)
     y_turned, y_lead = _transposed(p.y.strides, p.inner, p.columns)
     numbers = [
-        *(112 if x_turned else 111, 112 if y_turned else 111, p.rows, p.columns, p.inner),
-        *(x_lead, y_lead, max(p.out.strides[-2], p.columns, 1)),
-        *(split, *steps, batches, _bits(1.0), _bits(0.0)),
+        *(p.rows, p.columns, p.inner, x_lead, y_lead, max(p.out.strides[-2], p.columns, 1)),
+        *(split, *steps, batches, 0),
     ]
     for d, n in enumerate(sizes):
         numbers += [n, *(s[d] for s in strides)]
@@ -142,7 +115,7 @@ def product(p: Product) -> Kernel:
             spans.append(span_of(access, step, ways + around))
     return Kernel(
         "product",
-        text_of(dtype, len(sizes)),
+        text_of(dtype, len(sizes), x_turned, y_turned),
         [(a.value.number, a.offset * size) for a in accesses],
         extent,
         grain,

@@ -53,7 +53,7 @@ PASSES: dict[str, Pass] = {
     "constants": constants,
     "common": common,
     "dead": dead,
-    "lower": lambda program: lower(program, native.blas()),
+    "lower": lower,
     "fuse": fuse,
     "trim": dead,
 }

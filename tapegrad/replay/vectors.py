@@ -1,0 +1,19 @@
+"""What the vector registers of this processor hold. Called by the writers of tiled kernels."""
+
+from __future__ import annotations
+
+import functools
+import platform
+
+
+@functools.cache
+def registers() -> tuple[int, int]:
+    """Bytes of a vector register, and how many sums fit into the registers beside operands."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 64, 27
+    if features.get("avx"):
+        return 32, 12
+    return 16, 24 if platform.machine() in ("aarch64", "arm64") else 12
