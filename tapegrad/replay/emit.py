@@ -7,6 +7,7 @@ barrier where it needs what another thread has made. Callbacks of NumPy lie betw
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -200,9 +201,9 @@ class Emitter:
         status = Pointer(self.status, 8 * len(self.failures))
         if kernel.checks:
             table.append(status)
-        rows = len(kernel.partials)
-        self.scratch = max(self.scratch, rows * MAX_THREADS * LINE)
-        table += [Pointer(self.partials, row * MAX_THREADS * LINE) for row in range(rows)]
+        starts = self._partials(kernel)
+        for start, partial in zip(starts, kernel.partials, strict=True):
+            table += [Pointer(self.partials, start), partial.stride]
         table += kernel.numbers
         self.steps.append(Step(what, kernel.text, kernel.extent, kernel.grain, tuple(table)))
         if kernel.partials:
@@ -213,18 +214,23 @@ class Emitter:
             self.steps.append(Step(pool.CHECK, None, 0, 1, (status,)))
             self.written, self.read = [], []
 
+    def _partials(self, kernel: Kernel) -> list[int]:
+        """Where in the scratch memory each partial result of a kernel begins."""
+        strides = [partial.stride * MAX_THREADS for partial in kernel.partials]
+        self.scratch = max(self.scratch, sum(strides))
+        return list(itertools.accumulate(strides, initial=0))[:-1]
+
     def _finish(self, kernel: Kernel) -> None:
-        """A reduction to single elements: each thread has left its part, the first one adds up."""
+        """A reduction by all threads: each thread has left its part, the first one adds up."""
         self._barrier()
-        for row, (fold, number) in enumerate(kernel.partials):
-            size = fold.access.value.dtype.itemsize
-            table = (
-                Pointer(self.partials, row * MAX_THREADS * LINE),
-                self._pointer(number, fold.access.offset * size),
-            )
-            self.steps.append(Step(pool.FINISH, kernels.finish(fold, LINE).text, 0, 1, table))
         alone = _alone(1, self.threads)
-        self.written += [self._touch(number, None, alone) for _, number in kernel.partials]
+        for start, partial in zip(self._partials(kernel), kernel.partials, strict=True):
+            access = partial.fold.access
+            offset, number = access.offset * access.value.dtype.itemsize, access.value.number
+            pointers = (Pointer(self.partials, start), self._pointer(number, offset))
+            table = (*pointers, partial.count, partial.stride)
+            self.steps.append(Step(pool.FINISH, kernels.finish(partial), 0, 1, table))
+            self.written.append(self._touch(number, None, alone))
         everyone = (0, self.threads)
         self.read.append(("partials", [everyone] + [(0, 0)] * (self.threads - 1)))
 

@@ -1,17 +1,19 @@
 """Fusion: loops over the same elements become one, and values in between stay in registers.
 
-A loop may join an earlier group of loops of the same shape when everything that it reads was made
-before that group, or inside it at the same element. Computations of a single element are repeated
-inside the loops that read them; LLVM moves them out of the loop again.
+A value that only one loop reads is computed there (`inline`). A loop may then join an earlier group
+of loops of the same shape when everything that it reads was made before that group, or inside it at
+the same element (`fuse`). Computations of a single element are repeated inside the loops that read
+them; LLVM moves them out of the loop again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
+from ..tape import Value
 from .program import (
     Access,
     Compute,
@@ -83,6 +85,66 @@ class Group:
 def _plain(loop: Loop) -> bool:
     """Whether each element is written once, so that loops may be joined."""
     return loop.scan is None and all(not s.adds and not s.access.picks for s in loop.stores)
+
+
+def inline(program: Program) -> Program:
+    """With values that only one loop reads, at the same element, computed in that loop.
+
+    Not if what they are made of would have to be kept for it and takes more memory than they do.
+    """
+    instructions: list[Instruction | None] = list(program.instructions)
+    readers: dict[int, list[int]] = defaultdict(list)
+    writers: dict[int, list[int]] = defaultdict(list)
+    for i, instruction in enumerate(program.instructions):
+        for number in {v.number for v in instruction.reads()}:
+            readers[number].append(i)
+        for number in {v.number for v in instruction.writes()}:
+            writers[number].append(i)
+    fixed = {v.number for v in program.needed()}
+    outside = {i.value.number for i in program.inputs} | {v.number for v, _ in program.constants}
+    for i in range(len(instructions)):
+        loop = instructions[i]
+        if not isinstance(loop, Loop) or not _plain(loop) or loop.folds or len(loop.stores) != 1:
+            continue
+        access = loop.stores[0].access
+        value = access.value
+        if value.number in fixed or writers[value.number] != [i]:
+            continue
+        if len(readers[value.number]) != 1:
+            continue
+        (at,) = readers[value.number]
+        reader = instructions[at]
+        if not isinstance(reader, Loop) or not _takes(reader, loop, access):
+            continue
+        read = {v.number: v for v in loop.reads()}
+        if any(writers[number] and writers[number][-1] > i for number in read):
+            continue
+        ending = [v for n, v in read.items() if readers[n][-1] == i and n not in fixed | outside]
+        if sum(map(_bytes, ending)) > _bytes(value):
+            continue
+        both = join([loop, reader])
+        stores = tuple(s for s in both.stores if s.access.value.number != value.number)
+        instructions[at] = replace(both, stores=stores)
+        instructions[i] = None
+        for number in read:
+            readers[number] = sorted({at if j == i else j for j in readers[number]})
+    return program.with_instructions(i for i in instructions if i is not None)
+
+
+def _takes(reader: Loop, loop: Loop, access: Access) -> bool:
+    """Whether a loop can compute what another one stores, instead of reading it."""
+    if reader.shape != loop.shape or reader.region != loop.region or not _plain(reader):
+        return False
+    if len(reader.nodes) + len(loop.nodes) > LARGEST:
+        return False
+    reads = [node.access for node in reader.nodes if isinstance(node, Read)]
+    mine = [a for a in reads if a.value.number == access.value.number]
+    # A loop that looks up indices is not vectorised, which arithmetic should not share.
+    return not any(a.picks for a in reads) and all(a == access for a in mine)
+
+
+def _bytes(value: Value) -> int:
+    return size_of(value.shape) * int(value.dtype.itemsize)
 
 
 def fuse(program: Program) -> Program:

@@ -36,6 +36,10 @@ TYPES: dict[Any, str] = {
 }
 
 
+#: metadata of loops that should stay loops
+ROLLED = '!0 = !{!"llvm.loop.unroll.disable"}'
+
+
 class NoLowering(Exception):
     """There is no native code for this; the message says why."""
 
@@ -189,8 +193,12 @@ class Code:
         return total or "0"
 
     @contextmanager
-    def loop(self, low: str, high: str, step: int = 1) -> Iterator[str]:
-        """A counted loop; gives the register of its index."""
+    def loop(self, low: str, high: str, step: int = 1, rolled: bool = False) -> Iterator[str]:
+        """A counted loop; gives the register of its index.
+
+        LLVM writes out short loops and then may vectorise the one outside, with a gather for every
+        element; one that is `rolled` is vectorised itself.
+        """
         self.count += 1
         tag = self.count
         index, following = f"%i{tag}", f"%n{tag}"
@@ -205,7 +213,9 @@ class Code:
         self.line(f"br label %latch{tag}")
         self.label(f"latch{tag}")
         self.line(f"{following} = add nsw i64 {index}, {step}")
-        self.line(f"br label %head{tag}")
+        if rolled:
+            self.declared |= {f"!{tag} = distinct !{{!{tag}, !0}}", ROLLED}
+        self.line(f"br label %head{tag}{f', !llvm.loop !{tag}' if rolled else ''}")
         self.label(f"exit{tag}")
 
     @contextmanager

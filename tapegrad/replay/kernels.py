@@ -5,12 +5,14 @@ that all accesses walk in order are joined first; the innermost loop is then wha
 
     no fold             all dimensions in order
     last dim folded     kept dimensions outside, folded ones inside, running values in registers
-    last dim kept       folded dimensions outside it, running values in the result's memory
+    last dim kept       folded dimensions outside it, running values in the result's memory, or, if
+                        that is small, in memory of each thread's own, so that they share the rows
     scan                the scanned dimension inside, or the dimensions behind it inside that one
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Iterator
@@ -32,6 +34,7 @@ from .program import (
     Read,
     Scan,
     Store,
+    contiguous,
     size_of,
 )
 
@@ -40,6 +43,8 @@ NEAR = 16  # elements between neighbours that are still read in vectors
 CHUNK = 4096  # elements that are added up in float32 before the sum moves to float64
 BLOCKS = 64  # parts that threads divide a kernel into, if its steps allow it
 LINE = 64  # bytes between things that different threads write
+SHORTEST = 16  # elements of an innermost loop that is vectorised rather than written out
+FEW = 2048  # elements of a result that every thread may have a copy of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +75,26 @@ def span_of(access: Access, stride: int, others: list[int], group: int = 1) -> S
     return Span(low * size, (high + 1) * size, stride * size, group)
 
 
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What each thread leaves of a fold, for the first one to combine: `count` elements."""
+
+    fold: Fold
+    count: int
+    dtype: Any
+
+    @property
+    def stride(self) -> int:
+        """Bytes from the part of one thread to that of the next."""
+        return -(-self.count * int(self.dtype.itemsize) // LINE) * LINE
+
+
 @dataclass(slots=True)
 class Kernel:
     """A function `NAME(low, high, thread, table)`, and what its caller must know.
 
-    The table holds its pointers, then the address of its status if it checks, of its partial
-    results if it leaves any, and its numbers.
+    The table holds its pointers, then the address of its status if it checks, the address and the
+    stride of each partial result, and its numbers.
     """
 
     what: str
@@ -90,7 +109,7 @@ class Kernel:
     writes: list[tuple[int, Span | None]]
     numbers: list[int] = field(default_factory=list)
     checks: bool = False
-    partials: list[tuple[Fold, int]] = field(default_factory=list)
+    partials: list[Partial] = field(default_factory=list)
 
 
 def with_entry(
@@ -105,12 +124,17 @@ def with_entry(
     names = [f"ptr noalias %p{i}" for i in range(pointers)] + ["ptr %status"] * checks
     names += [f"ptr noalias %partial{i}" for i in range(partials)]
     names += [f"i64 %number{i}" for i in range(numbers)]
-    for i, name in enumerate(names):
+    places = itertools.count()
+
+    def following() -> str:
+        return entry.value(f"getelementptr inbounds i64, ptr %table, i64 {next(places)}")
+
+    for name in names:
         kind = name.split()[0]
-        slot = entry.value(f"getelementptr inbounds i64, ptr %table, i64 {i}")
-        found = entry.value(f"load {kind}, ptr {slot}")
+        found = entry.value(f"load {kind}, ptr {following()}")
         if "partial" in name:
-            mine = entry.value(f"mul nsw i64 %thread, {LINE}")
+            stride = entry.value(f"load i64, ptr {following()}")
+            mine = entry.value(f"mul nsw i64 %thread, {stride}")
             found = entry.value(f"getelementptr inbounds i8, ptr {found}, i64 {mine}")
         parameters.append(name)
         given.append(f"{kind} {found}")
@@ -331,7 +355,8 @@ class LoopWriter:
             inner = dict(indices)
             for d in dims:
                 bounds = ("%low", "%high") if d == split else ("0", self.number(self.sizes[d]))
-                inner[d] = stack.enter_context(self.code.loop(*bounds))
+                rolled = d == dims[-1] and SHORTEST <= self.sizes[d]
+                inner[d] = stack.enter_context(self.code.loop(*bounds, rolled=rolled))
             yield inner
 
     def write(self) -> Kernel:
@@ -339,7 +364,7 @@ class LoopWriter:
         dims = list(range(len(self.sizes)))
         kept = [d for d in dims if not self.flags[d]]
         folds = [d for d in dims if self.flags[d]]
-        partial = False
+        partials: list[Partial] = []
         if loop.scan is not None:
             split = self._scanned(loop.scan, kept, folds)
         elif not folds:
@@ -351,15 +376,20 @@ class LoopWriter:
                 for fold in loop.folds:
                     code.store(values[fold.node], self.pointer(fold.access, indices))
         elif self.flags[-1]:
-            partial = not kept
+            if not kept:
+                partials = [Partial(fold, 1, running_dtype(fold)) for fold in loop.folds]
             split = kept[0] if kept else folds[0]
             with self.over(kept, split, {}) as indices:
                 self._in_registers(folds, None if kept else split, indices)
+        elif self._rows_apart(kept, folds):
+            split, count = folds[0], size_of(tuple(self.sizes[d] for d in kept))
+            partials = [Partial(fold, count, fold.access.value.dtype) for fold in loop.folds]
+            self._in_partials(kept, folds, split)
         else:
             split = kept[0]
             self._in_memory(kept, folds, split)
         code.line("ret void")
-        return self._kernel(split, partial)
+        return self._kernel(split, partials)
 
     def _in_registers(self, folds: list[int], split: int | None, indices: dict[int, str]) -> None:
         """Fold the innermost dimensions into running values."""
@@ -419,6 +449,41 @@ class LoopWriter:
                 for fold in loop.folds:
                     fold_into(code, fold, self.pointer(fold.access, inner), values[fold.node])
 
+    def _rows_apart(self, kept: list[int], folds: list[int]) -> bool:
+        """Whether threads should share the rows that are folded, and keep a result each.
+
+        They have rows of what was made before, and hand on rows, so that no thread waits.
+        """
+        sizes = tuple(self.sizes[d] for d in kept)
+        if folds != list(range(len(folds))) or size_of(sizes) > FEW or self.sizes[0] < BLOCKS:
+            return False
+        return all(
+            tuple(self.strides[fold.access][d] for d in kept) == contiguous(sizes)
+            for fold in self.loop.folds
+        )
+
+    def _in_partials(self, kept: list[int], folds: list[int], split: int) -> None:
+        """Fold outer dimensions into a row of each thread's own."""
+        loop, code = self.loop, self.code
+        steps = contiguous(tuple(self.sizes[d] for d in kept))
+
+        def cells(indices: dict[int, str]) -> Iterator[tuple[Fold, str]]:
+            terms = [(indices[d], self.number(s)) for d, s in zip(kept, steps, strict=True)]
+            for row, fold in enumerate(loop.folds):
+                position = code.position("0", terms)
+                yield fold, code.element(f"%partial{row}", fold.access.value.dtype, position)
+
+        with self.over(kept, None, {}) as indices:
+            for fold, cell in cells(indices):
+                dtype = fold.access.value.dtype
+                code.store(literal(scalar.start_of(fold.primitive, dtype), dtype), cell)
+        with self.over([*folds, *kept], split, {}) as indices:
+            values = self.nodes(indices)
+            for store in loop.stores:
+                self.store(store, values, indices)
+            for fold, cell in cells(indices):
+                fold_into(code, fold, cell, values[fold.node])
+
     # -- running sums ------------------------------------------------------------------------
 
     def _scanned(self, scan: Scan, kept: list[int], along: list[int]) -> int:
@@ -476,7 +541,7 @@ class LoopWriter:
         others = sum((n - 1) * abs(strides[d]) for d, n in enumerate(self.sizes) if d != split)
         return not access.picks and abs(strides[split]) > others
 
-    def _kernel(self, split: int, partial: bool) -> Kernel:
+    def _kernel(self, split: int, partials: list[Partial]) -> Kernel:
         loop = self.loop
         computing = sum(isinstance(n, Compute) for n in loop.nodes)
         work = size_of(tuple(self.sizes)) * max(computing, 1)
@@ -486,7 +551,6 @@ class LoopWriter:
         serial = shared or alone
         extent = self.sizes[split]
         grain = grain_of(extent, 64 if len(self.sizes) == 1 and extent >= 1024 else 1)
-        partials = [(f, f.access.value.number) for f in loop.folds] if partial else []
 
         def span(access: Access) -> Span | None:
             strides = self.strides[access]
@@ -495,7 +559,7 @@ class LoopWriter:
 
         read = [a for a in dict.fromkeys(_accesses(loop)) if a not in self._sinks()]
         reads = [(a.value.number, span(a)) for a in read]
-        sinks = [s.access for s in loop.stores] if partial else self._sinks()
+        sinks = [s.access for s in loop.stores] if partials else self._sinks()
         return Kernel(
             "loop",
             with_entry(
@@ -505,7 +569,7 @@ class LoopWriter:
             extent,
             grain,
             serial,
-            work < SMALL and not partial,
+            work < SMALL and not partials,
             work,
             reads,
             [(a.value.number, span(a)) for a in sinks],
@@ -543,16 +607,18 @@ def loop(instruction: Loop, places: dict[int, Place], general: bool = False) -> 
     return LoopWriter(instruction, places, general).write()
 
 
-def finish(fold: Fold, step: int) -> Kernel:
-    """The kernel that combines what each thread has folded, `step` bytes apart."""
-    code = Code()
-    wide, dtype = running_dtype(fold), fold.access.value.dtype
+def finish(partial: Partial) -> str:
+    """The text of the kernel that combines what each thread has folded."""
+    fold, code = partial.fold, Code()
+    wide, dtype = partial.dtype, fold.access.value.dtype
     total = code.cell(wide)
-    code.store(literal(scalar.start_of(fold.primitive, wide), wide), total)
-    with code.loop("%low", "%high") as index:
-        offset = code.value(f"mul nsw i64 {index}, {step}")
-        pointer = code.value(f"getelementptr inbounds i8, ptr %p0, i64 {offset}")
-        fold_into(code, fold, total, code.load(pointer, wide))
-    code.store(_converted(code, code.load(total, wide), dtype), "%p1")
+    with code.loop("0", "%number0") as element:
+        code.store(literal(scalar.start_of(fold.primitive, wide), wide), total)
+        with code.loop("%low", "%high") as thread:
+            offset = code.value(f"mul nsw i64 {thread}, %number1")
+            mine = code.value(f"getelementptr inbounds i8, ptr %p0, i64 {offset}")
+            fold_into(code, fold, total, code.load(code.element(mine, wide, element), wide))
+        found = _converted(code, code.load(total, wide), dtype)
+        code.store(found, code.element("%p1", dtype, element))
     code.line("ret void")
-    return Kernel("finish", with_entry(code, 2), [], 1, 1, True, True, 0, [], [])
+    return with_entry(code, 2, numbers=2)

@@ -80,11 +80,12 @@ def product(p: Product) -> Kernel:
     batches = size_of(tuple(sizes))
     work = 2 * batches * p.rows * p.columns * p.inner
     # Each thread reads the other operand whole, so the larger one is divided; rows if there are
-    # many, because what follows often goes by rows and then needs no barrier.
+    # many, because what follows often goes by rows and then needs no barrier, unless y is much
+    # larger than x.
     steps = (0, 0, 0)
     if batches >= 4:
         split, extent, grain = BATCH, batches, 1
-    elif p.rows >= 128 or p.rows >= p.columns:
+    elif p.rows >= p.columns or (p.rows >= 128 and p.columns < 3 * p.rows):
         split, extent, grain = ROWS, p.rows, grain_of(p.rows, 8 if p.rows >= 128 else 1)
         steps = (p.x.strides[-2], 0, p.out.strides[-2])
     else:

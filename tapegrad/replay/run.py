@@ -19,8 +19,9 @@ import numpy as np
 from ..source import describe
 from . import native, pool
 from .emit import MAX_THREADS, Pointer, Segment, emit
-from .fuse import fuse
+from .fuse import fuse, inline
 from .lower import lower
+from .placing import place
 from .plan import Place, plan
 from .program import FAILURES, Callback, Program, View, contiguous
 from .simplify import common, constants, dead
@@ -54,6 +55,8 @@ PASSES: dict[str, Pass] = {
     "common": common,
     "dead": dead,
     "lower": lower,
+    "place": place,
+    "inline": inline,
     "fuse": fuse,
     "trim": dead,
 }
