@@ -19,8 +19,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from .ir import Code, literal, type_of
-from .kernels import SMALL, Kernel, joined, with_entry
+from .kernels import SMALL, Kernel, with_entry
 from .program import Contraction, size_of
+from .shapes import joined
 from .vectors import registers
 
 #: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache

@@ -27,6 +27,7 @@ from .program import (
     Store,
     size_of,
 )
+from .shapes import common, divided, simplest
 
 #: more nodes than this in one loop cost more in registers than they save in memory
 LARGEST = 200
@@ -40,46 +41,49 @@ class Group:
         self.loop = first if isinstance(first, Loop) else None
         self.made = {v.number for v in first.writes()}
         self.nodes = len(first.nodes) if isinstance(first, Loop) else 0
-        self.dims = {f.dims for f in first.folds} if isinstance(first, Loop) else set()
-        #: values that a member stores whole, by value number: where it puts each element
-        self.stored: dict[int, Access] = {}
         self.touched = {v.number for v in (*first.reads(), *first.writes())}
-        self._note(first)
 
     def add(self, loop: Loop) -> None:
+        """Add a loop that `matched` the group, whose loops get the same shape."""
+        assert self.loop is not None
+        if self.loop.shape != loop.shape:
+            members = [m for m in self.members if isinstance(m, Loop)]
+            self.members = [divided(member, loop.shape) for member in members]
         self.members.append(loop)
+        self.loop = self.members[0] if isinstance(self.members[0], Loop) else None
         self.made.update(v.number for v in loop.writes())
         self.touched.update(v.number for v in (*loop.reads(), *loop.writes()))
         self.nodes += len(loop.nodes)
-        self.dims |= {f.dims for f in loop.folds}
-        self._note(loop)
 
-    def _note(self, instruction: Instruction) -> None:
-        if isinstance(instruction, Loop):
-            for store in instruction.stores:
-                if not store.adds and not store.access.picks:
-                    self.stored[store.access.value.number] = store.access
-
-    def accepts(self, loop: Loop) -> bool:
-        """Whether a loop can run together with this group."""
-        if self.loop is None or self.loop.shape != loop.shape or not _plain(self.loop):
-            return False
+    def matched(self, loop: Loop) -> Loop | None:
+        """A loop in a shape in which it can run together with this group, if there is one."""
+        if self.loop is None or not _plain(self.loop) or self.nodes + len(loop.nodes) > LARGEST:
+            return None
         if self.loop.region != loop.region:
-            return False  # what is computed again later must not be computed now
-        if (
-            self.nodes + len(loop.nodes) > LARGEST
-            or len(self.dims | {f.dims for f in loop.folds}) > 1
-        ):
-            return False
+            return None  # what is computed again later must not be computed now
         if any(v.number in self.made for v in loop.writes()):
-            return False
+            return None
+        shape = common(self.loop.shape, loop.shape)
+        if shape is None:
+            return None
+        loop = divided(loop, shape)
+        members = [divided(m, shape) for m in self.members if isinstance(m, Loop)]
+        if len({f.dims for member in (*members, loop) for f in member.folds}) > 1:
+            return None
+        #: values that a member stores: where it puts each element
+        stored = {
+            store.access.value.number: store.access
+            for member in members
+            for store in member.stores
+            if not store.adds and not store.access.picks
+        }
         for node in loop.nodes:
             if isinstance(node, Read):
                 for value in node.access.values():
                     inside = value.number in self.made
-                    if inside and self.stored.get(value.number) != node.access:
-                        return False
-        return True
+                    if inside and stored.get(value.number) != node.access:
+                        return None
+        return loop
 
 
 def _plain(loop: Loop) -> bool:
@@ -92,7 +96,9 @@ def inline(program: Program) -> Program:
 
     Not if what they are made of would have to be kept for it and takes more memory than they do.
     """
-    instructions: list[Instruction | None] = list(program.instructions)
+    instructions: list[Instruction | None] = [
+        simplest(i) if isinstance(i, Loop) else i for i in program.instructions
+    ]
     readers: dict[int, list[int]] = defaultdict(list)
     writers: dict[int, list[int]] = defaultdict(list)
     for i, instruction in enumerate(program.instructions):
@@ -106,15 +112,15 @@ def inline(program: Program) -> Program:
         loop = instructions[i]
         if not isinstance(loop, Loop) or not _plain(loop) or loop.folds or len(loop.stores) != 1:
             continue
-        access = loop.stores[0].access
-        value = access.value
+        value = loop.stores[0].access.value
         if value.number in fixed or writers[value.number] != [i]:
             continue
         if len(readers[value.number]) != 1:
             continue
         (at,) = readers[value.number]
         reader = instructions[at]
-        if not isinstance(reader, Loop) or not _takes(reader, loop, access):
+        pair = _pair(loop, reader, value)
+        if pair is None:
             continue
         read = {v.number: v for v in loop.reads()}
         if any(writers[number] and writers[number][-1] > i for number in read):
@@ -122,7 +128,7 @@ def inline(program: Program) -> Program:
         ending = [v for n, v in read.items() if readers[n][-1] == i and n not in fixed | outside]
         if sum(map(_bytes, ending)) > _bytes(value):
             continue
-        both = join([loop, reader])
+        both = join([*pair])
         stores = tuple(s for s in both.stores if s.access.value.number != value.number)
         instructions[at] = replace(both, stores=stores)
         instructions[i] = None
@@ -131,16 +137,20 @@ def inline(program: Program) -> Program:
     return program.with_instructions(i for i in instructions if i is not None)
 
 
-def _takes(reader: Loop, loop: Loop, access: Access) -> bool:
-    """Whether a loop can compute what another one stores, instead of reading it."""
-    if reader.shape != loop.shape or reader.region != loop.region or not _plain(reader):
-        return False
-    if len(reader.nodes) + len(loop.nodes) > LARGEST:
-        return False
+def _pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
+    """Two loops in one shape, if the second can compute the value that the first stores."""
+    if not isinstance(reader, Loop) or reader.region != loop.region or not _plain(reader):
+        return None
+    shape = common(loop.shape, reader.shape)
+    if shape is None or len(reader.nodes) + len(loop.nodes) > LARGEST:
+        return None
+    loop, reader = divided(loop, shape), divided(reader, shape)
     reads = [node.access for node in reader.nodes if isinstance(node, Read)]
-    mine = [a for a in reads if a.value.number == access.value.number]
     # A loop that looks up indices is not vectorised, which arithmetic should not share.
-    return not any(a.picks for a in reads) and all(a == access for a in mine)
+    if any(access.picks for access in reads):
+        return None
+    mine = [access for access in reads if access.value.number == value.number]
+    return (loop, reader) if all(a == loop.stores[0].access for a in mine) else None
 
 
 def _bytes(value: Value) -> int:
@@ -150,28 +160,29 @@ def _bytes(value: Value) -> int:
 def fuse(program: Program) -> Program:
     """With loops joined where that saves memory traffic."""
     groups: list[Group] = []
-    alike: dict[Any, list[int]] = {}  # by shape: the groups of loops
+    alike: dict[int, list[int]] = {}  # by the number of elements: the groups of loops
     position: dict[int, int] = {}  # by value: the group that makes it (the last one that writes it)
     single: dict[int, Loop] = {}  # by value: the loop of one element that makes it
     writers = Counter(v.number for x in program.instructions for v in x.writes())
     for instruction in program.instructions:
-        place = None
+        found = None
         if isinstance(instruction, Loop):
-            instruction = _with_singles(instruction, single)
+            instruction = simplest(_with_singles(instruction, single))
             if _plain(instruction):
-                place = _place(instruction, groups, alike.get(instruction.shape, []), position)
+                near = alike.get(size_of(instruction.shape), [])
+                found = _place(instruction, groups, near, position)
                 if size_of(instruction.shape) == 1 and not instruction.folds:
                     for store in instruction.stores:
                         if writers[store.access.value.number] == 1:
                             single[store.access.value.number] = instruction
-        if place is None:
+        if found is None:
             place = len(groups)
             groups.append(Group(instruction))
             if isinstance(instruction, Loop):
-                alike.setdefault(instruction.shape, []).append(place)
+                alike.setdefault(size_of(instruction.shape), []).append(place)
         else:
-            assert isinstance(instruction, Loop)
-            groups[place].add(instruction)
+            place, loop = found
+            groups[place].add(loop)
         for value in instruction.writes():
             position[value.number] = place
     return program.with_instructions(_joined(group) for group in groups)
@@ -179,15 +190,17 @@ def fuse(program: Program) -> Program:
 
 def _place(
     loop: Loop, groups: list[Group], alike: list[int], position: dict[int, int]
-) -> int | None:
-    """The group that a loop should join, if there is one among those of the same shape."""
+) -> tuple[int, Loop] | None:
+    """The group that a loop should join, if there is one, and the loop in its shape."""
     touched = [*loop.reads(), *loop.writes()]
     earliest = max((position.get(v.number, -1) for v in touched), default=-1)
     reads = {v.number for v in loop.reads()}
     for place in alike[bisect_left(alike, max(earliest, 0)) :]:
         # Joining pays when something that is read is made there, or read there as well.
-        if not reads.isdisjoint(groups[place].touched) and groups[place].accepts(loop):
-            return place
+        if not reads.isdisjoint(groups[place].touched):
+            matched = groups[place].matched(loop)
+            if matched is not None:
+                return place, matched
     return None
 
 

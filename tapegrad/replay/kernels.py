@@ -37,6 +37,7 @@ from .program import (
     contiguous,
     size_of,
 )
+from .shapes import joined
 
 SMALL = 16384  # work below which a second thread costs more than it gives
 NEAR = 16  # elements between neighbours that are still read in vectors
@@ -144,33 +145,6 @@ def with_entry(
     body = f"define internal void @body({', '.join(parameters)}) noinline nounwind"
     declared = "\n".join(sorted(code.declared))
     return f"{code.function(body)}{entry.function(head)}{declared}\n"
-
-
-def joined(
-    shape: tuple[int, ...], columns: list[tuple[int, ...]], folded: set[int]
-) -> tuple[list[int], list[list[int]], list[bool]]:
-    """Sizes, the strides of each access, and which dimensions are folded, after joining."""
-    sizes: list[int] = []
-    strides: list[list[int]] = [[] for _ in columns]
-    flags: list[bool] = []
-    for d, n in enumerate(shape):
-        if n == 1:
-            continue
-        flag = d in folded
-        if (
-            sizes
-            and flags[-1] == flag
-            and all(s[-1] == column[d] * n for s, column in zip(strides, columns, strict=True))
-        ):
-            sizes[-1] *= n
-            for s, column in zip(strides, columns, strict=True):
-                s[-1] = column[d]
-        else:
-            sizes.append(n)
-            flags.append(flag)
-            for s, column in zip(strides, columns, strict=True):
-                s.append(column[d])
-    return sizes, strides, flags
 
 
 def _accesses(loop: Loop) -> Iterator[Access]:
@@ -355,7 +329,7 @@ class LoopWriter:
             inner = dict(indices)
             for d in dims:
                 bounds = ("%low", "%high") if d == split else ("0", self.number(self.sizes[d]))
-                rolled = d == dims[-1] and SHORTEST <= self.sizes[d]
+                rolled = d == dims[-1] and self.sizes[d] >= SHORTEST
                 inner[d] = stack.enter_context(self.code.loop(*bounds, rolled=rolled))
             yield inner
 

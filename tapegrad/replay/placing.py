@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from ..tape import Value
-from .kernels import joined
 from .lower import COPY
 from .program import (
     Access,
@@ -35,6 +34,7 @@ from .program import (
     size_of,
 )
 from .scalar import parsed
+from .shapes import joined
 
 #: whether parts cover a value is looked up element by element up to this size
 LARGEST = 1 << 22

@@ -10,9 +10,10 @@ import functools
 from typing import Any
 
 from .ir import Code
-from .kernels import SMALL, Kernel, Span, grain_of, joined, span_of, with_entry
+from .kernels import SMALL, Kernel, Span, grain_of, span_of, with_entry
 from .matrices import multiplication
 from .program import Product, size_of
+from .shapes import joined
 
 #: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
 NUMBERS = (
