@@ -132,17 +132,17 @@ def softmin(input: Any, dim: Any = None, dtype: Any = None) -> Any:
 # -- smooth ------------------------------------------------------------------------------------
 
 _SQRT_HALF = math.sqrt(0.5)
-_INVERSE_SQRT_TAU = 1.0 / math.sqrt(2.0 * math.pi)
+_INVERSE_SQRT_PI = 1.0 / math.sqrt(math.pi)
 _SQRT_TWO_OVER_PI = math.sqrt(2.0 / math.pi)
 _CUBIC = 0.044715
 
-gelu_ = composite(
-    "gelu",
-    lambda x: x * (0.5 * erf(x * _SQRT_HALF) + 0.5),
-    lambda g, x: (
-        g * ((0.5 * erf(x * _SQRT_HALF) + 0.5) + x * (_INVERSE_SQRT_TAU * e.exp(-0.5 * (x * x))))
-    ),
-)
+
+def _gelu_gradient(g: Any, x: Any) -> Any:
+    t = x * _SQRT_HALF  # erf(t) is computed with exp(-t * t), which is then there already
+    return g * ((0.5 * erf(t) + 0.5) + t * (_INVERSE_SQRT_PI * e.exp(-(t * t))))
+
+
+gelu_ = composite("gelu", lambda x: x * (0.5 * erf(x * _SQRT_HALF) + 0.5), _gelu_gradient)
 
 
 def _gelu_inner(x: Any) -> Any:

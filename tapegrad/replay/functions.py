@@ -58,43 +58,52 @@ def to_odd_float64(x: Any) -> Any:
 # -- exponentials ------------------------------------------------------------------------------
 
 
+def _bend_float32(r: Any) -> Any:
+    # (exp(r) - 1 - r) / (r * r) for -0.35 < r < 0.35.
+    p = fma(r, 0.0013819900341331959, 0.008368688635528088)
+    p = fma(p, r, 0.041668277233839035)
+    p = fma(p, r, 0.1666652113199234)
+    return fma(p, r, 0.4999999403953552)
+
+
+def _scaled_float32(x: Any, shifted: Any) -> Any:
+    # x * 2**n, where n is in the low bits of shifted = n + 1.5 * 2**23, whose other bits the shift
+    # by 23 drops. In two steps, so that results near either end of the range come out right.
+    n = bits(shifted)
+    half = n >> 1
+    return x * of_bits((half << 23) + 1065353216) * of_bits(((n - half) << 23) + 1065353216)
+
+
 def exp_float32(x: Any) -> Any:
     # x = n ln 2 + r; adding 1.5 * 2**23 rounds n to an integer in the low bits, NaN passes through.
-    limited = where(x < -104.0, -104.0, where(x > 89.0, 89.0, x))
+    limited = where(x > 89.0, 89.0, x)
+    limited = where(limited < -104.0, -104.0, limited)
     shifted = fma(limited, 1.4426950408889634, 12582912.0)
     n = shifted - 12582912.0
     r = fma(n, -0.693145751953125, limited)
     r = fma(n, -1.42860682030941723212e-6, r)
-    p = fma(r, 0.0001978926593437791, 0.0013945752289146185)
-    p = fma(p, r, 0.00833350419998169)
-    p = fma(p, r, 0.04166628047823906)
-    p = fma(p, r, 0.1666666567325592)
-    p = fma(p, r, 0.5)
-    p = fma(p * r, r, r) + 1.0
-    # 2**n in two steps, so that results near either end of the range come out right.
-    whole = bits(shifted) - 1262485504
-    half = whole >> 1
-    first = of_bits((half + 127) << 23)
-    second = of_bits((whole - half + 127) << 23)
-    return p * first * second
+    return _scaled_float32(fma(fma(_bend_float32(r), r, 1.0), r, 1.0), shifted)
+
+
+def expm1_float32(x: Any) -> Any:
+    # (exp(r) - 1) * 2**n + (2**n - 1), all halved so that 2**(n - 1) exists for every n.
+    limited = where(x > 89.0, 89.0, x)
+    limited = where(limited < -18.0, -18.0, limited)
+    shifted = fma(limited, 1.4426950408889634, 12582912.0)
+    n = shifted - 12582912.0
+    r = fma(n, -0.693145751953125, limited)
+    r = fma(n, -1.42860682030941723212e-6, r)
+    half = of_bits((bits(shifted) << 23) + 1056964608)
+    y = fma(fma(_bend_float32(r) * r, r, r), half, half - 0.5)
+    return where(fabs(x) < 1e-8, x, y + y)  # halves of the smallest numbers are lost
 
 
 def exp2_float32(x: Any) -> Any:
-    limited = where(x < -150.0, -150.0, where(x > 129.0, 129.0, x))
+    limited = where(x > 129.0, 129.0, x)
+    limited = where(limited < -150.0, -150.0, limited)
     shifted = limited + 12582912.0
-    n = shifted - 12582912.0
-    r = (limited - n) * 0.6931471805599453
-    p = fma(r, 0.0001978926593437791, 0.0013945752289146185)
-    p = fma(p, r, 0.00833350419998169)
-    p = fma(p, r, 0.04166628047823906)
-    p = fma(p, r, 0.1666666567325592)
-    p = fma(p, r, 0.5)
-    p = fma(p * r, r, r) + 1.0
-    whole = bits(shifted) - 1262485504
-    half = whole >> 1
-    first = of_bits((half + 127) << 23)
-    second = of_bits((whole - half + 127) << 23)
-    return p * first * second
+    r = (limited - (shifted - 12582912.0)) * 0.6931471805599453
+    return _scaled_float32(fma(fma(_bend_float32(r), r, 1.0), r, 1.0), shifted)
 
 
 def sigmoid_float32(x: Any) -> Any:
@@ -115,20 +124,14 @@ def tanh_float32(x: Any) -> Any:
     p = fma(p, s, -0.3333333134651184)
     near = fma(p * s, x, x)
     far = 1.0 - 2.0 / (exp_float32(t + t) + 1.0)
-    return where(t < 0.625, near, copysign(far, x))
+    return copysign(where(t < 0.625, near, far), x)  # near loses the sign of 0
 
 
 # -- logarithms --------------------------------------------------------------------------------
 
 
-def log_float32(x: Any) -> Any:
-    # x = 2**e * m with m in [2/3, 4/3); numbers below the normal range are scaled into it first.
-    tiny = x < 1.1754943508222875e-38
-    scaled = where(tiny, x * 8388608.0, x)
-    i = bits(scaled)
-    e = (i - 1059760811) >> 23
-    m = of_bits(i - (e << 23))
-    f = m - 1.0
+def _log_float32(f: Any, power: Any) -> Any:
+    # log((1 + f) * 2**power) for -1/3 <= f < 1/3.
     p = fma(f, 0.12028084695339203, -0.1286531239748001)
     p = fma(p, f, 0.10749393701553345)
     p = fma(p, f, -0.12191665172576904)
@@ -138,51 +141,53 @@ def log_float32(x: Any) -> Any:
     p = fma(p, f, -0.24999815225601196)
     p = fma(p, f, 0.3333333730697632)
     s = f * f
-    power = as_float32(e) - where(tiny, 23.0, 0.0)
     p = fma(power, 1.42860682030941723212e-6, p * s * f)
     p = fma(s, -0.5, p) + f
-    y = fma(power, 0.693145751953125, p)
+    return fma(power, 0.693145751953125, p)
+
+
+def log_float32(x: Any) -> Any:
+    # x = 2**e * m with m in [2/3, 4/3); numbers below the normal range are scaled into it first.
+    tiny = x < 1.1754943508222875e-38
+    scaled = where(tiny, x * 8388608.0, x)
+    i = bits(scaled)
+    e = (i - 1059760811) >> 23
+    m = of_bits(i - (e << 23))
+    y = _log_float32(m - 1.0, as_float32(e) - where(tiny, 23.0, 0.0))
     return where(x > 0.0, where(x == inf, inf, y), where(x == 0.0, -inf, np.nan * x))
+
+
+def log1p_float32(x: Any) -> Any:
+    # 1 + x = 2**e * m, but m - 1 = x * 2**-e + (2**-e - 1) comes from x: 1 + x has lost digits.
+    e = (bits(x + 1.0) - 1059760811) >> 23
+    f = of_bits(bits(x) - (e << 23)) + fma(of_bits((129 - e) << 23), 0.25, -1.0)
+    y = _log_float32(f, as_float32(e))
+    y = where(x > -1.0, where(x == inf, inf, y), where(x == -1.0, -inf, np.nan * x))
+    return where(x == 0.0, x, y)
 
 
 # -- the error function ------------------------------------------------------------------------
 
 
-def _decay_float32(x: Any) -> Any:
-    # exp(x) for -80 < x <= 0, where nothing overflows and 2**n is one number.
-    shifted = fma(x, 1.4426950408889634, 12582912.0)
-    n = shifted - 12582912.0
-    r = fma(n, -0.693145751953125, x)
-    r = fma(n, -1.42860682030941723212e-6, r)
-    p = fma(r, 0.0001978926593437791, 0.0013945752289146185)
-    p = fma(p, r, 0.00833350419998169)
-    p = fma(p, r, 0.04166628047823906)
-    p = fma(p, r, 0.1666666567325592)
-    p = fma(p, r, 0.5)
-    p = fma(p * r, r, r) + 1.0
-    return p * of_bits((bits(shifted) - 1262485377) << 23)
-
-
 def erf_float32(x: Any) -> Any:
+    # Beside 1 it is 1 - exp(-x * x) * q: derivatives need that exponential too and share it.
     t = fabs(x)
     s = x * x
-    p = fma(s, -9.64151604421204e-6, 0.00011256948346272111)
-    p = fma(p, s, -0.0008482828852720559)
-    p = fma(p, s, 0.005220945458859205)
-    p = fma(p, s, -0.0268654003739357)
-    p = fma(p, s, 0.11283782124519348)
-    p = fma(p, s, -0.37612637877464294)
-    near = fma(x, fma(p, s, 0.12837918102741241), x)
-    limited = where(t > 4.0, 4.0, t)
-    q = fma(limited, 5.150880497239996e-6, -4.820222966372967e-5)
-    q = fma(q, limited, -3.606475729611702e-5)
-    q = fma(q, limited, 0.00289230071939528)
-    q = fma(q, limited, -0.022612009197473526)
-    q = fma(q, limited, 0.10520291328430176)
-    q = fma(q, limited, 0.6356565356254578)
-    q = fma(q, limited, 1.1285449266433716)
-    far = 1.0 - _decay_float32(-limited * q)
-    return where(t < 1.0, near, copysign(far, x))
+    p = fma(s, -0.0006003800663165748, 0.004995853640139103)
+    p = fma(p, s, -0.026768580079078674)
+    p = fma(p, s, 0.11281877011060715)
+    p = fma(p, s, -0.3761250078678131)
+    near = fma(x, fma(p, s, 0.12837915122509003), x)
+    u = where(t > 4.0, 4.0, t) - 1.5
+    q = fma(u, -0.00047036155592650175, 0.0020710097160190344)
+    q = fma(q, u, -0.005324019584804773)
+    q = fma(q, u, 0.013306059874594212)
+    q = fma(q, u, -0.03289460763335228)
+    q = fma(q, u, 0.07616207748651505)
+    q = fma(q, u, -0.16362398862838745)
+    q = fma(q, u, 0.32158520817756653)
+    far = fma(-exp_float32(-s), q, 1.0)
+    return where(t < 0.92, near, copysign(far, x))
 
 
 # -- division with a remainder -----------------------------------------------------------------
