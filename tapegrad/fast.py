@@ -51,6 +51,11 @@ def _savers(p: Primitive) -> list[Callable[..., tuple[Any, ...]]]:
     return [_saver(tuple(name(*slot, needs) for slot in p.slots)) for needs in range(4)]
 
 
+def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether the second operand is repeated along the first dimensions, as a bias is."""
+    return len(other) < len(shape) and shape[len(shape) - len(other) :] == other
+
+
 def binary(p: Primitive, ufunc: Any, reflected: bool = False) -> Callable[..., Any]:
     """`x op y` for a Tensor x; with `reflected`, `y op x`."""
     savers: list[Any] = []
@@ -66,9 +71,9 @@ def binary(p: Primitive, ufunc: Any, reflected: bool = False) -> Callable[..., A
                     b = y._array
                     same = (
                         b.dtype is dtype
-                        and b.shape == a.shape
                         and y._view is None
                         and b.__class__ is a.__class__
+                        and (b.shape == a.shape or _fits(a.shape, b.shape))
                     )
                     needs = x._requires | y._requires << 1
                 elif y.__class__ is float or y.__class__ is int:
@@ -95,6 +100,8 @@ def binary(p: Primitive, ufunc: Any, reflected: bool = False) -> Callable[..., A
                     entry.params = NO_PARAMS
                     entry.number = number
                     entry.shapes = entry.hooks = entry.log = None
+                    if b is not y and b.shape != a.shape:
+                        entry.shapes = (a.shape, b.shape)
                     if needs == 3:
                         entry.edges = (x._edge or x, y._edge or y)
                     elif needs == 1:

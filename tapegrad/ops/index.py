@@ -238,6 +238,11 @@ def _basic(x: Tensor, static: tuple[Any, ...], after: tuple[int, ...]) -> Tensor
 
 def getitem(self: Tensor, key: Any) -> Any:
     """`x[key]`: basic indices give a view, index tensors a copy."""
+    if key.__class__ is int:
+        shape = self._array.shape
+        if shape and -shape[0] <= key < shape[0]:
+            first = key if key >= 0 else key + shape[0]
+            return slice_(self, index=(first, *[None] * (len(shape) - 1)))
     static, after, pairs = _parse(self, key)
     out = _basic(self, static, after)
     if pairs:

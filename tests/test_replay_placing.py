@@ -1,0 +1,155 @@
+"""Passes over memory that a program does without: placing, inlining, loops of other shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from replaying import randn, same_as_eager
+
+import tapegrad as tg
+from tapegrad.replay import Compiled
+from tapegrad.replay.program import Compute, Loop, Product
+from tapegrad.replay.shapes import common, divided, simplest
+
+pytest.importorskip("llvmlite")
+
+
+def instructions(function: Compiled) -> list[Any]:
+    return list(function.replays[-1].executable.program.instructions)
+
+
+def loops(function: Compiled) -> list[Loop]:
+    return [i for i in instructions(function) if isinstance(i, Loop)]
+
+
+def fills(function: Compiled) -> int:
+    """How many loops do nothing but write a number."""
+    return sum(
+        len(loop.nodes) == 1 and isinstance(loop.nodes[0], Compute) for loop in loops(function)
+    )
+
+
+def gradient(function: Any) -> Any:
+    def step(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        return tg.autograd.grad(function(x).sum(), x)[0]
+
+    return step
+
+
+def test_the_parts_of_a_gradient_are_written_to_one_place() -> None:
+    """Three slices that cover a tensor: no zeros, no sums of whole tensors."""
+
+    def split(x: Any) -> Any:
+        q, k, v = x.reshape(4, 6, 3, 8).permute(2, 0, 1, 3).unbind(0)
+        return q.exp() * 2 + k.tanh() * v
+
+    fast = same_as_eager(gradient(split), (4, 6, 24))
+    assert fills(fast) == 0
+    assert len(loops(fast)) <= 3
+
+
+def test_parts_that_overlap_are_added() -> None:
+    def neighbours(x: Any) -> Any:
+        return (x[:, 1:] * x[:, :-1]).sin()
+
+    fast = same_as_eager(gradient(neighbours), (5, 9))
+    assert fills(fast) == 1
+
+
+def test_a_part_of_a_gradient_is_added_to_the_rest() -> None:
+    same_as_eager(gradient(lambda x: (x * x).sum() + x[1:3].exp().sum()), (5, 4))
+    same_as_eager(gradient(lambda x: x[::2].exp().sum() + x[::3].sin().sum()), (11, 4))
+
+
+def test_a_gradient_that_is_also_returned_stays() -> None:
+    """The sum of two parts is what both are added to; neither may be lost."""
+
+    def both(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        head, tail = x[:2] * 3, x[2:] * 5
+        g = tg.autograd.grad((head.sum(), tail.sum()), x)[0]
+        return g, g + x.detach(), head
+
+    same_as_eager(both, (6, 3))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.exp().transpose(0, 1).reshape(-1),
+        lambda x: tg.cat([x.exp(), x.sin(), x[:1].tanh()]),
+        lambda x: tg.cat([x.exp(), x.exp()], 1),
+        lambda x: tg.stack([x.sum(1), x.mean(1)], 1),
+        lambda x: (x @ x.T).reshape(3, 2, 6).transpose(1, 2).contiguous(),
+        lambda x: tg.cat([x @ x.T, x.cumsum(1)], 1),
+        lambda x: x.exp().reshape(2, 3, 2, 2).permute(2, 0, 3, 1).reshape(4, 6) * 2,
+        lambda x: x.exp().flip(0).contiguous(),
+        lambda x: tg.nn.functional.pad(x.exp(), (1, 2)),
+    ],
+)
+def test_copies_of_values_that_nobody_else_reads(function: Any) -> None:
+    same_as_eager(function, (6, 4))
+
+
+def test_a_concatenation_is_written_by_its_parts() -> None:
+    fast = same_as_eager(lambda x: tg.cat([x.exp(), x @ x.T], 1), (8, 8))
+    kinds = [type(i) for i in instructions(fast)]
+    assert sorted(kinds, key=str) == [Loop, Product]
+
+
+def test_a_value_that_is_read_again_is_copied() -> None:
+    def function(x: Any) -> Any:
+        y = x.exp()
+        return tg.cat([y, y * 2]), y
+
+    same_as_eager(function, (3, 4))
+
+
+def test_a_bias_goes_into_the_loop_behind_it() -> None:
+    """The product has two dimensions, what follows three: the same elements in the same order."""
+    layer, x = tg.nn.Linear(6, 8), randn(2, 5, 6)
+    fast = tg.compile(lambda x: tg.nn.functional.gelu(layer(x)) * 2)
+    for _ in range(3):
+        found = fast(x)
+    assert np.allclose(found.detach(), (tg.nn.functional.gelu(layer(x)) * 2).detach(), atol=1e-6)
+    assert len(loops(fast)) == 1
+
+
+def test_a_small_value_is_kept_rather_than_what_it_is_made_of() -> None:
+    """A mask takes a byte for an element, what it compares four; backward reads the mask."""
+
+    def step(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        h = x * 3
+        y = (tg.relu(h) @ tg.ones(64, 64)).exp()
+        return tg.autograd.grad(y.sum(), x)[0]
+
+    same_as_eager(step, (64, 64))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "expected"),
+    [
+        ((4, 6), (24,), (4, 6)),
+        ((24,), (2, 12), (2, 12)),
+        ((4, 6), (8, 3), (4, 2, 3)),
+        ((4, 6), (6, 4), None),
+        ((4, 6), (4, 5), None),
+        ((1, 5), (5,), (5,)),
+        ((0, 3), (3, 0), None),
+    ],
+)
+def test_the_shape_that_two_loops_have_in_common(x: Any, y: Any, expected: Any) -> None:
+    assert common(x, y) == expected
+
+
+def test_a_loop_of_another_shape_does_the_same() -> None:
+    fast = same_as_eager(lambda x: (x * 2 + 1).sum(-1), (3, 4, 6))
+    (loop,) = loops(fast)
+    assert simplest(loop).shape == (12, 6)
+    again = divided(simplest(loop), (3, 4, 2, 3))
+    assert again.folds[0].dims == (2, 3)
+    assert simplest(again) == simplest(loop)
