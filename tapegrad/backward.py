@@ -16,9 +16,9 @@ import numpy as np
 from . import mutation
 from .gradients import Gradients
 from .state import GRAD, STATE
-from .tape import Entry, Output, Tape
+from .tape import Entry, Output, Tape, node_of
 from .tensor import Extra, Tensor, own, wrap
-from .walk import Walk, is_whole, node_of, run_hook
+from .walk import Walk, is_whole, run_hook
 
 _accumulate_lock = threading.Lock()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -255,6 +255,15 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
 # -- native code -------------------------------------------------------------------------------
 
 
+class Link(NamedTuple):
+    """A rule in a chain of rules: what it reads, and the places that its results are added to."""
+
+    primitive: Primitive
+    params: dict[str, Any]
+    saved: tuple[Any, ...]
+    targets: tuple[int | None, ...]
+
+
 class Accelerator:
     """What runs kernels and rules as native code; NotImplemented says that NumPy should run."""
 
@@ -264,6 +273,13 @@ class Accelerator:
     def rule(
         self, p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: dict[str, Any]
     ) -> Any:
+        return NotImplemented
+
+    def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
+        """Rules one after another: link i takes what waits at place i, and sends to later places.
+
+        Returns what is in the places beyond the links in the end.
+        """
         return NotImplemented
 
 

@@ -109,6 +109,11 @@ class Output:
         self.index = index
 
 
+def node_of(edge: Any) -> Any:
+    """The entry or leaf that an edge leads to."""
+    return edge.entry if edge.__class__ is Output else edge
+
+
 class AccumulateGrad:
     """Shown in `next_functions` where the graph ends in a leaf."""
 

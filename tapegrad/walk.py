@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from . import mutation, source
+from . import chain, mutation, source
 from .dtypes import bfloat16
 from .primitive import ARRAY_SIZE, PRIMITIVES, Primitive
 from .state import ANOMALY, STATE, numbers
-from .tape import FREED, Entry, Freed, Handle, Output, Packed, Value
+from .tape import FREED, Entry, Freed, Handle, Output, Packed, Value, node_of
 from .tensor import Extra, Tensor, wrap
 
 _ndarray = np.ndarray
@@ -98,6 +98,7 @@ class Walk:
         anomaly = STATE.mode & ANOMALY
         # bfloat16 has a NumPy type from its first use on; until then nothing needs rounding.
         rounds = bfloat16._numpy is not None and not on_tensors
+        chains = not (on_tensors or anomaly or self.watched is not None)
         while heap:
             entry = heappop(heap)[1]
             g = pending.pop(entry)
@@ -115,6 +116,9 @@ class Walk:
                 _check_versions(entry, saved)
             if on_tensors:
                 saved = _as_tensors(entry, saved)
+            large = chains and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
+            if large and chain.run(self, entry, g, edges, saved):
+                continue
             p = entry.primitive
             results = (p._pull or p.pull)(g, edges, saved, entry.params)
             if rounds:
@@ -191,10 +195,6 @@ def _is_fresh(p: Primitive, g: Any, r: Any, results: Sequence[Any]) -> bool:
         return r is not g
     parts = g if g.__class__ is list else (g,)
     return all(r is not part for part in parts) and sum(r is other for other in results) == 1
-
-
-def node_of(edge: Any) -> Any:
-    return edge.entry if edge.__class__ is Output else edge
 
 
 def as_whole_array(value: Any) -> Any:

@@ -17,7 +17,7 @@ LAYERS = [
     {"methods", "tensor"},
     {"primitive"},
     {"fast", "inplace", "random", "gradients"},
-    {"walk", "rules"},
+    {"chain", "walk", "rules"},
     {"backward"},
     {"ops"},
     {"anomaly", "function", "recompute", "func"},

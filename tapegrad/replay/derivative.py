@@ -19,9 +19,9 @@ import numpy as np
 
 from ..primitive import ELEMENTWISE
 from ..state import no_grad
-from ..tape import Entry, Output, Value
+from ..tape import Entry, Output, Value, node_of
 from ..tensor import Tensor, wrap
-from ..walk import Walk, node_of
+from ..walk import Walk
 from .program import Apply, Input, Program, contiguous
 from .slots import Argument, Captured, Cotangent, Slot
 

@@ -12,14 +12,14 @@ arguments, so a run repeats bit for bit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import source
 from ..inplace import through
-from ..primitive import CONTRACTION, Accelerator, Primitive, set_accelerator
+from ..primitive import CONTRACTION, Accelerator, Link, Primitive, set_accelerator
 from ..rules import abstract
 from ..state import STATE
 from ..tape import Value
@@ -204,6 +204,29 @@ class Native(Accelerator):
 
         wanted = tuple([e is None for e in edges])
         return self._run([pull, first, wanted], given, params, lambda a: _of_function(function, a))
+
+    def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
+        given = list(waiting)
+        for link in links:
+            given += _with_numbers_in_memory(link.primitive, link.saved, waiting[:1])
+
+        def function(tensors: list[Tensor]) -> Any:
+            placed = _placed(given, tensors)
+            places = placed[: len(waiting)]
+            read = len(waiting)
+            for i, (p, params, saved, targets) in enumerate(links):
+                arguments = tuple(placed[read : read + len(saved)])
+                read += len(saved)
+                results = () if places[i] is None else p.pull(places[i], targets, arguments, params)
+                for r, to in zip(results, targets, strict=False):
+                    if to is not None and r is not None:
+                        places[to] = r if places[to] is None else places[to] + r
+            return tuple(places[len(links) :])
+
+        key: list[Any] = [
+            (p, targets, _exact(tuple(params.items()))) for p, params, _, targets in links
+        ]
+        return self._run(key, given, {}, lambda arrays: _of_function(function, arrays))
 
     def _run(
         self, key: list[Any], inputs: Any, params: Any, make: Callable[[list[Any]], Form | None]

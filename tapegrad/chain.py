@@ -1,0 +1,193 @@
+"""Runs of elementwise entries in the reverse walk, as one native program each.
+
+Comes in: an entry that the walk has reached, with its large gradient. Goes out: what the run of
+elementwise entries that begins there sends to edges outside it, added to what waited at them.
+Gradients between the entries are never in memory, and neither is a term before it joins its sum:
+large elementwise rules take as long as their memory traffic. The order of visits is the walk's own,
+and results are new arrays, so nothing that others can see is written to. Called by `walk.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from . import mutation
+from .primitive import ELEMENTWISE, NEVER, Link, accelerator
+from .tape import FREED, Entry, node_of
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .walk import Walk
+
+#: entries of a run at most: longer programs take longer to compile and save no more traffic
+MOST = 16
+
+_ndarray = np.ndarray
+
+
+class _Member(NamedTuple):
+    entry: Entry
+    edges: tuple[Any, ...]
+    saved: tuple[Any, ...]
+
+
+def run(walk: Walk, entry: Entry, g: Any, edges: tuple[Any, ...], saved: tuple[Any, ...]) -> bool:
+    """Visit `entry` and those that follow; False, with nothing done, if it should go on alone."""
+    if not _may_join(walk, edges) or g.dtype.kind != "f":
+        return False
+    first = _Member(entry, edges, saved)
+    if not _is_elementwise(first, g.shape):
+        return False
+    members, taken = _gathered(walk, first, g.shape)
+    ends, links = _linked(members)
+    before = [_waiting(walk, end, g) for end in ends]
+    waiting = [g, *(walk.pending.get(member.entry) for member in members[1:]), *before]
+    if len(members) > 1 or _is_sum(links[0], before):
+        results = accelerator().chain(links, waiting)
+        if results is not NotImplemented:
+            seen = {id(x) for x in (*waiting, *(x for link in links for x in link.saved))}
+            _leave(walk, members)
+            _deliver(walk, ends, before, results, seen)
+            return True
+    for other in taken:
+        heappush(walk.heap, (-other.number, other))
+    return False
+
+
+def _may_join(walk: Walk, edges: tuple[Any, ...]) -> bool:
+    """Whether a gradient goes on to an entry or joins another one at a leaf; costs little."""
+    leaves = set()
+    for edge in edges:
+        if edge.__class__ is Entry:
+            return True
+        if isinstance(edge, Tensor):
+            if edge.id in walk.leaves or edge.id in leaves:
+                return True
+            leaves.add(edge.id)
+    return False
+
+
+def _is_sum(link: Link, before: Sequence[Any]) -> bool:
+    """Whether the results of a single rule are added to something."""
+    targets = [to for to in link.targets if to is not None]
+    return len(set(targets)) < len(targets) or any(total is not None for total in before)
+
+
+def _is_elementwise(member: _Member, shape: tuple[int, ...]) -> bool:
+    """Whether a rule is native code whose gradients all have the given shape, and one dtype."""
+    entry, edges, saved = member
+    p = entry.primitive
+    if p.kind != ELEMENTWISE or p.native_size == NEVER or not p.pure or len(p.outputs) > 1:
+        return False
+    if any(value.__class__ is list for value in saved) or any(s[0] == "dtype" for s in p.slots):
+        return False
+    shapes = entry.shapes
+    if shapes is None:
+        return True
+    return all(e is None or s == shape for e, s in zip(edges, shapes, strict=True))
+
+
+def _gathered(
+    walk: Walk, first: _Member, shape: tuple[int, ...]
+) -> tuple[list[_Member], list[Entry]]:
+    """The run of entries, in the walk's order, and those of them taken off the walk's heap."""
+    members, taken = [first], []
+    reached: list[tuple[int, Entry]] = []
+    known: set[int] = set()
+    while True:
+        for edge in members[-1].edges:
+            if edge.__class__ is Entry and id(edge) not in known:
+                known.add(id(edge))
+                heappush(reached, (-edge.number, edge))
+        if not reached or len(members) == MOST:
+            break
+        number, entry = reached[0]
+        heap = walk.heap
+        if heap and heap[0][0] < number:
+            break  # somebody outside comes first, and may send it a gradient
+        member = _joining(walk, entry)
+        if member is None or not _is_elementwise(member, shape):
+            break
+        heappop(reached)
+        if heap and heap[0][0] == number:
+            taken.append(heappop(heap)[1])
+        members.append(member)
+    return members, taken
+
+
+def _joining(walk: Walk, entry: Entry) -> _Member | None:
+    """What the rule of an entry gets; None where the walk itself has something to do there."""
+    saved, edges = entry.saved, entry.edges
+    if entry.hooks is not None or saved.__class__ is not tuple:
+        return None
+    if walk.wanted is not None and (entry.number, 0) in walk.wanted:
+        return None
+    if entry.number < mutation.latest and any(_is_stale(value, entry) for value in saved):
+        return None
+    if walk.needed is not None:
+        edges = tuple([e if id(node_of(e)) in walk.needed else None for e in edges])
+        if all(e is None for e in edges):
+            return None
+    return _Member(entry, edges, saved)
+
+
+def _is_stale(value: Any, entry: Entry) -> bool:
+    return hasattr(value, "nbytes") and mutation.changed_since(value, entry.number) is not None
+
+
+def _linked(members: Sequence[_Member]) -> tuple[list[Any], list[Link]]:
+    """The edges that leave the run, and the rules with the numbers of the places they send to."""
+    place = {id(member.entry): i for i, member in enumerate(members)}
+    ends: list[Any] = []
+    links = []
+    for entry, edges, saved in members:
+        targets: list[int | None] = []
+        for edge in edges:
+            if edge is not None and id(edge) not in place:
+                place[id(edge)] = len(members) + len(ends)
+                ends.append(edge)
+            targets.append(None if edge is None else place[id(edge)])
+        links.append(Link(entry.primitive, entry.params, saved, tuple(targets)))
+    return ends, links
+
+
+def _waiting(walk: Walk, end: Any, g: Any) -> Any:
+    """The gradient that waits at an edge already, if this run can add to it."""
+    if end.__class__ is Entry:
+        total = walk.pending.get(end)
+    elif isinstance(end, Tensor):
+        total = walk.leaves[end.id][1] if end.id in walk.leaves else None
+    else:
+        return None
+    if total.__class__ is _ndarray and total.shape == g.shape and total.dtype == g.dtype:
+        return total
+    return None
+
+
+def _leave(walk: Walk, members: Sequence[_Member]) -> None:
+    """The entries have been visited: nothing waits for them, and what they saved is free."""
+    for member in members:
+        walk.pending.pop(member.entry, None)
+        if not walk.retain and member.saved:
+            member.entry.saved = FREED
+
+
+def _deliver(
+    walk: Walk, ends: Sequence[Any], before: Sequence[Any], results: Sequence[Any], seen: set[int]
+) -> None:
+    """Put the results where they belong; `seen` holds id() of the arrays that others have."""
+    for end, total, r in zip(ends, before, results, strict=True):
+        if r is None or r is total:
+            continue
+        # A rule may pass an array on, and two ends may get the same one.
+        fresh = r.base is None and id(r) not in seen and sum(r is x for x in results) == 1
+        if total is None:
+            walk.send(end, r, fresh)
+        elif end.__class__ is Entry:
+            walk.pending[end] = r
+        else:
+            walk.leaves[end.id] = (end, r, fresh)
