@@ -499,7 +499,7 @@ def record(
             for a in arrays:
                 if a.__class__ is not _ndarray or a.shape != shape:
                     shapes = tuple([getattr(a, "shape", ()) for a in arrays])
-                    if any([other != shape for other in shapes]):
+                    if any(other != shape for other in shapes):
                         entry.shapes = shapes
                     break
         if mode & HOOKS:
