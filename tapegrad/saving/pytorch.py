@@ -411,7 +411,7 @@ def _constant(value: Any) -> Callable[[_Reader, Any], None]:
 
 _NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT")
 _TEXT = ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
-_BYTES = ("BINBYTES", "SHORT_BINBYTES", "BINBYTES8")
+_BYTES = ("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8")
 
 _OPCODES: dict[str, Callable[[_Reader, Any], Any]] = {
     **dict.fromkeys((*_NUMBERS, *_TEXT, *_BYTES), lambda r, argument: r.push(argument)),
