@@ -102,21 +102,22 @@ def seed_all(number):
 
 @pytest.mark.parametrize("interruption", [0, 1, 2, 3, 7, 14])
 @pytest.mark.parametrize("lives_on", [False, True], ids=["new-process", "same-objects"])
-def test_resumed_training_has_the_same_bits(tmp_path, interruption, lives_on):
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_resumed_training_has_the_same_bits(tmp_path, interruption, lives_on, compiled):
     seed_all(0)
-    whole = Training(tmp_path / "whole")
+    whole = Training(tmp_path / "whole", compiled)
     expected = whole.train(range(16))
     bits = whole.bits()
 
     seed_all(0)
-    first = Training(tmp_path / "parts")
+    first = Training(tmp_path / "parts", compiled)
     losses = first.train(range(interruption))
     first.checkpoint.save(interruption)
     if lives_on:
         first.train(range(4))
         second = first
     else:
-        second = Training(tmp_path / "parts")
+        second = Training(tmp_path / "parts", compiled)
         seed_all(99)
     saved = second.checkpoint.restore()
     assert saved.step == interruption
