@@ -249,8 +249,8 @@ def compile(
     """Record a function's tensor operations and run them as one native program from then on.
 
     Works on whole training steps: tensors from outside (parameters, buffers, optimizer state) are
-    read and changed in their own memory. The first two calls with new shapes run eagerly too, and are
-    recorded. What a call did, and why, `explain()` tells. A module is returned as a module of its
+    read and changed in their own memory. The first two calls with new shapes run eagerly too, and
+    are recorded. What a call did, and why, `explain()` tells. A module is returned as one of its
     class that shares everything with it.
 
     With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients
