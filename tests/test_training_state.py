@@ -3,12 +3,14 @@
 import copy
 import os
 import random
+import subprocess
+import sys
 import threading
 import warnings
 
 import numpy as np
 import pytest
-from kill_saving import kill
+from kill_saving import ROOT, kill
 
 import tapegrad as tg
 from tapegrad import nn, optim
@@ -429,3 +431,51 @@ def test_trainings_that_share_a_folder(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert tg.Checkpoint(tmp_path, model=nn.Linear(4, 4)).restore() is not None
+
+
+SCRIPT = """
+import hashlib, os, sys
+import tapegrad as tg
+from tapegrad import nn, optim
+
+folder, stop = sys.argv[1], int(sys.argv[2])
+tg.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 3))
+optimizer = optim.AdamW(model.parameters(), lr=0.01)
+scheduler = optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+
+@tg.compile
+def step(x, y):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+checkpoint = tg.Checkpoint(folder, model=model, optimizer=optimizer, scheduler=scheduler)
+saved = checkpoint.restore()
+for number in range(saved.step + 1 if saved else 0, 10):
+    if number == stop:
+        os._exit(0)
+    x = tg.randn(16, 8)
+    step(x, (x.sum(1) > 0).long())
+    scheduler.step()
+    checkpoint.save(number)
+for value in model.state_dict().values():
+    print(hashlib.sha256(value.numpy().tobytes()).hexdigest())
+"""
+
+
+def run(folder, stop):
+    command = [sys.executable, "-c", SCRIPT, str(folder), str(stop)]
+    environment = {**os.environ, "PYTHONPATH": os.fspath(ROOT)}
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+def test_processes_that_end_and_begin_again(tmp_path):
+    expected = run(tmp_path / "whole", -1)
+    assert len(expected.split()) == 4
+    for stop in (1, 4):
+        assert run(tmp_path / "parts", stop) == ""
+    assert run(tmp_path / "parts", -1) == expected
