@@ -259,6 +259,15 @@ def test_a_view_that_repeats_an_element_without_end_takes_no_memory():
     assert not loaded.flags.writeable
 
 
+def test_bytes_that_are_asked_for_again_and_again_are_made_once():
+    header, tail = header_of(data_of(bytes(1_000_000)))
+    (name,) = (name for name in header if name != "__metadata__")
+    for kind in ("bytes", "bytearray"):
+        header["__metadata__"]["tapegrad.structure"] = json.dumps([{kind: name}] * 10_000)
+        loaded = load(with_header(header, tail))
+        assert len({id(item) for item in loaded}) == 1
+
+
 def mutated(data, rng, kinds=8):
     """A file after one of the things that happen to files."""
     data = bytearray(data)
@@ -415,6 +424,13 @@ def test_tuples_that_share_their_parts_take_no_time():
     tower = b"\x80\x02}(K\x01" + b"\x85q\x00h\x00\x86" * 100 + b"K\x01u."
     with pytest.raises(tg.SavingError, match="key"):
         load(pytorch_file(tower))
+
+
+def test_a_pickle_that_copies_a_list_again_and_again():
+    many = b"\x80\x02]q\x00(" + b"N" * 5000 + b"e"
+    code = b"](" + b"ccollections\ndeque\nh\x00\x85R" * 5000 + b"e."
+    with pytest.raises(tg.SavingError, match="copies more than it holds"):
+        load(pytorch_file(many + code))
 
 
 def test_archives_that_lie():

@@ -377,12 +377,12 @@ def test_a_device_is_written_to_and_not_replaced():
 
 def test_a_link_and_the_permissions_of_a_file_stay(tmp_path):
     tg.save(1, tmp_path / "file")
-    os.chmod(tmp_path / "file", 0o640)
+    os.chmod(tmp_path / "file", 0o666)
     os.symlink("file", tmp_path / "link")
     tg.save(2, tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert tg.load(tmp_path / "file") == 2
-    assert stat.S_IMODE(os.stat(tmp_path / "file").st_mode) == 0o640
+    assert stat.S_IMODE(os.stat(tmp_path / "file").st_mode) == 0o666
 
 
 def test_errors_of_the_system_name_the_file(tmp_path):

@@ -9,6 +9,7 @@ file behind, which `remove_leftovers` finds: a living writer holds a lock on its
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -41,7 +42,7 @@ def replacing(path: str) -> Iterator[int]:
             with suppress(OSError):
                 os.unlink(temporary)
             raise
-        sync_folder(os.path.dirname(target))
+    sync_folder(os.path.dirname(target))
 
 
 @contextmanager
@@ -58,14 +59,13 @@ def _explained(path: str) -> Iterator[None]:
 
 def _create_beside(target: str) -> tuple[str, int]:
     folder, name = os.path.split(target)
-    mode = 0o666
-    with suppress(FileNotFoundError):
-        mode = stat.S_IMODE(os.stat(target).st_mode)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     while True:
         temporary = os.path.join(folder, f".{name}.{secrets.token_hex(6)}{_SUFFIX}")
-        descriptor = os.open(temporary, flags | getattr(os, "O_BINARY", 0), mode)
+        descriptor = os.open(temporary, flags | getattr(os, "O_BINARY", 0), 0o666)
         if _claimed(descriptor):
+            with suppress(OSError, AttributeError):  # a file that is replaced keeps its permissions
+                os.fchmod(descriptor, stat.S_IMODE(os.stat(target).st_mode))
             return temporary, descriptor
         os.close(descriptor)
 
@@ -87,6 +87,9 @@ def sync_folder(folder: str) -> None:
         return
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do that
+            raise
     finally:
         os.close(descriptor)
 

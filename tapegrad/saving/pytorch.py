@@ -176,8 +176,10 @@ class _Reader:
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
         self.storages: dict[tuple[str, str], _Storage] = {}
+        self.left = 0  # elements that calls may still copy
 
     def read(self, data: bytes) -> Any:
+        self.left = 2 * len(data)
         for opcode, argument, _ in pickletools.genops(data):
             if opcode.name == "STOP":
                 (value,) = self.stack
@@ -268,6 +270,9 @@ class _Reader:
             or type(arguments) is not tuple
         ):
             raise SavingError("the pickle in it calls what is no function")
+        self.left -= sum(len(a) for a in arguments if hasattr(a, "__len__"))
+        if self.left < 0:
+            raise SavingError("the pickle in it copies more than it holds")
         self.push(_CALLS[function](self, *arguments))
 
     def persistent(self) -> None:

@@ -202,6 +202,7 @@ class Decoder:
         self._array = array
         self._place = place
         self._tensors: dict[str, Tensor] = {}
+        self._bytes: dict[tuple[str, Any], Any] = {}
 
     def decode(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -234,11 +235,14 @@ class Decoder:
         for key, value in content:
             yield self.decode(key), self.decode(value)
 
-    def _bytes(self, name: str) -> bytes:
-        array = self._array(name)
-        if array.dtype != np.uint8:
-            raise SavingError(f"{name!r} should be bytes, and is {array.dtype}")
-        return bytes(array.tobytes())
+    def _bytes_of(self, name: str, kind: Any) -> Any:
+        """Bytes or a bytearray, made once: a file could ask for it a million times."""
+        if (name, kind) not in self._bytes:
+            array = self._array(name)
+            if array.dtype != np.uint8 or not array.flags.c_contiguous:
+                raise SavingError(f"{name!r} should be bytes, and is {array.dtype}")
+            self._bytes[name, kind] = kind(memoryview(array))
+        return self._bytes[name, kind]
 
 
 def _deque(d: Decoder, content: list[Any]) -> Any:
@@ -298,7 +302,7 @@ _KINDS: dict[str, tuple[type, Callable[[Decoder, Any], Any]]] = {
     "scalar": (list, _scalar),
     "numpy.dtype": (str, lambda d, c: dtype_named(c)),
     "array": (str, lambda d, c: d._array(c)),
-    "bytes": (str, lambda d, c: d._bytes(c)),
-    "bytearray": (str, lambda d, c: bytearray(d._bytes(c))),
+    "bytes": (str, lambda d, c: d._bytes_of(c, bytes)),
+    "bytearray": (str, lambda d, c: d._bytes_of(c, bytearray)),
     "tensor": (dict, Decoder._tensor),
 }
