@@ -80,16 +80,20 @@ _MODULES = (
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     "AutogradContext": (".dialects", "AutogradContext"),
+    "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".function", "Context"),
     "CustomOp": (".dialects", "CustomOp"),
     "Function": (".function", "Function"),
     "GradientClipper": (".dialects", "GradientClipper"),
+    "SavingError": (".saving", "SavingError"),
     "Variable": (".dialects", "Variable"),
     "checkpoint": (".recompute", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".function", "custom_op"),
     "get_num_threads": (".replay", "get_num_threads"),
     "is_anomaly_enabled": (".anomaly", "is_anomaly_enabled"),
+    "load": (".saving", "load"),
+    "save": (".saving", "save"),
     "set_num_threads": (".replay", "set_num_threads"),
 }
 

@@ -45,10 +45,12 @@ from .tape import Tape as Tape
 from .tensor import Size as Size
 from .tensor import Tensor as Tensor
 from .dialects import AutogradContext as AutogradContext
+from .saving import Checkpoint as Checkpoint
 from .function import Context as Context
 from .dialects import CustomOp as CustomOp
 from .function import Function as Function
 from .dialects import GradientClipper as GradientClipper
+from .saving import SavingError as SavingError
 from .dialects import Variable as Variable
 from . import autograd as autograd
 from . import backward_functions as backward_functions
@@ -61,8 +63,10 @@ from . import dialects as dialects
 from . import func as func
 from .replay import get_num_threads as get_num_threads
 from .anomaly import is_anomaly_enabled as is_anomaly_enabled
+from .saving import load as load
 from . import nn as nn
 from . import optim as optim
+from .saving import save as save
 from .replay import set_num_threads as set_num_threads
 from . import testing as testing
 from . import utils as utils

@@ -24,6 +24,7 @@ LAYERS = [
     {"autograd", "debug", "testing", "cuda", "utils", "replay", "insight"},
     {"nn"},
     {"optim"},
+    {"saving"},
     {"backward_functions", "dialects", "demo", "cli", "__main__"},
 ]
 

@@ -429,6 +429,8 @@ def random_array(
     """A random tensor; on an explicit tape the draw is an entry."""
     source = generator or random.default_generator
     params = {"kind": kind, "shape": shape, "dtype": np.dtype(dtype), "low": low, "high": high}
+    for tape in STATE.tapes:
+        tape.value_of(source.state)  # as it is before the draw, which changes it
     before = source.take(_words(kind, math.prod(shape), params["dtype"]))
     array, after = random_.kernel(before, **params)
     out = wrap(array)

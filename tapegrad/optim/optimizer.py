@@ -302,6 +302,7 @@ class Optimizer:
         for group, replacement in zip(self.param_groups, groups, strict=True):
             group.clear()
             group.update(replacement)
+        structure_changed()  # the state is in other tensors now
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pre_hooks": {}, "_post_hooks": {}, "_updates": Update()}

@@ -1,8 +1,8 @@
 """`compile`: a function that is recorded for its first calls and replayed natively afterwards.
 
 A call is looked up by its signature. A signature replays once two consecutive recordings agree, as
-long as what they took for granted (`Replay.refusal`) still holds. Everything else runs eagerly and
-is recorded.
+long as what they took for granted (`Replay.refusal`) still holds. Everything else runs eagerly, is
+recorded, and is replaced by what the recording gives (`rehearsal.py`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from .. import dtypes, mutation
 from ..state import GRAD, INFERENCE, STATE
 from ..tensor import Tensor
 from . import native
-from .capture import Capture, Watch
+from .capture import Watch
 from .check import Check
 from .names import Names
 from .recording import Recording
+from .rehearsal import Rehearsal
 from .repeat import Replay
 from .signature import Signature, describe, shown
 
@@ -168,14 +169,14 @@ class Compiled:
         kwargs: dict[str, Any],
         tensors: list[Tensor],
     ) -> Any:
-        """Run eagerly and write down what happens."""
+        """Run eagerly, write down what happens, and do that instead."""
         if signature.since_agreement >= PATIENCE:
             raise RuntimeError(
                 f"a compiled function did something else in each of {PATIENCE} recordings, so it "
                 f"cannot be replayed: {signature.difference}"
             )
         signature.reasons.append(why)
-        capture = Capture(tensors)
+        capture = Rehearsal(tensors)
         with capture:
             result = self.function(*args, **kwargs)
             if not self.options.keep_grads:
@@ -185,32 +186,35 @@ class Compiled:
         if recording.obstacle is not None:
             signature.eager = recording.obstacle
             return result
-        self._compare(signature, recording, tensors)
-        return result
+        undo = capture.undo()
+        del capture  # it knows every tensor: only what others know may stay
+        replay = self._compare(signature, recording, tensors)
+        return undo.replayed(replay, tensors, result) if native.available() else result
 
-    def _compare(self, signature: Signature, recording: Recording, tensors: list[Tensor]) -> None:
-        """Confirm a recording by one that agrees with it."""
+    def _compare(self, signature: Signature, recording: Recording, tensors: list[Tensor]) -> Replay:
+        """Confirm a recording by one that agrees with it; returns what replays it."""
         for replay in signature.replays:
             if replay.recording.difference(recording) is None:
                 replay.confirm(recording, tensors)
                 signature.since_agreement = 0
-                return
+                return replay
         signature.difference = "two recordings that agree were not seen yet"
         for earlier in (signature.previous, signature.last.get(recording.case)):
             if earlier is None:
                 continue
-            difference = earlier.difference(recording)
+            difference = earlier.recording.difference(recording)
             if difference is None:
-                replay = Replay(recording, tensors, self.name)
-                replay.patterns.add(earlier.pattern)
-                signature.replays.append(replay)
+                earlier.confirm(recording, tensors)
+                signature.replays.append(earlier)
                 signature.last.pop(recording.case, None)
                 signature.previous = signature.difference = None
                 signature.since_agreement = 0
-                return
+                return earlier
             signature.difference = difference
-        signature.previous = signature.last[recording.case] = recording
+        replay = Replay(recording, tensors, self.name)
+        signature.previous = signature.last[recording.case] = replay
         signature.since_agreement += 1
+        return replay
 
     # -- telling -----------------------------------------------------------------------------
 
@@ -245,8 +249,8 @@ def compile(
     """Record a function's tensor operations and run them as one native program from then on.
 
     Works on whole training steps: tensors from outside (parameters, buffers, optimizer state) are
-    read and changed in their own memory. The first two calls with new shapes run eagerly and are
-    recorded. What a call did, and why, `explain()` tells. A module is returned as a module of its
+    read and changed in their own memory. The first two calls with new shapes run eagerly too, and
+    are recorded. What a call did, and why, `explain()` tells. A module is returned as one of its
     class that shares everything with it.
 
     With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients

@@ -13,7 +13,6 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor, refresh
 from ..tree import map_leaves
-from .recording import Recording
 
 if TYPE_CHECKING:
     from .repeat import Replay
@@ -28,8 +27,9 @@ class Signature:
         self.shown = shown
         self.objects = objects  # kept, so that their ids are not given to others
         self.replays: list[Replay] = []
-        self.last: dict[Any, Recording] = {}  # by case
-        self.previous: Recording | None = None
+        #: recordings that were not confirmed yet, by case
+        self.last: dict[Any, Replay] = {}
+        self.previous: Replay | None = None
         self.recordings = 0
         self.since_agreement = 0
         self.reasons: list[str] = []

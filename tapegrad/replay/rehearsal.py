@@ -1,0 +1,91 @@
+"""Rehearsal: a captured run that is undone, so that its replay can take its place.
+
+Native code rounds otherwise than eager operations. If the calls that are recorded left eager values
+behind, a training that is interrupted and resumed would differ in them from one that replayed all
+the way. So what a recorded call changed is put back as it was, and the recording is replayed in the
+very same call. `Rehearsal` keeps what that needs; `Undo` does it. Called by `compiled.py`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..tape import Entry
+from ..tensor import Tensor
+from ..tree import leaves
+from .capture import Capture
+from .repeat import Replay
+
+
+class Rehearsal(Capture):
+    """A capture that remembers what the memory from outside held, and which tensors were made."""
+
+    def __init__(self, arguments: Sequence[Tensor]) -> None:
+        super().__init__(arguments)
+        #: tensors from outside, in the order in which they were met, with a copy of their memory
+        self.met: list[tuple[Tensor, Any, Any]] = []
+        self.born: list[weakref.ref[Tensor]] = []
+
+    def _enter(self, tensor: Tensor) -> None:
+        super()._enter(tensor)
+        array = tensor._array
+        if tensor.id > self.start:
+            self.born.append(weakref.ref(tensor))
+        elif isinstance(array, np.ndarray):
+            self.met.append((tensor, array, array.copy()))
+
+    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
+        super().write(entry, inputs, outputs)
+        self.born += map(weakref.ref, outputs)
+
+    def undo(self) -> Undo:
+        """What is needed to go back; it does not keep this capture alive."""
+        return Undo(self)
+
+
+class Undo:
+    """What a captured run changed, and what it was before."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self.met = rehearsal.met
+        self.born = rehearsal.born
+        self.grads = list(rehearsal.first_grads.values())
+
+    def replayed(self, replay: Replay, tensors: list[Tensor], result: Any) -> Any:
+        """What a replay makes of the same call; where it cannot be repeated, `result`."""
+        if not self._can_go_back(result):
+            return result
+        if replay.executable is None:
+            replay.build()
+        before = [(array, copy) for _, array, copy in self.met]
+        after = [(array, array.copy()) for array, _ in before]
+        grads = [(leaf, leaf._grad) for leaf, _ in self.grads]
+        self._put(before, self.grads)
+        if replay.refusal(tensors) is not None:
+            self._put(after, grads)
+            return result
+        repeated = replay.run(tensors)
+        replay.count -= 1  # the call counts as recorded
+        return repeated
+
+    def _can_go_back(self, result: Any) -> bool:
+        """Whether nobody but the caller sees a tensor that the run has made.
+
+        New state of an optimizer is one: no replay can make it.
+        """
+        if any(tensor._array is not array for tensor, array, _ in self.met):
+            return False
+        seen = {id(leaf) for leaf in leaves(result)} | {id(leaf._grad) for leaf, _ in self.grads}
+        alive = (reference() for reference in self.born)
+        return all(tensor is None or id(tensor) in seen for tensor in alive)
+
+    def _put(self, memory: list[tuple[Any, Any]], grads: list[Any]) -> None:
+        # A view that was changed before its base was met holds the older values: it comes last.
+        for array, values in reversed(memory):
+            array[...] = values
+        for leaf, grad in grads:
+            leaf._grad = grad

@@ -1,0 +1,7 @@
+"""Saving and loading: tensors, state dicts, nested values, whole training states."""
+
+from .checkpoint import Checkpoint, Saved
+from .errors import SavingError
+from .files import load, save
+
+__all__ = ["Checkpoint", "Saved", "SavingError", "load", "save"]

@@ -1,0 +1,241 @@
+"""`save` and `load`: values to files and back.
+
+A file is one of safetensors (`container.py`) whose metadata holds the structure of the value as
+JSON (`structure.py`) and which arrays are views of others (`memory.py`). `load` also reads files
+of safetensors by other programs, as a dict of tensors, and the tensors and plain values in
+PyTorch's own files (`pytorch.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..device import CPU, as_device, to_device
+from ..tensor import wrap
+from .atomic import replacing, write_all
+from .container import BytesSource, Container, FileSource, Layout, bytes_of, checksummed
+from .errors import SavingError
+from .memory import View, seen, stored_form
+from .structure import Decoder, Encoder
+
+_STRUCTURE = "tapegrad.structure"
+_VIEWS = "tapegrad.views"
+
+
+def save(obj: Any, f: Any) -> None:
+    """Save tensors, and any nesting of containers, numbers, text and NumPy arrays with them.
+
+    `f` is a path or an open binary file. A file at a path is replaced at once when all has been
+    written: whatever happens meanwhile, the path leads to the old file or to the new one. Tensors
+    that share memory are stored once and share it again when they are loaded. What cannot be saved
+    is an error that says where it stands, and nothing is written.
+
+    >>> import io, tapegrad
+    >>> file = io.BytesIO()
+    >>> tapegrad.save({"weight": tapegrad.ones(2), "epochs": 3}, file)
+    >>> tapegrad.load(io.BytesIO(file.getvalue()))
+    {'weight': tensor([1., 1.]), 'epochs': 3}
+    """
+    layout = laid_out(obj)
+    path = _path_of(f, "write")
+    if path is None:
+        _stream(layout, f.write)
+    elif _is_special(path):
+        with open(path, "wb") as file:
+            _stream(layout, file.write)
+    else:
+        write(layout, path)
+
+
+def laid_out(obj: Any, described: dict[str, str] | None = None) -> Layout:
+    """The file that holds a value, ready to be written, with more text for its header."""
+    encoder = Encoder()
+    metadata = {
+        **(described or {}),
+        _STRUCTURE: json.dumps(encoder.encode(obj), separators=(",", ":")),
+    }
+    arrays, views = stored_form(encoder.arrays)
+    if views:
+        metadata[_VIEWS] = json.dumps(views, separators=(",", ":"))
+    return Layout(arrays, metadata)
+
+
+def write(layout: Layout, path: str) -> None:
+    """Write a file so that it is there as a whole or not at all."""
+    with checksummed(layout.arrays) as checksums, replacing(path) as descriptor:
+        # Checksums stand in the header, which is written last: they are computed meanwhile.
+        os.lseek(descriptor, layout.header_size, os.SEEK_SET)
+        for array in layout.arrays.values():
+            write_all(descriptor, bytes_of(array))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        write_all(descriptor, layout.header(checksums()))
+
+
+def _stream(layout: Layout, put: Callable[[Any], Any]) -> None:
+    with checksummed(layout.arrays) as checksums:
+        put(layout.header(checksums()))
+    for array in layout.arrays.values():
+        put(bytes_of(array))
+
+
+def _path_of(f: Any, method: str) -> str | None:
+    """The path that `f` is, or None for an open file."""
+    if isinstance(f, (str, bytes, os.PathLike)):
+        return os.fsdecode(f)
+    if not hasattr(f, method):
+        raise TypeError(f"expected a path or an open binary file, got {type(f).__name__}")
+    return None
+
+
+def _is_special(path: str) -> bool:
+    """Whether a path leads to a device or a pipe, which cannot be replaced."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+# -- loading -----------------------------------------------------------------------------------
+
+
+def load(
+    f: Any, map_location: Any = None, *, weights_only: bool | None = None, mmap: bool | None = None
+) -> Any:
+    """Load what `save` wrote; a file of safetensors by another program; or a file of PyTorch.
+
+    `map_location` is the device that tensors go to: a device, a dict from saved to new devices, or
+    a function of a tensor on the CPU and the name of its saved device, which returns a tensor or
+    None for the saved device. Without it, tensors go where they were. `mmap=True` reads tensors
+    from the file when they are used, and does not compare their checksums.
+
+    `weights_only` is there for code written for PyTorch. No code in a file is ever run: of
+    PyTorch's files, tensors and plain values are read, and anything else is an error.
+    """
+    with opened(f) as source:
+        start = source.read(0, min(source.size, 9))
+        if start.startswith(b"PK\x03\x04") and not start.endswith(b"{"):
+            from .pytorch import load_pytorch
+
+            return load_pytorch(source, _Places(map_location))
+        container = Container(source, bool(mmap))
+        return contents(container, map_location)
+
+
+@contextmanager
+def opened(f: Any) -> Iterator[Any]:
+    """What `f`, a path or an open file, is read from."""
+    path = _path_of(f, "read")
+    if path is not None:
+        with closing(FileSource(path)) as source:
+            yield source
+        return
+    data = f.read()
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"expected a file opened in binary mode, it gave {type(data).__name__}")
+    with closing(BytesSource(bytes(data), str(getattr(f, "name", "the stream")))) as stream:
+        yield stream
+
+
+def contents(container: Container, map_location: Any = None) -> Any:
+    """The value in a file, whose header has been read."""
+    places = _Places(map_location)
+    if not container.is_ours:
+        arrays = ((name, container.array(name)) for name in container.entries)
+        return {name: wrap(places.put(_tensor_array(container, name, a))) for name, a in arrays}
+    return _read_structure(container, places)
+
+
+def _tensor_array(container: Container, name: str, array: Any) -> Any:
+    from ..dtypes import from_numpy_dtype
+
+    try:
+        from_numpy_dtype(array.dtype)
+    except TypeError as error:
+        raise container.damaged(f"tensor {name[:80]!r}: {error}") from None
+    return array
+
+
+def _read_structure(container: Container, places: _Places) -> Any:
+    try:
+        structure = json.loads(container.metadata[_STRUCTURE])
+        views = {
+            name: View(*view)
+            for name, view in json.loads(container.metadata.get(_VIEWS, "{}")).items()
+        }
+        loaded = _Loaded({name: container.array(name) for name in container.entries}, views, places)
+        return Decoder(loaded.array, loaded.placed).decode(structure)
+    except SavingError as error:
+        if str(error).startswith(container.source.name):
+            raise
+        raise container.damaged(f"cannot be read: {error}") from error
+    except KeyError as error:
+        raise container.damaged(f"cannot be read: {str(error)[:80]} is missing") from None
+    except (TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+        raise container.damaged(f"cannot be read: {str(error)[:200]}") from error
+
+
+class _Loaded:
+    """The arrays of a file, and the views of them."""
+
+    def __init__(self, entries: dict[str, Any], views: dict[str, View], places: _Places) -> None:
+        self._entries = entries
+        self._views = views
+        self._places = places
+        self._moved: dict[tuple[str, str], Any] = {}
+
+    def array(self, name: str) -> Any:
+        """An array on the CPU."""
+        view = self._views.get(name)
+        return self._entries[name] if view is None else seen(self._entries[view.entry], view)
+
+    def placed(self, name: str, saved: str) -> Any:
+        """The array of a tensor, where it should be."""
+        view = self._views.get(name)
+        entry = name if view is None else view.entry
+        key = (entry, saved)
+        if key not in self._moved:
+            self._moved[key] = self._places.put(self._entries[entry], saved)
+        moved = self._moved[key]
+        return moved if view is None else seen(moved, view)
+
+
+class _Places:
+    """Where tensors go."""
+
+    def __init__(self, map_location: Any) -> None:
+        self._map = map_location
+        if map_location is not None and not isinstance(map_location, dict):
+            if not callable(map_location):
+                self._map = as_device(map_location)
+        elif isinstance(map_location, dict):
+            self._map = {str(k): as_device(v) for k, v in map_location.items()}
+
+    def put(self, array: Any, saved: str = "cpu") -> Any:
+        """An array from the file, on the device where a tensor saved there should be."""
+        target: Any = self._map
+        if isinstance(target, dict):
+            target = target.get(saved)
+        elif callable(target):
+            result = target(wrap(array), saved)
+            if result is not None:
+                return result._array
+            target = None
+        if target is None:
+            target = as_device(saved)
+        if target == CPU:
+            return array
+        try:
+            return to_device(np.asarray(array), target)
+        except RuntimeError as error:
+            raise SavingError(
+                f"a tensor was saved on {saved!r}; load(..., map_location='cpu') loads it here "
+                f"({error})"
+            ) from error
