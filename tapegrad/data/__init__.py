@@ -5,7 +5,6 @@
 The folder also holds the data that comes with tapegrad: see its README.
 """
 
-from . import collate, dataloader, dataset, sampler
 from .collate import default_collate, default_convert
 from .dataloader import DataLoader
 from .dataset import (
@@ -46,12 +45,8 @@ __all__ = [
     "TensorDataset",
     "WeightedRandomSampler",
     "WorkerInfo",
-    "collate",
-    "dataloader",
-    "dataset",
     "default_collate",
     "default_convert",
     "get_worker_info",
     "random_split",
-    "sampler",
 ]
