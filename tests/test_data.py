@@ -552,6 +552,7 @@ def test_a_loader_that_was_left_can_be_resumed_where_it_was():
         (lambda s: {**s, "batches": 6}, "6 batches, this one has 5"),
         (lambda s: {**s, "generators": [[1, 2]]}, "1 generators"),
         (lambda s: {**s, "epoch": {**s["epoch"], "start": []}}, "another kind of sampler"),
+        (lambda s: {**s, "epoch": {"position": 1}}, "other keys"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change, text):

@@ -8,12 +8,12 @@ never waits here for a worker to read: what does not fit is kept and sent by `fl
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import socket
 import struct
 import weakref
 from collections import deque
-from typing import Any
 
 _HEADER = struct.Struct("<QB")  # how many bytes, how many files
 _AT_ONCE = 1 << 16
@@ -104,7 +104,14 @@ class Channel:
         del buffer[:begin]
         return messages
 
+    def end(self) -> None:
+        """End the connection, also where another process has inherited this end."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.close()
+
     def close(self) -> None:
+        """Give up this process's part in the connection."""
         self.socket.close()
         while self._files:
             os.close(self._files.popleft())
@@ -125,7 +132,7 @@ def _after_fork() -> None:
     _loader_ends.clear()
 
 
-def available() -> Any:
+def available() -> bool:
     """Whether this system has what worker processes need."""
     return hasattr(socket, "send_fds") and hasattr(socket, "MSG_DONTWAIT")
 

@@ -71,7 +71,8 @@ class Crew:
         self._workers: list[_Worker] = []
         self._poll = select.poll()
         self._by_file: dict[int, int] = {}
-        self.stop = weakref.finalize(self, _stop, os.getpid(), self._workers)
+        self._pid = os.getpid()
+        self.stop = weakref.finalize(self, _stop, self._pid, self._workers)
         try:
             for number in range(count):
                 self._start(Job(source, number, count, seed + number, init), context)
@@ -102,11 +103,8 @@ class Crew:
 
     @property
     def is_stopped(self) -> bool:
-        return not self.stop.alive
-
-    @property
-    def pids(self) -> list[int]:
-        return [worker.process.pid for worker in self._workers]
+        """Whether there are no workers to speak to: a fork of this process has none either."""
+        return not self.stop.alive or os.getpid() != self._pid
 
     def begin(self, epoch: int, seed: int) -> None:
         """Tell all workers that an epoch begins; requests of others are off."""
@@ -203,7 +201,7 @@ def _stop(pid: int, workers: list[_Worker]) -> None:
     if os.getpid() != pid:
         return  # a fork of the process that they belong to
     for worker in workers:
-        worker.channel.close()
+        worker.channel.end()
     processes = [worker.process for worker in workers]
     for end in (None, "terminate", "kill"):
         for process in processes:

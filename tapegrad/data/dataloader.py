@@ -246,6 +246,8 @@ class DataLoader(Generic[T]):
             )
         if epoch is None:
             return None, generators
+        if set(epoch) != {"start", "position", "ahead"}:
+            raise ValueError(f"the state's epoch has other keys than expected: {sorted(epoch)}")
         if len(epoch["start"]) != len(self._sources()):
             raise ValueError("the state is of a loader with another kind of sampler")
         stream = isinstance(self.dataset, IterableDataset)

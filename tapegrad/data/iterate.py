@@ -159,7 +159,10 @@ class ParallelIterator:
 
     def _wait(self) -> None:
         if self.crew.is_stopped:
-            raise RuntimeError("the workers of this DataLoader iterator have been stopped")
+            raise RuntimeError(
+                "the workers of this DataLoader iterator have been stopped, or belong to the "
+                "process that this one was forked from; iterate over the loader again"
+            )
         timeout = self._settings.timeout or None
         replies = self.crew.wait(timeout)
         if not replies:
