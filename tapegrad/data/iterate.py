@@ -148,6 +148,11 @@ class ParallelIterator:
         raise StopIteration
 
     def _next_reply(self) -> Reply:
+        if self.crew.is_stopped:
+            raise RuntimeError(
+                "the workers of this DataLoader iterator have been stopped, or belong to the "
+                "process that this one was forked from; iterate over the loader again"
+            )
         if self._settings.in_order:
             slot = next(iter(self._asked))
             while slot not in self._arrived:
@@ -158,11 +163,6 @@ class ParallelIterator:
         return self._arrived.pop(next(iter(self._arrived)))
 
     def _wait(self) -> None:
-        if self.crew.is_stopped:
-            raise RuntimeError(
-                "the workers of this DataLoader iterator have been stopped, or belong to the "
-                "process that this one was forked from; iterate over the loader again"
-            )
         timeout = self._settings.timeout or None
         replies = self.crew.wait(timeout)
         if not replies:
