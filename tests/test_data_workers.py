@@ -686,6 +686,18 @@ def test_workers_and_this_process_run_native_code():
 
 
 @pytest.mark.usefixtures("leaves_nothing")
+def test_workers_do_not_inherit_modes():
+    def modes(index):
+        x = tg.ones(2, requires_grad=True) * index
+        return tg.is_grad_enabled(), x.requires_grad
+
+    with tg.no_grad(), tg.Tape() as tape:
+        found = list(DataLoader(Calling(2, modes), None, num_workers=1, collate_fn=tuple))
+    assert found == [(True, True)] * 2
+    assert len(tape) == 0
+
+
+@pytest.mark.usefixtures("leaves_nothing")
 def test_loaders_in_several_threads():
     with concurrent.futures.ThreadPoolExecutor(3) as threads:
         loaders = [DataLoader(Rows(30), 4, num_workers=1) for _ in range(6)]

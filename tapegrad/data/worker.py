@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import random as tapegrad_random
+from ..state import GRAD, STATE
 from . import collate
 from .blocks import BlockWriter, Packed
 from .channel import Channel
@@ -71,8 +72,7 @@ def main(job: Job, end: socket.socket) -> None:
     """Run a worker until the loader closes the connection."""
     # Ctrl-C goes to all processes; the loader handles it and then ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Another thread of the loader's process may have held it when this process was forked.
-    tapegrad_random.default_generator.lock = threading.Lock()
+    _forget_parent()
     _use_one_thread()
     threading.Thread(target=_leave_with_loader, args=(end.fileno(),), daemon=True).start()
     channel = Channel(end)
@@ -82,6 +82,13 @@ def main(job: Job, end: socket.socket) -> None:
         pass  # the loader is gone or has enough
     finally:
         channel.close()
+
+
+def _forget_parent() -> None:
+    """A forked worker begins as a new process would: without the modes of who forked it."""
+    STATE.mode, STATE.tapes, STATE.saved_hooks = GRAD, (), ()
+    # Another thread may have held it at that moment.
+    tapegrad_random.default_generator.lock = threading.Lock()
 
 
 def _use_one_thread() -> None:

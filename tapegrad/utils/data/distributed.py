@@ -1,9 +1,5 @@
 """The place where PyTorch keeps the DistributedSampler."""
 
-from ...data import (
-    DistributedSampler,
-)
+from ...data import DistributedSampler
 
-__all__ = [
-    "DistributedSampler",
-]
+__all__ = ["DistributedSampler"]
