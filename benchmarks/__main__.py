@@ -6,10 +6,10 @@ import sys
 
 import torch
 
-from . import eager, others, replay
+from . import data, eager, others, replay
 from .measure import Report
 
-SUITES = {"eager": eager.run, "replay": replay.run, "others": others.run}
+SUITES = {"eager": eager.run, "replay": replay.run, "others": others.run, "data": data.run}
 
 
 def main() -> None:

@@ -67,6 +67,7 @@ _MODULES = (
     "autograd",
     "backward_functions",
     "cuda",
+    "data",
     "debug",
     "dialects",
     "func",

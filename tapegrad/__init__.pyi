@@ -58,6 +58,7 @@ from .recompute import checkpoint as checkpoint
 from .replay import compile as compile
 from . import cuda as cuda
 from .function import custom_op as custom_op
+from . import data as data
 from . import debug as debug
 from . import dialects as dialects
 from . import func as func

@@ -21,7 +21,7 @@ LAYERS = [
     {"backward"},
     {"ops"},
     {"anomaly", "function", "recompute", "func"},
-    {"autograd", "debug", "testing", "cuda", "utils", "replay", "insight"},
+    {"autograd", "data", "debug", "testing", "cuda", "utils", "replay", "insight"},
     {"nn"},
     {"optim"},
     {"saving"},

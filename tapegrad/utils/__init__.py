@@ -1,5 +1,5 @@
-"""PyTorch's `utils`: checkpointing."""
+"""PyTorch's `utils`: checkpointing, data loading."""
 
-from . import checkpoint
+from . import checkpoint, data
 
-__all__ = ["checkpoint"]
+__all__ = ["checkpoint", "data"]

@@ -1,0 +1,272 @@
+"""Arrays of batches in shared memory: no copy between the processes, and no names.
+
+A block is memory without a name in the file system, so nothing can be left behind. A worker makes
+blocks (`BlockWriter`), sends each one's file once, and puts the arrays of a batch into it; the
+loader (`BlockReader`) makes tensors that show the block itself. When nobody refers to these any
+more, the loader returns the block's number to the worker with its next request, and the worker
+uses the block again. Batches are pickled with their arrays left out, so any type can hold them.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import tempfile
+import threading
+import weakref
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+#: smaller arrays travel inside the pickle
+_SMALL = 2048
+_ALIGNMENT = 64
+#: so many blocks of a worker may be in use by the consumer; batches beyond that are copied
+_LENT = 16
+
+
+def _new_file(size: int) -> int:
+    """The descriptor of a new file in memory that has no name."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("tapegrad-batch", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as temporary:
+            file = os.dup(temporary.fileno())
+    os.ftruncate(file, size)
+    return file
+
+
+def _view(memory: mmap.mmap) -> Any:
+    """The bytes of a block as an array: views of it hold on to this very array."""
+    return np.ndarray((len(memory),), np.uint8, memory)
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class Packed(NamedTuple):
+    """A batch on its way: a pickle, and where its arrays lie in which block."""
+
+    data: bytes
+    block: int | None = None
+    ranges: tuple[tuple[int, int], ...] = ()
+    #: the size of the block, if its file comes along
+    new_size: int | None = None
+    #: blocks that will not be used again
+    dropped: tuple[int, ...] = ()
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves out the memory of arrays, of those with gaps too."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray:
+            flags = value.flags
+            if not (flags.c_contiguous or flags.f_contiguous) and not value.dtype.hasobject:
+                return np.ascontiguousarray(value).__reduce_ex__(5)
+        return NotImplemented
+
+
+class _Block:
+    """Memory of a worker, and who in the worker still refers to it."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.file: int | None = _new_file(size)
+        self.memory = mmap.mmap(self.file, size)
+        self.reader: weakref.ref[Any] | None = None
+
+    def is_in_use(self) -> bool:
+        """Whether a dataset or a collate_fn has kept an array of an earlier batch."""
+        return self.reader is not None and self.reader() is not None
+
+    def close_file(self) -> None:
+        if self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+
+class BlockWriter:
+    """A worker's blocks: gives memory for arrays, and packs batches."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._away: dict[int, _Block] = {}
+        self._free: list[_Block] = []
+        self._dropped: list[int] = []
+        self._made = 0
+        self._wanted = 0
+        self._block: _Block | None = None
+        self._bytes: Any = None
+        self._used = 0
+
+    def returned(self, numbers: list[int]) -> None:
+        """The loader has no more use for these blocks."""
+        self._free += [self._away.pop(number) for number in numbers]
+
+    def begin(self) -> None:
+        """A batch begins: choose the block for it, the most recently used one that is free."""
+        for i in reversed(range(len(self._free))):
+            block = self._free[i]
+            if block.size < self._wanted:
+                self._dropped.append(self._free.pop(i).number)
+            elif not block.is_in_use():
+                del self._free[i]
+                self._open(block)
+                return
+
+    def _open(self, block: _Block) -> None:
+        self._block, self._bytes, self._used = block, _view(block.memory), 0
+        block.reader = weakref.ref(self._bytes)
+
+    def end(self) -> None:
+        """The batch is gone, or there was none: keep its block for the next one."""
+        if self._block is not None:
+            self._free.append(self._block)
+        self._block = self._bytes = None
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array with unset values, in the block of this batch where it fits."""
+        dtype = np.dtype(dtype)
+        size = dtype.itemsize
+        for n in shape:
+            size *= n
+        own = self._block is not None and threading.get_ident() == self._thread
+        if not own or size < _SMALL or dtype.hasobject or self._used + size > self._bytes.size:
+            return np.empty(shape, dtype)
+        begin = self._used
+        self._used = _aligned(begin + size)
+        return self._bytes[begin : begin + size].view(dtype).reshape(shape)
+
+    def pack(self, batch: Any) -> tuple[Packed, tuple[int, ...]]:
+        """A batch for the loader, and the files to send along."""
+        arrays: list[Any] = []
+
+        def leave_out(buffer: pickle.PickleBuffer) -> bool:
+            memory = buffer.raw()
+            if memory.nbytes < _SMALL:
+                return True
+            arrays.append(np.frombuffer(memory, np.uint8))
+            return False
+
+        out = io.BytesIO()
+        _Pickler(out, 5, buffer_callback=leave_out).dump(batch)
+        if not arrays:
+            dropped = self._take_dropped()
+            return Packed(out.getvalue(), dropped=dropped), ()
+        ranges = self._placed(arrays)
+        block = self._block
+        assert block is not None
+        files = () if block.file is None else (block.file,)
+        packed = Packed(
+            out.getvalue(),
+            block.number,
+            tuple(ranges),
+            block.size if files else None,
+            self._take_dropped(),
+        )
+        self._away[block.number] = block
+        self._block = self._bytes = None
+        return packed, files
+
+    def sent(self, packed: Packed) -> None:
+        """The loader has the block's file now."""
+        if packed.block is not None:
+            self._away[packed.block].close_file()
+
+    def _take_dropped(self) -> tuple[int, ...]:
+        dropped, self._dropped = tuple(self._dropped), []
+        return dropped
+
+    def _placed(self, arrays: list[Any]) -> list[tuple[int, int]]:
+        """Where each array lies in the block of this batch, after bringing it there."""
+        inside = [self._offset(x) for x in arrays]
+        missing = sum(_aligned(x.size) for x, o in zip(arrays, inside, strict=True) if o is None)
+        if self._block is None or self._used + missing > self._bytes.size:
+            self._enlarge(sum(_aligned(x.size) for x in arrays))
+            inside = [None] * len(arrays)
+        ranges = []
+        for array, offset in zip(arrays, inside, strict=True):
+            if offset is None:
+                offset = self._used
+                self._used = _aligned(offset + array.size)
+                self._bytes[offset : offset + array.size] = array
+            ranges.append((offset, offset + array.size))
+        return ranges
+
+    def _offset(self, array: Any) -> int | None:
+        """Where an array lies in the block; None for one that lies elsewhere."""
+        if self._block is None:
+            return None
+        offset = _address(array) - _address(self._bytes)
+        return offset if 0 <= offset <= self._bytes.size - array.size else None
+
+    def _enlarge(self, size: int) -> None:
+        """Replace the block by one that has room for batches of this size."""
+        if self._block is not None:
+            self._dropped.append(self._block.number)
+            self._block.close_file()
+        # Room for batches that are somewhat larger. Memory that is not written to costs nothing.
+        self._wanted = max(self._wanted, size)
+        page = mmap.PAGESIZE
+        self._made += 1
+        self._open(_Block(self._made, -(-self._wanted * 5 // 4 // page) * page))
+
+
+class BlockReader:
+    """The loader's view of the blocks of one worker."""
+
+    def __init__(self) -> None:
+        self._memory: dict[int, mmap.mmap] = {}
+        self._lent: dict[int, weakref.ref[Any]] = {}
+        self._returned: deque[int] = deque()
+
+    def arrived(self, packed: Packed, files: list[int]) -> None:
+        """Take note of the blocks that a message speaks of."""
+        for number in packed.dropped:
+            self._memory.pop(number, None)
+        if packed.new_size is not None and packed.block is not None:
+            self._memory[packed.block] = mmap.mmap(files[0], packed.new_size)
+
+    def unpack(self, packed: Packed) -> Any:
+        """The batch; its arrays show the block's memory, which is theirs while they live."""
+        number = packed.block
+        if number is None:
+            return pickle.loads(packed.data)
+        view = _view(self._memory[number])
+        if len(self._lent) < _LENT:
+            self._lend(number, view)
+            return pickle.loads(packed.data, buffers=[view[a:b] for a, b in packed.ranges])
+        self._returned.append(number)
+        return pickle.loads(packed.data, buffers=[view[a:b].copy() for a, b in packed.ranges])
+
+    def _lend(self, number: int, view: Any) -> None:
+        lent, returned = self._lent, self._returned
+
+        def unused(_: Any) -> None:
+            lent.pop(number, None)
+            returned.append(number)
+
+        lent[number] = weakref.ref(view, unused)
+
+    def discard(self, packed: Packed) -> None:
+        """Nobody wants this batch: its block is free at once."""
+        if packed.block is not None:
+            self._returned.append(packed.block)
+
+    def take_returned(self) -> list[int]:
+        """The numbers of blocks that the worker may use again."""
+        numbers = []
+        while self._returned:
+            numbers.append(self._returned.popleft())
+        return numbers

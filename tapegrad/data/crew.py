@@ -1,0 +1,215 @@
+"""The worker processes of one iterator: started, spoken to, watched, and ended.
+
+Comes in: a `Source` and how many workers. Requests go out with `begin` and `request`; `wait` gives
+what arrives, and raises an error that names the worker when one has died. `stop` leaves nothing
+behind; it also runs when the crew is forgotten and when the program ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import channel as channels
+from .blocks import BlockReader, Packed
+from .channel import Channel
+from .fetch import Source
+from .worker import BEGIN, GRACE, MAKE, Job, main
+
+_HINTS = {
+    signal.SIGKILL: "; the system does this when memory runs out",
+    signal.SIGBUS: "; the system does this when there is no memory left for shared blocks",
+    signal.SIGSEGV: "; native code that the dataset calls has failed",
+}
+
+
+class Reply(NamedTuple):
+    """What a worker answered for a slot."""
+
+    kind: int
+    epoch: int
+    slot: int
+    packed: Packed
+    error: Any
+    worker: int
+
+
+class _Worker:
+    """One worker, as the loader sees it."""
+
+    def __init__(self, process: Any, channel: Channel) -> None:
+        self.process = process
+        self.channel = channel
+        self.blocks = BlockReader()
+
+
+class Crew:
+    """Worker processes and the connections to them."""
+
+    def __init__(
+        self,
+        source: Source,
+        count: int,
+        seed: int,
+        context: Any,
+        init: Callable[[int], Any] | None,
+    ) -> None:
+        if not channels.available():
+            raise RuntimeError(
+                "worker processes of a DataLoader need Unix sockets, which this system does not "
+                "have; use num_workers=0"
+            )
+        from ..replay import pool  # noqa: F401  # once here instead of in every forked worker
+
+        self._workers: list[_Worker] = []
+        self._poll = select.poll()
+        self._by_file: dict[int, int] = {}
+        self._pid = os.getpid()
+        self.stop = weakref.finalize(self, _stop, self._pid, self._workers)
+        try:
+            for number in range(count):
+                self._start(Job(source, number, count, seed + number, init), context)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, job: Job, context: Any) -> None:
+        channel, theirs = channels.pair()
+        process = context.Process(
+            target=main, args=(job, theirs), daemon=True, name=f"tapegrad-data-{job.number}"
+        )
+        try:
+            with warnings.catch_warnings():
+                # Python 3.12 warns of forks beside threads. Those of native code are prepared for
+                # that: see `replay/pool.py`.
+                warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)
+                process.start()
+        except BaseException:
+            channel.close()
+            raise
+        finally:
+            theirs.close()
+        self._workers.append(_Worker(process, channel))
+        for file in (channel.socket.fileno(), process.sentinel):
+            self._by_file[file] = job.number
+            self._poll.register(file, select.POLLIN)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether there are no workers to speak to: a fork of this process has none either."""
+        return not self.stop.alive or os.getpid() != self._pid
+
+    def begin(self, epoch: int, seed: int) -> None:
+        """Tell all workers that an epoch begins; requests of others are off."""
+        for number in range(len(self._workers)):
+            self._post(number, BEGIN, epoch, seed)
+
+    def request(self, number: int, epoch: int, slot: int, indices: Any, wanted: bool) -> None:
+        """Ask a worker for the batch of a slot; unless it is wanted, only to go past it."""
+        self._post(number, MAKE, epoch, slot, indices, wanted)
+
+    def _post(self, number: int, *request: Any) -> None:
+        worker = self._workers[number]
+        worker.channel.post(pickle.dumps((*request, worker.blocks.take_returned()), 5))
+        self._watch_for_room(worker)
+
+    def _watch_for_room(self, worker: _Worker) -> None:
+        """Wait for room in a connection too while something could not be sent."""
+        events = select.POLLIN | (select.POLLOUT if worker.channel.has_unsent else 0)
+        self._poll.modify(worker.channel.socket.fileno(), events)
+
+    def unpack(self, reply: Reply) -> Any:
+        return self._workers[reply.worker].blocks.unpack(reply.packed)
+
+    def discard(self, reply: Reply) -> None:
+        self._workers[reply.worker].blocks.discard(reply.packed)
+
+    def wait(self, seconds: float | None) -> list[Reply]:
+        """What arrives next; an empty list after so many seconds."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            events = self._poll.poll(None if left is None else left * 1000)
+            replies: list[Reply] = []
+            ended: list[int] = []
+            for file, event in events:
+                number = self._by_file[file]
+                worker = self._workers[number]
+                if event & select.POLLOUT:
+                    worker.channel.flush()
+                    self._watch_for_room(worker)
+                if event & ~select.POLLOUT:
+                    replies += self._received(number, ended)
+                if file == worker.process.sentinel and number not in ended:
+                    ended.append(number)
+            if ended and not replies:
+                self._fail(ended[0])
+            if replies or not events:
+                return replies
+
+    def _received(self, number: int, ended: list[int]) -> list[Reply]:
+        worker = self._workers[number]
+        try:
+            messages = worker.channel.receive(wait=False)
+        except EOFError:
+            ended.append(number)
+            return []
+        replies = []
+        for data, files in messages:
+            kind, epoch, slot, packed, error = pickle.loads(data)
+            reply = Reply(kind, epoch, slot, Packed(*packed), error, number)
+            worker.blocks.arrived(reply.packed, files)
+            for file in files:
+                os.close(file)
+            replies.append(reply)
+        return replies
+
+    def _fail(self, number: int) -> None:
+        """Raise the error for a worker that is gone."""
+        process = self._workers[number].process
+        process.join(GRACE)
+        pid, code = process.pid, process.exitcode
+        which = f"DataLoader worker (pid {pid}), number {number} of {len(self._workers)},"
+        self.stop()
+        if code is None:
+            raise RuntimeError(f"{which} has closed its connection without ending")
+        if code >= 0:
+            raise RuntimeError(
+                f"{which} exited unexpectedly with exit code {code}; "
+                "what it had to say is in its error output"
+            )
+        raise RuntimeError(f"{which} is killed by signal: {_signal_name(-code)}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        found = signal.Signals(number)
+    except ValueError:
+        return str(number)
+    return f"{found.name}{_HINTS.get(found, '')}"
+
+
+def _stop(pid: int, workers: list[_Worker]) -> None:
+    """End the workers: first by closing their connections, then by signals."""
+    if os.getpid() != pid:
+        return  # a fork of the process that they belong to
+    for worker in workers:
+        worker.channel.end()
+    processes = [worker.process for worker in workers]
+    for end in (None, "terminate", "kill"):
+        for process in processes:
+            if end is not None and process.is_alive():
+                getattr(process, end)()
+        deadline = time.monotonic() + GRACE
+        for process in processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+    for process in processes:
+        if process.exitcode is not None:
+            process.close()

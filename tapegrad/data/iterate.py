@@ -1,0 +1,203 @@
+"""Iterators over batches: in this process, or with worker processes.
+
+Both take an `Epoch` (which batches, in which order) and tell it what the consumer has had. With
+workers, `prefetch` batches of each worker are asked for in advance. Slot i of a dataset with
+indices always goes to worker i modulo their number; streams are asked in turn, and a worker whose
+stream has ended drops out when its slot comes up, so that the order never depends on timing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .crew import Crew, Reply
+from .fetch import EndOfStream, Source
+from .position import Epoch, preserved
+from .worker import END, ERROR, SKIPPED, described
+
+
+class Settings(NamedTuple):
+    """What an iterator has to know of its loader."""
+
+    source: Source
+    workers: int
+    prefetch: int
+    timeout: float
+    context: Any
+    init: Callable[[int], Any] | None
+    in_order: bool
+    persistent: bool
+    #: how many batches there are, where that is known
+    length: int | None
+
+
+class SerialIterator:
+    """Makes every batch when it is asked for."""
+
+    def __init__(self, settings: Settings, epoch: Epoch) -> None:
+        self._epoch = epoch
+        self._count = _Count(settings)
+        self._fetch = settings.source.fetcher()
+        if settings.source.is_stream and epoch.position:
+            with preserved():
+                self._go_forward()
+
+    def _go_forward(self) -> None:
+        """Take those batches from a stream that were had before."""
+        for _, nothing in itertools.islice(self._epoch.slots, self._epoch.position):
+            try:
+                self._fetch(nothing)
+            except EndOfStream:
+                return
+
+    def __iter__(self) -> SerialIterator:
+        return self
+
+    def __next__(self) -> Any:
+        epoch = self._epoch
+        try:
+            slot, indices = next(epoch.slots)
+        except StopIteration:
+            epoch.finished = True
+            raise
+        epoch.passed(slot)
+        try:
+            batch = self._fetch(indices)
+        except EndOfStream:
+            epoch.finished = True
+            epoch.slots = iter(())
+            raise StopIteration from None
+        except StopIteration as error:  # of the dataset: it would look like the end of the loader
+            raise RuntimeError("the dataset has raised StopIteration") from error
+        self._count.add()
+        return batch
+
+    def __len__(self) -> int:
+        return self._count.length
+
+
+class ParallelIterator:
+    """Has batches made by worker processes, in advance."""
+
+    def __init__(self, settings: Settings, epoch: Epoch, seed: int) -> None:
+        self._settings = settings
+        self._number = 0
+        self._arrived: dict[int, Reply] = {}
+        self.crew = Crew(settings.source, settings.workers, seed, settings.context, settings.init)
+        self.begin(epoch)
+
+    def begin(self, epoch: Epoch) -> None:
+        """Start an epoch; what is left of another one is dropped."""
+        settings = self._settings
+        for reply in self._arrived.values():
+            self.crew.discard(reply)
+        self._arrived.clear()
+        self._epoch = epoch
+        self._number += 1
+        self._count = _Count(settings)
+        self._asked: dict[int, int] = {}
+        self._active = list(range(settings.workers))
+        self._turns = itertools.cycle(range(settings.workers))
+        self.crew.begin(self._number, epoch.seed)
+        for _ in range(settings.prefetch * settings.workers):
+            self._ask()
+
+    def _ask(self) -> None:
+        """Ask a worker for the next slot, if there is one."""
+        if not self._active:
+            return
+        slot, indices = next(self._epoch.slots, (None, None))
+        if slot is None:
+            return
+        worker = self._choose(slot)
+        stream = self._settings.source.is_stream
+        wanted = not stream or slot >= self._epoch.resumed_at
+        self._asked[slot] = worker
+        self.crew.request(worker, self._number, slot, indices, wanted)
+
+    def _choose(self, slot: int) -> int:
+        if not self._settings.in_order:
+            busy = list(self._asked.values())
+            return min(self._active, key=busy.count)
+        if not self._settings.source.is_stream:
+            return slot % self._settings.workers
+        return next(worker for worker in self._turns if worker in self._active)
+
+    def __iter__(self) -> ParallelIterator:
+        return self
+
+    def __next__(self) -> Any:
+        while self._asked:
+            reply = self._next_reply()
+            worker = self._asked.pop(reply.slot)
+            if reply.kind == END and worker in self._active:
+                self._active.remove(worker)
+            self._ask()
+            self._epoch.passed(reply.slot)
+            if reply.kind == ERROR:
+                raise described(reply.error)
+            if reply.kind not in (END, SKIPPED):
+                self._count.add()
+                return self.crew.unpack(reply)
+        self._epoch.finished = True
+        if not self._settings.persistent:
+            self.crew.stop()
+        raise StopIteration
+
+    def _next_reply(self) -> Reply:
+        if self.crew.is_stopped:
+            raise RuntimeError(
+                "the workers of this DataLoader iterator have been stopped, or belong to the "
+                "process that this one was forked from; iterate over the loader again"
+            )
+        if self._settings.in_order:
+            slot = next(iter(self._asked))
+            while slot not in self._arrived:
+                self._wait()
+            return self._arrived.pop(slot)
+        while not self._arrived:
+            self._wait()
+        return self._arrived.pop(next(iter(self._arrived)))
+
+    def _wait(self) -> None:
+        timeout = self._settings.timeout or None
+        replies = self.crew.wait(timeout)
+        if not replies:
+            raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+        for reply in replies:
+            if reply.epoch == self._number:
+                self._arrived[reply.slot] = reply
+            else:
+                self.crew.discard(reply)
+
+    def __len__(self) -> int:
+        return self._count.length
+
+
+class _Count:
+    """Counts batches, and warns when a stream gives more than its length promises."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._promised = settings.length if settings.source.is_stream else None
+        self._length = settings.length
+        self._given = 0
+
+    def add(self) -> None:
+        self._given += 1
+        if self._promised is not None and self._given > self._promised:
+            warnings.warn(
+                f"the length of an IterableDataset promises {self._promised} batches, but there "
+                "are more; with several workers each one should give its part of the stream: "
+                "see get_worker_info",
+                stacklevel=3,
+            )
+            self._promised = None
+
+    @property
+    def length(self) -> int:
+        if self._length is None:
+            raise TypeError("how many batches there will be is not known")
+        return self._length

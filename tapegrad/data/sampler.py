@@ -1,0 +1,215 @@
+"""Samplers: in which order a DataLoader asks for samples.
+
+All samplers here take what they need from a generator when an iteration begins, and nothing
+afterwards: a DataLoader that resumes in the middle of an epoch relies on that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, Generic, TypeVar
+
+from ..ops import CREATION
+from ..random import Generator, default_generator, pair_of, words_at
+
+T = TypeVar("T", covariant=True)
+
+#: how many indices are drawn at once with replacement
+_CHUNK = 4096
+
+
+def draw_seed(generator: Generator | None) -> int:
+    """A seed of 63 bits from a generator, or from the default one."""
+    seed, offset = pair_of((generator or default_generator).take(1))
+    return int(words_at(seed, offset, 1)[0]) >> 1
+
+
+def _positive(value: Any, name: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+
+
+class Sampler(Generic[T]):
+    """Gives indices, or lists of them; a subclass defines `__iter__` and mostly `__len__`."""
+
+    def __init__(self, data_source: Any = None) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[T]:
+        raise NotImplementedError("a subclass of Sampler defines __iter__()")
+
+
+class SequentialSampler(Sampler[int]):
+    """0, 1, 2, ..."""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler[int]):
+    """All indices in random order, or with `replacement` `num_samples` independent ones."""
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement should be a boolean value, but got {replacement=}")
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+        _positive(self.num_samples, "num_samples")
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        seed = draw_seed(self.generator)
+        return self._indices(Generator().manual_seed(seed))
+
+    def _indices(self, generator: Generator) -> Iterator[int]:
+        size, left = len(self.data_source), self.num_samples
+        while left > 0:
+            if self.replacement:
+                chunk = CREATION["randint"](size, (min(left, _CHUNK),), generator=generator)
+            else:
+                chunk = CREATION["randperm"](size, generator=generator)[:left]
+            yield from chunk.tolist()
+            left -= len(chunk)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """The given indices in random order."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        order = CREATION["randperm"](len(self.indices), generator=self.generator)
+        return (self.indices[i] for i in order.tolist())
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """Indices drawn with the given weights, which need not add up to 1."""
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ) -> None:
+        _positive(num_samples, "num_samples")
+        if not isinstance(replacement, bool):
+            raise ValueError(f"replacement should be a boolean value, but got {replacement=}")
+        self.weights = CREATION["as_tensor"](weights, dtype="float64")
+        if self.weights.ndim != 1:
+            shape = tuple(self.weights.shape)
+            raise ValueError(
+                f"weights should be a 1d sequence but given weights have shape {shape}"
+            )
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = CREATION["multinomial"](
+            self.weights, self.num_samples, self.replacement, generator=self.generator
+        )
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler[list[int]]):
+    """Lists of `batch_size` indices of another sampler; the last one may be shorter.
+
+    >>> list(BatchSampler(SequentialSampler(range(5)), 2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        _positive(batch_size, "batch_size")
+        if not isinstance(drop_last, bool):
+            raise ValueError(f"drop_last should be a boolean value, but got {drop_last=}")
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        indices = iter(self.sampler)
+        while batch := list(itertools.islice(indices, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        count = len(self.sampler)  # type: ignore[arg-type]
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+
+class DistributedSampler(Sampler[int]):
+    """The part of the indices that one of several processes works on.
+
+    `set_epoch` before each epoch gives another order, the same in all processes.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int,
+        rank: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        if not 0 <= rank < num_replicas:
+            raise ValueError(
+                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
+            )
+        self.dataset = dataset
+        self.num_replicas = num_replicas
+        self.rank = rank
+        self.epoch = 0
+        self.drop_last = drop_last
+        size = len(dataset)
+        self.num_samples = size // num_replicas if drop_last else math.ceil(size / num_replicas)
+        self.total_size = self.num_samples * num_replicas
+        self.shuffle = shuffle
+        self.seed = seed
+
+    def __iter__(self) -> Iterator[int]:
+        indices = list(range(len(self.dataset)))
+        if self.shuffle:
+            generator = Generator().manual_seed(self.seed + self.epoch)
+            indices = CREATION["randperm"](len(indices), generator=generator).tolist()
+        # What is missing for equal parts is taken from the beginning again.
+        whole = itertools.islice(itertools.cycle(indices), self.total_size)
+        return itertools.islice(whole, self.rank, None, self.num_replicas)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of the next iteration."""
+        self.epoch = epoch

@@ -1,0 +1,217 @@
+"""A worker process: takes requests for batches, makes them, and sends them to the loader.
+
+`crew.py` starts it with a `Job` and a socket. It leaves when the loader closes its end of the
+socket, also when the loader's process was killed; if the dataset keeps it from leaving, a thread
+ends the process after `GRACE` seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .. import random as tapegrad_random
+from ..state import GRAD, STATE
+from . import collate
+from .blocks import BlockWriter, Packed
+from .channel import Channel
+from .fetch import EndOfStream, Source
+from .seeds import BatchSeeds
+
+#: seconds that a worker has to leave by itself
+GRACE = 5.0
+
+# Requests are pickled tuples: (BEGIN, epoch, seed, returned blocks) and
+# (MAKE, epoch, slot, indices, whether the batch is wanted, returned blocks).
+# Replies are: (kind, epoch, slot, a Packed, the description of an error or None).
+BEGIN, MAKE = range(2)
+BATCH, ERROR, END, SKIPPED = range(4)
+
+
+class Job(NamedTuple):
+    """What a worker is for."""
+
+    source: Source
+    number: int
+    workers: int
+    seed: int
+    init: Callable[[int], Any] | None
+
+
+class WorkerInfo:
+    """Which worker a dataset finds itself in; see `get_worker_info`."""
+
+    def __init__(self, id: int, num_workers: int, seed: int, dataset: Any) -> None:
+        self.id = id
+        self.num_workers = num_workers
+        self.seed = seed
+        self.dataset = dataset
+
+    def __repr__(self) -> str:
+        return f"WorkerInfo(id={self.id}, num_workers={self.num_workers}, seed={self.seed})"
+
+
+_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """In a worker process its number, the number of workers, its seed and dataset; else None."""
+    return _info
+
+
+def main(job: Job, end: socket.socket) -> None:
+    """Run a worker until the loader closes the connection."""
+    # Ctrl-C goes to all processes; the loader handles it and then ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _forget_parent()
+    _use_one_thread()
+    threading.Thread(target=_leave_with_loader, args=(end.fileno(),), daemon=True).start()
+    channel = Channel(end)
+    try:
+        _Worker(job, channel).run()
+    except (EOFError, ConnectionError):
+        pass  # the loader is gone or has enough
+    finally:
+        channel.close()
+
+
+def _forget_parent() -> None:
+    """A forked worker begins as a new process would: without the modes of who forked it."""
+    STATE.mode, STATE.tapes, STATE.saved_hooks = GRAD, (), ()
+    # Another thread may have held it at that moment.
+    tapegrad_random.default_generator.lock = threading.Lock()
+
+
+def _use_one_thread() -> None:
+    """The workers are the parallelism: native code in them stays on one thread."""
+    from ..replay.pool import set_num_threads
+
+    set_num_threads(1)
+
+
+def _leave_with_loader(end: int) -> None:
+    poll = select.poll()
+    poll.register(end, 0)  # nothing but the end of the connection
+    poll.poll()
+    time.sleep(GRACE)
+    os._exit(1)
+
+
+class _Worker:
+    def __init__(self, job: Job, channel: Channel) -> None:
+        self._job = job
+        self._channel = channel
+        self._waiting: deque[Any] = deque()
+        self._blocks = BlockWriter()
+        self._epoch = 0
+        self._seed = 0
+        self._fetch: Any = None
+        self._failure: Any = None
+        collate.allocate = self._blocks.empty
+        self._seeds = BatchSeeds(job.seed)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        global _info
+        job = self._job
+        _info = WorkerInfo(job.number, job.workers, job.seed, job.source.dataset)
+        try:
+            if job.init is not None:
+                job.init(job.number)
+        except Exception as error:
+            self._failure = describe(error, job.number)
+        self._seeds.initialised()
+
+    def run(self) -> None:
+        while True:
+            self._take_requests()
+            kind, epoch, *rest = self._waiting.popleft()
+            if kind == BEGIN:
+                self._epoch, self._seed = epoch, rest[0]
+                self._fetch = None
+            elif epoch == self._epoch:
+                self._make(*rest)
+
+    def _take_requests(self) -> None:
+        """Read what has come, or wait; requests of an epoch that is over are dropped."""
+        for data, _ in self._channel.receive(wait=not self._waiting):
+            *request, returned = pickle.loads(data)
+            self._blocks.returned(returned)
+            if request[0] == BEGIN:
+                self._waiting.clear()
+            self._waiting.append(request)
+
+    def _make(self, slot: int, indices: Any, wanted: bool) -> None:
+        self._blocks.begin()
+        try:
+            kind, batch, error = self._result(slot, indices)
+            if not wanted and kind == BATCH:
+                kind, batch = SKIPPED, None
+            try:
+                packed, files = self._blocks.pack(batch)
+            except Exception as failure:
+                kind, error = ERROR, describe(failure, self._job.number)
+                packed, files = Packed(pickle.dumps(None)), ()
+        finally:
+            self._blocks.end()
+        reply = pickle.dumps((kind, self._epoch, slot, tuple(packed), error), 5)
+        self._channel.send(reply, files)
+        self._blocks.sent(packed)
+
+    def _result(self, slot: int, indices: Any) -> tuple[int, Any, Any]:
+        """The kind of reply, the batch, the description of an error."""
+        if self._failure is not None:
+            return ERROR, None, self._failure
+        try:
+            if self._fetch is None:
+                # A stream begins: as many different numbers as there are workers.
+                self._seeds.begin(self._seed + self._job.number, -1)
+                self._fetch = self._job.source.fetcher()
+            self._seeds.begin(self._seed, slot)
+            return BATCH, self._fetch(indices), None
+        except EndOfStream:
+            return END, None, None
+        except Exception as error:
+            return ERROR, None, describe(error, self._job.number)
+
+
+def describe(error: Exception, worker: int) -> tuple[bytes | None, str]:
+    """An exception for another process: its type, where that can be sent, and its traceback."""
+    name = type(error).__name__
+    text = "".join(traceback.format_exception(error))
+    message = f"Caught {name} in DataLoader worker process {worker}.\nOriginal {text}"
+    try:
+        return pickle.dumps(type(error)), message
+    except Exception:
+        return None, message
+
+
+class _Text(str):
+    """A message that KeyError shows as it is, with its line breaks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def described(description: tuple[bytes | None, str]) -> Exception:
+    """The exception that a worker has described, with the worker's traceback as its message."""
+    kind, message = description
+    try:
+        made = pickle.loads(kind)(_Text(message)) if kind is not None else None
+    except Exception:  # a type that is not known here or takes other arguments
+        made = None
+    # A StopIteration would look like the end of the loader.
+    if not isinstance(made, Exception) or isinstance(made, StopIteration):
+        made = RuntimeError(message)
+    return made
