@@ -39,7 +39,8 @@ class CaptureError(RuntimeError):
 # -- numbers that a program reads when it runs ---------------------------------------------------
 
 
-def _capturing() -> Capture | None:
+def capturing() -> Capture | None:
+    """The capture that records what this thread does; None in eager code."""
     if not STATE.mode & TAPE:
         return None
     for tape in reversed(STATE.tapes):
@@ -55,7 +56,7 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
     so it must enter the computation by arithmetic; an `if` that depends on it joins the signature.
     """
     value = holder[key] if index is None else holder[key][index]
-    capture = _capturing()
+    capture = capturing()
     if capture is None or isinstance(value, bool) or not isinstance(value, Real):
         return value
     return capture.number(Number(holder, key, index), value)
@@ -64,13 +65,19 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
 def decided(holder: Any, key: Any) -> bool:
     """The truth of `holder[key]`, which decides what is computed: it joins the signature."""
     truth = bool(holder[key])
-    capture = _capturing()
+    capture = capturing()
     if capture is not None:
-        number = Number(holder, key, None)
-        if number not in capture.decided:
-            capture.decided.add(number)
-            capture.decisions.append(Decision((number,), (), truth))
+        capture.decide(Number(holder, key, None), truth, exact=False)
     return truth
+
+
+def setting(holder: Any, key: Any, index: int | None = None) -> Any:
+    """`holder[key]`, or an element of it, as it is: a name or a count that joins the signature."""
+    value = holder[key] if index is None else holder[key][index]
+    capture = capturing()
+    if capture is not None:
+        capture.decide(Number(holder, key, index), value, exact=True)
+    return value
 
 
 # -- the tape ----------------------------------------------------------------------------------
@@ -94,7 +101,7 @@ class Capture(Tape):
         self.numbers: dict[Number, Tensor] = {}
         self.number_slots: dict[int, Number] = {}
         self.decisions: list[Decision] = []
-        self.decided: set[Number] = set()
+        self.decided: set[tuple[Number, bool]] = set()
         #: by id() of an array: the array, the number of the value that it holds, and the number of
         #: the newest change anywhere when that was known
         self.arrays: dict[int, tuple[weakref.ref[Any], int, int]] = {}
@@ -300,6 +307,12 @@ class Capture(Tape):
             tensor = self.numbers[slot] = wrap(np.asarray(value, np.float64))
             self.number_slots[tensor.id] = slot
         return tensor
+
+    def decide(self, number: Number, outcome: Any, exact: bool) -> None:
+        """Note what an option was, or whether it was on: a replay needs it to be so again."""
+        if (number, exact) not in self.decided:
+            self.decided.add((number, exact))
+            self.decisions.append(Decision((number,), (), outcome, exact))
 
     def refuse_read(self, tensor: Tensor, what: str) -> None:
         number = self._number_of(tensor)

@@ -27,11 +27,14 @@ class Decision:
     #: (primitive, params, inputs); the numbers of values are positions among numbers and steps
     steps: tuple[tuple[Any, dict[str, Any], tuple[Any, ...]], ...]
     outcome: Any
+    #: without steps: is the outcome the value itself, or only its truth?
+    exact: bool = False
 
     def holds(self) -> bool:
         """Whether the numbers as they are now give the same outcome."""
         if not self.steps:
-            return bool(bool(self.numbers[0].read()) == self.outcome)
+            value = self.numbers[0].read()
+            return bool(value == self.outcome if self.exact else bool(value) == self.outcome)
         values: list[Any] = [np.asarray(n.read(), np.float64) for n in self.numbers]
         for primitive, params, inputs in self.steps:
             given = [values[x.number] if isinstance(x, Value) else x for x in inputs]

@@ -12,7 +12,7 @@ import tapegrad as tg
 pytestmark = pytest.mark.oracle
 
 SHAPES = [(3, 4), (5,), (), (2, 1, 3)]
-STEPS = 6
+STEPS = 8
 
 
 def choices(**options):
@@ -60,7 +60,81 @@ CASES = [
             maximize=[False, True],
         )
     ],
+    *[
+        ("Adagrad", {"lr": 0.05, **o})
+        for o in choices(
+            lr_decay=[0, 0.3],
+            weight_decay=[0, 0.1],
+            initial_accumulator_value=[0, 0.5],
+            maximize=[False, True],
+        )
+    ],
+    ("Adagrad", {"eps": 0.1}),
+    *[
+        ("Adadelta", {"lr": 0.5, **o})
+        for o in choices(rho=[0.9, 0.3], weight_decay=[0, 0.1], maximize=[False, True])
+    ],
+    ("Adadelta", {"eps": 1e-3}),
+    *[
+        ("Adamax", {"lr": 0.05, **o})
+        for o in choices(
+            betas=[(0.9, 0.999), (0.5, 0.8)], weight_decay=[0, 0.2], maximize=[False, True]
+        )
+    ],
+    ("Adamax", {"eps": 0.1}),
+    *[
+        ("NAdam", {"lr": 0.03, **o})
+        for o in choices(
+            betas=[(0.9, 0.999), (0.5, 0.8)],
+            weight_decay=[0, 0.2],
+            momentum_decay=[4e-3, 0.2],
+            decoupled_weight_decay=[False, True],
+            maximize=[False, True],
+        )
+    ],
+    *[
+        ("RAdam", {"lr": 0.03, **o})
+        for o in choices(
+            # With 0.6 and below, squares are never divided by; with 0.999 from the sixth step on.
+            betas=[(0.9, 0.999), (0.5, 0.8), (0.9, 0.6), (0.9, 0.5)],
+            weight_decay=[0, 0.2],
+            decoupled_weight_decay=[False, True],
+            maximize=[False, True],
+        )
+    ],
+    ("RAdam", {"eps": 0.1}),
+    *[
+        ("ASGD", {"lr": 0.05, **o})
+        for o in choices(
+            lambd=[1e-4, 0.3],
+            alpha=[0.75, 0.2],
+            t0=[1e6, 2, 0],
+            weight_decay=[0, 0.1],
+            maximize=[False, True],
+        )
+    ],
+    *[
+        ("Rprop", {"lr": 0.05, **o})
+        for o in choices(
+            etas=[(0.5, 1.2), (0.1, 3.0)],
+            step_sizes=[(1e-6, 50), (0.04, 0.06)],
+            maximize=[False, True],
+        )
+    ],
+    *[
+        ("Adafactor", {"lr": 0.3, **o})
+        for o in choices(
+            beta2_decay=[-0.8, -0.3],
+            eps=[(None, 1e-3), (1e-2, 0.5)],
+            d=[1.0, 3.0],
+            weight_decay=[0, 0.1],
+            maximize=[False, True],
+        )
+    ],
+    *[(name, {}) for name in ("Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")],
+    ("Adafactor", {}),
 ]
+NAMES = sorted({name for name, _ in CASES})
 
 
 class Pair:
@@ -128,6 +202,14 @@ def test_every_step_is_pytorchs(name, options):
         ("Adam", {"lr": 0.1}),
         ("AdamW", {"lr": 0.1, "amsgrad": True}),
         ("RMSprop", {"lr": 0.1, "centered": True, "momentum": 0.5}),
+        ("Adagrad", {"lr": 0.1, "lr_decay": 0.1}),
+        ("Adadelta", {"weight_decay": 0.1}),
+        ("Adamax", {"lr": 0.1}),
+        ("RAdam", {"lr": 0.1}),
+        ("NAdam", {"lr": 0.1}),
+        ("ASGD", {"lr": 0.1, "t0": 2, "lambd": 0.1}),
+        ("Rprop", {"lr": 0.1}),
+        ("Adafactor", {"lr": 0.1}),
     ],
 )
 def test_float64_agrees_to_the_last_digits(name, options):
@@ -139,6 +221,49 @@ def test_float64_agrees_to_the_last_digits(name, options):
         ours.step()
         theirs.step()
         pair.check(1e-12, 1e-13)
+
+
+def orthogonal_in_float64(x, steps=5, coefficients=(3.4445, -4.775, 2.0315)):
+    """Newton's and Schulz's steps as the documentation of Muon has them."""
+    a, b, c = coefficients
+    x = x.T if x.shape[0] > x.shape[1] else x
+    x = x / np.linalg.norm(x)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        *choices(nesterov=[False, True], weight_decay=[0, 0.3], momentum=[0.95, 0.5]),
+        *choices(adjust_lr_fn=["original", "match_rms_adamw"], ns_steps=[1, 5]),
+        {"ns_coefficients": (2.0, -1.5, 0.5)},
+    ],
+)
+def test_muon(options):
+    """PyTorch makes the momentum orthogonal in bfloat16, which has three digits."""
+    pair = Pair(shapes=[(6, 4), (4, 9), (5, 5)])
+    ours = tg.optim.Muon(pair.ours, lr=0.02, **options)
+    theirs = torch.optim.Muon(pair.theirs, lr=0.02, **options)
+    for _ in range(STEPS):
+        pair.gradients()
+        before = [p.detach().numpy().copy() for p in pair.ours]
+        ours.step()
+        theirs.step()
+        pair.check(0, 0.02 * 0.1)
+        same_state(ours.state_dict(), theirs.state_dict(), 1e-5, 1e-6)
+        for p, q, start in zip(pair.ours, pair.theirs, before, strict=True):
+            with torch.no_grad():  # one step at a time: the noise would grow
+                q.copy_(torch.tensor(p.detach().numpy()))
+            if options == {"nesterov": False, "weight_decay": 0, "momentum": 0.5}:
+                rows, columns = p.shape
+                change = (start - p.detach().numpy()) / (0.02 * max(1, rows / columns) ** 0.5)
+                expected = orthogonal_in_float64(ours.state[p]["momentum_buffer"].double().numpy())
+                expected = expected.T if rows > columns else expected
+                np.testing.assert_allclose(change, expected, atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop"])
@@ -180,7 +305,7 @@ def test_named_parameters_keep_their_names():
     assert ours.state_dict() == theirs.state_dict()
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+@pytest.mark.parametrize("name", NAMES)
 def test_repr(name):
     pair = Pair()
     ours = getattr(tg.optim, name)(pair.ours, lr=0.1)
