@@ -8,6 +8,7 @@ from .adam import Adam
 from .adamax import Adamax
 from .adamw import AdamW
 from .asgd import ASGD
+from .lbfgs import LBFGS
 from .muon import Muon
 from .nadam import NAdam
 from .optimizer import Optimizer
@@ -19,6 +20,7 @@ from .sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD",
+    "LBFGS",
     "SGD",
     "Adadelta",
     "Adafactor",

@@ -6,6 +6,7 @@ state of a parameter. Used by `optimizer.py`.
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from numbers import Real
@@ -18,21 +19,37 @@ from ..tensor import Tensor
 Group = dict[str, Any]
 
 
-class State(dict[str, Any]):
-    """The state of one parameter: compiled steps are recorded anew if a tensor of it is replaced.
+class _Stepping(threading.local):
+    """How many steps of optimizers are going on in this thread."""
 
-    They know tensors, not the names under which they are kept.
+    depth: int = 0
+
+
+STEPPING = _Stepping()
+
+
+def _changed() -> None:
+    """Say that state was replaced, so that compiled steps are recorded anew.
+
+    They know tensors, not the names under which they are kept. A step that replaces its own state
+    says nothing: its recordings differ, so no compiled function repeats it.
     """
+    if not STEPPING.depth:
+        structure_changed()
+
+
+class State(dict[str, Any]):
+    """The state of one parameter, which says when a tensor of it is replaced or taken away."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         before = self.get(key)
         if isinstance(before, Tensor) and before is not value:
-            structure_changed()
+            _changed()
         super().__setitem__(key, value)
 
     def __delitem__(self, key: str) -> None:
         super().__delitem__(key)
-        structure_changed()
+        _changed()
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         for key, value in dict(*args, **kwargs).items():
@@ -40,10 +57,10 @@ class State(dict[str, Any]):
 
     def clear(self) -> None:
         super().clear()
-        structure_changed()
+        _changed()
 
     def pop(self, *args: Any) -> Any:
-        structure_changed()
+        _changed()
         return super().pop(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -51,26 +68,26 @@ class State(dict[str, Any]):
 
 
 class States(defaultdict[Any, State]):
-    """The state of all parameters, watched in the same way."""
+    """The state of all parameters, which says when that of one is replaced or taken away."""
 
     def __init__(self, given: Any = ()) -> None:
         super().__init__(State, given)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if key in self:
-            structure_changed()
+            _changed()
         super().__setitem__(key, State(value) if type(value) is dict else value)
 
     def __delitem__(self, key: Any) -> None:
         super().__delitem__(key)
-        structure_changed()
+        _changed()
 
     def clear(self) -> None:
         super().clear()
-        structure_changed()
+        _changed()
 
     def pop(self, *args: Any) -> Any:
-        structure_changed()
+        _changed()
         return super().pop(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..state import numbers
 from ..tensor import RemovableHandle
+from .groups import STEPPING
 
 Hook = Callable[..., Any]
 
@@ -50,6 +51,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         if optimizer._stepping:
             return step(*args, **kwargs)
         optimizer._opt_called = optimizer._stepping = True
+        STEPPING.depth += 1
         try:
             for hook in (*GLOBAL_BEFORE.values(), *optimizer._pre_hooks.values()):
                 changed = hook(optimizer, args, kwargs)
@@ -59,6 +61,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             for hook in (*optimizer._post_hooks.values(), *GLOBAL_AFTER.values()):
                 hook(optimizer, args, kwargs)
         finally:
+            STEPPING.depth -= 1
             optimizer._stepping = False
         return result
 

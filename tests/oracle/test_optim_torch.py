@@ -223,6 +223,68 @@ def test_float64_agrees_to_the_last_digits(name, options):
         pair.check(1e-12, 1e-13)
 
 
+def losses_of(lib, problem):
+    """A function of parameters in either library, with many valleys or with one."""
+    if problem == "rosenbrock":
+        return lambda x: (100 * (x[0][1:] - x[0][:-1] ** 2) ** 2 + (1 - x[0][:-1]) ** 2).sum()
+    if problem == "two":
+        return lambda x: ((x[0] * x[1].sum() - 1) ** 4).sum() + (x[1] ** 2).sum()
+    return lambda x: (x[0] ** 2 * lib.tensor([1.0, 30.0, 0.1], dtype=lib.float64)).sum()
+
+
+@pytest.mark.parametrize("problem", ["rosenbrock", "two", "bowl"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": 0.01},
+        {"lr": 0.01, "max_iter": 3, "history_size": 2},
+        {"line_search_fn": "strong_wolfe"},
+        {"line_search_fn": "strong_wolfe", "max_iter": 4, "history_size": 2},
+        {"line_search_fn": "strong_wolfe", "max_iter": 4, "lr": 20.0, "max_eval": 30},
+        {"line_search_fn": "strong_wolfe", "max_iter": 4, "lr": 1e-3},
+        {"line_search_fn": "strong_wolfe", "tolerance_grad": 1e-1, "tolerance_change": 1e-2},
+        {"line_search_fn": "strong_wolfe", "max_eval": 3},
+    ],
+)
+def test_lbfgs(problem, options):
+    start = {"rosenbrock": [[-1.2, 1.0, 0.4]], "two": [[1.0, 2.0], [0.3]], "bowl": [[1.0, 2.0, 3]]}
+    found = []
+    for lib in (tg, torch):
+        given = [lib.tensor(v, dtype=lib.float64, requires_grad=True) for v in start[problem]]
+        loss_of = losses_of(lib, problem)
+        optimizer = lib.optim.LBFGS(given, **options)
+        seen = []
+
+        def closure(optimizer=optimizer, loss_of=loss_of, given=given, seen=seen):
+            optimizer.zero_grad()
+            loss = loss_of(given)
+            loss.backward()
+            seen.append(loss.item())
+            return loss
+
+        rows = []
+        for _ in range(4):
+            loss = optimizer.step(closure).item()
+            state = optimizer.state_dict()["state"][0]
+            rows.append(
+                [
+                    loss,
+                    state["func_evals"],
+                    state["n_iter"],
+                    float(state["t"]),
+                    *[v for p in given for v in p.tolist()],
+                ]
+            )
+        found.append((rows, seen, set(state), len(state["old_dirs"])))
+    (ours, seen, keys, kept), (theirs, others, their_keys, their_kept) = found
+    assert len(seen) == len(others)
+    assert (keys, kept) == (their_keys, their_kept)
+    # Rounding grows from step to step, the more the less the function is a bowl.
+    np.testing.assert_allclose(seen[:20], others[:20], rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(seen, others, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
 def orthogonal_in_float64(x, steps=5, coefficients=(3.4445, -4.775, 2.0315)):
     """Newton's and Schulz's steps as the documentation of Muon has them."""
     a, b, c = coefficients
