@@ -343,7 +343,9 @@ class Optimizer:
         )
         groups = [{**self.defaults, **group} for group in groups]
         for group in groups:
-            self.check(group)
+            # A rate that a schedule computed as zero may be below it by rounding.
+            rounded = isinstance(group.get("lr"), float) and -1e-12 < group["lr"] < 0
+            self.check({**group, "lr": 0.0} if rounded else group)
         self.state = state
         self._updates = Update()  # recordings of the old state would keep its memory
         # The dicts stay the same objects: schedulers and compiled steps hold on to them.

@@ -1,7 +1,6 @@
 """Optimizers and schedules, step by step beside PyTorch's."""
 
 import itertools
-import warnings
 
 import numpy as np
 import pytest
@@ -414,100 +413,3 @@ def test_differentiable_steps(name):
     tolerance = 3e-5 if name == "Adam" else 1e-9
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=tolerance)
-
-
-SCHEDULES = [
-    ("StepLR", {"step_size": 3, "gamma": 0.5}),
-    ("MultiStepLR", {"milestones": [2, 5, 5, 9], "gamma": 0.3}),
-    ("ExponentialLR", {"gamma": 0.9}),
-    ("CosineAnnealingLR", {"T_max": 5}),
-    ("CosineAnnealingLR", {"T_max": 7, "eta_min": 0.01}),
-    ("LambdaLR", {"lr_lambda": lambda epoch: 0.95**epoch}),
-    ("LinearLR", {}),
-    ("LinearLR", {"start_factor": 0.1, "end_factor": 0.0, "total_iters": 8}),
-]
-
-
-def optimizers(lib):
-    parameters = [lib.zeros(2, requires_grad=True), lib.zeros(3, requires_grad=True)]
-    return lib.optim.SGD(
-        [{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.5}], lr=0.1
-    )
-
-
-def rates(lib, build, steps=25):
-    optimizer = optimizers(lib)
-    schedulers = build(lib.optim.lr_scheduler, optimizer)
-    found = [[group["lr"] for group in optimizer.param_groups]]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in range(steps):
-            optimizer.step()
-            for scheduler in schedulers:
-                scheduler.step()
-            found.append([group["lr"] for group in optimizer.param_groups])
-            assert schedulers[-1].get_last_lr() == found[-1]
-    return np.array(found)
-
-
-@pytest.mark.parametrize(("name", "options"), SCHEDULES)
-def test_schedules(name, options):
-    def build(module, optimizer):
-        return [getattr(module, name)(optimizer, **options)]
-
-    np.testing.assert_allclose(rates(tg, build), rates(torch, build), rtol=1e-12, atol=1e-15)
-
-
-def test_two_schedules_multiply():
-    def build(module, optimizer):
-        return [module.ExponentialLR(optimizer, 0.9), module.StepLR(optimizer, 4)]
-
-    np.testing.assert_allclose(rates(tg, build), rates(torch, build), rtol=1e-12)
-
-
-@pytest.mark.parametrize(("name", "options"), SCHEDULES)
-def test_schedules_go_on_after_loading(name, options):
-    found = []
-    for lib in (tg, torch):
-        first = optimizers(lib)
-        scheduler = getattr(lib.optim.lr_scheduler, name)(first, **options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for _ in range(4):
-                scheduler.step()
-            second = optimizers(lib)
-            resumed = getattr(lib.optim.lr_scheduler, name)(second, **options)
-            resumed.load_state_dict(scheduler.state_dict())
-            second.load_state_dict(first.state_dict())
-            row = []
-            for _ in range(6):
-                resumed.step()
-                row.append(resumed.get_last_lr())
-        found.append(row)
-    np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-15)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"patience": 1},
-        {"patience": 0, "factor": 0.5, "cooldown": 2},
-        {"mode": "max", "patience": 1, "threshold": 0.1},
-        {"patience": 1, "threshold": 0.05, "threshold_mode": "abs"},
-        {"mode": "max", "patience": 1, "threshold": 0.05, "threshold_mode": "abs"},
-        {"patience": 0, "min_lr": [0.01, 0.2]},
-    ],
-)
-def test_reduce_on_plateau(options):
-    metrics = np.abs(np.random.default_rng(3).standard_normal(40)).cumsum()[::-1] / 10
-    metrics[10:20] = 1.5
-    found = []
-    for lib in (tg, torch):
-        optimizer = optimizers(lib)
-        scheduler = lib.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **options)
-        row = []
-        for metric in metrics:
-            scheduler.step(lib.tensor(float(metric)))
-            row.append([group["lr"] for group in optimizer.param_groups])
-        found.append(row)
-    np.testing.assert_allclose(*found, rtol=1e-12)
