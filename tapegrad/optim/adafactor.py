@@ -72,9 +72,8 @@ class Adafactor(Optimizer):
             else:
                 state["variance"] = zeros_like(parameter)
         step, lr = self.count(state), self.number(group, "lr")
-        if self.setting(group, "eps", 0) is None:
-            tiny = finfo(parameter.dtype).eps
-        else:
+        tiny = finfo(parameter.dtype).eps
+        if self.given(group, "eps", 0):
             tiny = self.number(group, "eps", 0)
         if self.decides(group, "maximize"):
             gradient = -gradient

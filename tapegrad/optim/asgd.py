@@ -59,7 +59,8 @@ class ASGD(Optimizer):
         state = self.state[parameter]
         if not state:
             state["step"] = self.scalar()
-            state["eta"] = self.scalar(group["lr"])
+            state["eta"] = self.scalar()
+            state["eta"].fill_(self.number(group, "lr"))
             state["mu"] = self.scalar(1.0)
             state["ax"] = zeros_like(parameter)
         step, lr = self.count(state), self.number(group, "lr")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
-from ..replay.capture import decided, runtime_number, setting
+from ..replay.capture import decided, happens_once, runtime_number, setting
 from ..state import STATE, TAPE, structure_changed
 from ..tensor import Tensor
 
@@ -43,9 +43,17 @@ class State(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         before = self.get(key)
-        if isinstance(before, Tensor) and before is not value:
-            _changed()
+        if before is not value:
+            if isinstance(before, Tensor):
+                _changed()
+            if isinstance(value, Tensor):
+                happens_once()
         super().__setitem__(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
 
     def __delitem__(self, key: str) -> None:
         super().__delitem__(key)
@@ -76,6 +84,8 @@ class States(defaultdict[Any, State]):
     def __setitem__(self, key: Any, value: Any) -> None:
         if key in self:
             _changed()
+        if value:
+            happens_once()
         super().__setitem__(key, State(value) if type(value) is dict else value)
 
     def __delitem__(self, key: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import dtypes
 from ..gradients import Gradients
-from ..replay.capture import decided, runtime_number, setting
+from ..replay.capture import decided, given, runtime_number, setting
 from ..replay.update import Update, pays
 from ..state import STATE, TAPE, enable_grad, no_grad, structure_changed
 from ..tensor import RemovableHandle, Tensor, wrap
@@ -115,8 +115,12 @@ class Optimizer:
         """An option that decides which operations the update has: is it on, or other than zero?"""
         return decided(group, key)
 
+    def given(self, group: Group, key: str, index: int | None = None) -> bool:
+        """Whether an option is there: is it other than None?"""
+        return given(group, key, index)
+
     def setting(self, group: Group, key: str, index: int | None = None) -> Any:
-        """An option that is no factor: a name, a number of repetitions, or None."""
+        """An option that is no factor: a name, or a number of repetitions."""
         return setting(group, key, index)
 
     def scalar(self, value: Any = 0.0) -> Tensor:
@@ -195,8 +199,8 @@ class Optimizer:
 
     def _is_own(self) -> bool:
         """Whether the update is the library's: it does nothing but what a recording shows."""
-        methods = (self.update, self.number, self.decides, self.setting, self.count, self.value)
-        return all(m.__module__.startswith(__package__) for m in methods)
+        names = ("update", "number", "decides", "given", "setting", "count", "value")
+        return all(getattr(self, name).__module__.startswith(__package__) for name in names)
 
     def _update_natively(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
         """All updates as one native program."""

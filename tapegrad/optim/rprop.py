@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ops.comparison import where_
-from ..ops.creation import full_like, zeros_like
+from ..ops.creation import zeros_like
 from ..tensor import Tensor
 from .optimizer import Group, Optimizer
 from .options import check_not_negative, check_ways, learning_rate_of
@@ -62,7 +62,8 @@ class Rprop(Optimizer):
         if not state:
             state["step"] = self.scalar()
             state["prev"] = zeros_like(parameter)
-            state["step_size"] = full_like(parameter, group["lr"], dtype=parameter.dtype)
+            state["step_size"] = zeros_like(parameter)
+            state["step_size"] += self.number(group, "lr")
         state["step"] += 1
         if self.decides(group, "maximize"):
             gradient = -gradient

@@ -12,7 +12,7 @@ detached one for example, is the same value.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, Self
 
@@ -67,8 +67,24 @@ def decided(holder: Any, key: Any) -> bool:
     truth = bool(holder[key])
     capture = capturing()
     if capture is not None:
-        capture.decide(Number(holder, key, None), truth, exact=False)
+        capture.decide(Number(holder, key, None), bool)
     return truth
+
+
+def given(holder: Any, key: Any, index: int | None = None) -> bool:
+    """Whether `holder[key]`, or an element of it, is not None: that joins the signature."""
+    capture = capturing()
+    if capture is not None:
+        capture.decide(Number(holder, key, index), _is_given)
+    return _is_given(holder[key] if index is None else holder[key][index])
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def setting(holder: Any, key: Any, index: int | None = None) -> Any:
@@ -76,8 +92,15 @@ def setting(holder: Any, key: Any, index: int | None = None) -> Any:
     value = holder[key] if index is None else holder[key][index]
     capture = capturing()
     if capture is not None:
-        capture.decide(Number(holder, key, index), value, exact=True)
+        capture.decide(Number(holder, key, index), _itself)
     return value
+
+
+def happens_once() -> None:
+    """Say that Python keeps a tensor made here: a replay would not, so this is not repeated."""
+    capture = capturing()
+    if capture is not None:
+        capture.once = True
 
 
 # -- the tape ----------------------------------------------------------------------------------
@@ -101,7 +124,7 @@ class Capture(Tape):
         self.numbers: dict[Number, Tensor] = {}
         self.number_slots: dict[int, Number] = {}
         self.decisions: list[Decision] = []
-        self.decided: set[tuple[Number, bool]] = set()
+        self.decided: set[tuple[Number, Callable[[Any], Any]]] = set()
         #: by id() of an array: the array, the number of the value that it holds, and the number of
         #: the newest change anywhere when that was known
         self.arrays: dict[int, tuple[weakref.ref[Any], int, int]] = {}
@@ -133,6 +156,7 @@ class Capture(Tape):
         #: the line that operations count as, if it is not the one that calls them
         self.place: source.Place | None = None
         self.obstacle: str | None = None
+        self.once = False
         for tensor in arguments:
             self._check(tensor)
             self._note_history(tensor)
@@ -308,11 +332,11 @@ class Capture(Tape):
             self.number_slots[tensor.id] = slot
         return tensor
 
-    def decide(self, number: Number, outcome: Any, exact: bool) -> None:
-        """Note what an option was, or whether it was on: a replay needs it to be so again."""
-        if (number, exact) not in self.decided:
-            self.decided.add((number, exact))
-            self.decisions.append(Decision((number,), (), outcome, exact))
+    def decide(self, number: Number, look: Callable[[Any], Any]) -> None:
+        """Note what an option looks like: a replay needs it to be so again."""
+        if (number, look) not in self.decided:
+            self.decided.add((number, look))
+            self.decisions.append(Decision((number,), (), look(number.read()), look))
 
     def refuse_read(self, tensor: Tensor, what: str) -> None:
         number = self._number_of(tensor)
@@ -397,6 +421,7 @@ class Capture(Tape):
             decisions=tuple(self.decisions),
             derivative=derivative,
             obstacle=self.obstacle or self._overlap(slots),
+            once=self.once,
         )
 
     def slot_of(self, tensor: Tensor) -> Any:
