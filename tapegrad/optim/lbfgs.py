@@ -30,6 +30,8 @@ class LBFGS(Optimizer):
     There is one parameter group, and the state is kept with the first parameter.
     """
 
+    shapes_of_their_own = ("d", "prev_flat_grad")
+
     def __init__(
         self,
         params: Any,

@@ -69,7 +69,8 @@ class Rprop(Optimizer):
             gradient = -gradient
         shrink, grow = self.number(group, "etas", 0), self.number(group, "etas", 1)
         smallest, largest = (self.number(group, "step_sizes", i) for i in (0, 1))
-        size, sign = state["step_size"], (gradient * state["prev"]).sign()
+        # A sign has no derivative, and what it is taken of is changed below.
+        size, sign = state["step_size"], (gradient.detach() * state["prev"].detach()).sign()
         turned = sign < 0
         # Where there is no sign the factor is 1, and NaN where the gradient is.
         factor = where_(turned, shrink, where_(sign > 0, grow, sign + 1))
