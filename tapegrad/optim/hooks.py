@@ -53,19 +53,27 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         optimizer._opt_called = optimizer._stepping = True
         STEPPING.depth += 1
         try:
-            for hook in (*GLOBAL_BEFORE.values(), *optimizer._pre_hooks.values()):
-                changed = hook(optimizer, args, kwargs)
-                if changed is not None:
-                    args, kwargs = _arguments(changed)
+            if GLOBAL_BEFORE or optimizer._pre_hooks:
+                args, kwargs = _run_before(optimizer, args, kwargs)
             result = step(*args, **kwargs)
-            for hook in (*optimizer._post_hooks.values(), *GLOBAL_AFTER.values()):
-                hook(optimizer, args, kwargs)
+            if GLOBAL_AFTER or optimizer._post_hooks:
+                for hook in (*optimizer._post_hooks.values(), *GLOBAL_AFTER.values()):
+                    hook(optimizer, args, kwargs)
         finally:
             STEPPING.depth -= 1
             optimizer._stepping = False
         return result
 
     return run
+
+
+def _run_before(optimizer: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Call the hooks before a step; the arguments of the step, which they may change."""
+    for hook in (*GLOBAL_BEFORE.values(), *optimizer._pre_hooks.values()):
+        changed = hook(optimizer, args, kwargs)
+        if changed is not None:
+            args, kwargs = _arguments(changed)
+    return args, kwargs
 
 
 def _arguments(changed: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

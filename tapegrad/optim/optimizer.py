@@ -81,6 +81,10 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+        methods = [getattr(cls, name) for name in _OF_UPDATES]
+        cls._library = all(m.__module__.startswith(__package__) for m in methods)
+
+    _library: bool = False  # whether the library defines all that updates consist of
 
     # -- what an optimizer defines -------------------------------------------------------------
 
@@ -107,7 +111,7 @@ class Optimizer:
         every run, so that schedules work.
         """
         value = runtime_number(group, key, index)
-        if isinstance(value, Tensor) and value.ndim:
+        if value.__class__ is not float and isinstance(value, Tensor) and value.ndim:
             return value.reshape(())  # a learning rate of shape (1,) would broadcast
         return value
 
@@ -199,8 +203,7 @@ class Optimizer:
 
     def _is_own(self) -> bool:
         """Whether the update is the library's: it does nothing but what a recording shows."""
-        names = ("update", "number", "decides", "given", "setting", "count", "value")
-        return all(getattr(self, name).__module__.startswith(__package__) for name in names)
+        return self._library and "update" not in self.__dict__
 
     def _update_natively(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
         """All updates as one native program."""
@@ -419,6 +422,7 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
+_OF_UPDATES = ("update", "number", "decides", "given", "setting", "count", "value")
 _HOOKS = (
     "_pre_hooks",
     "_post_hooks",
