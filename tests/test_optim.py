@@ -478,6 +478,7 @@ def test_an_optimizer_of_ones_own():
 def rates(scheduler, steps):
     found = [scheduler.get_last_lr()[0]]
     for _ in range(steps):
+        scheduler.optimizer.step()
         scheduler.step()
         found.append(scheduler.get_last_lr()[0])
     return found

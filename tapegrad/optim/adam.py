@@ -1,13 +1,14 @@
-"""Adam and AdamW."""
+"""Adam."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..ops.creation import zeros, zeros_like
+from ..ops.creation import zeros_like
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, check_not_negative, learning_rate_of
+from .optimizer import Group, Optimizer
+from .options import check_adaptive, learning_rate_of
 
 LR = 1e-3
 
@@ -56,18 +57,12 @@ class Adam(Optimizer):
 
     @staticmethod
     def check(options: Mapping[str, Any]) -> None:
-        check_not_negative(options, lr="the learning rate", eps="eps", weight_decay="weight_decay")
-        betas = options["betas"]
-        if len(betas) != 2:
-            raise ValueError(f"betas are two numbers, got {len(betas)}")
-        for i, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"betas[{i}] must be at least 0 and below 1, got {beta}")
+        check_adaptive(options)
 
     def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
         state = self.state[parameter]
         if not state:
-            state["step"] = zeros(())
+            state["step"] = self.scalar()
             state["exp_avg"] = zeros_like(parameter)
             state["exp_avg_sq"] = zeros_like(parameter)
             if self.decides(group, "amsgrad"):
@@ -96,39 +91,3 @@ class Adam(Optimizer):
         root = (1 - beta2**step) ** 0.5
         change = mean / (square.sqrt() + root * self.number(group, "eps"))
         parameter.add_(change, alpha=-(root * lr / (1 - beta1**step)))
-
-
-class AdamW(Adam):
-    """Adam with `weight_decay` taken from the parameter itself instead of added to its gradient."""
-
-    def __init__(
-        self,
-        params: Any = None,
-        lr: float = LR,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        learning_rate: float | None = None,
-    ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            amsgrad,
-            foreach=foreach,
-            maximize=maximize,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
-            decoupled_weight_decay=True,
-            learning_rate=learning_rate,
-        )

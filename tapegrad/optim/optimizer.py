@@ -7,25 +7,52 @@ tensors in place, in ordinary tensor math, so a compiled training step contains 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import deepcopy
-from numbers import Real
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from .. import dtypes
 from ..gradients import Gradients
-from ..replay.capture import decided, runtime_number
+from ..replay.capture import decided, given, runtime_number, setting
 from ..replay.update import Update, pays
-from ..state import STATE, TAPE, enable_grad, no_grad, numbers, structure_changed
+from ..state import STATE, TAPE, enable_grad, no_grad, structure_changed
 from ..tensor import RemovableHandle, Tensor, wrap
+from .groups import Group, States, WatchedGroup, as_groups, as_parameters, ordered
+from .hooks import (
+    Hook,
+    register,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+    with_hooks,
+)
+from .saving import packed, unpacked
 
-Group = dict[str, Any]
+__all__ = [
+    "Group",
+    "Optimizer",
+    "register_optimizer_step_post_hook",
+    "register_optimizer_step_pre_hook",
+    "required",
+]
+
+
+class _Required:
+    """Stands for an option without a default value."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
 
 
 class Optimizer:
-    """Base of the optimizers: subclasses give `check` and `update`.
+    """Base of the optimizers: subclasses give `check` and `update`, or a `step` of their own.
+
+    A step in PyTorch's style, which goes through `self.param_groups` and `self.state` under
+    `no_grad()`, can be compiled too: numbers of `param_groups` are read anew in every replay.
 
     >>> import tapegrad
     >>> w = tapegrad.tensor([1.0, 2.0], requires_grad=True)
@@ -41,22 +68,35 @@ class Optimizer:
 
         With None, the parameters are those given to `step(parameters)`.
         """
-        groups = [] if params is None else _as_groups(params)
+        groups = [] if params is None else as_groups(params)
         self.check(defaults)
         self.defaults = defaults
-        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.state: States = States()
         self.param_groups: list[Group] = []
-        self._pre_hooks: dict[int, Callable[..., Any]] = {}
-        self._post_hooks: dict[int, Callable[..., Any]] = {}
-        self._updates = Update()
+        self.__setstate__({})
         for group in groups:
             self.add_param_group(group)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+        methods = [getattr(cls, name) for name in _OF_UPDATES]
+        cls._library = all(m.__module__.startswith(__package__) for m in methods)
+
+    _library: bool = False  # whether the library defines all that updates consist of
 
     # -- what an optimizer defines -------------------------------------------------------------
 
     @staticmethod
     def check(options: Mapping[str, Any]) -> None:
         """Raise ValueError for options that make no sense; nothing has been stored yet."""
+
+    def check_parameter(self, parameter: Tensor) -> None:
+        """Raise ValueError for a parameter that this optimizer cannot update."""
+
+    #: names of state that has another shape than its parameter
+    shapes_of_their_own: tuple[str, ...] = ()
 
     def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
         """Change one parameter (and its state) in place, given its gradient."""
@@ -70,23 +110,44 @@ class Optimizer:
         This is the one place where updates read numbers: what is compiled reads the group anew in
         every run, so that schedules work.
         """
-        return runtime_number(group, key, index)
+        value = runtime_number(group, key, index)
+        if value.__class__ is not float and isinstance(value, Tensor) and value.ndim:
+            return value.reshape(())  # a learning rate of shape (1,) would broadcast
+        return value
 
     def decides(self, group: Group, key: str) -> bool:
         """An option that decides which operations the update has: is it on, or other than zero?"""
         return decided(group, key)
 
-    def count(self, state: dict[str, Any]) -> Any:
-        """Advance the step count and return it, as a number for the formulas of the update.
+    def given(self, group: Group, key: str, index: int | None = None) -> bool:
+        """Whether an option is there: is it other than None?"""
+        return given(group, key, index)
 
-        On a tape the count stays a tensor: a number read from it would not change in a replay.
-        """
+    def setting(self, group: Group, key: str, index: int | None = None) -> Any:
+        """An option that is no factor: a name, or a number of repetitions."""
+        return setting(group, key, index)
+
+    def scalar(self, value: Any = 0.0) -> Tensor:
+        """A number as a new 0-d tensor, for the state."""
+        wide = dtypes.get_default_dtype() is dtypes.float64
+        return wrap(np.asarray(float(value), np.float64 if wide else np.float32))
+
+    def count(self, state: dict[str, Any]) -> Any:
+        """Advance the step count and return it, as a number for the formulas of the update."""
         step = state["step"]
         step += 1
         return step.double() if STATE.mode & TAPE else step.item()
 
+    def value(self, scalar: Tensor) -> Any:
+        """A 0-d tensor of the state as a number for the formulas of the update.
+
+        On a tape it stays a tensor: a number read from it would not change in a replay.
+        """
+        return scalar.double() if STATE.mode & TAPE else scalar.item()
+
     # -- stepping ------------------------------------------------------------------------------
 
+    @with_hooks
     def step(self, closure: Any = None) -> Any:
         """Update all parameters that have a gradient.
 
@@ -94,20 +155,12 @@ class Optimizer:
         of gradients, as `loss.backward()` returns it, to be used instead of `.grad`; or the
         parameters to update, if the optimizer was made without any.
         """
-        args: tuple[Any, ...] = () if closure is None else (closure,)
-        for hook in list(self._pre_hooks.values()):
-            changed = hook(self, args, {})
-            if changed is not None:
-                args = tuple(changed[0])
-        argument = args[0] if args else None
         loss = None
-        if callable(argument):
+        if callable(closure):
             with enable_grad():
-                loss = argument()
-            argument = None
-        self._update_all(argument)
-        for hook in list(self._post_hooks.values()):
-            hook(self, args, {})
+                loss = closure()
+            closure = None
+        self._update_all(closure)
         return loss
 
     def _update_all(self, argument: Any) -> None:
@@ -150,8 +203,7 @@ class Optimizer:
 
     def _is_own(self) -> bool:
         """Whether the update is the library's: it does nothing but what a recording shows."""
-        methods = (self.update, self.number, self.decides, self.count)
-        return all(m.__module__.startswith(__package__) for m in methods)
+        return self._library and "update" not in self.__dict__
 
     def _update_natively(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
         """All updates as one native program."""
@@ -190,7 +242,7 @@ class Optimizer:
 
     def _adopt(self, parameters: Any) -> list[Tensor]:
         """The given parameters as a list; those not seen before become a group."""
-        given = _as_parameters(parameters)
+        given = as_parameters(parameters)
         known = {p.id for p in self._parameters()}
         new = [p for p in given if p.id not in known]
         if new:
@@ -206,7 +258,7 @@ class Optimizer:
             for parameter in self._parameters():
                 parameter.zero_grad(bool(set_to_none))
         else:
-            for parameter in _as_parameters(set_to_none):
+            for parameter in as_parameters(set_to_none):
                 parameter.zero_grad()
 
     def _parameters(self) -> Iterator[Tensor]:
@@ -225,20 +277,30 @@ class Optimizer:
         if "params" not in param_group:
             raise ValueError("a parameter group needs the key 'params'")
         given = param_group["params"]
-        given = [given] if isinstance(given, Tensor) else _ordered(given)
+        given = [given] if isinstance(given, Tensor) else ordered(given)
         names = [item[0] for item in given if isinstance(item, tuple)]
         if names and len(names) != len(given):
             raise ValueError("give all parameters of a group with their names, or none of them")
         parameters = [item[1] for item in given] if names else list(given)
         self._check_parameters(parameters)
         group = {**self.defaults, **param_group, "params": parameters}
+        missing = [key for key, value in group.items() if value is required]
+        if missing:
+            raise ValueError(f"a parameter group needs a value of {missing[0]!r}, which has none")
         if names:
             group["param_names"] = names
         if any(("param_names" in other) != bool(names) for other in self.param_groups):
             raise ValueError("give all parameter groups with names, or none of them")
         self.check(group)
+        if self._reads_groups():
+            group = WatchedGroup(group)
         self.param_groups.append(group)
         structure_changed()
+
+    def _reads_groups(self) -> bool:
+        """Whether code from outside the library reads the options of the groups."""
+        methods = (type(self).step, type(self).update)
+        return not all(m.__module__.startswith(__package__) for m in methods)
 
     def _check_parameters(self, parameters: list[Any]) -> None:
         known = {p.id for p in self._parameters()}
@@ -256,66 +318,101 @@ class Optimizer:
                 )
             if parameter.id in known:
                 raise ValueError("some parameters appear in more than one parameter group")
-            known.add(parameter.id)
+            self.check_parameter(parameter)
+        if len({p.id for p in parameters}) < len(parameters):
+            warnings.warn(
+                "a parameter group has the same parameter more than once: each step updates it as "
+                "often",
+                stacklevel=4,
+            )
 
     # -- saving and loading --------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """State and options, with parameters replaced by their position."""
-        position = {p.id: i for i, p in enumerate(self._parameters())}
-        groups = [
-            {
-                **{key: value for key, value in group.items() if key != "params"},
-                "params": [position[p.id] for p in group["params"]],
-            }
-            for group in self.param_groups
-        ]
-        state = {position[parameter.id]: values for parameter, values in self.state.items()}
-        return {"state": state, "param_groups": groups}
+        for hook in list(self._state_dict_pre_hooks.values()):
+            hook(self)
+        saved = packed(self.param_groups, self.state)
+        for hook in list(self._state_dict_post_hooks.values()):
+            changed = hook(self, saved)
+            saved = saved if changed is None else changed
+        return saved
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over state and options that `state_dict` gave; tensors are copied."""
-        saved = state_dict["param_groups"]
-        if len(saved) != len(self.param_groups):
-            raise ValueError(
-                f"the loaded state has {len(saved)} parameter groups, this optimizer has "
-                f"{len(self.param_groups)}"
-            )
-        loaded: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        groups: list[Group] = []
-        for i, (ours, theirs) in enumerate(zip(self.param_groups, saved, strict=True)):
-            if len(ours["params"]) != len(theirs["params"]):
-                raise ValueError(
-                    f"group {i} of the loaded state has {len(theirs['params'])} parameters, this "
-                    f"optimizer's has {len(ours['params'])}"
-                )
-            for parameter, number in zip(ours["params"], theirs["params"], strict=True):
-                if number in state_dict["state"]:
-                    loaded[parameter] = _copied(parameter, state_dict["state"][number])
-            names = {k: v for k, v in ours.items() if k == "param_names"}
-            options = {key: deepcopy(v) for key, v in theirs.items() if key != "params"}
-            groups.append({"params": ours["params"], **self.defaults, **names, **options})
-            self.check(groups[-1])
-        self.state = loaded
+        saved: Any = dict(state_dict)
+        for hook in list(self._load_pre_hooks.values()):
+            changed = hook(self, saved)
+            saved = saved if changed is None else changed
+        own = self._is_own()
+        state, groups = unpacked(
+            self.param_groups, saved, lambda key: own and key not in self.shapes_of_their_own
+        )
+        groups = [{**self.defaults, **group} for group in groups]
+        for group in groups:
+            # A rate that a schedule computed as zero may be below it by rounding.
+            rounded = isinstance(group.get("lr"), float) and -1e-12 < group["lr"] < 0
+            self.check({**group, "lr": 0.0} if rounded else group)
+        self.state = state
         self._updates = Update()  # recordings of the old state would keep its memory
         # The dicts stay the same objects: schedulers and compiled steps hold on to them.
         for group, replacement in zip(self.param_groups, groups, strict=True):
             group.clear()
             group.update(replacement)
-        structure_changed()  # the state is in other tensors now
+        structure_changed()
+        for hook in list(self._load_post_hooks.values()):
+            hook(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pre_hooks": {}, "_post_hooks": {}, "_updates": Update()}
+        unsaved = {*_HOOKS, "_updates", "_stepping"}
+        return {key: value for key, value in self.__dict__.items() if key not in unsaved}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name in _HOOKS:
+            self.__dict__.setdefault(name, {})
+        self.__dict__.setdefault("_stepping", False)
+        self.__dict__.setdefault("_updates", Update())
 
     # -- hooks ---------------------------------------------------------------------------------
 
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call `hook(optimizer, args, kwargs)` before each step; it may return new ones."""
-        return _register(self._pre_hooks, hook)
+    _pre_hooks: dict[int, Hook]
+    _post_hooks: dict[int, Hook]
+    _state_dict_pre_hooks: dict[int, Hook]
+    _state_dict_post_hooks: dict[int, Hook]
+    _load_pre_hooks: dict[int, Hook]
+    _load_post_hooks: dict[int, Hook]
+    _updates: Update
+    _stepping: bool  # whether a step with hooks around it runs
+    _opt_called: bool = False  # whether there ever was a step; schedules ask
 
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
+        """Call `hook(optimizer, args, kwargs)` before each step; it may return new ones."""
+        return register(self._pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` after each step."""
-        return _register(self._post_hooks, hook)
+        return register(self._post_hooks, hook)
+
+    def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer)` before each `state_dict()`."""
+        return register(self._state_dict_pre_hooks, hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` after each; it may return another one."""
+        return register(self._state_dict_post_hooks, hook, prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Hook, prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` before loading; it may return another one."""
+        return register(self._load_pre_hooks, hook, prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Hook, prepend: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(optimizer)` after loading."""
+        return register(self._load_post_hooks, hook, prepend)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -325,80 +422,12 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def _register(hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> RemovableHandle:
-    key = next(numbers)
-    hooks[key] = hook
-    return RemovableHandle(lambda: hooks.pop(key, None))
-
-
-def _ordered(params: Any) -> list[Any]:
-    if isinstance(params, (set, frozenset)):
-        raise TypeError("the order of a set changes from run to run; give the parameters as a list")
-    if not isinstance(params, Iterable):
-        raise TypeError(f"expected an iterable of Tensors, got {type(params).__name__}")
-    return list(params)
-
-
-def _as_groups(params: Any) -> list[Group]:
-    """Parameter groups from what the constructor was given."""
-    if isinstance(params, Tensor):
-        raise TypeError("params is an iterable of Tensors or groups, got one Tensor; use [tensor]")
-    items = _ordered(params)
-    if not items:
-        raise ValueError("the optimizer got an empty list of parameters")
-    if isinstance(items[0], dict):
-        return [dict(item) if isinstance(item, dict) else item for item in items]
-    return [{"params": items}]
-
-
-def _as_parameters(parameters: Any) -> list[Tensor]:
-    """Parameters given to `step` or `zero_grad`."""
-    given = [parameters] if isinstance(parameters, Tensor) else _ordered(parameters)
-    for parameter in given:
-        if not isinstance(parameter, Tensor):
-            raise TypeError(f"expected Tensors as parameters, got {type(parameter).__name__}")
-    return given
-
-
-def _copied(parameter: Tensor, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Loaded state of one parameter: own memory, and but for counts its dtype and device."""
-    copies: dict[str, Any] = {}
-    for key, value in values.items():
-        if not isinstance(value, Tensor):
-            counts = key == "step" and isinstance(value, Real)
-            copies[key] = wrap(np.asarray(value, np.float32)) if counts else deepcopy(value)
-            continue
-        copy = value.detach().clone()
-        if copy.ndim and copy.shape != parameter.shape:
-            raise ValueError(
-                f"the loaded state {key!r} of a parameter of shape {tuple(parameter.shape)} has "
-                f"shape {tuple(copy.shape)}"
-            )
-        copies[key] = copy if key == "step" else copy.to(parameter.device, parameter.dtype)
-    return copies
-
-
-def learning_rate_of(params: Any, lr: float, default: float, named: float | None) -> Any:
-    """`params` and `lr`, given as `(params, lr)`, `(learning_rate=0.01)` or `(0.01)`."""
-    if isinstance(params, (int, float)) and not isinstance(params, bool):
-        if lr != default or named is not None:
-            raise TypeError(
-                "two numbers could be a learning rate and a momentum; name them: "
-                "learning_rate=..., momentum=..."
-            )
-        return None, params
-    if named is None:
-        return params, lr
-    if lr != default:
-        raise TypeError("got both lr and learning_rate, which are the same thing")
-    return params, named
-
-
-def check_not_negative(options: Mapping[str, Any], **names: str) -> None:
-    """Raise ValueError for an option below zero (or NaN); `names` says how each is called."""
-    for key, name in names.items():
-        value = options[key]
-        if not isinstance(value, Real):
-            raise ValueError(f"{name} must be a number, got {type(value).__name__}")
-        if not float(value) >= 0.0:
-            raise ValueError(f"{name} must be 0 or more, got {value}")
+_OF_UPDATES = ("update", "number", "decides", "given", "setting", "count", "value")
+_HOOKS = (
+    "_pre_hooks",
+    "_post_hooks",
+    "_state_dict_pre_hooks",
+    "_state_dict_post_hooks",
+    "_load_pre_hooks",
+    "_load_post_hooks",
+)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..ops.creation import zeros, zeros_like
+from ..ops.creation import zeros_like
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, check_not_negative, learning_rate_of
+from .optimizer import Group, Optimizer
+from .options import check_not_negative, check_ways, learning_rate_of
 
 LR = 1e-2
 
@@ -61,12 +62,13 @@ class RMSprop(Optimizer):
             weight_decay="weight_decay",
             momentum="momentum",
         )
+        check_ways(options)
 
     def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
         centered, moving = self.decides(group, "centered"), self.decides(group, "momentum")
         state = self.state[parameter]
         if not state:
-            state["step"] = zeros(())
+            state["step"] = self.scalar()
             state["square_avg"] = zeros_like(parameter)
             if moving:
                 state["momentum_buffer"] = zeros_like(parameter)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, check_not_negative, learning_rate_of
+from .optimizer import Group, Optimizer
+from .options import check_not_negative, check_ways, learning_rate_of
 
 LR = 1e-3
 
@@ -52,6 +53,7 @@ class SGD(Optimizer):
         check_not_negative(
             options, lr="the learning rate", momentum="momentum", weight_decay="weight_decay"
         )
+        check_ways(options)
         if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
             raise ValueError("nesterov needs a momentum above 0 and no dampening")
 

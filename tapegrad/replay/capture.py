@@ -12,7 +12,7 @@ detached one for example, is the same value.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, Self
 
@@ -39,7 +39,8 @@ class CaptureError(RuntimeError):
 # -- numbers that a program reads when it runs ---------------------------------------------------
 
 
-def _capturing() -> Capture | None:
+def capturing() -> Capture | None:
+    """The capture that records what this thread does; None in eager code."""
     if not STATE.mode & TAPE:
         return None
     for tape in reversed(STATE.tapes):
@@ -55,7 +56,7 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
     so it must enter the computation by arithmetic; an `if` that depends on it joins the signature.
     """
     value = holder[key] if index is None else holder[key][index]
-    capture = _capturing()
+    capture = capturing()
     if capture is None or isinstance(value, bool) or not isinstance(value, Real):
         return value
     return capture.number(Number(holder, key, index), value)
@@ -64,13 +65,42 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
 def decided(holder: Any, key: Any) -> bool:
     """The truth of `holder[key]`, which decides what is computed: it joins the signature."""
     truth = bool(holder[key])
-    capture = _capturing()
+    capture = capturing()
     if capture is not None:
-        number = Number(holder, key, None)
-        if number not in capture.decided:
-            capture.decided.add(number)
-            capture.decisions.append(Decision((number,), (), truth))
+        capture.decide(Number(holder, key, None), bool)
     return truth
+
+
+def given(holder: Any, key: Any, index: int | None = None) -> bool:
+    """Whether `holder[key]`, or an element of it, is not None: that joins the signature."""
+    capture = capturing()
+    if capture is not None:
+        capture.decide(Number(holder, key, index), _is_given)
+    return _is_given(holder[key] if index is None else holder[key][index])
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def setting(holder: Any, key: Any, index: int | None = None) -> Any:
+    """`holder[key]`, or an element of it, as it is: a name or a count that joins the signature."""
+    value = holder[key] if index is None else holder[key][index]
+    capture = capturing()
+    if capture is not None:
+        capture.decide(Number(holder, key, index), _itself)
+    return value
+
+
+def happens_once() -> None:
+    """Say that Python keeps a tensor made here: a replay would not, so this is not repeated."""
+    capture = capturing()
+    if capture is not None:
+        capture.once = True
 
 
 # -- the tape ----------------------------------------------------------------------------------
@@ -94,7 +124,7 @@ class Capture(Tape):
         self.numbers: dict[Number, Tensor] = {}
         self.number_slots: dict[int, Number] = {}
         self.decisions: list[Decision] = []
-        self.decided: set[Number] = set()
+        self.decided: set[tuple[Number, Callable[[Any], Any]]] = set()
         #: by id() of an array: the array, the number of the value that it holds, and the number of
         #: the newest change anywhere when that was known
         self.arrays: dict[int, tuple[weakref.ref[Any], int, int]] = {}
@@ -126,6 +156,7 @@ class Capture(Tape):
         #: the line that operations count as, if it is not the one that calls them
         self.place: source.Place | None = None
         self.obstacle: str | None = None
+        self.once = False
         for tensor in arguments:
             self._check(tensor)
             self._note_history(tensor)
@@ -301,6 +332,12 @@ class Capture(Tape):
             self.number_slots[tensor.id] = slot
         return tensor
 
+    def decide(self, number: Number, look: Callable[[Any], Any]) -> None:
+        """Note what an option looks like: a replay needs it to be so again."""
+        if (number, look) not in self.decided:
+            self.decided.add((number, look))
+            self.decisions.append(Decision((number,), (), look(number.read()), look))
+
     def refuse_read(self, tensor: Tensor, what: str) -> None:
         number = self._number_of(tensor)
         if number is None and tensor.id > self.start and tensor.id not in self.number_slots:
@@ -384,6 +421,7 @@ class Capture(Tape):
             decisions=tuple(self.decisions),
             derivative=derivative,
             obstacle=self.obstacle or self._overlap(slots),
+            once=self.once,
         )
 
     def slot_of(self, tensor: Tensor) -> Any:

@@ -189,10 +189,18 @@ class Compiled:
         undo = capture.undo()
         del capture  # it knows every tensor: only what others know may stay
         replay = self._compare(signature, recording, tensors)
-        return undo.replayed(replay, tensors, result) if native.available() else result
+        if replay is None or not native.available():
+            return result
+        return undo.replayed(replay, tensors, result)
 
-    def _compare(self, signature: Signature, recording: Recording, tensors: list[Tensor]) -> Replay:
+    def _compare(
+        self, signature: Signature, recording: Recording, tensors: list[Tensor]
+    ) -> Replay | None:
         """Confirm a recording by one that agrees with it; returns what replays it."""
+        if recording.once:
+            signature.difference = "it made or replaced tensors of an optimizer's state"
+            signature.since_agreement += 1
+            return None
         for replay in signature.replays:
             if replay.recording.difference(recording) is None:
                 replay.confirm(recording, tensors)

@@ -6,6 +6,7 @@ of appearance, so equal runs have equal numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +28,13 @@ class Decision:
     #: (primitive, params, inputs); the numbers of values are positions among numbers and steps
     steps: tuple[tuple[Any, dict[str, Any], tuple[Any, ...]], ...]
     outcome: Any
+    #: without steps: what of the value was looked at, its truth for example
+    look: Callable[[Any], Any] = bool
 
     def holds(self) -> bool:
         """Whether the numbers as they are now give the same outcome."""
         if not self.steps:
-            return bool(bool(self.numbers[0].read()) == self.outcome)
+            return bool(self.look(self.numbers[0].read()) == self.outcome)
         values: list[Any] = [np.asarray(n.read(), np.float64) for n in self.numbers]
         for primitive, params, inputs in self.steps:
             given = [values[x.number] if isinstance(x, Value) else x for x in inputs]
@@ -77,6 +80,7 @@ class Recording:
     decisions: tuple[Decision, ...]
     derivative: Derivative | None  # what is known of the backward pass of the results
     obstacle: str | None  # why this run can only be repeated eagerly
+    once: bool  # whether the run made state for later ones, so that it is never repeated
 
     @property
     def case(self) -> Any:

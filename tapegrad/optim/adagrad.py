@@ -1,0 +1,91 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ops.creation import full_like
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer
+from .options import check_not_negative, check_ways, learning_rate_of
+
+LR = 1e-2
+
+
+class Adagrad(Optimizer):
+    """s = s + g²;  p = p - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps).
+
+    The sum s begins at `initial_accumulator_value`. `weight_decay` adds weight_decay p to g.
+    `foreach` and `fused` are accepted for PyTorch's sake: there is one way to run an update.
+    """
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: Any = LR,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        learning_rate: float | None = None,
+    ) -> None:
+        params, lr = learning_rate_of(params, lr, LR, learning_rate)
+        defaults = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> None:
+        check_not_negative(
+            options,
+            lr="the learning rate",
+            lr_decay="lr_decay",
+            weight_decay="weight_decay",
+            initial_accumulator_value="initial_accumulator_value",
+            eps="eps",
+        )
+        check_ways(options)
+
+    def add_param_group(self, param_group: Group) -> None:
+        super().add_param_group(param_group)
+        # As PyTorch does, the sums are there before the first step.
+        for parameter in self.param_groups[-1]["params"]:
+            self._begin(parameter, self.param_groups[-1])
+
+    def _begin(self, parameter: Tensor, group: Group) -> None:
+        start = group["initial_accumulator_value"]
+        self.state[parameter]["step"] = self.scalar()
+        self.state[parameter]["sum"] = full_like(parameter, start, dtype=parameter.dtype)
+
+    def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        state = self.state[parameter]
+        if not state:
+            self._begin(parameter, group)
+        step = self.count(state)
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        if self.decides(group, "weight_decay"):
+            gradient = gradient + parameter * self.number(group, "weight_decay")
+        total = state["sum"]
+        total += gradient * gradient
+        rate = self.number(group, "lr") / (1 + (step - 1) * self.number(group, "lr_decay"))
+        change = gradient / (total.sqrt() + self.number(group, "eps"))
+        parameter.add_(change, alpha=-rate)
+
+    def share_memory(self) -> None:
+        """Tensors of one process have no other memory to move to: nothing happens."""

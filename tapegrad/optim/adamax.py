@@ -1,0 +1,71 @@
+"""Adamax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ops.creation import zeros_like
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer
+from .options import check_adaptive, learning_rate_of
+
+LR = 2e-3
+
+
+class Adamax(Optimizer):
+    """Adam with the largest recent gradient in place of a running mean of squares.
+
+    m = b1 m + (1 - b1) g;  u = max(b2 u, |g| + eps);  p = p - lr m / ((1 - b1^t) u).
+    `weight_decay` adds weight_decay p to g. `foreach` and `capturable` are accepted for PyTorch's
+    sake: there is one way to run an update.
+    """
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: Any = LR,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+        learning_rate: float | None = None,
+    ) -> None:
+        params, lr = learning_rate_of(params, lr, LR, learning_rate)
+        defaults = {
+            "lr": lr,
+            "betas": tuple(betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> None:
+        check_adaptive(options)
+
+    def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = self.scalar()
+            state["exp_avg"] = zeros_like(parameter)
+            state["exp_inf"] = zeros_like(parameter)
+        beta1, beta2 = self.number(group, "betas", 0), self.number(group, "betas", 1)
+        step = self.count(state)
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        if self.decides(group, "weight_decay"):
+            gradient = gradient + parameter * self.number(group, "weight_decay")
+        mean, peak = state["exp_avg"], state["exp_inf"]
+        mean *= beta1
+        mean.add_(gradient, alpha=1 - beta1)
+        peak.copy_((peak * beta2).maximum(gradient.abs() + self.number(group, "eps")))
+        parameter.add_(mean / peak, alpha=-self.number(group, "lr") / (1 - beta1**step))

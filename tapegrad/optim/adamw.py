@@ -1,0 +1,43 @@
+"""AdamW."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .adam import LR, Adam
+
+
+class AdamW(Adam):
+    """Adam with `weight_decay` taken from the parameter itself instead of added to its gradient."""
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: float = LR,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        learning_rate: float | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+            decoupled_weight_decay=True,
+            learning_rate=learning_rate,
+        )

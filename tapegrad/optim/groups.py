@@ -1,0 +1,179 @@
+"""Parameter groups and state: what the constructor was given, and dicts that compiled code watches.
+
+Comes in: what users pass as parameters. Goes out: lists of tensors, groups, the dicts that hold the
+state of a parameter. Used by `optimizer.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+from ..replay.capture import decided, happens_once, runtime_number, setting
+from ..state import STATE, TAPE, structure_changed
+from ..tensor import Tensor
+
+Group = dict[str, Any]
+
+
+class _Stepping(threading.local):
+    """How many steps of optimizers are going on in this thread."""
+
+    depth: int = 0
+
+
+STEPPING = _Stepping()
+
+
+def _changed() -> None:
+    """Say that state was replaced, so that compiled steps are recorded anew.
+
+    They know tensors, not the names under which they are kept. A step that replaces its own state
+    says nothing: its recordings differ, so no compiled function repeats it.
+    """
+    if not STEPPING.depth:
+        structure_changed()
+
+
+class State(dict[str, Any]):
+    """The state of one parameter, which says when a tensor of it is replaced or taken away."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        before = self.get(key)
+        if before is not value:
+            if isinstance(before, Tensor):
+                _changed()
+            if isinstance(value, Tensor):
+                happens_once()
+        super().__setitem__(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        _changed()
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def clear(self) -> None:
+        super().clear()
+        _changed()
+
+    def pop(self, *args: Any) -> Any:
+        _changed()
+        return super().pop(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (dict(self),)
+
+
+class States(defaultdict[Any, State]):
+    """The state of all parameters, which says when that of one is replaced or taken away."""
+
+    def __init__(self, given: Any = ()) -> None:
+        super().__init__(State, given)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if key in self:
+            _changed()
+        if value:
+            happens_once()
+        super().__setitem__(key, State(value) if type(value) is dict else value)
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(key)
+        _changed()
+
+    def clear(self) -> None:
+        super().clear()
+        _changed()
+
+    def pop(self, *args: Any) -> Any:
+        _changed()
+        return super().pop(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return States, (), None, None, iter(self.items())
+
+
+class _Raw:
+    """The values of a watched group as they are."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def __getitem__(self, key: str) -> Any:
+        return dict.__getitem__(self.group, key)
+
+
+class WatchedGroup(Group):
+    """A group of an optimizer with a step of its own, which reads `group["lr"]` directly.
+
+    While that step is captured, numbers are read as tensors, so that a replay reads them anew, and
+    everything else joins the signature. In eager code it is a dict like any other.
+    """
+
+    def __init__(self, given: Group) -> None:
+        super().__init__(given)
+        self.raw = _Raw(self)
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        return self._watched(key, value) if STATE.mode & TAPE else value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            return default
+        return self[key]
+
+    def _watched(self, key: str, value: Any) -> Any:
+        if key in ("params", "param_names"):
+            return value
+        if isinstance(value, bool):
+            return decided(self.raw, key)
+        if isinstance(value, Real):
+            return runtime_number(self.raw, key)
+        if isinstance(value, (tuple, list)) and all(isinstance(v, Real) for v in value):
+            return type(value)(runtime_number(self.raw, key, i) for i in range(len(value)))
+        return setting(self.raw, key) if value is None or isinstance(value, str) else value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WatchedGroup, (dict(self),)
+
+
+def ordered(params: Any) -> list[Any]:
+    """What was given as parameters, as a list."""
+    if isinstance(params, (set, frozenset)):
+        raise TypeError("the order of a set changes from run to run; give the parameters as a list")
+    if not isinstance(params, Iterable):
+        raise TypeError(f"expected an iterable of Tensors, got {type(params).__name__}")
+    return list(params)
+
+
+def as_groups(params: Any) -> list[Group]:
+    """Parameter groups from what the constructor was given."""
+    if isinstance(params, Tensor):
+        raise TypeError("params is an iterable of Tensors or groups, got one Tensor; use [tensor]")
+    items = ordered(params)
+    if not items:
+        raise ValueError("the optimizer got an empty list of parameters")
+    if isinstance(items[0], dict):
+        return [dict(item) if isinstance(item, dict) else item for item in items]
+    return [{"params": items}]
+
+
+def as_parameters(parameters: Any) -> list[Tensor]:
+    """Parameters given to `step` or `zero_grad`."""
+    given = [parameters] if isinstance(parameters, Tensor) else ordered(parameters)
+    for parameter in given:
+        if not isinstance(parameter, Tensor):
+            raise TypeError(f"expected Tensors as parameters, got {type(parameter).__name__}")
+    return given

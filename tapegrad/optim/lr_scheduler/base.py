@@ -1,0 +1,193 @@
+"""What all schedules share: when they step, what they save, where their rates go.
+
+Comes in: an optimizer. `step` writes the rates that `get_lr` gives into its groups. All other
+modules of this folder build on it, and so do schedules that users write.
+"""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ...replay.capture import capturing
+from ...tensor import Tensor
+from ..optimizer import Group, Optimizer
+
+
+class LRScheduler:
+    """Base of the schedules: subclasses give `get_lr`, the rates at `last_epoch`.
+
+    A subclass may also give `_get_closed_form_lr`, the rates at an epoch that is given to `step`.
+    """
+
+    _get_lr_called_within_step: bool = False
+    _is_initial: bool = False
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        """`last_epoch` other than -1 continues a schedule whose optimizer state was loaded."""
+        check_optimizer(optimizer)
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", own(group["lr"]))
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param_groups[{i}] has no 'initial_lr', which a schedule that goes on at "
+                    f"epoch {last_epoch} needs; load the optimizer's state first"
+                )
+        self.optimizer = optimizer
+        self.base_lrs: list[Any] = values_of(optimizer, "initial_lr")
+        self.last_epoch = last_epoch
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        """Set the rates of the first epoch."""
+        self._step_count = 0
+        self._is_initial = True
+        try:
+            self.step()
+        finally:
+            self._is_initial = False
+
+    def get_lr(self) -> list[Any]:
+        """The learning rate of each group at `last_epoch`."""
+        raise NotImplementedError(f"{type(self).__name__} does not define get_lr()")
+
+    def get_last_lr(self) -> list[Any]:
+        """The learning rates that this schedule set last."""
+        return self._last_lr
+
+    def step(self, epoch: Any = None) -> None:
+        """Go on by one epoch (or iteration); call it after the optimizer's step.
+
+        Given an epoch, which PyTorch advises against, go there.
+        """
+        check_not_captured(self)
+        if self._step_count == 1 and not self.optimizer._opt_called:
+            warnings.warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first "
+                "learning rate of the schedule is skipped; call them in the opposite order",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._step_count += 1
+        if epoch is not None:
+            warn_of_epoch()
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch: Any = None) -> None:
+        with self._computing():
+            closed = getattr(self, "_get_closed_form_lr", None)
+            self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+            rates = self.get_lr() if epoch is None or closed is None else closed()
+        self._set(rates)
+
+    def _set(self, rates: Iterable[Any]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            assign(group, "lr", rate)
+        self._last_lr: list[Any] = values_of(self.optimizer, "lr")
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Where `get_lr` may be called without a warning."""
+        self._get_lr_called_within_step = True
+        try:
+            yield
+        finally:
+            self._get_lr_called_within_step = False
+
+    def _warn_outside_step(self) -> None:
+        if not self._get_lr_called_within_step:
+            warnings.warn(
+                "get_lr() computes the next learning rates; to get the last ones, please use "
+                "`get_last_lr()`",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _rates(self) -> list[Any]:
+        """The rates as they are."""
+        return values_of(self.optimizer, "lr")
+
+    def _scaled(self, factor: float) -> list[Any]:
+        """The rates times a factor."""
+        return [group["lr"] * factor for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer."""
+        return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self.__dict__.update(state_dict)
+
+
+class _LRScheduler(LRScheduler):
+    """The former name of `LRScheduler`."""
+
+
+# -- values of groups ----------------------------------------------------------------------------
+
+
+def own(value: Any) -> Any:
+    """The value, with memory of its own if it is a tensor."""
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def values_of(optimizer: Optimizer, key: str) -> list[Any]:
+    """One option of all groups."""
+    return [own(group[key]) for group in optimizer.param_groups]
+
+
+def assign(group: Group, key: str, value: Any) -> None:
+    """Set an option; a tensor gets the value in its memory, where compiled code reads it."""
+    if isinstance(group[key], Tensor):
+        group[key].fill_(float(value))
+    else:
+        group[key] = value
+
+
+def one_for_each(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+    """A value for each group, from a list of them or one for all."""
+    count = len(optimizer.param_groups)
+    if not isinstance(value, (list, tuple)):
+        return [own(value) for _ in range(count)]
+    if len(value) != count:
+        raise ValueError(f"{name} needs one value for each of {count} groups, got {len(value)}")
+    return [own(v) for v in value]
+
+
+# -- checks --------------------------------------------------------------------------------------
+
+
+def check_optimizer(optimizer: Any) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"a schedule needs an Optimizer, got {type(optimizer).__name__}")
+
+
+def check_not_captured(scheduler: Any) -> None:
+    if capturing() is not None:
+        raise RuntimeError(
+            f"{type(scheduler).__name__}.step() sets numbers in Python, which does not happen when "
+            "a compiled function is replayed; call it outside, after the compiled function, which "
+            "reads the learning rates in every call"
+        )
+
+
+def warn_of_epoch() -> None:
+    warnings.warn(
+        "The epoch parameter in `scheduler.step()` is deprecated: call `step()` once each epoch",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+# -- functions in state dicts --------------------------------------------------------------------
+
+
+def saved_function(function: Callable[..., Any] | None) -> Any:
+    """What is saved of a function: attributes of a callable object, nothing of a plain function."""
+    plain = function is None or isinstance(function, types.FunctionType)
+    return None if plain else dict(function.__dict__)

@@ -1,0 +1,90 @@
+"""NAdam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ops.creation import zeros_like
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer
+from .options import check_adaptive, check_not_negative, learning_rate_of, rounded
+
+LR = 2e-3
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov's momentum.
+
+    u(t) = b1 (1 - 0.96^(t momentum_decay) / 2), and U(t) is the product of all u up to t. The step
+    is lr ((1 - u(t)) g / (1 - U(t)) + u(t + 1) m / (1 - U(t + 1))) / (sqrt(v') + eps), with Adam's
+    m and v'. `weight_decay` adds weight_decay p to g or, with `decoupled_weight_decay`, takes
+    lr weight_decay p from p. `foreach` and `capturable` are accepted for PyTorch's sake.
+    """
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: Any = LR,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        learning_rate: float | None = None,
+    ) -> None:
+        params, lr = learning_rate_of(params, lr, LR, learning_rate)
+        defaults = {
+            "lr": lr,
+            "betas": tuple(betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> None:
+        check_adaptive(options)
+        check_not_negative(options, momentum_decay="momentum_decay")
+
+    def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = self.scalar()
+            state["mu_product"] = self.scalar(1.0)
+            state["exp_avg"] = zeros_like(parameter)
+            state["exp_avg_sq"] = zeros_like(parameter)
+        lr = self.number(group, "lr")
+        beta1, beta2 = self.number(group, "betas", 0), self.number(group, "betas", 1)
+        step, decay = self.count(state), self.number(group, "momentum_decay")
+        now = beta1 * (1 - 0.5 * 0.96 ** (step * decay))
+        then = beta1 * (1 - 0.5 * 0.96 ** ((step + 1) * decay))
+        state["mu_product"] *= rounded(now, state["mu_product"])
+        product = self.value(state["mu_product"])
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        if self.decides(group, "weight_decay"):
+            weight_decay = self.number(group, "weight_decay")
+            if self.decides(group, "decoupled_weight_decay"):
+                parameter *= 1 - lr * weight_decay
+            else:
+                gradient = gradient + parameter * weight_decay
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        mean *= beta1
+        mean.add_(gradient, alpha=1 - beta1)
+        square *= beta2
+        square.add_(gradient * gradient, alpha=1 - beta2)
+        spread = (square / (1 - beta2**step)).sqrt() + self.number(group, "eps")
+        parameter.add_(gradient / spread, alpha=-lr * (1 - now) / (1 - product))
+        parameter.add_(mean / spread, alpha=-lr * then / (1 - product * then))

@@ -1,0 +1,96 @@
+"""RAdam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ops.creation import zeros_like
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer
+from .options import check_adaptive, choose, learning_rate_of
+
+LR = 1e-3
+
+
+class RAdam(Optimizer):
+    """Adam that waits until the running mean of squares has seen enough to be divided by.
+
+    With r = 2 / (1 - b2) - 1 and r(t) = r - 2 t b2^t / (1 - b2^t), the step is lr m' while r(t) is
+    at most 5, and then lr m' / (sqrt(v') + eps) times
+    sqrt((r(t) - 4) (r(t) - 2) r / ((r - 4) (r - 2) r(t))). `weight_decay` adds weight_decay p to g
+    or, with `decoupled_weight_decay`, takes lr weight_decay p from p. `foreach` and `capturable`
+    are accepted for PyTorch's sake.
+    """
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: Any = LR,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        learning_rate: float | None = None,
+    ) -> None:
+        params, lr = learning_rate_of(params, lr, LR, learning_rate)
+        defaults = {
+            "lr": lr,
+            "betas": tuple(betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> None:
+        check_adaptive(options)
+
+    def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = self.scalar()
+            state["exp_avg"] = zeros_like(parameter)
+            state["exp_avg_sq"] = zeros_like(parameter)
+        lr = self.number(group, "lr")
+        beta1, beta2 = self.number(group, "betas", 0), self.number(group, "betas", 1)
+        step = self.count(state)
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        if self.decides(group, "weight_decay"):
+            weight_decay = self.number(group, "weight_decay")
+            if self.decides(group, "decoupled_weight_decay"):
+                parameter *= 1 - lr * weight_decay
+            else:
+                gradient = gradient + parameter * weight_decay
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        mean *= beta1
+        mean.add_(gradient, alpha=1 - beta1)
+        square *= beta2
+        square.add_(gradient * gradient, alpha=1 - beta2)
+        enough, rectified = _rectification(beta2, step)
+        scale = rectified * (1 - beta2**step) ** 0.5
+        factor = choose(enough, scale / (square.sqrt() + self.number(group, "eps")), 1.0)
+        parameter.add_(mean * factor, alpha=-lr / (1 - beta1**step))
+
+
+def _rectification(beta2: Any, step: Any) -> tuple[Any, Any]:
+    """Whether squares may be divided by at this step, and the factor of the step if so."""
+    limit = 2 / (1 - beta2) - 1
+    power = beta2**step
+    length = limit - 2 * step * power / (1 - power)
+    enough = length > 5
+    # Both sides of a choice are computed: where there is not enough, 1 stands for what is no root.
+    above = choose(enough, (length - 4) * (length - 2) * limit, 1.0)
+    below = choose(enough, (limit - 4) * (limit - 2) * length, 1.0)
+    return enough, (above / below) ** 0.5

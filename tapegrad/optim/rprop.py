@@ -1,0 +1,81 @@
+"""Resilient propagation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ops.comparison import where_
+from ..ops.creation import zeros_like
+from ..tensor import Tensor
+from .optimizer import Group, Optimizer
+from .options import check_not_negative, check_ways, learning_rate_of
+
+LR = 1e-2
+
+
+class Rprop(Optimizer):
+    """Steps that know only the sign of the gradient, each element with a size of its own.
+
+    A size begins at `lr`; it grows by etas[1] when two gradients in a row have the same sign and
+    shrinks by etas[0] when they differ, within `step_sizes`. An element whose sign changed rests
+    for one step. `foreach` and `capturable` are accepted for PyTorch's sake.
+    """
+
+    def __init__(
+        self,
+        params: Any = None,
+        lr: Any = LR,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        learning_rate: float | None = None,
+    ) -> None:
+        params, lr = learning_rate_of(params, lr, LR, learning_rate)
+        defaults = {
+            "lr": lr,
+            "etas": tuple(etas),
+            "step_sizes": tuple(step_sizes),
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> None:
+        check_not_negative(options, lr="the learning rate")
+        check_ways(options)
+        shrink, grow = options["etas"]
+        if not 0.0 < shrink < 1.0 < grow:
+            raise ValueError(
+                f"etas must be a factor between 0 and 1 and one above 1, got {shrink} and {grow}"
+            )
+
+    def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = self.scalar()
+            state["prev"] = zeros_like(parameter)
+            state["step_size"] = zeros_like(parameter)
+            state["step_size"] += self.number(group, "lr")
+        state["step"] += 1
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        shrink, grow = self.number(group, "etas", 0), self.number(group, "etas", 1)
+        smallest, largest = (self.number(group, "step_sizes", i) for i in (0, 1))
+        # A sign has no derivative, and what it is taken of is changed below.
+        size, sign = state["step_size"], (gradient.detach() * state["prev"].detach()).sign()
+        turned = sign < 0
+        # Where there is no sign the factor is 1, and NaN where the gradient is.
+        factor = where_(turned, shrink, where_(sign > 0, grow, sign + 1))
+        size *= factor
+        size.clamp_(smallest, largest)
+        gradient = where_(turned, 0.0, gradient)
+        parameter -= gradient.sign() * size
+        state["prev"].copy_(gradient)
