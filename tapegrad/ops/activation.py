@@ -111,13 +111,19 @@ def _along_samples() -> list[Sample]:
     return [Sample((3, 4), 1), Sample((2, 3, 4), dim=0), Sample((3, 4), -1), Sample((), 0)]
 
 
-@op(samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)])
+@op(
+    samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)],
+    autocast={"cuda": "full"},
+)
 def softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along a dimension."""
     return _along(softmax_, input, dim, dtype)
 
 
-@op(samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)])
+@op(
+    samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)],
+    autocast={"cuda": "full"},
+)
 def log_softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow."""
     return _along(log_softmax_, input, dim, dtype)
@@ -202,7 +208,11 @@ def _softplus_gradient(g: Any, x: Any, beta: float, threshold: float) -> Any:
 softplus_ = composite("softplus", _softplus, _softplus_gradient)
 
 
-@op(module=F, samples=lambda: [*_shapes()(), *_shapes(2.0, 1.5)()])
+@op(
+    module=F,
+    samples=lambda: [*_shapes()(), *_shapes(2.0, 1.5)()],
+    autocast={"cuda": "full"},
+)
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """log(1 + exp(beta x)) / beta, and x itself where beta x exceeds the threshold."""
     check_floating(input, "softplus")
@@ -348,7 +358,8 @@ prelu_ = define(
         Sample(In(2, 3, 2, 2, distinct=True), In(3)),
         Sample(In(3, distinct=True), In(1)),
         Sample(In(distinct=True), In(1)),
-    ]
+    ],
+    autocast="lower",
 )
 def prelu(input: Any, weight: Any) -> Any:
     """x above 0, weight * x below; one weight, or one for each channel (dimension 1)."""

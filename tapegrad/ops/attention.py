@@ -137,6 +137,7 @@ def _check(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> None
         ),
         Sample((1, 4, 2, 3), (1, 2, 2, 3), (1, 2, 2, 3), enable_gqa=True),
     ],
+    autocast="lower",
 )
 def scaled_dot_product_attention(
     query: Any,

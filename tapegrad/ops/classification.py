@@ -215,6 +215,7 @@ _PLANES = In(values=[[[1, 0], [2, 2]], [[0, 1], [1, 0]]], kind="int")
         Sample((2, 3, 2, 2), _PLANES, reduction="none", ignore_index=1),
         Sample((4,), In(values=1, kind="int")),
     ],
+    autocast="full",
 )
 def nll_loss(
     input: Any,
@@ -246,6 +247,7 @@ def nll_loss(
         Sample((2, 3, 2), In(2, 3, 2, low=0.1, high=0.9)),
         Sample((4,), In(4, low=0.1, high=0.9)),
     ],
+    autocast="full",
 )
 def cross_entropy(
     input: Any,

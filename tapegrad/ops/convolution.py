@@ -325,6 +325,7 @@ def _same_padding(
         Sample((2, 3, 4, 4), (5, 3, 1, 1)),
         Sample((0, 2, 4, 4), (3, 2, 3, 3)),
     ],
+    autocast="lower",
 )
 def conv2d(
     input: Any,
@@ -369,6 +370,7 @@ def _single(value: Any, what: str) -> Any:
         Sample((2, 4, 8), (4, 2, 3), stride=2, padding=1, groups=2),
         Sample((3, 9), (2, 3, 3), (2,), dilation=2, padding="same"),
     ],
+    autocast="lower",
 )
 def conv1d(
     input: Any,

@@ -31,6 +31,7 @@ def _common_shape(what: str, x1: Any, x2: Any) -> tuple[int, ...]:
         Sample((3, 4), (4,), dim=-1),
         Sample((2, 3, 4), (2, 1, 4), 1),
     ],
+    autocast={"cuda": "full"},
 )
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along a dimension."""
@@ -70,6 +71,7 @@ def pairwise_distance(
         Sample((2, 3, 4), (2, 3, 2), (5, 4, 2)),
         Sample((4,), (2,), (5, 4, 2)),
     ],
+    autocast={"cpu": "keep", "cuda": "widest"},
 )
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """x1 @ weight[k] @ x2 for each k, plus bias."""

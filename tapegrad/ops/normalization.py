@@ -15,7 +15,7 @@ from ..primitive import OPAQUE, define
 from ..state import no_grad
 from . import elementwise as e
 from .movement import as_shape, expand_, normal_dim, reshape_
-from .precision import check_floating, check_same_dtype, rounded, widened
+from .precision import check_floating, check_parameters, rounded, widened
 from .reduce import count, mean_, sum_
 from .statistics import norm
 from .table import In, Sample, op
@@ -68,7 +68,7 @@ def _standardize_gradient(
         if needs[1]:
             g_weight = _summed(g_out * normal, spread, weight.shape)
         if needs[2]:
-            g_bias = _summed(g_out, spread, bias_shape)
+            g_bias = _summed(widened(g_out), spread, bias_shape)
     if needs[0] and g_mean is not None:
         g_x = _plus(g_x, expand_(g_mean / n, shape=tuple(x.shape)))
     if needs[0] and g_var is not None:
@@ -159,7 +159,6 @@ def _last_dims(what: str, input: Any, normalized_shape: Any, **weights: Any) -> 
                 f"{what}: the {name} must have the normalized shape {shape}, got "
                 f"{tuple(weight.shape)}"
             )
-    check_same_dtype(what, input, **weights)
     return shape, tuple(range(len(given) - len(shape), len(given)))
 
 
@@ -172,12 +171,14 @@ def _last_dims(what: str, input: Any, normalized_shape: Any, **weights: Any) -> 
         Sample((2, 4), [4], None, (4,)),
         Sample((0, 4), [4], (4,), (4,)),
     ],
+    autocast={"cuda": "full"},
 )
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions."""
     shape, dims = _last_dims("layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    check_parameters("layer_norm", input, weight=weight, bias=bias)
     return standardize_(input, weight, bias, dims=dims, spread=shape, eps=float(eps))[0]
 
 
@@ -188,6 +189,7 @@ def layer_norm(
         Sample((2, 3, 4), [3, 4], (3, 4)),
         Sample((2, 4), [4], (4,), 1e-3),
     ],
+    autocast={"cuda": "full"},
 )
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
@@ -223,13 +225,14 @@ def _check_channels(what: str, input: Any, **weights: Any) -> int:
         Sample((2, 6, 2, 2), 3, (6,), (6,)),
         Sample((3, 4), 1, (4,), eps=1e-3),
     ],
+    autocast={"cuda": "full"},
 )
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     """Statistics over groups of channels of each sample; weights for each channel."""
     channels = _check_channels("group_norm", input, weight=weight, bias=bias)
-    check_same_dtype("group_norm", input, weight=weight, bias=bias)
+    check_parameters("group_norm", input, weight=weight, bias=bias)
     if num_groups < 1 or channels % num_groups:
         raise RuntimeError(
             f"group_norm: num_groups = {num_groups} must be positive and divide the {channels} "

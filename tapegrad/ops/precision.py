@@ -54,3 +54,10 @@ def check_same_dtype(what: str, x: Any, **others: Any) -> None:
                 f"{what} needs tensors of one dtype: the input is {x.dtype} but the {name} is "
                 f"{other.dtype}; convert one of them with .to(dtype)"
             )
+
+
+def check_parameters(what: str, x: Any, **weights: Any) -> None:
+    """Raise unless all weights have the dtype of `x`, or all are float32 beside half precision."""
+    given = {name: w for name, w in weights.items() if w is not None}
+    if not is_half(x._array) or any(w._array.dtype != np.float32 for w in given.values()):
+        check_same_dtype(what, x, **given)

@@ -153,7 +153,10 @@ logsumexp_: Primitive = define(
 )
 
 
-@op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])])
+@op(
+    samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])],
+    autocast={"cuda": "full"},
+)
 def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
     """log(sum(exp(x))) along dimensions, without overflow."""
     dims = normal_dims(dim, input._array.ndim)
@@ -219,7 +222,8 @@ norm_: Primitive = define(
         Sample(In(3, 4, distinct=True), math.inf),
         Sample(In(3, 4, distinct=True), -math.inf, 1),
         Sample((3, 4), 0, 1),
-    ]
+    ],
+    autocast={"cuda": "full"},
 )
 def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """The p-norm of all elements, or along dimensions."""

@@ -12,7 +12,7 @@ detached one for example, is the same value.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, Self
 
@@ -39,7 +39,8 @@ class CaptureError(RuntimeError):
 # -- numbers that a program reads when it runs ---------------------------------------------------
 
 
-def _capturing() -> Capture | None:
+def capturing() -> Capture | None:
+    """The capture that records what this thread does, if there is one."""
     if not STATE.mode & TAPE:
         return None
     for tape in reversed(STATE.tapes):
@@ -55,7 +56,7 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
     so it must enter the computation by arithmetic; an `if` that depends on it joins the signature.
     """
     value = holder[key] if index is None else holder[key][index]
-    capture = _capturing()
+    capture = capturing()
     if capture is None or isinstance(value, bool) or not isinstance(value, Real):
         return value
     return capture.number(Number(holder, key, index), value)
@@ -64,7 +65,7 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
 def decided(holder: Any, key: Any) -> bool:
     """The truth of `holder[key]`, which decides what is computed: it joins the signature."""
     truth = bool(holder[key])
-    capture = _capturing()
+    capture = capturing()
     if capture is not None:
         number = Number(holder, key, None)
         if number not in capture.decided:
@@ -126,6 +127,10 @@ class Capture(Tape):
         #: the line that operations count as, if it is not the one that calls them
         self.place: source.Place | None = None
         self.obstacle: str | None = None
+        #: asked at the end: why what Python objects have become cannot be repeated, if it cannot
+        self.endings: dict[int, Callable[[], str | None]] = {}
+        #: the run did something that belongs to it alone: its recording is no example
+        self.passing = False
         for tensor in arguments:
             self._check(tensor)
             self._note_history(tensor)
@@ -362,6 +367,8 @@ class Capture(Tape):
 
         Called while the tape still records: views among the results may need their newest values.
         """
+        for ending in self.endings.values():
+            self.obstacle = self.obstacle or ending()
         for leaf in leaves(returned):
             if isinstance(leaf, Tensor) and leaf._view is not None:
                 refresh(leaf)
