@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from . import casting
+from .casting import Policy
 from .primitive import ARRAY_SIZE, NO_PARAMS, Primitive, bind
 from .source import LIBRARY, outside
 from .state import GRAD, STATE, numbers
@@ -51,9 +53,12 @@ def _savers(p: Primitive) -> list[Callable[..., tuple[Any, ...]]]:
     return [_saver(tuple(name(*slot, needs) for slot in p.slots)) for needs in range(4)]
 
 
-def binary(p: Primitive, ufunc: Any, reflected: bool = False) -> Callable[..., Any]:
+def binary(
+    p: Primitive, ufunc: Any, reflected: bool = False, autocast: Policy | None = None
+) -> Callable[..., Any]:
     """`x op y` for a Tensor x; with `reflected`, `y op x`."""
     savers: list[Any] = []
+    slow = _autocast(p, autocast)
     recording = GRAD if p.differentiable else 0
 
     def call(x: Any, y: Any) -> Any:
@@ -109,10 +114,10 @@ def binary(p: Primitive, ufunc: Any, reflected: bool = False) -> Callable[..., A
                     else:
                         entry.place = (code, frame.f_lasti)
                     return result
-        return bind(p, (x, y))
+        return bind(p, (x, y)) if slow is None else slow(x, y)
 
     def reflected_call(x: Any, y: Any) -> Any:
-        return bind(p, (y, x))
+        return bind(p, (y, x)) if slow is None else slow(y, x)
 
     return reflected_call if reflected else call
 
@@ -122,9 +127,19 @@ def _fill(savers: list[Any], p: Primitive) -> list[Any]:
     return savers
 
 
-def unary(p: Primitive, kernel: Any) -> Callable[[Any], Any]:
+def _autocast(p: Primitive, policy: Policy | None) -> Callable[..., Any] | None:
+    """The way through `bind` of a primitive that has a policy: autocast leads to no other."""
+
+    def slow(*inputs: Any) -> Any:
+        return bind(p, inputs)
+
+    return None if policy is None else casting.applied(slow, policy)
+
+
+def unary(p: Primitive, kernel: Any, autocast: Policy | None = None) -> Callable[[Any], Any]:
     """`op(x)` for a Tensor x."""
     savers: list[Any] = []
+    slow = _autocast(p, autocast)
     recording = GRAD if p.differentiable else 0
 
     def call(input: Any) -> Any:
@@ -154,6 +169,6 @@ def unary(p: Primitive, kernel: Any) -> Callable[[Any], Any]:
                 entry.saved = (savers or _fill(savers, p))[1](a, None, out)
                 entry.place = outside(_getframe(1))
                 return result
-        return bind(p, (x,))
+        return bind(p, (x,)) if slow is None else slow(x)
 
     return call

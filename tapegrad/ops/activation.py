@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import fast, inplace
+from ..casting import ON_GPU
 from ..dtypes import as_dtype
 from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from . import comparison as c
@@ -113,7 +114,7 @@ def _along_samples() -> list[Sample]:
 
 @op(
     samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along a dimension."""
@@ -122,7 +123,7 @@ def softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
 
 @op(
     samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def log_softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow."""
@@ -211,7 +212,7 @@ softplus_ = composite("softplus", _softplus, _softplus_gradient)
 @op(
     module=F,
     samples=lambda: [*_shapes()(), *_shapes(2.0, 1.5)()],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """log(1 + exp(beta x)) / beta, and x itself where beta x exceeds the threshold."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..casting import ON_GPU
 from . import elementwise as e
 from .linalg import einsum
 from .movement import expand_, normal_dim
@@ -31,7 +32,7 @@ def _common_shape(what: str, x1: Any, x2: Any) -> tuple[int, ...]:
         Sample((3, 4), (4,), dim=-1),
         Sample((2, 3, 4), (2, 1, 4), 1),
     ],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along a dimension."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..casting import ON_GPU
 from ..dtypes import finfo
 from ..primitive import OPAQUE, define
 from ..state import no_grad
@@ -171,7 +172,7 @@ def _last_dims(what: str, input: Any, normalized_shape: Any, **weights: Any) -> 
         Sample((2, 4), [4], None, (4,)),
         Sample((0, 4), [4], (4,), (4,)),
     ],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
@@ -189,7 +190,7 @@ def layer_norm(
         Sample((2, 3, 4), [3, 4], (3, 4)),
         Sample((2, 4), [4], (4,), 1e-3),
     ],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
@@ -225,7 +226,7 @@ def _check_channels(what: str, input: Any, **weights: Any) -> int:
         Sample((2, 6, 2, 2), 3, (6,), (6,)),
         Sample((3, 4), 1, (4,), eps=1e-3),
     ],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import xp
+from ..casting import ON_GPU
 from ..dtypes import as_dtype, bool_, int64
 from ..primitive import OPAQUE, REDUCE, Primitive, define
 from ..tensor import Tensor, not_recorded, wrap
@@ -81,7 +82,7 @@ def _as_sum_dtype(input: Any, dtype: Any) -> Any:
 
 @op(
     samples=lambda: [*_reduction_samples(), Sample(In(0, 3)), Sample(In(0, 3), 0)],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The sum of all elements, or along dimensions."""
@@ -213,7 +214,7 @@ cumsum_: Primitive = define(
 @op(
     samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample((), 0)],
     inplace=True,
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """Running sums along a dimension."""
@@ -258,7 +259,7 @@ cumprod_: Primitive = define(
 @op(
     samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample(In(values=[2.0, 0.0, 3.0]), 0)],
     inplace=True,
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """Running products along a dimension."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..casting import ON_GPU
 from ..dtypes import as_dtype
 from ..primitive import OPAQUE, Primitive, define
 from . import comparison as c
@@ -155,7 +156,7 @@ logsumexp_: Primitive = define(
 
 @op(
     samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
     """log(sum(exp(x))) along dimensions, without overflow."""
@@ -223,7 +224,7 @@ norm_: Primitive = define(
         Sample(In(3, 4, distinct=True), -math.inf, 1),
         Sample((3, 4), 0, 1),
     ],
-    autocast={"cuda": "full"},
+    autocast=ON_GPU,
 )
 def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """The p-norm of all elements, or along dimensions."""

@@ -113,19 +113,21 @@ def op(
     primitive: Primitive | None = None,
     shortcut: Callable[..., bool] | None = None,
     autocast: Policy | None = None,
+    applies: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a public function in the table.
 
     `torch=""` means the same name in torch; None means there is none. With `inplace`, a method with
     a trailing underscore changes the tensor. `primitive` lets that method compute straight into
-    memory. `autocast` says in which dtype it runs inside `autocast`: see `casting.py`.
+    memory. `autocast` says in which dtype it runs inside `autocast`: see `casting.py`; a function
+    that does so by itself `applies` it.
     """
 
     def enter(body: Callable[..., Any]) -> Callable[..., Any]:
         label = name or body.__name__.rstrip("_")
         body.__name__ = body.__qualname__ = label
         plain = accept_numpy_names(body)
-        public = plain if autocast is None else accept_numpy_names(body, autocast)
+        public = plain if autocast is None or applies else accept_numpy_names(body, autocast)
         names = (label, *aliases)
         methods: list[str] = []
         if method and not module:
@@ -213,7 +215,8 @@ def accept_numpy_names(
                     if ours in kwargs:
                         raise TypeError(f"{function.__name__}() got both {ours!r} and {theirs!r}")
                     kwargs[ours] = kwargs.pop(theirs)
-        if autocast is not None and STATE.mode & AUTOCAST:
+        # A dtype that is asked for is what the operation runs in.
+        if autocast is not None and STATE.mode & AUTOCAST and kwargs.get("dtype") is None:
             return casting.cast_call(function, autocast, args, kwargs)
         return function(*args, **kwargs)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from sweep import NAMES, call, cases, flat, mapped
+from torch.testing._internal.autocast_test_lists import AutocastTestLists
 from torch_oracle import (
     DTYPES,
     arguments_for_torch,
@@ -62,3 +63,39 @@ def test_dtypes_of_results(name: str, lower: Any, which: str) -> None:
         with tapegrad.autocast("cpu", lower):
             got = call(op, ours)
         assert dtypes_of(got) == dtypes_of(expected), f"{name}{sample}, {which} of them {lower}"
+
+
+# -- the policies of the GPU, as PyTorch registers them ------------------------------------------
+
+
+#: composed of others in PyTorch, which have policies; whole here
+COMPOSED = {"cross_entropy"}
+
+
+def gpu_lists() -> dict[str, set[str]]:
+    lists = AutocastTestLists(torch.device("cpu"))
+    full = {"norm" if x[0] in ("norm",) else x[0] for x in (*lists.torch_fp32, *lists.nn_fp32)}
+    return {
+        "lower": {x[0] for x in (*lists.torch_fp16, *lists.nn_fp16)},
+        "full": full | {"huber_loss", "cross_entropy"},
+        "widest": {x[0] for x in lists.torch_need_autocast_promote},
+        "refuse": {x[0] for x in lists.banned},
+    }
+
+
+def test_policies_of_the_gpu_are_those_of_pytorch() -> None:
+    registered = {
+        name.split("::")[1].split(".")[0]
+        for name in torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
+    }
+    lists = gpu_lists()
+    wrong = {}
+    for op in TABLE.values():
+        policy = op.autocast.get("cuda") if isinstance(op.autocast, dict) else op.autocast
+        expected = {kind for kind, names in lists.items() if op.name in names}
+        if op.name in registered | COMPOSED or expected:
+            if policy not in (expected or {policy}) or policy is None:
+                wrong[op.name] = (policy, expected)
+        elif policy not in (None, "keep"):
+            wrong[op.name] = (policy, "nothing")
+    assert not wrong
