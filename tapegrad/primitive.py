@@ -484,7 +484,7 @@ def _save(
         elif what == "shape":
             saved.append(getattr(arrays[index], "shape", ()))
         elif what == "dtype":
-            saved.append(arrays[index].dtype)
+            saved.append(getattr(arrays[index], "dtype", None))
         elif what == "rest":
             saved.append(list(arrays[index:]))
         else:

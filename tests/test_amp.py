@@ -211,7 +211,11 @@ def test_policies_of_the_gpu(monkeypatch):
         assert h.dtype is tg.float16
         for full in (h.softmax(-1), h.sum(), h.cumsum(0), F.layer_norm(h, (3,)), h.norm()):
             assert full.dtype is tg.float32
-        assert h.sum(dtype=tg.float16).dtype is tg.float16
+        for full in (h.exp(), h.abs().log(), h**2, 2**h, tg.rsqrt(h.abs()), h.pow(2)):
+            assert full.dtype is tg.float32
+        for kept in (h + h, h.sin(), h.relu(), h.sum(dtype=tg.float16)):
+            assert kept.dtype is tg.float16
+        assert tg.atan2(h, x).dtype is tg.float32
         assert tg.addcmul(h, x, h).dtype is tg.float32
         with pytest.raises(RuntimeError, match="binary_cross_entropy_with_logits"):
             F.binary_cross_entropy(h.sigmoid(), h.sigmoid())

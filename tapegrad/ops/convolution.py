@@ -223,11 +223,12 @@ def _in_float32(lower: Any) -> Any:
     """A lowering that computes half precision in float32 and rounds once."""
 
     def wide(b: Any, out: Any, *inputs: Any, **params: Any) -> None:
+        wide_inputs = [None if x is None else b.widened(x) for x in inputs]
         if b.widest(out.dtype) == out.dtype:
-            lower(b, out, *inputs, **params)
+            lower(b, out, *wide_inputs, **params)
             return
         total = b.new(out.shape, b.widest(out.dtype))
-        lower(b, total, *(None if x is None else b.widened(x) for x in inputs), **params)
+        lower(b, total, *wide_inputs, **params)
         b.each(out, "cast(x)", x=total)
 
     return wide

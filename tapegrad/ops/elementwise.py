@@ -494,11 +494,15 @@ def _xlogy(x: Any, y: Any) -> Any:
     return np.where(np.logical_and(np.equal(x, 0), np.logical_not(np.isnan(y))), 0, x * np.log(y))
 
 
+def _log_of(y: Any) -> Any:
+    return float(np.log(y)) if isinstance(y, (int, float)) else log(y)
+
+
 xlogy: Primitive = binary(
     "xlogy",
     xp.rounded_once(_xlogy),
     (
-        lambda g, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, g * log(y)),
+        lambda g, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, g * _log_of(y)),
         lambda g, x, y: g * (x / y),
     ),
     "where(x == 0 and y == y, 0, x * log(y))",

@@ -92,7 +92,7 @@ def _of_difference(name: str, value: Callable[..., Any], slope: Callable[..., An
 
     def rule(sign: int) -> Callable[..., Any]:
         def gradient(g: Any, x: Any, y: Any, limit: float) -> Any:
-            part = g * slope(widened(x) - widened(y), limit=limit)
+            part = rounded(g * slope(widened(x) - widened(y), limit=limit), x)
             return part if sign > 0 else -part
 
         return gradient

@@ -16,7 +16,7 @@ from ..primitive import OPAQUE, define
 from ..state import no_grad
 from . import elementwise as e
 from .movement import as_shape, expand_, normal_dim, reshape_
-from .precision import check_floating, check_parameters, rounded, widened
+from .precision import check_floating, check_parameters, in_dtype, rounded, widened
 from .reduce import count, mean_, sum_
 from .statistics import norm
 from .table import In, Sample, op
@@ -49,6 +49,7 @@ def _standardize_gradient(
     mean: Any,
     var: Any,
     bias_shape: Any,
+    bias_dtype: Any,
     dims: Shape,
     spread: Shape,
     eps: float,
@@ -67,9 +68,9 @@ def _standardize_gradient(
             along = mean_(inner * normal, dims=dims, keepdim=True)
             g_x = (inner - mean_(inner, dims=dims, keepdim=True) - normal * along) * scale
         if needs[1]:
-            g_weight = _summed(g_out * normal, spread, weight.shape)
+            g_weight = rounded(_summed(g_out * normal, spread, weight.shape), weight)
         if needs[2]:
-            g_bias = _summed(widened(g_out), spread, bias_shape)
+            g_bias = in_dtype(_summed(widened(g_out), spread, bias_shape), bias_dtype)
     if needs[0] and g_mean is not None:
         g_x = _plus(g_x, expand_(g_mean / n, shape=tuple(x.shape)))
     if needs[0] and g_var is not None:
@@ -126,7 +127,7 @@ def _rms_norm_gradient(
             along = mean_(inner * normal, dims=dims, keepdim=True)
             g_x = (inner - normal * along) * scale
         if needs[1]:
-            g_weight = _summed(g_out * normal, spread, weight.shape)
+            g_weight = rounded(_summed(g_out * normal, spread, weight.shape), weight)
     if needs[0] and g_scale is not None:
         g_x = _plus(g_x, (g_scale * (scale * scale * scale)) * (wide * (-1.0 / n)))
     return None if g_x is None else rounded(g_x, x), g_weight
