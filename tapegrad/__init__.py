@@ -62,10 +62,15 @@ short = int16
 dtype = DType
 newaxis = None
 
+#: with False, `autocast` contexts that are entered from then on change nothing
+enable_autocast = True
+
 #: modules that are loaded at first use
 _MODULES = (
+    "amp",
     "autograd",
     "backward_functions",
+    "cpu",
     "cuda",
     "data",
     "debug",
@@ -77,9 +82,30 @@ _MODULES = (
     "utils",
 )
 
+#: names of `amp.autocast_mode` that stand here too
+_AUTOCAST = (
+    "autocast",
+    "autocast_decrement_nesting",
+    "autocast_increment_nesting",
+    "clear_autocast_cache",
+    "get_autocast_cpu_dtype",
+    "get_autocast_dtype",
+    "get_autocast_gpu_dtype",
+    "is_autocast_cache_enabled",
+    "is_autocast_cpu_enabled",
+    "is_autocast_enabled",
+    "set_autocast_cache_enabled",
+    "set_autocast_cpu_dtype",
+    "set_autocast_cpu_enabled",
+    "set_autocast_dtype",
+    "set_autocast_enabled",
+    "set_autocast_gpu_dtype",
+)
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
+    **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".function", "Context"),

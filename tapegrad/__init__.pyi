@@ -52,28 +52,47 @@ from .function import Function as Function
 from .dialects import GradientClipper as GradientClipper
 from .saving import SavingError as SavingError
 from .dialects import Variable as Variable
+from . import amp as amp
+from .amp.autocast_mode import autocast as autocast
+from .amp.autocast_mode import autocast_decrement_nesting as autocast_decrement_nesting
+from .amp.autocast_mode import autocast_increment_nesting as autocast_increment_nesting
 from . import autograd as autograd
 from . import backward_functions as backward_functions
 from .recompute import checkpoint as checkpoint
+from .amp.autocast_mode import clear_autocast_cache as clear_autocast_cache
 from .replay import compile as compile
+from . import cpu as cpu
 from . import cuda as cuda
 from .function import custom_op as custom_op
 from . import data as data
 from . import debug as debug
 from . import dialects as dialects
 from . import func as func
+from .amp.autocast_mode import get_autocast_cpu_dtype as get_autocast_cpu_dtype
+from .amp.autocast_mode import get_autocast_dtype as get_autocast_dtype
+from .amp.autocast_mode import get_autocast_gpu_dtype as get_autocast_gpu_dtype
 from .replay import get_num_threads as get_num_threads
 from .anomaly import is_anomaly_enabled as is_anomaly_enabled
+from .amp.autocast_mode import is_autocast_cache_enabled as is_autocast_cache_enabled
+from .amp.autocast_mode import is_autocast_cpu_enabled as is_autocast_cpu_enabled
+from .amp.autocast_mode import is_autocast_enabled as is_autocast_enabled
 from .saving import load as load
 from . import nn as nn
 from . import optim as optim
 from .saving import save as save
+from .amp.autocast_mode import set_autocast_cache_enabled as set_autocast_cache_enabled
+from .amp.autocast_mode import set_autocast_cpu_dtype as set_autocast_cpu_dtype
+from .amp.autocast_mode import set_autocast_cpu_enabled as set_autocast_cpu_enabled
+from .amp.autocast_mode import set_autocast_dtype as set_autocast_dtype
+from .amp.autocast_mode import set_autocast_enabled as set_autocast_enabled
+from .amp.autocast_mode import set_autocast_gpu_dtype as set_autocast_gpu_dtype
 from .replay import set_num_threads as set_num_threads
 from . import testing as testing
 from . import utils as utils
 
 __version__: str
 newaxis: None
+enable_autocast: _bool
 bool = bool_
 float = float32
 double = float64

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import mutation
 from .gradients import Gradients
-from .state import GRAD, STATE
+from .state import AUTOCAST, GRAD, STATE
 from .tape import Entry, Output, Tape, node_of
 from .tensor import Extra, Tensor, own, wrap
 from .walk import Walk, is_whole, run_hook
@@ -194,17 +194,19 @@ def _wanted_gradients(walk: Walk, targets: Sequence[Tensor]) -> list[tuple[Tenso
 
 
 class _walking:
-    """Modes during a walk: recording is on only for create_graph."""
+    """Modes during a walk: recording is on only for create_graph, rules are not autocast."""
 
     def __init__(self, walk: Walk) -> None:
         self.create_graph = walk.create_graph
 
     def __enter__(self) -> None:
         self.before = STATE.mode
-        STATE.mode = self.before | GRAD if self.create_graph else self.before & ~GRAD
+        mode = self.before & ~AUTOCAST
+        STATE.mode = mode | GRAD if self.create_graph else mode & ~GRAD
 
     def __exit__(self, *exc: object) -> None:
-        STATE.mode = (STATE.mode & ~GRAD) | (self.before & GRAD)
+        bits = GRAD | AUTOCAST
+        STATE.mode = (STATE.mode & ~bits) | (self.before & bits)
 
 
 def grad(

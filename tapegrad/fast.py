@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from . import casting
+from .casting import Policy
 from .primitive import ARRAY_SIZE, NO_PARAMS, Primitive, bind
 from .source import LIBRARY, outside
 from .state import GRAD, STATE, numbers
@@ -56,9 +58,12 @@ def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return len(other) < len(shape) and shape[len(shape) - len(other) :] == other
 
 
-def binary(p: Primitive, ufunc: Any, reflected: bool = False) -> Callable[..., Any]:
+def binary(
+    p: Primitive, ufunc: Any, reflected: bool = False, autocast: Policy | None = None
+) -> Callable[..., Any]:
     """`x op y` for a Tensor x; with `reflected`, `y op x`."""
     savers: list[Any] = []
+    slow = _autocast(p, autocast)
     recording = GRAD if p.differentiable else 0
 
     def call(x: Any, y: Any) -> Any:
@@ -116,10 +121,10 @@ def binary(p: Primitive, ufunc: Any, reflected: bool = False) -> Callable[..., A
                     else:
                         entry.place = (code, frame.f_lasti)
                     return result
-        return bind(p, (x, y))
+        return bind(p, (x, y)) if slow is None else slow(x, y)
 
     def reflected_call(x: Any, y: Any) -> Any:
-        return bind(p, (y, x))
+        return bind(p, (y, x)) if slow is None else slow(y, x)
 
     return reflected_call if reflected else call
 
@@ -129,9 +134,19 @@ def _fill(savers: list[Any], p: Primitive) -> list[Any]:
     return savers
 
 
-def unary(p: Primitive, kernel: Any) -> Callable[[Any], Any]:
+def _autocast(p: Primitive, policy: Policy | None) -> Callable[..., Any] | None:
+    """The way through `bind` of a primitive that has a policy: autocast leads to no other."""
+
+    def slow(*inputs: Any) -> Any:
+        return bind(p, inputs)
+
+    return None if policy is None else casting.applied(slow, policy)
+
+
+def unary(p: Primitive, kernel: Any, autocast: Policy | None = None) -> Callable[[Any], Any]:
     """`op(x)` for a Tensor x."""
     savers: list[Any] = []
+    slow = _autocast(p, autocast)
     recording = GRAD if p.differentiable else 0
 
     def call(input: Any) -> Any:
@@ -161,6 +176,6 @@ def unary(p: Primitive, kernel: Any) -> Callable[[Any], Any]:
                 entry.saved = (savers or _fill(savers, p))[1](a, None, out)
                 entry.place = outside(_getframe(1))
                 return result
-        return bind(p, (x,))
+        return bind(p, (x,)) if slow is None else slow(x)
 
     return call

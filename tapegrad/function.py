@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from . import inplace, mutation
+from . import casting, inplace, mutation
 from .primitive import OPAQUE, Primitive, pack, record
 from .state import GRAD, HOOKS, STATE, TAPE, no_grad
 from .tensor import Tensor, wrap
@@ -226,7 +226,8 @@ def _pull(
     # A context of its own for each call: several threads may walk over one graph.
     ctx = copy.copy(ctx)
     ctx._saved = tuple(s if s is None or isinstance(s, Tensor) else wrap(s) for s in saved)
-    returned = cls.backward(ctx, *given)
+    with casting.used(STATE.autocast):  # the rules of a walk are not autocast, the user's own are
+        returned = cls.backward(ctx, *given)
     results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     while len(results) > len(layout) and results[-1] is None:
         results.pop()

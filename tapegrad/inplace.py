@@ -101,6 +101,8 @@ def assign(tensor: Tensor, value: Tensor, what: str, since: float = math.inf) ->
     check_writable(tensor, what)
     own(tensor)
     value = _fitting(tensor, value, what)
+    if value._view is not None:
+        refresh(value)  # another view of its memory may have changed it
     if value._edge is None and (value._requires or STATE.mode & TAPE) and STATE.mode & GRAD:
         value = bind(
             PRIMITIVES["clone"], (value,)

@@ -26,7 +26,7 @@ from . import dtypes, source
 from .device import device_of, to_device
 from .dtypes import DType
 from .mutation import owner_of
-from .state import ANOMALY, GRAD, HOOKS, STATE, TAPE
+from .state import ANOMALY, AUTOCAST, GRAD, HOOKS, STATE, TAPE
 from .tape import Entry, Handle, Output, Packed
 from .tensor import Tensor, own, refresh, wrap
 
@@ -266,7 +266,7 @@ def _make_saver(p: Primitive) -> Callable[..., tuple[Any, ...]]:
         "in": "arrays[{}]",
         "out": "outs[{}]",
         "shape": "getattr(arrays[{}], 'shape', ())",
-        "dtype": "arrays[{}].dtype",
+        "dtype": "getattr(arrays[{}], 'dtype', None)",
         "rest": "list(arrays[{}:])",
         "shapes": "[a.shape for a in arrays[{}:]]",
     }
@@ -426,7 +426,8 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
     if p.promote is not None:
         _promote(p, tensors)
     graded = mode & GRAD and p.differentiable
-    STATE.mode = mode & ~GRAD if graded else mode
+    plain = mode & ~AUTOCAST  # inside of one operation there is nothing to choose
+    STATE.mode = plain & ~GRAD if graded else plain
     try:
         out = p.kernel(*tensors, **params)
     finally:

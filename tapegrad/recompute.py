@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import mutation
+from .casting import used
 from .random import get_rng_state, set_rng_state
 from .source import Place, describe, here
 from .state import HOOKS, STATE, enable_grad, is_grad_enabled, numbers
@@ -57,6 +58,7 @@ class _Region:
     ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.rng = get_rng_state() if keep_rng else None
+        self.autocast = STATE.autocast
         self.number = next(numbers)
         self.place: Place | None = here()
         self.count = 0
@@ -99,7 +101,8 @@ class _Region:
         try:
             if self.rng is not None:
                 set_rng_state(self.rng)
-            with enable_grad(), saved_tensors_hooks(collect, lambda i: found[i]):
+            hooks = saved_tensors_hooks(collect, lambda i: found[i])
+            with enable_grad(), hooks, used(self.autocast):
                 self.function(*self.args, **self.kwargs)
         finally:
             set_rng_state(now)

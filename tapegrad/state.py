@@ -23,6 +23,7 @@ TAPE = 2  # an explicit Tape logs every operation
 ANOMALY = 4  # results are checked for NaN as they appear
 HOOKS = 8  # saved values pass through user hooks
 INFERENCE = 16  # inside inference_mode
+AUTOCAST = 32  # operations choose the dtype that they run in, see `casting.py`
 
 # One counter numbers tensors and entries of the whole process: later work has higher numbers.
 numbers = itertools.count(1)
@@ -40,6 +41,8 @@ class State(threading.local):
     mode: int = GRAD
     tapes: tuple[Tape, ...] = ()
     saved_hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
+    #: the settings of `casting.py`, None as long as nobody has changed them
+    autocast: Any = None
 
     def __init__(self) -> None:
         # Runs once in each thread. np.errstate around every operation would cost 1.1 µs.

@@ -227,3 +227,22 @@ def test_shared_gradient_memory_is_copied_before_views_of_it_are_written():
     x.grad[0:1].zero_()
     x.grad.detach().add_(1)
     assert grads[x].tolist() == [3, 3]
+
+
+def test_copying_from_a_view_that_another_view_has_changed():
+    """The source's history is that of its memory now, not of when it was made."""
+
+    def run(to):
+        p = tg.arange(7.0).requires_grad_()
+        x = p * 1.0
+        view = x.reshape(7)
+        x[:4].fill_(0.5)
+        target = x if to == "itself" else tg.zeros(7)
+        target.copy_(view)
+        (target * target).sum().backward()
+        return target, p.grad
+
+    for to in ("itself", "another"):
+        target, grad = run(to)
+        assert target.tolist() == [0.5, 0.5, 0.5, 0.5, 4, 5, 6]
+        assert grad.tolist() == [0, 0, 0, 0, 8, 10, 12]

@@ -147,7 +147,7 @@ def namespace_stub() -> str:
             lines.append(f"from . import {name} as {name}")
         else:
             lines.append(f"from {module} import {attribute} as {name}")
-    lines += ["", "__version__: str", "newaxis: None"]
+    lines += ["", "__version__: str", "newaxis: None", "enable_autocast: _bool"]
     lines += [f"{alias} = {target}" for alias, target in ALIASES.items()]
     lines.append("")
     functions = dict(CREATION)

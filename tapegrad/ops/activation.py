@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import fast, inplace
+from ..casting import ON_GPU
 from ..dtypes import as_dtype
 from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from . import comparison as c
@@ -111,13 +112,19 @@ def _along_samples() -> list[Sample]:
     return [Sample((3, 4), 1), Sample((2, 3, 4), dim=0), Sample((3, 4), -1), Sample((), 0)]
 
 
-@op(samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)])
+@op(
+    samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)],
+    autocast=ON_GPU,
+)
 def softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along a dimension."""
     return _along(softmax_, input, dim, dtype)
 
 
-@op(samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)])
+@op(
+    samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)],
+    autocast=ON_GPU,
+)
 def log_softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow."""
     return _along(log_softmax_, input, dim, dtype)
@@ -202,7 +209,11 @@ def _softplus_gradient(g: Any, x: Any, beta: float, threshold: float) -> Any:
 softplus_ = composite("softplus", _softplus, _softplus_gradient)
 
 
-@op(module=F, samples=lambda: [*_shapes()(), *_shapes(2.0, 1.5)()])
+@op(
+    module=F,
+    samples=lambda: [*_shapes()(), *_shapes(2.0, 1.5)()],
+    autocast=ON_GPU,
+)
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """log(1 + exp(beta x)) / beta, and x itself where beta x exceeds the threshold."""
     check_floating(input, "softplus")
@@ -348,7 +359,8 @@ prelu_ = define(
         Sample(In(2, 3, 2, 2, distinct=True), In(3)),
         Sample(In(3, distinct=True), In(1)),
         Sample(In(distinct=True), In(1)),
-    ]
+    ],
+    autocast="lower",
 )
 def prelu(input: Any, weight: Any) -> Any:
     """x above 0, weight * x below; one weight, or one for each channel (dimension 1)."""

@@ -81,7 +81,8 @@ def _attention_gradient(
     g_q = matmul_(g_scores, wide_k) * scale if needs[0] else None
     g_k = matmul_(swapped(g_scores), wide_q) * scale if needs[1] else None
     g_mask = unbroadcast(g_scores, tuple(mask.shape)) if needs[3] else None
-    return g_q, g_k, g_v, g_mask
+    found = ((g_q, q), (g_k, k), (g_v, v), (g_mask, mask))
+    return tuple(None if part is None else rounded(part, x) for part, x in found)
 
 
 attention_ = define(
@@ -137,6 +138,7 @@ def _check(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> None
         ),
         Sample((1, 4, 2, 3), (1, 2, 2, 3), (1, 2, 2, 3), enable_gqa=True),
     ],
+    autocast="lower",
 )
 def scaled_dot_product_attention(
     query: Any,

@@ -21,7 +21,11 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     return input + weight * (end - input)
 
 
-@op(samples=lambda: [Sample((3,), (3,), (3,), value=0.5)], inplace=True)
+@op(
+    samples=lambda: [Sample((3,), (3,), (3,), value=0.5)],
+    inplace=True,
+    autocast={"cuda": "widest"},
+)
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     """input + value * tensor1 * tensor2."""
     product = tensor1 * tensor2
@@ -36,7 +40,11 @@ def number_for(x: Any, value: Any) -> Any:
     return bool(value) if kind == "b" else int(value)
 
 
-@op(samples=lambda: [Sample((3,), (3,), In(3, low=0.5), value=0.5)], inplace=True)
+@op(
+    samples=lambda: [Sample((3,), (3,), In(3, low=0.5), value=0.5)],
+    inplace=True,
+    autocast={"cuda": "widest"},
+)
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     """input + value * tensor1 / tensor2."""
     if not any(is_floating(x) for x in (input, tensor1, tensor2)):

@@ -21,7 +21,7 @@ from .gather import gather_
 from .index import take_
 from .loss import check_reduction, reduced, reduction_samples
 from .movement import reshape_
-from .precision import check_floating, rounded, widened
+from .precision import check_floating, in_dtype, rounded, widened
 from .reduce import sum_
 from .table import In, Sample, op
 
@@ -140,7 +140,7 @@ def _cross_entropy_gradient(
     if g_log_p is not None:
         through = g_log_p - p * sum_(g_log_p, dims=(dim,), keepdim=True)
         g_x = through if g_x is None else g_x + through
-    return g_x, None, None
+    return None if g_x is None else in_dtype(g_x, x_dtype), None, None
 
 
 cross_entropy_ = define(
@@ -215,6 +215,7 @@ _PLANES = In(values=[[[1, 0], [2, 2]], [[0, 1], [1, 0]]], kind="int")
         Sample((2, 3, 2, 2), _PLANES, reduction="none", ignore_index=1),
         Sample((4,), In(values=1, kind="int")),
     ],
+    autocast="full",
 )
 def nll_loss(
     input: Any,
@@ -246,6 +247,7 @@ def nll_loss(
         Sample((2, 3, 2), In(2, 3, 2, low=0.1, high=0.9)),
         Sample((4,), In(4, low=0.1, high=0.9)),
     ],
+    autocast="full",
 )
 def cross_entropy(
     input: Any,

@@ -223,11 +223,12 @@ def _in_float32(lower: Any) -> Any:
     """A lowering that computes half precision in float32 and rounds once."""
 
     def wide(b: Any, out: Any, *inputs: Any, **params: Any) -> None:
+        wide_inputs = [None if x is None else b.widened(x) for x in inputs]
         if b.widest(out.dtype) == out.dtype:
-            lower(b, out, *inputs, **params)
+            lower(b, out, *wide_inputs, **params)
             return
         total = b.new(out.shape, b.widest(out.dtype))
-        lower(b, total, *(None if x is None else b.widened(x) for x in inputs), **params)
+        lower(b, total, *wide_inputs, **params)
         b.each(out, "cast(x)", x=total)
 
     return wide
@@ -325,6 +326,7 @@ def _same_padding(
         Sample((2, 3, 4, 4), (5, 3, 1, 1)),
         Sample((0, 2, 4, 4), (3, 2, 3, 3)),
     ],
+    autocast="lower",
 )
 def conv2d(
     input: Any,
@@ -369,6 +371,7 @@ def _single(value: Any, what: str) -> Any:
         Sample((2, 4, 8), (4, 2, 3), stride=2, padding=1, groups=2),
         Sample((3, 9), (2, 3, 3), (2,), dilation=2, padding="same"),
     ],
+    autocast="lower",
 )
 def conv1d(
     input: Any,

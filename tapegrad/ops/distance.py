@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..casting import ON_GPU
 from . import elementwise as e
 from .linalg import einsum
 from .movement import expand_, normal_dim
@@ -31,6 +32,7 @@ def _common_shape(what: str, x1: Any, x2: Any) -> tuple[int, ...]:
         Sample((3, 4), (4,), dim=-1),
         Sample((2, 3, 4), (2, 1, 4), 1),
     ],
+    autocast=ON_GPU,
 )
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along a dimension."""
@@ -70,6 +72,7 @@ def pairwise_distance(
         Sample((2, 3, 4), (2, 3, 2), (5, 4, 2)),
         Sample((4,), (2,), (5, 4, 2)),
     ],
+    autocast={"cpu": "keep", "cuda": "widest"},
 )
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """x1 @ weight[k] @ x2 for each k, plus bias."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import fast, inplace, xp
+from ..casting import ON_GPU
 from ..dtypes import as_dtype
 from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
@@ -191,7 +192,12 @@ zero: Primitive = define("zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, e
 neg: Primitive = unary("neg", np.negative, lambda g: -g, "-x", promote=None, aliases=("negative",))
 positive: Primitive = unary("positive", np.positive, lambda g: g, "x", promote=None, inplace=False)
 reciprocal: Primitive = unary(
-    "reciprocal", lambda x: 1 / x, lambda g, out: -g * (out * out), "1 / x", low=0.5
+    "reciprocal",
+    lambda x: 1 / x,
+    lambda g, out: -g * (out * out),
+    "1 / x",
+    low=0.5,
+    autocast=ON_GPU,
 )
 square: Primitive = unary(
     "square",
@@ -260,6 +266,7 @@ def _check_exponent(base: Any, exponent: Any) -> None:
         Sample(In(5, kind="int", low=-4, high=4), 3),
     ],
     inplace=True,
+    autocast=ON_GPU,
 )
 def pow_(input: Any, exponent: Any) -> Any:
     """`input` to the power `exponent`, either of which may be a number."""
@@ -455,15 +462,21 @@ def frac(input: Any) -> Any:
 
 # -- exponentials and logarithms ---------------------------------------------------------------
 
-exp: Primitive = unary("exp", np.exp, lambda g, out: g * out, "exp(x)")
+exp: Primitive = unary("exp", np.exp, lambda g, out: g * out, "exp(x)", autocast=ON_GPU)
 exp2: Primitive = unary("exp2", np.exp2, lambda g, out: g * (out * math.log(2)), "exp2(x)")
-expm1: Primitive = unary("expm1", np.expm1, lambda g, out: g * (out + 1), "expm1(x)")
-log: Primitive = unary("log", np.log, lambda g, x: g / x, "log(x)", low=0.3)
-log2: Primitive = unary("log2", np.log2, lambda g, x: g / (x * math.log(2)), "log2(x)", low=0.3)
-log10: Primitive = unary(
-    "log10", np.log10, lambda g, x: g / (x * math.log(10)), "log10(x)", low=0.3
+expm1: Primitive = unary(
+    "expm1", np.expm1, lambda g, out: g * (out + 1), "expm1(x)", autocast=ON_GPU
 )
-log1p: Primitive = unary("log1p", np.log1p, lambda g, x: g / (x + 1), "log1p(x)", low=-0.5)
+log: Primitive = unary("log", np.log, lambda g, x: g / x, "log(x)", low=0.3, autocast=ON_GPU)
+log2: Primitive = unary(
+    "log2", np.log2, lambda g, x: g / (x * math.log(2)), "log2(x)", low=0.3, autocast=ON_GPU
+)
+log10: Primitive = unary(
+    "log10", np.log10, lambda g, x: g / (x * math.log(10)), "log10(x)", low=0.3, autocast=ON_GPU
+)
+log1p: Primitive = unary(
+    "log1p", np.log1p, lambda g, x: g / (x + 1), "log1p(x)", low=-0.5, autocast=ON_GPU
+)
 sqrt: Primitive = unary("sqrt", np.sqrt, lambda g, out: g / (2 * out), "sqrt(x)", low=0.3)
 rsqrt: Primitive = unary(
     "rsqrt",
@@ -471,6 +484,7 @@ rsqrt: Primitive = unary(
     lambda g, out: g * (-0.5 * (out * out * out)),
     "1 / sqrt(x)",
     low=0.3,
+    autocast=ON_GPU,
 )
 
 
@@ -480,11 +494,15 @@ def _xlogy(x: Any, y: Any) -> Any:
     return np.where(np.logical_and(np.equal(x, 0), np.logical_not(np.isnan(y))), 0, x * np.log(y))
 
 
+def _log_of(y: Any) -> Any:
+    return float(np.log(y)) if isinstance(y, (int, float)) else log(y)
+
+
 xlogy: Primitive = binary(
     "xlogy",
     xp.rounded_once(_xlogy),
     (
-        lambda g, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, g * log(y)),
+        lambda g, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, g * _log_of(y)),
         lambda g, x, y: g * (x / y),
     ),
     "where(x == 0 and y == y, 0, x * log(y))",
@@ -557,7 +575,7 @@ operator("__mul__", mul, "__rmul__", "__imul__")
 operator("__truediv__", div, "__rtruediv__", "__itruediv__")
 operator("__floordiv__", floor_divide, "__rfloordiv__", "__ifloordiv__")
 operator("__mod__", remainder, "__rmod__", "__imod__")
-operator("__pow__", pow, "__rpow__", "__ipow__", check=_check_exponent)
+operator("__pow__", pow, "__rpow__", "__ipow__", check=_check_exponent, autocast=ON_GPU)
 operator("__eq__", equal)
 operator("__ne__", not_equal)
 operator("__lt__", less)

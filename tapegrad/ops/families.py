@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import fast
+from ..casting import Policy
 from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
 from .table import In, Sample, op
@@ -33,6 +34,7 @@ def unary(
     public: bool = True,
     distinct: bool = False,
     kind: str = "float",
+    autocast: Policy | None = None,
 ) -> Primitive:
     """A function of one tensor, differentiable when `vjp` is given."""
     p = define(
@@ -52,7 +54,7 @@ def unary(
                 Sample(In(*s, low=low, high=high, distinct=distinct, kind=kind)) for s in shapes
             ]
 
-        body = fast.unary(p, kernel)
+        body = fast.unary(p, kernel, autocast)
         body.__name__ = name
         body.__doc__ = f"`{name}` of each element."
         op(
@@ -62,6 +64,8 @@ def unary(
             torch=torch,
             differentiable=vjp is not None,
             primitive=p,
+            autocast=autocast,
+            applies=True,
         )(body)
     return p
 
@@ -82,6 +86,7 @@ def binary(
     public: bool = True,
     torch: str | None = "",
     kind: str = "float",
+    autocast: Policy | None = None,
 ) -> Primitive:
     """A function of two tensors, or of a tensor and a number, with broadcasting."""
     p = define(
@@ -98,7 +103,7 @@ def binary(
         def default_samples() -> list[Sample]:
             return pairs(low=low, high=high, distinct=distinct, kind=kind)
 
-        short = fast.binary(p, kernel)
+        short = fast.binary(p, kernel, autocast=autocast)
 
         def body(input: Any, other: Any) -> Any:
             return short(input, other) if isinstance(input, Tensor) else p(input, other)
@@ -112,6 +117,8 @@ def binary(
             differentiable=vjp is not None,
             primitive=p,
             torch=torch,
+            autocast=autocast,
+            applies=True,
         )(body)
     return p
 
@@ -136,9 +143,10 @@ def operator(
     reflected: str | None = None,
     changing: str | None = None,
     check: Callable[[Any, Any], None] | None = None,
+    autocast: Policy | None = None,
 ) -> None:
     """Attach a binary primitive as Python operators; `check` may refuse operands."""
-    short = fast.binary(p, p.kernel)
+    short = fast.binary(p, p.kernel, autocast=autocast)
 
     def accept(x: Tensor, y: Any) -> Any:
         if check is not None:
@@ -148,7 +156,7 @@ def operator(
     # The bare short path saves a call for the four operators of the hot loop.
     setattr(Tensor, name, short if name in ("__add__", "__sub__", "__mul__") else accept)
     if reflected is not None:
-        back = fast.binary(p, p.kernel, reflected=True)
+        back = fast.binary(p, p.kernel, True, autocast)
 
         def accept_reflected(x: Tensor, y: Any) -> Any:
             return back(x, y) if _is_operand(y) else NotImplemented

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import xp
+from ..casting import ON_GPU
 from ..dtypes import float64
 from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
@@ -69,7 +70,9 @@ logaddexp2: Primitive = binary(
 
 sin: Primitive = unary("sin", np.sin, lambda g, x: g * cos(x), "sin(x)")
 cos: Primitive = unary("cos", np.cos, lambda g, x: -g * sin(x), "cos(x)")
-tan: Primitive = unary("tan", np.tan, lambda g, out: g * (out * out + 1), "tan(x)", low=-1, high=1)
+tan: Primitive = unary(
+    "tan", np.tan, lambda g, out: g * (out * out + 1), "tan(x)", low=-1, high=1, autocast=ON_GPU
+)
 asin: Primitive = unary(
     "asin",
     np.arcsin,
@@ -78,6 +81,7 @@ asin: Primitive = unary(
     low=-0.8,
     high=0.8,
     aliases=("arcsin",),
+    autocast=ON_GPU,
 )
 acos: Primitive = unary(
     "acos",
@@ -87,6 +91,7 @@ acos: Primitive = unary(
     low=-0.8,
     high=0.8,
     aliases=("arccos",),
+    autocast=ON_GPU,
 )
 atan: Primitive = unary(
     "atan", np.arctan, lambda g, x: g / (x * x + 1), "atan(x)", aliases=("arctan",)
@@ -111,6 +116,7 @@ atan2: Primitive = binary(
     promote="float",
     low=0.5,
     aliases=("arctan2",),
+    autocast={"cuda": "widest"},
 )
 hypot: Primitive = binary(
     "hypot",
@@ -119,8 +125,8 @@ hypot: Primitive = binary(
     "hypot(x, y)",
     low=0.5,
 )
-sinh: Primitive = unary("sinh", np.sinh, lambda g, x: g * cosh(x), "sinh(x)")
-cosh: Primitive = unary("cosh", np.cosh, lambda g, x: g * sinh(x), "cosh(x)")
+sinh: Primitive = unary("sinh", np.sinh, lambda g, x: g * cosh(x), "sinh(x)", autocast=ON_GPU)
+cosh: Primitive = unary("cosh", np.cosh, lambda g, x: g * sinh(x), "cosh(x)", autocast=ON_GPU)
 asinh: Primitive = unary(
     "asinh", np.arcsinh, lambda g, x: g * rsqrt(x * x + 1), "asinh(x)", aliases=("arcsinh",)
 )
@@ -187,6 +193,7 @@ erfinv: Primitive = unary(
     "erfinv(x)",
     low=-0.8,
     high=0.8,
+    autocast=ON_GPU,
 )
 
 

@@ -178,6 +178,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
         Sample((2, 5), 1, _INDEX, (3, 4)),
     ],
     inplace=True,
+    autocast={"cuda": "widest"},
 )
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
     """`input` with `src` added at the places that `index` names."""
@@ -311,6 +312,7 @@ def _check_slices(input: Any, d: int, index: Any, source: Any, what: str) -> Non
 @op(
     samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), (2, 4))],
     inplace=True,
+    autocast={"cpu": "widest"},
 )
 def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
     """`input` with slices replaced by those of `source`."""
@@ -336,6 +338,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
         Sample((3, 4), [In(values=[0, 0], kind="int")], (2, 4), True),
     ],
     inplace=True,
+    autocast={"cuda": "widest"},
 )
 def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     """`input` with values put (or added) at the elements that the index tensors name."""

@@ -64,6 +64,7 @@ def _sequence(tensors: Any, what: str) -> list[Any]:
         Sample([In(2, 0), In(2, 3)], dim=1),
     ],
     aliases=("concat", "concatenate"),
+    autocast={"cpu": "widest"},
 )
 def cat(tensors: Any, dim: int = 0) -> Any:
     """Join tensors along an existing dimension."""
@@ -90,6 +91,7 @@ def cat(tensors: Any, dim: int = 0) -> Any:
         Sample([In(3), In(3)], dim=-1),
         Sample([In(), In()]),
     ],
+    autocast={"cpu": "widest"},
 )
 def stack(tensors: Any, dim: int = 0) -> Any:
     """Join tensors of one shape along a new dimension."""

@@ -49,7 +49,8 @@ def _mismatch(what: str, a: Any, b: Any, need: str) -> RuntimeError:
         Sample((4,), (2, 4, 3)),
         Sample((0, 4), (4, 2)),
         Sample((3, 0), (0, 2)),
-    ]
+    ],
+    autocast="lower",
 )
 def matmul(input: Any, other: Any) -> Any:
     """The matrix product, batched over leading dimensions; vectors count as rows or columns."""
@@ -98,7 +99,10 @@ def _size(shape: Any) -> int:
     return total
 
 
-@op(samples=lambda: [Sample((3, 4), (4, 2))])
+@op(
+    samples=lambda: [Sample((3, 4), (4, 2))],
+    autocast="lower",
+)
 def mm(input: Any, mat2: Any) -> Any:
     """The product of two matrices."""
     if input._array.ndim != 2 or mat2._array.ndim != 2:
@@ -106,7 +110,10 @@ def mm(input: Any, mat2: Any) -> Any:
     return matmul(input, mat2)
 
 
-@op(samples=lambda: [Sample((2, 3, 4), (2, 4, 5))])
+@op(
+    samples=lambda: [Sample((2, 3, 4), (2, 4, 5))],
+    autocast="lower",
+)
 def bmm(input: Any, mat2: Any) -> Any:
     """The products of two batches of matrices."""
     if input._array.ndim != 3 or mat2._array.ndim != 3 or len(input) != len(mat2):
@@ -114,7 +121,10 @@ def bmm(input: Any, mat2: Any) -> Any:
     return matmul(input, mat2)
 
 
-@op(samples=lambda: [Sample((3, 4), (4,))])
+@op(
+    samples=lambda: [Sample((3, 4), (4,))],
+    autocast={"cpu": "keep", "cuda": "lower"},
+)
 def mv(input: Any, vec: Any) -> Any:
     """A matrix times a vector."""
     if input._array.ndim != 2 or vec._array.ndim != 1:
@@ -122,7 +132,11 @@ def mv(input: Any, vec: Any) -> Any:
     return matmul(input, vec)
 
 
-@op(samples=lambda: [Sample((4,), (4,))], aliases=("inner",))
+@op(
+    samples=lambda: [Sample((4,), (4,))],
+    aliases=("inner",),
+    autocast={"cpu": "keep", "cuda": "widest"},
+)
 def dot(input: Any, tensor: Any) -> Any:
     """The dot product of two vectors."""
     if input._array.ndim != 1 or tensor._array.ndim != 1:
@@ -144,19 +158,28 @@ def outer(input: Any, vec2: Any) -> Any:
         Sample((2,), (3, 4), (4, 2), beta=0.5, alpha=2),
     ],
     inplace=True,
+    autocast="lower",
 )
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta * input + alpha * (mat1 @ mat2)."""
     return _blend(input, mm(mat1, mat2), beta, alpha)
 
 
-@op(samples=lambda: [Sample((2, 3, 5), (2, 3, 4), (2, 4, 5), beta=0.5)], inplace=True)
+@op(
+    samples=lambda: [Sample((2, 3, 5), (2, 3, 4), (2, 4, 5), beta=0.5)],
+    inplace=True,
+    autocast="lower",
+)
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta * input + alpha * (batch1 @ batch2)."""
     return _blend(input, bmm(batch1, batch2), beta, alpha)
 
 
-@op(samples=lambda: [Sample((3,), (3, 4), (4,))], inplace=True)
+@op(
+    samples=lambda: [Sample((3,), (3, 4), (4,))],
+    inplace=True,
+    autocast={"cpu": "keep", "cuda": "lower"},
+)
 def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta * input + alpha * (mat @ vec)."""
     return _blend(input, mv(mat, vec), beta, alpha)
@@ -203,6 +226,7 @@ linear_: Primitive = define(
         Sample((2, 3, 4), (5, 4)),
         Sample((0, 4), (2, 4), (2,)),
     ],
+    autocast="lower",
 )
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """input @ weight.T + bias."""
@@ -281,6 +305,7 @@ def _parse_einsum(equation: str, operands: list[Any]) -> tuple[list[str], str]:
         Sample("ij,jk,kl->il", (2, 3), (3, 4), (4, 2)),
         Sample("ij->j", (3, 4)),
     ],
+    autocast={"cuda": "lower"},
 )
 def einsum(equation: str, *operands: Any) -> Any:
     """Sums of products by Einstein's notation."""
@@ -356,7 +381,9 @@ def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any
         arranged(b, y, batch + inner + right), shape=(size(batch), size(inner), size(right))
     )
     names = batch + left + right
-    return "".join(names), reshape_(matmul_(p, q), shape=tuple(n[c] for c in names))
+    # For autocast it is a product of matrices where it sums, and a multiplication elsewhere.
+    product = bmm if inner else matmul_
+    return "".join(names), reshape_(product(p, q), shape=tuple(n[c] for c in names))
 
 
 @op(
@@ -366,6 +393,7 @@ def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any
         Sample((2, 3, 4), (4, 5, 2), dims=([0, 2], [2, 0])),
     ],
     method=False,
+    autocast={"cpu": "lower", "cuda": "widest"},
 )
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     """Sums of products over `dims` last dimensions of `a` and first of `b`, or over named pairs."""
@@ -510,7 +538,10 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
     return undiagonal_(input, shape=tuple(shape), offset=int(offset), dim1=first, dim2=second)
 
 
-@op(samples=lambda: [Sample((3, 3)), Sample((3, 4))])
+@op(
+    samples=lambda: [Sample((3, 3)), Sample((3, 4))],
+    autocast={"cpu": "full"},
+)
 def trace(input: Any) -> Any:
     """The sum of the diagonal of a matrix."""
     if input._array.ndim != 2:

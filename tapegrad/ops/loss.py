@@ -92,7 +92,7 @@ def _of_difference(name: str, value: Callable[..., Any], slope: Callable[..., An
 
     def rule(sign: int) -> Callable[..., Any]:
         def gradient(g: Any, x: Any, y: Any, limit: float) -> Any:
-            part = g * slope(widened(x) - widened(y), limit=limit)
+            part = rounded(g * slope(widened(x) - widened(y), limit=limit), x)
             return part if sign > 0 else -part
 
         return gradient
@@ -140,7 +140,11 @@ def _weighted(loss: Any, weight: Any, reduction: str, what: str) -> Any:
 _UNEVEN = In(3, 4, low=-2.0, high=2.3, distinct=True)
 
 
-@op(module=F, samples=lambda: reduction_samples((3, 4), (3, 4)) + reduction_samples((), ()))
+@op(
+    module=F,
+    samples=lambda: reduction_samples((3, 4), (3, 4)) + reduction_samples((), ()),
+    autocast="full",
+)
 def mse_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None) -> Any:
     """(input - target)^2."""
     check_reduction(reduction)
@@ -151,6 +155,7 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = 
 @op(
     module=F,
     samples=lambda: reduction_samples(In(3, 4, distinct=True), In(3, 4, distinct=True)),
+    autocast="full",
 )
 def l1_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None) -> Any:
     """|input - target|."""
@@ -168,6 +173,7 @@ def l1_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = N
         Sample(_UNEVEN, _UNEVEN, beta=0.5),
         Sample(_UNEVEN, _UNEVEN, beta=0.0),
     ],
+    autocast="full",
 )
 def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Any:
     """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2."""
@@ -186,6 +192,7 @@ def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: fl
         *reduction_samples(_UNEVEN, _UNEVEN),
         Sample(_UNEVEN, _UNEVEN, delta=0.6),
     ],
+    autocast="full",
 )
 def huber_loss(
     input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
@@ -236,6 +243,7 @@ def _chances(**more: Any) -> In:
         *reduction_samples(_chances(), _chances()),
         Sample(_chances(), _chances(), In(4, low=0.5, grad=False)),
     ],
+    autocast={"cpu": "full", "cuda": "refuse"},
 )
 def binary_cross_entropy(
     input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
@@ -302,6 +310,7 @@ bce_logits_ = define(
         Sample(In(3, 4, distinct=True), _chances(), In(4, low=0.5, grad=False)),
         Sample(In(3, 4, distinct=True), _chances(), pos_weight=In(4, low=0.5, grad=False)),
     ],
+    autocast="full",
 )
 def binary_cross_entropy_with_logits(
     input: Any,
@@ -328,6 +337,7 @@ def binary_cross_entropy_with_logits(
         Sample((3, 4), _chances(), reduction="batchmean"),
         Sample((3, 4), (3, 4), reduction="sum", log_target=True),
     ],
+    autocast="full",
 )
 def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Any:
     """target (log(target) - input), for log-probabilities `input`.
@@ -354,7 +364,11 @@ def _signs(*shape: int) -> In:
     return In(values=values.tolist(), grad=False)
 
 
-@op(module=F, samples=lambda: reduction_samples((3, 4), _signs(3, 4)))
+@op(
+    module=F,
+    samples=lambda: reduction_samples((3, 4), _signs(3, 4)),
+    autocast="full",
+)
 def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     """log(1 + exp(-target * input)) for targets 1 and -1."""
     check_reduction(reduction)
@@ -362,7 +376,11 @@ def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any
     return reduced(-logsigmoid(_as_float(target, input) * input), reduction)
 
 
-@op(module=F, samples=lambda: reduction_samples(In(3, 4, distinct=True), _signs(3, 4)))
+@op(
+    module=F,
+    samples=lambda: reduction_samples(In(3, 4, distinct=True), _signs(3, 4)),
+    autocast="full",
+)
 def hinge_embedding_loss(
     input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean"
 ) -> Any:
@@ -382,6 +400,7 @@ def hinge_embedding_loss(
         *reduction_samples(In(4, distinct=True), In(4, distinct=True), _signs(4)),
         Sample(In(4, distinct=True), In(4, distinct=True), _signs(4), 0.3),
     ],
+    autocast="full",
 )
 def margin_ranking_loss(
     input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
@@ -391,7 +410,11 @@ def margin_ranking_loss(
     return reduced(e.clamp(-target * (input1 - input2) + margin, min=0.0), reduction)
 
 
-@op(module=F, samples=lambda: reduction_samples((3, 4), (3, 4), _signs(3)))
+@op(
+    module=F,
+    samples=lambda: reduction_samples((3, 4), (3, 4), _signs(3)),
+    autocast="full",
+)
 def cosine_embedding_loss(
     input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Any:
@@ -409,6 +432,7 @@ def cosine_embedding_loss(
         *reduction_samples((3, 4), (3, 4), (3, 4)),
         Sample((3, 4), (3, 4), (3, 4), 0.5, swap=True),
     ],
+    autocast="full",
 )
 def triplet_margin_loss(
     anchor: Any,
@@ -454,6 +478,7 @@ def multilabel_soft_margin_loss(
         *reduction_samples((3, 4), In(3, 4, low=0.0, high=4.0)),
         Sample(In(3, 4, low=0.3), In(3, 4, low=1.5, high=4.0), log_input=False, full=True),
     ],
+    autocast="full",
 )
 def poisson_nll_loss(
     input: Any,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..casting import ON_GPU
 from ..dtypes import finfo
 from ..primitive import OPAQUE, define
 from ..state import no_grad
 from . import elementwise as e
 from .movement import as_shape, expand_, normal_dim, reshape_
-from .precision import check_floating, check_same_dtype, rounded, widened
+from .precision import check_floating, check_parameters, in_dtype, rounded, widened
 from .reduce import count, mean_, sum_
 from .statistics import norm
 from .table import In, Sample, op
@@ -48,6 +49,7 @@ def _standardize_gradient(
     mean: Any,
     var: Any,
     bias_shape: Any,
+    bias_dtype: Any,
     dims: Shape,
     spread: Shape,
     eps: float,
@@ -66,9 +68,9 @@ def _standardize_gradient(
             along = mean_(inner * normal, dims=dims, keepdim=True)
             g_x = (inner - mean_(inner, dims=dims, keepdim=True) - normal * along) * scale
         if needs[1]:
-            g_weight = _summed(g_out * normal, spread, weight.shape)
+            g_weight = rounded(_summed(g_out * normal, spread, weight.shape), weight)
         if needs[2]:
-            g_bias = _summed(g_out, spread, bias_shape)
+            g_bias = in_dtype(_summed(widened(g_out), spread, bias_shape), bias_dtype)
     if needs[0] and g_mean is not None:
         g_x = _plus(g_x, expand_(g_mean / n, shape=tuple(x.shape)))
     if needs[0] and g_var is not None:
@@ -125,7 +127,7 @@ def _rms_norm_gradient(
             along = mean_(inner * normal, dims=dims, keepdim=True)
             g_x = (inner - normal * along) * scale
         if needs[1]:
-            g_weight = _summed(g_out * normal, spread, weight.shape)
+            g_weight = rounded(_summed(g_out * normal, spread, weight.shape), weight)
     if needs[0] and g_scale is not None:
         g_x = _plus(g_x, (g_scale * (scale * scale * scale)) * (wide * (-1.0 / n)))
     return None if g_x is None else rounded(g_x, x), g_weight
@@ -159,7 +161,6 @@ def _last_dims(what: str, input: Any, normalized_shape: Any, **weights: Any) -> 
                 f"{what}: the {name} must have the normalized shape {shape}, got "
                 f"{tuple(weight.shape)}"
             )
-    check_same_dtype(what, input, **weights)
     return shape, tuple(range(len(given) - len(shape), len(given)))
 
 
@@ -172,12 +173,14 @@ def _last_dims(what: str, input: Any, normalized_shape: Any, **weights: Any) -> 
         Sample((2, 4), [4], None, (4,)),
         Sample((0, 4), [4], (4,), (4,)),
     ],
+    autocast=ON_GPU,
 )
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions."""
     shape, dims = _last_dims("layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    check_parameters("layer_norm", input, weight=weight, bias=bias)
     return standardize_(input, weight, bias, dims=dims, spread=shape, eps=float(eps))[0]
 
 
@@ -188,6 +191,7 @@ def layer_norm(
         Sample((2, 3, 4), [3, 4], (3, 4)),
         Sample((2, 4), [4], (4,), 1e-3),
     ],
+    autocast=ON_GPU,
 )
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
@@ -223,13 +227,14 @@ def _check_channels(what: str, input: Any, **weights: Any) -> int:
         Sample((2, 6, 2, 2), 3, (6,), (6,)),
         Sample((3, 4), 1, (4,), eps=1e-3),
     ],
+    autocast=ON_GPU,
 )
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     """Statistics over groups of channels of each sample; weights for each channel."""
     channels = _check_channels("group_norm", input, weight=weight, bias=bias)
-    check_same_dtype("group_norm", input, weight=weight, bias=bias)
+    check_parameters("group_norm", input, weight=weight, bias=bias)
     if num_groups < 1 or channels % num_groups:
         raise RuntimeError(
             f"group_norm: num_groups = {num_groups} must be positive and divide the {channels} "

@@ -35,6 +35,12 @@ def _check_width(n: int, before: int, after: int, mode: str) -> None:
         raise RuntimeError("pad: mode 'replicate' needs at least 1 element to copy")
 
 
+def _autocast(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> str | None:
+    """As PyTorch has it: these borders are made in float32, the others in any dtype."""
+    full = mode == "replicate" or (mode == "reflect" and len(pad) < 6)
+    return "full" if full else None
+
+
 @op(
     module="nn.functional",
     samples=lambda: [
@@ -46,6 +52,7 @@ def _check_width(n: int, before: int, after: int, mode: str) -> None:
         Sample((1, 2, 3, 4), [1, 2, 2, 1], "circular"),
         Sample((1, 2, 3, 4), [3, 0, 0, 2], mode="reflect"),
     ],
+    autocast={"cpu": _autocast},
 )
 def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
     """Borders around the last dimensions: before and after the last one, then the one before it.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import float32, get_default_dtype
+from ..dtypes import as_dtype, float32, get_default_dtype
 from .elementwise import cast
 
 
@@ -30,6 +30,12 @@ def widened(x: Any) -> Any:
 def rounded(out: Any, like: Any) -> Any:
     """`out` in the dtype of `like`."""
     return out if out.dtype == like.dtype else cast(out, dtype=like.dtype)
+
+
+def in_dtype(out: Any, dtype: Any) -> Any:
+    """`out` in a dtype, as rules get it by `x_dtype`."""
+    target = as_dtype(dtype)
+    return out if as_dtype(out.dtype) is target else cast(out, dtype=target)
 
 
 def check_floating(x: Any, what: str) -> None:
@@ -54,3 +60,10 @@ def check_same_dtype(what: str, x: Any, **others: Any) -> None:
                 f"{what} needs tensors of one dtype: the input is {x.dtype} but the {name} is "
                 f"{other.dtype}; convert one of them with .to(dtype)"
             )
+
+
+def check_parameters(what: str, x: Any, **weights: Any) -> None:
+    """Raise unless all weights have the dtype of `x`, or all are float32 beside half precision."""
+    given = {name: w for name, w in weights.items() if w is not None}
+    if not is_half(x._array) or any(w._array.dtype != np.float32 for w in given.values()):
+        check_same_dtype(what, x, **given)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import xp
+from ..casting import ON_GPU
 from ..dtypes import as_dtype, bool_, int64
 from ..primitive import OPAQUE, REDUCE, Primitive, define
 from ..tensor import Tensor, not_recorded, wrap
@@ -79,7 +80,10 @@ def _as_sum_dtype(input: Any, dtype: Any) -> Any:
     return input if input._array.dtype.kind in "fV" else input.to(int64)
 
 
-@op(samples=lambda: [*_reduction_samples(), Sample(In(0, 3)), Sample(In(0, 3), 0)])
+@op(
+    samples=lambda: [*_reduction_samples(), Sample(In(0, 3)), Sample(In(0, 3), 0)],
+    autocast=ON_GPU,
+)
 def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The sum of all elements, or along dimensions."""
     x = _as_sum_dtype(input, dtype)
@@ -170,7 +174,8 @@ prod_: Primitive = define("prod", _prod, kind=REDUCE, vjp=_prod_gradient, expres
         Sample(()),
         Sample(In(values=[2.0, 0.0, 3.0])),
         Sample(In(values=[[2.0, 0.0, 0.0], [3.0, 4.0, 0.0]]), 1),
-    ]
+    ],
+    autocast="full",
 )
 def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The product of all elements, or along a dimension."""
@@ -206,7 +211,11 @@ cumsum_: Primitive = define(
 )
 
 
-@op(samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample((), 0)], inplace=True)
+@op(
+    samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample((), 0)],
+    inplace=True,
+    autocast=ON_GPU,
+)
 def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """Running sums along a dimension."""
     x = _as_sum_dtype(input, dtype)
@@ -250,6 +259,7 @@ cumprod_: Primitive = define(
 @op(
     samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample(In(values=[2.0, 0.0, 3.0]), 0)],
     inplace=True,
+    autocast=ON_GPU,
 )
 def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """Running products along a dimension."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..casting import ON_GPU
 from ..dtypes import as_dtype
 from ..primitive import OPAQUE, Primitive, define
 from . import comparison as c
@@ -153,7 +154,10 @@ logsumexp_: Primitive = define(
 )
 
 
-@op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])])
+@op(
+    samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])],
+    autocast=ON_GPU,
+)
 def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
     """log(sum(exp(x))) along dimensions, without overflow."""
     dims = normal_dims(dim, input._array.ndim)
@@ -219,7 +223,8 @@ norm_: Primitive = define(
         Sample(In(3, 4, distinct=True), math.inf),
         Sample(In(3, 4, distinct=True), -math.inf, 1),
         Sample((3, 4), 0, 1),
-    ]
+    ],
+    autocast=ON_GPU,
 )
 def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """The p-norm of all elements, or along dimensions."""

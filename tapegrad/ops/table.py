@@ -10,9 +10,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .. import casting
 from .. import inplace as inplace_
+from ..casting import Policy
 from ..primitive import Primitive
-from ..state import numbers
+from ..state import AUTOCAST, STATE, numbers
 from ..tensor import Tensor
 
 
@@ -78,6 +80,7 @@ class Op:
         methods: tuple[str, ...],
         differentiable: bool,
         random: bool,
+        autocast: Policy | None,
     ) -> None:
         self.name = name
         self.function = function
@@ -88,6 +91,7 @@ class Op:
         self.methods = methods
         self.differentiable = differentiable
         self.random = random
+        self.autocast = autocast
 
 
 #: every public operation by "module.name" or "name"
@@ -108,18 +112,22 @@ def op(
     random: bool = False,
     primitive: Primitive | None = None,
     shortcut: Callable[..., bool] | None = None,
+    autocast: Policy | None = None,
+    applies: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a public function in the table.
 
     `torch=""` means the same name in torch; None means there is none. With `inplace`, a method with
     a trailing underscore changes the tensor. `primitive` lets that method compute straight into
-    memory.
+    memory. `autocast` says in which dtype it runs inside `autocast`: see `casting.py`; a function
+    that does so by itself `applies` it.
     """
 
     def enter(body: Callable[..., Any]) -> Callable[..., Any]:
         label = name or body.__name__.rstrip("_")
         body.__name__ = body.__qualname__ = label
-        public = accept_numpy_names(body)
+        plain = accept_numpy_names(body)
+        public = plain if autocast is None or applies else accept_numpy_names(body, autocast)
         names = (label, *aliases)
         methods: list[str] = []
         if method and not module:
@@ -127,7 +135,7 @@ def op(
                 setattr(Tensor, n, public)
                 methods.append(n)
             if inplace:
-                changing = in_place(label, public, primitive, shortcut)
+                changing = in_place(label, plain, primitive, shortcut)
                 for n in names:
                     setattr(Tensor, n + "_", changing)
                     methods.append(n + "_")
@@ -146,6 +154,7 @@ def op(
             tuple(methods),
             differentiable,
             random,
+            autocast,
         )
         return public
 
@@ -185,15 +194,18 @@ def in_place(
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "axes": "dims"}
 
 
-def accept_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `axis` stand for `dim` and `keepdims` for `keepdim`, where the function has those."""
+def accept_numpy_names(
+    function: Callable[..., Any], autocast: Policy | None = None
+) -> Callable[..., Any]:
+    """Let `axis` stand for `dim` and `keepdims` for `keepdim`, where the function has those.
+
+    With `autocast`, operands are cast as that says.
+    """
     code = getattr(function, "__code__", None)
-    if code is None:
-        return function
-    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    own = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     renamed = {theirs: ours for theirs, ours in _NUMPY_NAMES.items() if ours in own}
     if not renamed:
-        return function
+        return function if autocast is None else casting.applied(function, autocast)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -203,6 +215,9 @@ def accept_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
                     if ours in kwargs:
                         raise TypeError(f"{function.__name__}() got both {ours!r} and {theirs!r}")
                     kwargs[ours] = kwargs.pop(theirs)
+        # A dtype that is asked for is what the operation runs in.
+        if autocast is not None and STATE.mode & AUTOCAST and kwargs.get("dtype") is None:
+            return casting.cast_call(function, autocast, args, kwargs)
         return function(*args, **kwargs)
 
     return call

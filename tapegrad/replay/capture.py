@@ -40,7 +40,7 @@ class CaptureError(RuntimeError):
 
 
 def capturing() -> Capture | None:
-    """The capture that records what this thread does; None in eager code."""
+    """The capture that records what this thread does, if there is one."""
     if not STATE.mode & TAPE:
         return None
     for tape in reversed(STATE.tapes):
@@ -157,6 +157,10 @@ class Capture(Tape):
         self.place: source.Place | None = None
         self.obstacle: str | None = None
         self.once = False
+        #: asked at the end: why what Python objects have become cannot be repeated, if it cannot
+        self.endings: dict[int, Callable[[], str | None]] = {}
+        #: the run did something that belongs to it alone: its recording is no example
+        self.passing = False
         for tensor in arguments:
             self._check(tensor)
             self._note_history(tensor)
@@ -399,6 +403,8 @@ class Capture(Tape):
 
         Called while the tape still records: views among the results may need their newest values.
         """
+        for ending in self.endings.values():
+            self.obstacle = self.obstacle or ending()
         for leaf in leaves(returned):
             if isinstance(leaf, Tensor) and leaf._view is not None:
                 refresh(leaf)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import dtypes, mutation
-from ..state import GRAD, INFERENCE, STATE
+from .. import casting, dtypes, mutation
+from ..state import AUTOCAST, GRAD, INFERENCE, STATE
 from ..tensor import Tensor
 from . import native
 from .capture import Watch
@@ -79,7 +79,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Under a tape, a capture or a check, the operations themselves are wanted.
-        if self._off or STATE.mode & ~(GRAD | INFERENCE):
+        if self._off or STATE.mode & ~(GRAD | INFERENCE | AUTOCAST):
             return self._plainly(args, kwargs)
         with self._lock:
             return self._run(args, kwargs)
@@ -96,7 +96,7 @@ class Compiled:
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensors: list[Tensor] = []
         objects: list[Any] = []
-        parts: list[Any] = [STATE.mode, dtypes.get_default_dtype()]
+        parts: list[Any] = [STATE.mode, dtypes.get_default_dtype(), casting.key()]
         describe(args, parts, tensors, objects)
         if kwargs:
             describe(kwargs, parts, tensors, objects)
@@ -185,6 +185,8 @@ class Compiled:
         signature.recordings += 1
         if recording.obstacle is not None:
             signature.eager = recording.obstacle
+            return result
+        if capture.passing:
             return result
         undo = capture.undo()
         del capture  # it knows every tensor: only what others know may stay

@@ -421,8 +421,8 @@ class Builder:
 
     def contract(self, out: Any, x: Any, y: Any) -> None:
         """out = the sum of x * y, which broadcast together, where `out` has a size of 1."""
-        if out.dtype not in (np.float32, np.float64):
-            raise NoLowering(f"sums of products of {out.dtype}")
+        if out.dtype not in (np.float32, np.float64) or not out.dtype == x.dtype == y.dtype:
+            raise NoLowering(f"sums of products of {x.dtype} and {y.dtype} in {out.dtype}")
         shape = np.broadcast_shapes(x.shape, y.shape)
         if out.size == 0:
             return
@@ -531,11 +531,12 @@ class Builder:
             return
         if is_half(out.dtype):
             wide = self.new(out.shape, FLOAT32)
-            self.product(wide, self.widened(x), self.widened(y))
+            self.product(wide, x, y)
             self._lowering.cast(self.view(out), self.view(wide), self.origins)
             return
-        if out.dtype not in (np.float32, np.float64):
-            raise NoLowering(f"matrix products of {out.dtype}")
+        x, y = self.widened(x), self.widened(y)
+        if out.dtype not in (np.float32, np.float64) or not out.dtype == x.dtype == y.dtype:
+            raise NoLowering(f"matrix products of {x.dtype} and {y.dtype}")
         down, across = self.view(out).strides[-2:]
         if (across != 1 and out.shape[-1] > 1) or (out.shape[-1] == 1 and down == 1):
             # The transpose of a product is the product of the transposes, the other way round. A

@@ -423,6 +423,17 @@ def test_in_place_operations():
     same(w.grad, 2 * (3 + y.numpy()) * 3)
 
 
+def test_mixed_precision_training():
+    model, criterion = nn.Linear(4, 2), nn.MSELoss()
+    tg.enable_autocast = True
+    with tg.autocast():
+        output = model(tg.randn(3, 4))
+        loss = criterion(output, tg.zeros(3, 2))
+    assert (output.dtype, loss.dtype) == (tg.bfloat16, tg.float32)
+    loss.backward()
+    assert model.weight.grad.dtype is tg.float32
+
+
 def test_names_stand_where_the_document_has_them():
     for name in ("Tensor", "tensor", "Function", "no_grad", "enable_grad", "set_grad_enabled"):
         assert hasattr(tg, name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import random
-from .device import cupy
+from .. import random
+from ..device import cupy
 
 
 def device_count() -> int:

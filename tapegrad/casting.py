@@ -1,0 +1,270 @@
+"""Autocast: each operation chooses the dtype that it runs in.
+
+The record of an operation (`autocast=` of `ops/table.py`) says which:
+
+    "lower"   in the dtype of autocast: products and convolutions
+    "full"    in float32: losses and other sums that lose too much in half precision
+    "widest"  in float32 if an operand is float32, else in the dtype of autocast
+    "keep"    as it is outside, and so are the operations that it is made of
+    "refuse"  not at all: it raises an error that says what to use
+
+One string speaks for all devices; a dict has one for each device that has any. Operations that say
+nothing take their operands as they come. The casts are recorded operations, so gradients come back
+in the dtype of the tensor. `applied` puts the choice in front of a function of the table;
+`amp/autocast_mode.py` switches it on.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import mutation
+from .dtypes import DType, bfloat16, float16, float32, from_numpy_dtype
+from .primitive import ELEMENTWISE, Primitive, bind, cast_to, define
+from .source import LIBRARY
+from .state import AUTOCAST, GRAD, STATE, TAPE
+from .tensor import Tensor
+
+Choice = str | Callable[..., str | None]
+Policy = Choice | dict[str, Choice]
+
+#: for what loses too much in float16, on a GPU
+ON_GPU: Policy = {"cuda": "full"}
+
+#: the devices that have autocast, and the dtypes that it may use there
+DEVICES: dict[str, tuple[DType, ...]] = {
+    "cpu": (bfloat16, float16),
+    "cuda": (float16, bfloat16, float32),
+}
+
+
+class Settings(NamedTuple):
+    """What autocast does in a thread."""
+
+    enabled: tuple[str, ...] = ()
+    dtypes: tuple[tuple[str, DType], ...] = (("cpu", bfloat16), ("cuda", float16))
+    cached: bool = True
+    #: how many contexts are open
+    depth: int = 0
+
+
+DEFAULT = Settings()
+
+
+class _Cache(NamedTuple):
+    """A parameter in the dtype of autocast, as it was at a moment."""
+
+    source: Tensor
+    array: Any
+    moment: int
+    cast: Tensor
+
+
+def settings() -> Settings:
+    """The settings of this thread."""
+    found: Settings | None = STATE.autocast
+    return DEFAULT if found is None else found
+
+
+def key() -> Any:
+    """What decides about the operations that a function has, for the signatures of programs."""
+    now: Settings | None = STATE.autocast
+    return allowed(), None if now is None else now[:2]
+
+
+def allowed() -> bool:
+    """`tapegrad.enable_autocast`, the switch for the whole process."""
+    return bool(sys.modules[__package__].__dict__.get("enable_autocast", True))
+
+
+def use(new: Settings | None) -> None:
+    """Set the settings of this thread; casts are kept until the outermost context ends."""
+    STATE.autocast = new
+    if new is not None and new.enabled:
+        STATE.mode |= AUTOCAST
+    else:
+        STATE.mode &= ~AUTOCAST
+    if new is None or not new.depth:
+        clear_cache()
+
+
+class used:
+    """Inside, these are the settings: for work that belongs to an earlier moment."""
+
+    def __init__(self, given: Settings | None) -> None:
+        self.given = given
+
+    def __enter__(self) -> None:
+        self.before = STATE.autocast, STATE.mode & AUTOCAST
+        # It is no context of its own: casts are kept if there are contexts that keep them.
+        use((self.given or DEFAULT)._replace(depth=settings().depth))
+
+    def __exit__(self, *exc: object) -> None:
+        before, bit = self.before
+        use(before)
+        STATE.mode = (STATE.mode & ~AUTOCAST) | bit
+
+
+# -- applying a policy -------------------------------------------------------------------------
+
+
+def applied(function: Any, policy: Policy) -> Callable[..., Any]:
+    """`function`, with its operands cast as its policy says while autocast is on.
+
+    The function in front of it is written with the same parameters: packing and unpacking them
+    would cost a small product 0.2 µs more.
+    """
+    code = function.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :][: bool(code.co_flags & 4)]
+    assert not code.co_flags & 8, f"{function.__name__}: autocast needs the names of all arguments"
+    stars = tuple(f"*{name}" for name in rest)
+    given = (*positional, *stars)
+    separate = ("*",) if named and not rest else ()
+    keywords = [f"{name}={name}" for name in named]
+    kept = " and dtype is None" if "dtype" in (*positional, *named) else ""
+    lines = [
+        f"def call({', '.join((*given, *separate, *named))}):",
+        f"    if STATE.mode & {AUTOCAST}{kept}:",
+        f"        args, kwargs = ({''.join(f'{name}, ' for name in given)}), "
+        f"dict({', '.join(keywords)})",
+        "        return cast_call(function, policy, args, kwargs)",
+        f"    return function({', '.join((*given, *keywords))})",
+    ]
+    scope = {"STATE": STATE, "cast_call": cast_call, "function": function, "policy": policy}
+    # Named as a part of the library, so that source lines are those of its caller.
+    exec(compile("\n".join(lines), f"{LIBRARY}autocast of {function.__name__}", "exec"), scope)
+    call: Any = functools.update_wrapper(scope["call"], function)
+    call.__defaults__, call.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return call  # type: ignore[no-any-return]
+
+
+def cast_call(
+    function: Callable[..., Any], policy: Policy, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Cast the operands, then run without autocast: inside of an operation all is chosen."""
+    now = settings()
+    operands = [x for x in _flat([*args, *kwargs.values()]) if isinstance(x, Tensor)]
+    for device, dtype in now.dtypes:
+        if device in now.enabled and any(_device(x) == device for x in operands):
+            choice = policy.get(device) if isinstance(policy, dict) else policy
+            if callable(choice):
+                choice = choice(*args, **kwargs)
+            if choice is not None:
+                return _chosen(function, choice, device, dtype, operands, args, kwargs)
+    return function(*args, **kwargs)
+
+
+def _chosen(
+    function: Callable[..., Any],
+    choice: str,
+    device: str,
+    lower: DType,
+    operands: list[Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    if choice == "refuse":
+        raise RuntimeError(
+            f"{function.__name__} overflows in half precision; inside autocast use "
+            f"{function.__name__}_with_logits, or run it under "
+            f'autocast("{device}", enabled=False) on float32 tensors'
+        )
+    mode = STATE.mode
+    if choice != "keep":
+        target = lower
+        if choice == "full" or (
+            choice == "widest"
+            and any(_eligible(x, device) and x._array.dtype == np.float32 for x in operands)
+        ):
+            target = float32
+
+        def cast(x: Any) -> Any:
+            if isinstance(x, Tensor):
+                return _cast(x, target, lower) if _eligible(x, device) else x
+            return type(x)([cast(item) for item in x]) if isinstance(x, (list, tuple)) else x
+
+        args = tuple([cast(x) for x in args])
+        kwargs = {name: cast(x) for name, x in kwargs.items()}
+    STATE.mode = mode & ~AUTOCAST
+    try:
+        return function(*args, **kwargs)
+    finally:
+        STATE.mode = mode
+
+
+def _flat(values: Any) -> list[Any]:
+    out: list[Any] = []
+    for x in values:
+        if isinstance(x, (list, tuple)):
+            out += _flat(x)
+        else:
+            out.append(x)
+    return out
+
+
+def _device(x: Tensor) -> str:
+    return "cpu" if isinstance(x._array, np.ndarray) else "cuda"
+
+
+def _eligible(x: Tensor, device: str) -> bool:
+    """Whether autocast changes a tensor: doubles were asked for and stay."""
+    dtype = x._array.dtype
+    return dtype.kind in "fV" and dtype.itemsize < 8 and _device(x) == device
+
+
+# -- casts -------------------------------------------------------------------------------------
+
+#: a cast that several operations share; it saves nothing, so the backward of one leaves it to all
+shared_cast: Primitive = define(
+    "shared_cast",
+    lambda x, *, dtype, source: x.astype(dtype.numpy),
+    kind=ELEMENTWISE,
+    vjp=lambda g, dtype, source: shared_cast(g, dtype=source, source=dtype),
+    expression="cast(x)",
+)
+
+
+def _cast(x: Tensor, target: DType, lower: DType) -> Tensor:
+    if x._array.dtype == target.numpy:
+        return x
+    parameter = x._requires and x._edge is None and x._view is None
+    now = settings()
+    # A program shares equal casts by itself, and tensors kept from outside would grow old.
+    if parameter and target is lower and now.cached and now.depth and not STATE.mode & TAPE:
+        return _kept(x, target)
+    return cast_to(x, target)
+
+
+def _kept(x: Tensor, target: DType) -> Tensor:
+    """A parameter in half precision, cast once for all operations of the outermost context.
+
+    Not if it has changed since. What is cast without recording is of no use where gradients are
+    wanted, so the two are kept apart.
+    """
+    cache: dict[Any, _Cache] | None = getattr(STATE, "autocast_cache", None)
+    if cache is None:
+        cache = STATE.autocast_cache = {}
+    key = x.id, target, STATE.mode & GRAD
+    found = cache.get(key)
+    if (
+        found is not None
+        and found.array is x._array
+        and mutation.changed_since(x._array, found.moment) is None
+    ):
+        return found.cast
+    source = from_numpy_dtype(x._array.dtype)
+    cast: Tensor = bind(shared_cast, (x,), {"dtype": target, "source": source})
+    cache[key] = _Cache(x, x._array, cast.id, cast)
+    return cast
+
+
+def clear_cache() -> None:
+    """Forget the casts that are kept in this thread."""
+    STATE.__dict__.pop("autocast_cache", None)
