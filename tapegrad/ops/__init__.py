@@ -24,7 +24,9 @@ from . import (
     order,
     padding,
     pooling,
+    recurrent,
     reduce,
+    sequence,
     statistics,
 )
 from .creation import CREATION
@@ -57,6 +59,8 @@ __all__ = [
     "padding",
     "pooling",
     "public_functions",
+    "recurrent",
     "reduce",
+    "sequence",
     "statistics",
 ]
