@@ -1,6 +1,6 @@
 """Neural networks: modules, layers, losses, initialisation and gradient utilities."""
 
-from . import functional, init, utils
+from . import functional, init, modules, utils
 from .activation import (
     CELU,
     ELU,
@@ -196,5 +196,6 @@ __all__ = [
     "Unfold",
     "functional",
     "init",
+    "modules",
     "utils",
 ]

@@ -1,7 +1,13 @@
-"""MultiheadAttention: the parameters of an attention layer around `ops/multihead.py`."""
+"""MultiheadAttention: the parameters of an attention layer around `ops/multihead.py`.
+
+`sdpa_kernel` is what PyTorch code uses to choose among several attention kernels; here is only one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
 from typing import Any
 
 from ..ops.multihead import Weights, attend
@@ -140,3 +146,23 @@ class MultiheadAttention(Module):
             is_causal=is_causal,
             batch_first=self.batch_first and query.ndim == 3,
         )
+
+
+class SDPBackend(IntEnum):
+    """Attention kernels of PyTorch."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+@contextmanager
+def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
+    """Accept a choice of kernels; it changes nothing, for all of them are one here."""
+    for backend in backends if isinstance(backends, (list, tuple, set)) else [backends]:
+        if not isinstance(backend, SDPBackend):
+            raise TypeError(f"sdpa_kernel needs an SDPBackend, got {type(backend).__name__}")
+    yield
