@@ -56,6 +56,7 @@ def test_values_and_gradients(name: str, dtype: Any) -> None:
 
 #: PyTorch refuses these; we give the obvious result
 PERMISSIVE = {(name, tapegrad.bool) for name in ("argmax", "argmin", "topk", "sub", "rsub")}
+PERMISSIVE |= {("quantile", dtype) for dtype in (tapegrad.float16, tapegrad.bfloat16)}
 
 #: a dtype for every float tensor of the samples, instead of float32
 OTHERS = [d for d in ALL if d not in (tapegrad.float32, tapegrad.float64)]
@@ -82,7 +83,8 @@ def test_other_dtypes(name: str, dtype: Any) -> None:
                 )
             continue
         got = call(op, ours)
-        if name == "topk":  # which of several equal elements is found is left open
+        # Which of several equal elements is found is left open.
+        if name in ("topk", "kthvalue") or (name == "median" and isinstance(got, tuple)):
             got, expected = got.values, expected.values
         assert_all_same(got, expected, what)
 
