@@ -65,6 +65,7 @@ newaxis = None
 #: modules that are loaded at first use
 _MODULES = (
     "autograd",
+    "backends",
     "backward_functions",
     "cuda",
     "debug",
@@ -76,9 +77,16 @@ _MODULES = (
     "utils",
 )
 
+#: constructors of one dtype
+_TYPED = (
+    *("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor"),
+    *("ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"),
+)
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
+    **{name: (".typed", name) for name in _TYPED},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Context": (".function", "Context"),
     "CustomOp": (".dialects", "CustomOp"),

@@ -121,6 +121,33 @@ def test_headers_of_scripts():
     assert torch.ones(2)[:, torch.newaxis].shape == (2, 1)
 
 
+def test_constructors_of_one_dtype():
+    assert torch.FloatTensor([1, 2]).dtype is torch.float32
+    assert torch.LongTensor([[1, 2]]).tolist() == [[1, 2]]
+    assert torch.LongTensor([[1, 2]]).dtype is torch.int64
+    assert torch.ByteTensor([1]).dtype is torch.uint8
+    assert torch.DoubleTensor(2, 3).shape == (2, 3)
+    assert torch.BoolTensor([True, False]).dtype is torch.bool
+    assert torch.FloatTensor().shape == (0,)
+    assert torch.FloatTensor(np.array([1.5])).tolist() == [1.5]
+    assert isinstance(torch.zeros(2), torch.FloatTensor)
+    assert not isinstance(torch.zeros(2), torch.LongTensor)
+    assert not isinstance(1.0, torch.FloatTensor)
+    with pytest.raises(TypeError, match=r"expected tapegrad\.float32"):
+        torch.FloatTensor(torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(TypeError, match="data, or sizes"):
+        torch.FloatTensor([1], [2])
+
+
+def test_switches_of_backends():
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert torch.backends.cudnn.benchmark
+    assert not torch.backends.mps.is_available()
+    assert torch.backends.cuda.is_built() == torch.cuda.is_available()
+
+
 def test_named_results():
     x = torch.tensor([[3.0, 1.0, 2.0]])
     assert x.max(1).values.tolist() == [3]
