@@ -61,6 +61,12 @@ int = int32
 short = int16
 dtype = DType
 newaxis = None
+# Orders of memory that scripts ask for; there is one here, so asking changes nothing.
+channels_last = "channels_last"
+channels_last_3d = "channels_last_3d"
+contiguous_format = "contiguous_format"
+preserve_format = "preserve_format"
+strided = "strided"
 
 #: modules that are loaded at first use
 _MODULES = (
@@ -93,12 +99,16 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Function": (".function", "Function"),
     "GradientClipper": (".dialects", "GradientClipper"),
     "Variable": (".dialects", "Variable"),
+    "are_deterministic_algorithms_enabled": (".backends", "are_deterministic_algorithms_enabled"),
     "checkpoint": (".recompute", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".function", "custom_op"),
+    "get_float32_matmul_precision": (".backends", "get_float32_matmul_precision"),
     "get_num_threads": (".replay", "get_num_threads"),
     "is_anomaly_enabled": (".anomaly", "is_anomaly_enabled"),
+    "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
+    "use_deterministic_algorithms": (".backends", "use_deterministic_algorithms"),
 }
 
 

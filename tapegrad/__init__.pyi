@@ -60,6 +60,7 @@ from .typed import IntTensor as IntTensor
 from .typed import LongTensor as LongTensor
 from .typed import ShortTensor as ShortTensor
 from .dialects import Variable as Variable
+from .backends import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from . import autograd as autograd
 from . import backends as backends
 from . import backward_functions as backward_functions
@@ -70,12 +71,15 @@ from .function import custom_op as custom_op
 from . import debug as debug
 from . import dialects as dialects
 from . import func as func
+from .backends import get_float32_matmul_precision as get_float32_matmul_precision
 from .replay import get_num_threads as get_num_threads
 from .anomaly import is_anomaly_enabled as is_anomaly_enabled
 from . import nn as nn
 from . import optim as optim
+from .backends import set_float32_matmul_precision as set_float32_matmul_precision
 from .replay import set_num_threads as set_num_threads
 from . import testing as testing
+from .backends import use_deterministic_algorithms as use_deterministic_algorithms
 from . import utils as utils
 
 __version__: str

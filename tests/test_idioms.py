@@ -146,6 +146,18 @@ def test_switches_of_backends():
     assert torch.backends.cudnn.benchmark
     assert not torch.backends.mps.is_available()
     assert torch.backends.cuda.is_built() == torch.cuda.is_available()
+    torch.set_float32_matmul_precision("high")
+    assert torch.get_float32_matmul_precision() == "high"
+    with pytest.raises(RuntimeError, match="highest"):
+        torch.set_float32_matmul_precision("low")
+    torch.use_deterministic_algorithms(True)
+    assert torch.are_deterministic_algorithms_enabled()
+    x = torch.ones(1, 2, 3, 3).to(memory_format=torch.channels_last)
+    assert x.contiguous(memory_format=torch.contiguous_format).is_contiguous()
+    assert torch.nn.Conv2d(2, 2, 1).to(memory_format=torch.channels_last)(x).shape == (1, 2, 3, 3)
+    assert x.is_cpu
+    assert x.get_device() == -1
+    assert not x.is_complex()
 
 
 def test_named_results():
