@@ -398,10 +398,15 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: F.scaled_dot_product_attention(
-            ones(2, 3), ones(2, 3), ones(2, 3), ones(2, 2), is_causal=True
+            ones(2, 3), ones(2, 3), ones(2, 3), ones(2, 2).double()
         ),
         RuntimeError,
-        "not both",
+        "attn_mask must be bool, float32 or of the query's dtype",
+    ),
+    (
+        lambda: F.scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(2, 3), dropout_p=1.5),
+        RuntimeError,
+        "dropout_p must lie between 0 and 1",
     ),
     (
         lambda: F.scaled_dot_product_attention(ones(2, 3), ones(4, 3), ones(4, 3), ones(3, 3)),

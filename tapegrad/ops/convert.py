@@ -214,6 +214,10 @@ attach(
     ndimension=lambda self: self._array.ndim,
     element_size=lambda self: int(self._array.itemsize),
     is_floating_point=lambda self: self.dtype.is_floating_point,
+    is_complex=lambda self: False,
+    is_signed=lambda self: self.dtype.is_signed,
+    is_cpu=property(lambda self: not self.is_cuda),
+    get_device=lambda self: self.device.index or 0 if self.is_cuda else -1,
     is_contiguous=lambda self, memory_format=None: bool(self._array.flags.c_contiguous),
     data_ptr=lambda self: int(self._array.__array_interface__["data"][0]),
 )

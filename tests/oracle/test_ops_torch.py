@@ -56,6 +56,7 @@ def test_values_and_gradients(name: str, dtype: Any) -> None:
 
 #: PyTorch refuses these; we give the obvious result
 PERMISSIVE = {(name, tapegrad.bool) for name in ("argmax", "argmin", "topk", "sub", "rsub")}
+PERMISSIVE |= {("quantile", dtype) for dtype in (tapegrad.float16, tapegrad.bfloat16)}
 
 #: a dtype for every float tensor of the samples, instead of float32
 OTHERS = [d for d in ALL if d not in (tapegrad.float32, tapegrad.float64)]
@@ -74,7 +75,7 @@ def test_other_dtypes(name: str, dtype: Any) -> None:
             expected = function(*theirs[0], **theirs[1])
         except NotImplementedError:  # no kernel there; we may have one
             continue
-        except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        except (RuntimeError, TypeError, IndexError, ValueError, AssertionError) as error:
             if (name, dtype) not in PERMISSIVE:
                 refuses(
                     lambda op=op, ours=ours: call(op, ours),
@@ -82,7 +83,8 @@ def test_other_dtypes(name: str, dtype: Any) -> None:
                 )
             continue
         got = call(op, ours)
-        if name == "topk":  # which of several equal elements is found is left open
+        # Which of several equal elements is found is left open.
+        if name in ("topk", "kthvalue") or (name == "median" and isinstance(got, tuple)):
             got, expected = got.values, expected.values
         assert_all_same(got, expected, what)
 
@@ -91,7 +93,7 @@ def refuses(function: Any, message: str) -> None:
     """`function` raises one of the errors that bad input gives."""
     try:
         got = function()
-    except (RuntimeError, TypeError, IndexError, ValueError):
+    except (RuntimeError, TypeError, IndexError, ValueError, AssertionError):
         return
     pytest.fail(message.format(got))
 
