@@ -2,10 +2,13 @@
 
 from . import (
     activation,
+    adaptive,
     attention,
+    averaging,
     bits,
     blends,
     classification,
+    columns,
     compare,
     convert,
     convolution,
@@ -25,6 +28,9 @@ from . import (
     padding,
     pooling,
     reduce,
+    resampling,
+    sampling,
+    shuffling,
     statistics,
 )
 from .creation import CREATION
@@ -34,10 +40,13 @@ __all__ = [
     "CREATION",
     "TABLE",
     "activation",
+    "adaptive",
     "attention",
+    "averaging",
     "bits",
     "blends",
     "classification",
+    "columns",
     "compare",
     "convert",
     "convolution",
@@ -58,5 +67,8 @@ __all__ = [
     "pooling",
     "public_functions",
     "reduce",
+    "resampling",
+    "sampling",
+    "shuffling",
     "statistics",
 ]
