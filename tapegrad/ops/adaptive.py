@@ -261,8 +261,9 @@ def _fractional(
     shape = tuple(x._array.shape)
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     outside = _fractional_size(what, shape[2:], output_size, output_ratio)
+    spare = 0 if dims == 2 else 1  # PyTorch wants volumes to have one element more
     if min(outside) < 1 or any(
-        k + o - 1 > n for n, k, o in zip(shape[2:], size, outside, strict=True)
+        k + o - 1 + spare > n for n, k, o in zip(shape[2:], size, outside, strict=True)
     ):
         raise RuntimeError(
             f"{what}: an input of size {shape[2:]} has no room for {outside} windows of size {size}"

@@ -8,6 +8,7 @@ places. `interpolate` resamples one dimension after the other; adaptive means ar
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 from typing import Any, NamedTuple
@@ -118,8 +119,13 @@ _TABLES = {
 }
 
 
-def _fixed(weight: Any) -> Any:
-    """Weights that fit 16 bits, as PyTorch has them for bytes."""
+def _fixed(index: Any, weight: Any) -> Any:
+    """Weights of 16 bits, as PyTorch has them for bytes; those of one element are added up."""
+    weight = weight.copy()
+    for later, earlier in itertools.combinations(reversed(range(len(index))), 2):
+        same = index[later] == index[earlier]
+        weight[earlier] += np.where(same, weight[later], 0.0)
+        weight[later] = np.where(same, 0.0, weight[later])
     bits = 0
     while int(0.5 + weight.max() * 2.0 ** (bits + 1)) < 1 << 15:
         bits += 1
@@ -131,7 +137,7 @@ def table(rule: Rule) -> tuple[Any, Any]:
     """Indices and weights, both (terms, results): result i is the sum over terms of column i."""
     if not rule.back:
         index, weight = _TABLES[rule.kind](rule)
-        weight = _fixed(weight) if rule.fixed else weight
+        weight = _fixed(index, weight) if rule.fixed else weight
         return np.ascontiguousarray(index), np.ascontiguousarray(weight)
     index, weight = table(rule._replace(back=False))
     taps = [[] for _ in range(rule.inside)]  # type: list[list[tuple[int, float]]]
