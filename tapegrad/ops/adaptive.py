@@ -1,14 +1,15 @@
 """Pools whose windows follow from the output: adaptive means and maxima, fractional maxima.
 
-Windows may differ in size or begin anywhere, so maxima gather their elements by index: a table that
-is known beforehand, or one that random numbers decide.
+Windows may differ in size or begin anywhere, so maxima are looked for one place of the window after
+the other, at indices that are known beforehand or that random numbers decide.
 """
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,10 @@ from .averaging import avg_pool_
 from .creation import random_array
 from .gather import gather_
 from .index import take_
-from .movement import reshape_
+from .movement import expand_, reshape_
 from .pooling import max_pool_, positions
 from .precision import check_floating
-from .resampling import Rule, resampled, table
+from .resampling import Rule, resampled
 from .table import In, Sample, op
 from .window import Sizes, Window
 
@@ -108,35 +109,57 @@ def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
 # -- maxima --------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(256)
-def _members(inside: Sizes, outside: Sizes) -> Any:
-    """For each output: the flat places of its window, as many as in the largest window.
-
-    A window that is smaller names some of its places twice, after their first mention.
+def _winner(candidates: Iterator[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Of some values and their places, element by element: the largest, the first of equals, the
+    last NaN.
     """
-    places = np.zeros((1, 1), np.int64)
-    for n, k in zip(inside, outside, strict=True):
-        axis = table(Rule("area", n, k))[0].T  # (results, terms)
-        places = places[:, None, :, None] * n + axis[None, :, None, :]
-        places = places.reshape(places.shape[0] * k, -1)
+    best, place = next(candidates)
+    for value, where in candidates:
+        wins = c.logical_or(value > best, c.not_equal(value, value))
+        best, place = c.where(wins, value, best), c.where(wins, where, place)
+    return best, place
+
+
+def _adaptive_places(x: Any, inside: Sizes, outside: Sizes) -> Any:
+    """Where the largest elements stand in the flat input.
+
+    They are found along the last dimension first, then among those along the one before, and so on.
+    """
+    values, places, step = x.detach(), None, 1
+    for axis in reversed(range(2, x._array.ndim)):
+        n = inside[axis - 2]
+        found = _axis_candidates(values, places, axis, step, n, outside[axis - 2])
+        values, places = _winner(found)
+        places = expand_(places, shape=tuple(values._array.shape))
+        step *= n
     return places
 
 
-def _largest(flat: Any, places: Any) -> Any:
-    """The largest of the elements that each row of `places` names, and which one that is."""
-    values = flat.detach()
-    if places._array.ndim == 2:
-        seen = take_(values, places, dims=(2,))
-        start = wrap(xp.module(places._array).arange(places._array.shape[0]))
-        flat_places = reshape_(places, shape=(places._array.size,))
-        winner = take_(flat_places, start * places._array.shape[1] + seen.argmax(-1), dims=(0,))
-    else:
-        (n, channels, outs, members) = places._array.shape
-        rows = reshape_(places, shape=(n, channels, outs * members))
-        seen = reshape_(gather_(values, rows, dim=2), shape=(n, channels, outs, members))
-        best = reshape_(seen.argmax(-1), shape=(n, channels, outs, 1))
-        winner = reshape_(gather_(places, best, dim=3), shape=(n, channels, outs))
-    return gather_(flat, winner, dim=2), winner
+def _axis_candidates(
+    values: Any, places: Any, axis: int, step: int, n: int, parts: int
+) -> Iterator[tuple[Any, Any]]:
+    """For each place in windows along a dimension: the values there, and their flat places.
+
+    Windows that are smaller than others name their last element again.
+    """
+    module = xp.module(values._array)
+    start = np.arange(parts) * n // parts
+    stop = -(-np.arange(1, parts + 1) * n // parts)
+    for tap in range((stop - start).max()):
+        index = wrap(module.asarray(np.minimum(start + tap, stop - 1)))
+        here = reshape_(index * step, shape=(parts, *[1] * (values._array.ndim - 1 - axis)))
+        if places is not None:
+            here = here + take_(places, index, dims=(axis,))
+        yield take_(values, index, dims=(axis,)), here
+
+
+def _at(x: Any, places: Any) -> Any:
+    """The elements of `x` at flat places."""
+    shape = tuple(x._array.shape)
+    flat = reshape_(x, shape=(*shape[:2], math.prod(shape[2:])))
+    found = tuple(places._array.shape)
+    index = reshape_(places, shape=(*found[:2], math.prod(found[2:])))
+    return reshape_(gather_(flat, index, dim=2), shape=found)
 
 
 def _adaptive_maximum(dims: int, input: Any, output_size: Any, return_indices: bool) -> Any:
@@ -149,11 +172,8 @@ def _adaptive_maximum(dims: int, input: Any, output_size: Any, return_indices: b
         out, winners = max_pool_(x, window=window)
         index = positions(winners, window) if return_indices else None
     else:
-        flat = reshape_(x, shape=(*shape[:2], math.prod(shape[2:])))
-        members = xp.module(x._array).asarray(_members(shape[2:], outside))
-        out, index = (
-            reshape_(found, shape=(*shape[:2], *outside)) for found in _largest(flat, wrap(members))
-        )
+        index = _adaptive_places(x, shape[2:], outside)
+        out = _at(x, index)
     out = w.like_input(out, input)
     return (out, w.like_input(index, input)) if return_indices else out
 
@@ -273,33 +293,31 @@ def _fractional(
         samples = random_array("uniform", given, np.float32).to(x.device)
     elif not isinstance(samples, Tensor) or tuple(samples._array.shape) != given:
         raise RuntimeError(f"{what}: _random_samples needs the shape {given}")
-    places = _fractional_places(samples, shape, size, outside)
-    flat = reshape_(x, shape=(*shape[:2], math.prod(shape[2:])))
-    out, index = (
-        w.like_input(reshape_(found, shape=(*shape[:2], *outside)), input)
-        for found in _largest(flat, places)
-    )
-    return (out, index) if return_indices else out
+    corners = _fractional_corners(samples, shape, size, outside)
+    values = x.detach()
+
+    def candidates() -> Iterator[tuple[Any, Any]]:
+        for member in itertools.product(*map(range, size)):
+            places = corners + int(np.ravel_multi_index(member, shape[2:]))
+            yield _at(values, places), places
+
+    _, places = _winner(candidates())
+    out = w.like_input(_at(x, places), input)
+    return (out, w.like_input(places, input)) if return_indices else out
 
 
-def _fractional_places(samples: Any, shape: Sizes, size: Sizes, outside: Sizes) -> Any:
-    """The flat places of each window: (batch, channels, outputs, members)."""
-    dims, module = len(size), xp.module(samples._array)
-    places: Any = None
+def _fractional_corners(samples: Any, shape: Sizes, size: Sizes, outside: Sizes) -> Any:
+    """The flat places where windows begin: (batch, channels, ...)."""
+    dims = len(size)
+    corners: Any = None
     for axis, (n, k, o) in enumerate(zip(shape[2:], size, outside, strict=True)):
         # Of an image, PyTorch uses the first sample for the width.
         which = dims - 1 - axis if dims == 2 else axis
-        start = _starts(samples.select(2, which), n, o, k)
-        outer = [1] * (2 * dims)
-        outer[axis] = o
-        inner = [1] * (2 * dims)
-        inner[dims + axis] = k
-        begin = reshape_(start, shape=(*shape[:2], *outer))
-        within = wrap(module.arange(k).reshape(inner))
-        step = math.prod(shape[3 + axis :])
-        part = (begin + within) * step
-        places = part if places is None else places + part
-    return reshape_(places, shape=(*shape[:2], math.prod(outside), math.prod(size)))
+        start = _starts(samples.select(2, which), n, o, k) * math.prod(shape[3 + axis :])
+        along = [o if d == axis else 1 for d in range(dims)]
+        start = reshape_(start, shape=(*shape[:2], *along))
+        corners = start if corners is None else corners + start
+    return corners
 
 
 @op(

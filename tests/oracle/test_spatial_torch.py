@@ -316,3 +316,26 @@ def test_lazy_layers(number: int) -> None:
     fresh.load_state_dict(state)
     check_call(fresh, theirs, (x,), repr(theirs))
     assert repr(fresh) == repr(theirs)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_maxima_among_ties_infinities_and_nan(seed: int) -> None:
+    """The first of equals is found and the last NaN, as PyTorch does it."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-3, 3, (2, 2, 7, 6)).astype(np.float64)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    x[rng.random(x.shape) < 0.3] = -np.inf
+    size = [int(n) for n in rng.integers(1, 7, 2)]
+    samples = rng.random((2, 2, 2))
+    ours, theirs = tapegrad.tensor(x), torch.tensor(x)
+    for name, args, options in (
+        ("adaptive_max_pool2d", (size,), {}),
+        ("max_pool2d", (3, 2, 1), {}),
+        ("fractional_max_pool2d", (2, 3), {"_random_samples": samples}),
+    ):
+        given = {k: tapegrad.tensor(v) for k, v in options.items()}
+        got = getattr(F, name)(ours, *args, return_indices=True, **given)
+        wanted = {k: torch.tensor(v) for k, v in options.items()}
+        expected = getattr(TF, name)(theirs, *args, return_indices=True, **wanted)
+        for a, b in zip(got, expected, strict=True):
+            assert_same(a, b, name)
