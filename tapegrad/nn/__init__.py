@@ -107,7 +107,7 @@ from .padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from .parameter import Parameter, UninitializedBuffer, UninitializedParameter
+from .parameter import Parameter
 from .pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -132,6 +132,7 @@ from .pooling import (
     MaxUnpool3d,
     Unfold,
 )
+from .uninitialized import UninitializedBuffer, UninitializedParameter
 from .upsampling import (
     ChannelShuffle,
     PixelShuffle,

@@ -26,7 +26,7 @@ from .norm import (
     InstanceNorm2d,
     InstanceNorm3d,
 )
-from .parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+from .uninitialized import UninitializedBuffer, UninitializedParameter, is_lazy
 
 
 class _Lazy(Module):

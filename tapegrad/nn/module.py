@@ -17,7 +17,8 @@ from ..dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..state import no_grad, numbers, structure_changed
 from ..tensor import RemovableHandle, Tensor, wrap
 from .hooks import BackwardHooks
-from .parameter import Parameter, is_lazy
+from .parameter import Parameter
+from .uninitialized import is_lazy
 
 T = TypeVar("T")
 
