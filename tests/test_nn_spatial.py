@@ -392,3 +392,23 @@ def test_errors(number: int) -> None:
     function, kind, message = ERRORS[number]
     with pytest.raises(kind, match=message):
         function()
+
+
+def test_empty_batches() -> None:
+    x = ones(0, 2, 20, 6).requires_grad_()
+    for function, expected in (
+        (lambda x: F.interpolate(x, (2, 4), mode="area"), (0, 2, 2, 4)),
+        (lambda x: F.interpolate(x, (2, 40), mode="bilinear"), (0, 2, 2, 40)),
+        (lambda x: F.adaptive_max_pool2d(x, (3, 4)), (0, 2, 3, 4)),
+        (lambda x: F.conv_transpose2d(x, ones(2, 3, 2, 2), stride=2), (0, 3, 40, 12)),
+        (lambda x: F.max_pool2d(x, 2), (0, 2, 10, 3)),
+        (lambda x: F.unfold(x, 2), (0, 8, 95)),
+        (lambda x: F.pad(x, (1, 1), "reflect"), (0, 2, 20, 8)),
+        (lambda x: F.pixel_shuffle(F.pad(x, (0, 0, 0, 0, 1, 1)), 2), (0, 1, 40, 12)),
+    ):
+        out = function(x)
+        assert tuple(out.shape) == expected
+        (gradient,) = tg.autograd.grad(out.sum(), x)
+        assert gradient.shape == x.shape
+        fast = tg.compile(function)
+        assert [tuple(fast(x).shape) for _ in range(3)] == [expected] * 3

@@ -21,7 +21,7 @@ from .convolution import in_float32
 from .precision import check_floating
 from .table import Sample, op
 
-# With more elements than this in a sum, a product with a matrix that is mostly 0 takes less time.
+# Longer sums are products with a matrix that is mostly 0: a loop's code grows with its terms.
 _FEW = 8
 
 
@@ -194,9 +194,10 @@ def _resample_in_loops(b: Any, out: Any, x: Any, *, axis: int, rule: Rule) -> No
         before, n, after = _around(x.shape, axis)
         x = b.ordered(x)
         if after == 1:
-            b.product(out.reshape(before, -1), x.reshape(before, n), matrix.T)
+            b.product(out.reshape(before, len(matrix)), x.reshape(before, n), matrix.T)
         else:
-            b.product(out.reshape(before, -1, after), matrix, x.reshape(before, n, after))
+            to = out.reshape(before, len(matrix), after)
+            b.product(to, matrix, x.reshape(before, n, after))
         return
     body = b.over(out.shape)
     total = None
