@@ -12,9 +12,22 @@ from ..ops import public_functions
 
 #: functions of the main namespace that stand here too
 SHARED = (
-    *("adaptive_avg_pool1d", "avg_pool1d", "celu", "conv1d", "conv2d", "cosine_similarity"),
+    *("adaptive_avg_pool1d", "avg_pool1d", "celu", "channel_shuffle", "conv1d", "conv2d"),
+    *("conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_similarity"),
     *("dropout", "group_norm", "hardshrink", "layer_norm", "log_softmax", "max_pool1d"),
-    *("max_pool2d", "prelu", "rms_norm", "selu", "sigmoid", "softmax", "tanh", "threshold"),
+    *(
+        "max_pool2d",
+        "max_pool3d",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "prelu",
+        "rms_norm",
+        "selu",
+        "sigmoid",
+        "softmax",
+        "tanh",
+        "threshold",
+    ),
 )
 
 _MAIN = public_functions("")

@@ -18,6 +18,7 @@ from ..state import no_grad, numbers, structure_changed
 from ..tensor import RemovableHandle, Tensor, wrap
 from .hooks import BackwardHooks
 from .parameter import Parameter
+from .uninitialized import is_lazy
 
 T = TypeVar("T")
 
@@ -517,6 +518,10 @@ class Module:
                 value = wrap(value) if isinstance(value, np.ndarray) else value
                 if not isinstance(value, Tensor):
                     problems.append(f"{name!r} must be a Tensor, got {type(value).__name__}")
+                elif is_lazy(current):
+                    values[name] = value
+                elif is_lazy(value):
+                    problems.append(f"{name!r} has no values in the state dict of a lazy layer")
                 elif value.shape != current.shape:
                     problems.append(
                         f"size mismatch for {name!r}: the state dict has shape "
@@ -613,6 +618,10 @@ def _load(
     module: Module, group: str, key: str, current: Tensor, value: Tensor, assign: bool
 ) -> None:
     """Put one value of a state dict into its place."""
+    if is_lazy(current):
+        if is_lazy(value):
+            return
+        current.materialize(value.shape)  # type: ignore[attr-defined]
     if not assign:
         current.copy_(value)  # type: ignore[attr-defined,unused-ignore]  # from the op table
     elif group == "_parameters":

@@ -87,7 +87,7 @@ class _ChannelNorm(_Affine):
 
 
 class _BatchNorm(_ChannelNorm):
-    """What BatchNorm1d and BatchNorm2d share; `ranks` are the numbers of dimensions they take."""
+    """What the batch norms share; `ranks` are the numbers of dimensions they take."""
 
     ranks: tuple[int, ...]
 
@@ -146,8 +146,14 @@ class BatchNorm2d(_BatchNorm):
     ranks = (4,)
 
 
+class BatchNorm3d(_BatchNorm):
+    """Batch norm of (batch, channels, depth, height, width)."""
+
+    ranks = (5,)
+
+
 class _InstanceNorm(_ChannelNorm):
-    """What InstanceNorm1d and InstanceNorm2d share; `rank` counts the batch dimension."""
+    """What the instance norms share; `rank` counts the batch dimension."""
 
     rank: int
 
@@ -197,6 +203,12 @@ class InstanceNorm2d(_InstanceNorm):
     """Instance norm of (batch, channels, height, width)."""
 
     rank = 4
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance norm of (batch, channels, depth, height, width)."""
+
+    rank = 5
 
 
 def _shape(normalized_shape: Any) -> tuple[int, ...]:
@@ -296,3 +308,20 @@ class GroupNorm(_Affine):
             f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
             f"bias={self.bias is not None}"
         )
+
+
+class LocalResponseNorm(Module):
+    """x / (k + alpha * mean of x * x over neighbouring channels) ** beta."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: Any) -> Any:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -32,6 +32,9 @@ each_op = pytest.mark.parametrize("name", COMPARED)
 #: PyTorch's own values have this many times the usual error
 LOOSE = {"digamma": 1e3, "lgamma": 1e3, "polygamma": 1e3, "nn.functional.hardsigmoid": 3e3}
 
+#: the same in half precision, where PyTorch rounds more than once
+LOOSE_HALF = {"conv_transpose3d": 2.0, "nn.functional.grid_sample": 2.0}
+
 #: samples whose gradient PyTorch cannot compute: the source is larger than the index
 NO_GRADIENT = {("scatter", 1), ("scatter_add", 1)}
 
@@ -86,7 +89,7 @@ def test_other_dtypes(name: str, dtype: Any) -> None:
         # Which of several equal elements is found is left open.
         if name in ("topk", "kthvalue") or (name == "median" and isinstance(got, tuple)):
             got, expected = got.values, expected.values
-        assert_all_same(got, expected, what)
+        assert_all_same(got, expected, what, LOOSE_HALF.get(name, 1.0))
 
 
 def refuses(function: Any, message: str) -> None:
