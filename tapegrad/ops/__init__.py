@@ -3,6 +3,7 @@
 from . import (
     activation,
     attention,
+    bags,
     bits,
     blends,
     classification,
@@ -37,6 +38,7 @@ __all__ = [
     "TABLE",
     "activation",
     "attention",
+    "bags",
     "bits",
     "blends",
     "classification",
