@@ -85,7 +85,7 @@ from .norm import (
     LayerNorm,
     RMSNorm,
 )
-from .parameter import Parameter
+from .parameter import Buffer, Parameter
 from .pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -128,6 +128,7 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "Bilinear",
+    "Buffer",
     "CTCLoss",
     "Conv1d",
     "Conv2d",
