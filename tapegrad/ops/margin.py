@@ -176,7 +176,6 @@ def multilabel_soft_margin_loss(
     samples=lambda: [
         *reduction_samples((3, 4), (3, 4), (3, 4)),
         Sample((3, 4), (3, 4), (3, 4), margin=0.5, swap=True),
-        Sample((3, 4), (3, 4), (3, 4), distance_function=lambda x, y: (x - y).abs().sum(-1)),
     ],
 )
 def triplet_margin_with_distance_loss(
