@@ -387,6 +387,10 @@ def test_calls_with_other_tensors() -> None:
     assert shared.weight.grad is None
     for name, value in net.state_dict(keep_vars=True).items():
         assert value is before[name]
+    gradient = tg.func.grad(
+        lambda w: tg.func.functional_call(shared, {"weight": w}, tg.ones(1, 2)).sum()
+    )(tg.eye(2))
+    assert gradient.tolist() == [[1.0, 1.0], [1.0, 1.0]]
     with pytest.raises(RuntimeError, match="'odd'"):
         functional_call(net, {"odd": tg.ones(1)}, tg.zeros(1, 2))
     with pytest.raises(RuntimeError, match="missing"):

@@ -21,7 +21,7 @@ from .module import Module
 
 @dataclass(slots=True, frozen=True)
 class LinearCrossEntropyOptions:
-    """How PyTorch splits `linear_cross_entropy` to save memory. The result is the same without."""
+    """How PyTorch splits `linear_cross_entropy` to save memory; without effect here."""
 
     allow_retain_graph: bool = False
     batch_chunk_size: int | None = None

@@ -337,8 +337,8 @@ def linear_cross_entropy(
 ) -> Any:
     """The cross entropy of input @ linear_weight.T + linear_bias.
 
-    Weights (classes, ..., features) give logits (samples, classes, ...). `options`, which trade
-    PyTorch's speed for memory, do not change the result: they are taken and not needed.
+    Weights (classes, ..., features) give logits (samples, classes, ...). `options` say how PyTorch
+    splits the work to save memory; here they have no effect.
     """
     what = "linear_cross_entropy"
     shape, kernel = tuple(input._array.shape), tuple(linear_weight._array.shape)
