@@ -166,7 +166,7 @@ def _ctc_in_loops(
     body = b.over(lasts.shape)
     power = body.compute("exp(x - y)", dtype, x=body.read(lasts), y=body.read(base))
     body.fold(mass, power, "a + x", (1,))
-    b.each(found, "where(x > 0, -log(x) - y, inf)", x=mass, y=base)
+    b.each(found, "where(x == 0, inf, -log(x) - y)", x=mass, y=base)
     b.each(loss, "where(x == inf, 0, x)" if zero_infinity else "x", x=found[:, 0])
 
     left = b.new((times, samples, count), dtype)
