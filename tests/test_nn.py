@@ -313,7 +313,7 @@ def whole(*values: int) -> Tensor:
 
 
 ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: F.softmax(ones(2, 2)), TypeError, "needs dim"),
+    (lambda: ones(2, 2).softmax(), TypeError, "needs dim"),
     (lambda: F.softmax(ones(2, 2), 5), IndexError, "dim 5 is out of range"),
     (lambda: F.gelu(whole(1, 2)), RuntimeError, "gelu needs a floating tensor"),
     (lambda: F.gelu(ones(2), approximate="cos"), RuntimeError, "'none' or 'tanh'"),

@@ -12,17 +12,12 @@ from replaying import close, replayed
 
 import tapegrad as tg
 
-#: layers that a model needs beyond those of this list of models
-NEEDS = {"unet": "ConvTranspose2d"}
-
 
 def named(case: Any) -> str:
     return "-".join([case[0], *map(str, case[1].values())])
 
 
 def ready(name: str) -> Any:
-    if name in NEEDS and not hasattr(tg.nn, NEEDS[name]):
-        pytest.skip(f"there is no nn.{NEEDS[name]}")
     return load(name, "tapegrad")
 
 

@@ -39,6 +39,7 @@ class _ChannelNorm(_Affine):
     running_mean: Any
     running_var: Any
     num_batches_tracked: Any
+    _version = 2  # the first had no num_batches_tracked
 
     def __init__(
         self,
@@ -73,6 +74,10 @@ class _ChannelNorm(_Affine):
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
             self.num_batches_tracked.zero_()
+
+    def _upgrade_state(self, state_dict: Any, prefix: str, version: int | None) -> None:
+        if (version is None or version < 2) and self.track_running_stats:
+            state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
 
     def reset_parameters(self) -> None:
         """Weights of 1, biases of 0, no statistics."""

@@ -100,6 +100,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
 @op(
     module="nn.functional",
     samples=lambda: [Sample((1, 2, 4, 3, 6), 2), Sample((2, 3, 5, 2), [2, None, 1])],
+    autocast={"cpu": "full"},
 )
 def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
     """Means over windows of volumes such that the output has the given size."""
@@ -209,6 +210,7 @@ def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = Fal
         Sample(In(1, 2, 4, 2, 4, distinct=True), 2),
         Sample(In(2, 3, 5, 2, distinct=True), [2, None, 1], True),
     ],
+    autocast={"cpu": "full"},
 )
 def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """Maxima over windows of volumes such that the output has the given size."""
@@ -333,6 +335,7 @@ def _fractional_corners(samples: Any, shape: Sizes, size: Sizes, outside: Sizes)
             _random_samples=In(1, 2, 2, low=0, high=1, grad=False),
         ),
     ],
+    autocast={"cpu": "full"},
 )
 def fractional_max_pool2d(
     input: Any,
@@ -360,6 +363,7 @@ def fractional_max_pool2d(
             return_indices=True,
         ),
     ],
+    autocast={"cpu": "full"},
 )
 def fractional_max_pool3d(
     input: Any,

@@ -221,6 +221,7 @@ def avg_pool2d(
         Sample((2, 3, 4, 5), [2, 3, 3], [1, 2, 2], [1, 1, 0], True, False),
         Sample((1, 1, 4, 4, 3), 2, 1, divisor_override=3),
     ],
+    autocast={"cpu": "full"},
 )
 def avg_pool3d(
     input: Any,

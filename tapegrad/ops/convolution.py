@@ -509,6 +509,7 @@ def _transposed(
         Sample((2, 4, 3), (4, 2, 3), stride=2, padding=1, output_padding=1, groups=2),
         Sample((3, 4), (3, 2, 2), (2,), 3, 2, dilation=4),
     ],
+    autocast="lower",
 )
 def conv_transpose1d(
     input: Any,
@@ -532,6 +533,7 @@ def conv_transpose1d(
         Sample((2, 3, 3), (2, 1, 2, 3), padding=[0, 2], dilation=[2, 1], output_padding=[1, 0]),
         Sample((0, 2, 3, 3), (2, 1, 2, 2)),
     ],
+    autocast="lower",
 )
 def conv_transpose2d(
     input: Any,
@@ -553,6 +555,7 @@ def conv_transpose2d(
         Sample((1, 2, 2, 3, 2), (2, 3, 2, 2, 3), (3,)),
         Sample((2, 2, 2, 2), (2, 1, 2, 3, 2), None, [2, 1, 3], [0, 1, 0], [1, 0, 2], 2),
     ],
+    autocast="lower",
 )
 def conv_transpose3d(
     input: Any,

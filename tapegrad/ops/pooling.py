@@ -307,6 +307,7 @@ def max_pool2d(
         Sample(In(2, 3, 4, 5, distinct=True), [2, 3, 2], [1, 2, 2], [1, 1, 0], ceil_mode=True),
         Sample(In(1, 1, 4, 4, 3, distinct=True), 2, 1, dilation=[2, 1, 1], return_indices=True),
     ],
+    autocast={"cpu": "full"},
 )
 def max_pool3d(
     input: Any,
@@ -436,6 +437,7 @@ def _max_unpooled(
         Sample((1, 2, 3), In(values=[[[1, 2, 5], [0, 3, 4]]], kind="int"), 2),
         Sample((2, 2), In(values=[[0, 4], [1, 2]], kind="int"), 2, output_size=[5]),
     ],
+    autocast={"cpu": "full"},
 )
 def max_unpool1d(
     input: Any,
@@ -455,6 +457,7 @@ def max_unpool1d(
         Sample((1, 1, 2, 2), In(values=[[[[0, 3], [9, 15]]]], kind="int"), 2),
         Sample((1, 2, 1), In(values=[[[2], [7]]], kind="int"), 2, [1, 2], output_size=[3, 3]),
     ],
+    autocast={"cpu": "full"},
 )
 def max_unpool2d(
     input: Any,
@@ -473,6 +476,7 @@ def max_unpool2d(
     samples=lambda: [
         Sample((1, 1, 1, 2, 1), In(values=[[[[[3], [5]]]]], kind="int"), 2),
     ],
+    autocast={"cpu": "full"},
 )
 def max_unpool3d(
     input: Any,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import xp
+from ..casting import ON_GPU
 from ..primitive import OPAQUE, Primitive, define
 from .convolution import in_float32
 from .precision import check_floating
@@ -313,6 +314,7 @@ def _check_mode(input: Any, mode: str, align_corners: bool | None, antialias: bo
         Sample((1, 2, 20, 5), [2, 2], mode="area"),
         Sample((2, 1, 3, 3), [3, 3], mode="bilinear"),
     ],
+    autocast=ON_GPU,
 )
 def interpolate(
     input: Any,
@@ -349,6 +351,7 @@ def interpolate(
     module="nn.functional",
     torch="torch.nn.functional.interpolate",
     samples=lambda: [Sample((1, 2, 3, 3), scale_factor=2)],
+    autocast=ON_GPU,
 )
 def upsample(
     input: Any,

@@ -171,6 +171,7 @@ def _check_sampling(input: Any, grid: Any, mode: str, padding_mode: str) -> int:
         Sample((1, 1, 3, 3), In(1, 2, 2, 2), "bicubic", "reflection", align_corners=False),
         Sample((1, 1, 2, 3, 2), In(1, 2, 1, 2, 3, low=-1.2, high=1.2), align_corners=True),
     ],
+    autocast={"cpu": "full", "cuda": "widest"},
 )
 def grid_sample(
     input: Any,

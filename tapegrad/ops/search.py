@@ -237,7 +237,8 @@ def _or_nan(values: Any, input: Any, d: int) -> Any:
         Sample(In(5, 3, distinct=True), 0.3, 0, interpolation="nearest"),
         Sample(In(7, distinct=True), In(values=[0.0, 0.31, 1.0], grad=False)),
         Sample(In(2, 7, distinct=True), In(values=[0.2, 0.9], grad=False), -1, False),
-    ]
+    ],
+    autocast={"cpu": "full"},
 )
 def quantile(
     input: Any,

@@ -332,7 +332,7 @@ def _cell_samples(kind: str) -> list[Sample]:
     ]
 
 
-@op(method=False, samples=lambda: _cell_samples("LSTM"))
+@op(method=False, samples=lambda: _cell_samples("LSTM"), autocast={"cuda": "lower"})
 def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """One step of an LSTM layer: the next hidden state and cell."""
     if not isinstance(hx, (tuple, list)):
@@ -340,13 +340,13 @@ def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh:
     return _step("LSTM", input, list(hx), [w_ih, w_hh, b_ih, b_hh])
 
 
-@op(method=False, samples=lambda: _cell_samples("GRU"))
+@op(method=False, samples=lambda: _cell_samples("GRU"), autocast={"cuda": "lower"})
 def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """One step of a GRU layer: the next hidden state."""
     return _step("GRU", input, [hx], [w_ih, w_hh, b_ih, b_hh])
 
 
-@op(method=False, samples=lambda: _cell_samples("RNN_TANH"))
+@op(method=False, samples=lambda: _cell_samples("RNN_TANH"), autocast={"cuda": "lower"})
 def rnn_tanh_cell(
     input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Any:
@@ -354,7 +354,7 @@ def rnn_tanh_cell(
     return _step("RNN_TANH", input, [hx], [w_ih, w_hh, b_ih, b_hh])
 
 
-@op(method=False, samples=lambda: _cell_samples("RNN_RELU"))
+@op(method=False, samples=lambda: _cell_samples("RNN_RELU"), autocast={"cuda": "lower"})
 def rnn_relu_cell(
     input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Any:

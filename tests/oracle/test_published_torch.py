@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from published import CASES, batches, load
-from test_published_models import NEEDS, named
+from test_published_models import named
 
 import tapegrad
 
@@ -34,8 +34,6 @@ class Numbers:
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_losses_and_states(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     name, options = case
-    if name in NEEDS and not hasattr(tapegrad.nn, NEEDS[name]):
-        pytest.skip(f"there is no nn.{NEEDS[name]}")
     ours, theirs = load(name, "tapegrad"), load(name, "torch")
     torch.manual_seed(0)
     mine, other = ours.Trainer(**options), theirs.Trainer(**options)
