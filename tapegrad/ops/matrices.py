@@ -37,7 +37,9 @@ def _inverse_gradient(g: Any, out: Any) -> Any:
     return -matmul_(matmul_(turned, g), turned)
 
 
-inverse_: Primitive = define("inverse", _inverse, kind=OPAQUE, vjp=_inverse_gradient)
+inverse_: Primitive = define(
+    "inverse", _inverse, kind=OPAQUE, vjp=_inverse_gradient, abstract=lambda x: x
+)
 
 
 def _exponential(x: Any) -> Any:
@@ -61,7 +63,9 @@ def _exponential_gradient(g: Any, x: Any) -> Any:
     return slice_(both, index=(*whole, (0, n, 1), (n, 2 * n, 1)))
 
 
-matrix_exp_: Primitive = define("matrix_exp", _exponential, kind=OPAQUE, vjp=_exponential_gradient)
+matrix_exp_: Primitive = define(
+    "matrix_exp", _exponential, kind=OPAQUE, vjp=_exponential_gradient, abstract=lambda x: x
+)
 
 
 def _check_square(what: str, x: Any) -> None:
