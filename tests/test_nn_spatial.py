@@ -91,7 +91,7 @@ def test_a_training_step_of_each_layer(number: int) -> None:
         grads = tg.autograd.grad(loss, [x, *model.parameters()])
         with tg.no_grad():
             for p, g in zip(model.parameters(), grads[1:], strict=True):
-                p -= 0.1 * g
+                p -= 0.01 * g  # small: what differs in rounding should not grow
         return [out.detach(), *grads]
 
     fast = tg.compile(lambda x: step(other, x))

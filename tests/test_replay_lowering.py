@@ -62,6 +62,9 @@ IN_NUMPY: dict[str, set[str]] = {
     **{name: {"searchsorted"} for name in ("bucketize", "searchsorted")},
     "scatter_reduce": {"scatter_extreme"},
     **{name: {"polygamma"} for name in ("digamma", "polygamma")},
+    "nn.functional.embedding_bag": {"bag_winners"},
+    "inverse": {"inverse"},
+    "matrix_exp": {"matrix_exp"},
 }
 
 
@@ -134,6 +137,9 @@ def test_half_precision_rounds_where_the_recording_did(name: str, dtype: Any) ->
         try:
             results.append(flat(f(*args, **kwargs)))
         except CaptureError:
+            return
+        except RuntimeError as error:
+            assert "does not exist for" in str(error)  # noqa: PT017
             return
     assert replayed(f) == 1
     assert set(callbacks(f)) <= IN_NUMPY.get(name, set())

@@ -227,9 +227,9 @@ def test_interrupts_leave_a_function_that_works() -> None:
         step(x, y)
     for delay in (0.002, 0.005, 0.01, 0.02):
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, delay)
         try:
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, delay)
                 _for_ever(lambda: step(*data[0]))
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -155,7 +155,8 @@ def test_models_and_optimizers():
     optimizer = tg.optim.AdamW(model.parameters())
     model(tg.randn(5, 3)).sum().backward()
     optimizer.step()
-    value = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state = collections.OrderedDict(model.state_dict())
+    value = {"model": state, "optimizer": optimizer.state_dict()}
     loaded = again(value)
     assert same(loaded, value)
     model.load_state_dict(loaded["model"])

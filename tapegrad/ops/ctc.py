@@ -76,6 +76,7 @@ def _ctc(
 ) -> Any:
     """The loss of each sample, and its gradient at `log_p` as if that were a log_softmax."""
     times, samples, classes = log_p.shape
+    dtype, log_p = log_p.dtype, xp.widened(log_p)
     xp.check_index(states, classes, "ctc_loss", RuntimeError)
     module = xp.module(log_p)
     index = module.broadcast_to(states, (times, *states.shape))
@@ -91,8 +92,8 @@ def _ctc(
     xp.add_at(gradient, place, np.where(counted, -share, 0.0))
     hopeless = np.isinf(loss)
     bad = np.logical_and(counted, hopeless[:, None])
-    gradient = np.where(bad, 0.0 if zero_infinity else math.nan, gradient).astype(log_p.dtype)
-    return (np.where(hopeless, 0.0, loss) if zero_infinity else loss).astype(log_p.dtype), gradient
+    gradient = np.where(bad, 0.0 if zero_infinity else math.nan, gradient).astype(dtype)
+    return (np.where(hopeless, 0.0, loss) if zero_infinity else loss).astype(dtype), gradient
 
 
 def _minus_log_total(reached: Any, ends: Any) -> Any:
@@ -131,6 +132,14 @@ def _ctc_in_loops(
 ) -> None:
     loss, gradient = outs
     times, samples, _ = log_p.shape
+    if b.widest(log_p.dtype) != log_p.dtype:
+        # As the kernel does: in float32, and rounded at the end.
+        wide = [b.new(out.shape, b.widest(out.dtype)) for out in outs]
+        given = (b.widened(log_p), states, skips, ends, lengths)
+        _ctc_in_loops(b, wide, *given, zero_infinity=zero_infinity)
+        for out, found in zip(outs, wide, strict=True):
+            b.copy(out, found)
+        return
     count, dtype = states.shape[1], log_p.dtype
     clock = b.constant(np.arange(times, dtype=lengths.dtype))
     index = np.broadcast_to(states, (times, samples, count))

@@ -19,6 +19,7 @@ from .. import dtypes
 from ..device import device
 from ..dtypes import DType
 from ..nn.parameter import Parameter
+from ..nn.state import SavedState
 from ..tensor import Size, Tensor, not_recorded, own, wrap
 from .errors import SavingError
 from .memory import dtype_named, name_of_dtype
@@ -165,6 +166,7 @@ _CONTAINERS: dict[Any, Callable[[Encoder, Any, tuple[Any, ...]], Any]] = {
     frozenset: lambda e, v, path: {"frozenset": e._items(_sorted(v), path)},
     deque: lambda e, v, path: {"deque": [v.maxlen, e._items(v, path)]},
     OrderedDict: lambda e, v, path: {"ordered": e._pairs(v, path)},
+    SavedState: lambda e, v, path: {"ordered": e._pairs(v, path)},
     Counter: lambda e, v, path: {"counter": e._pairs(v, path)},
     defaultdict: Encoder._defaultdict,
 }
