@@ -229,8 +229,7 @@ def test_interrupts_leave_a_function_that_works() -> None:
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
             with pytest.raises(KeyboardInterrupt):
-                signal.setitimer(signal.ITIMER_REAL, delay)
-                _for_ever(lambda: step(*data[0]))
+                _for_ever(lambda: step(*data[0]), delay)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
@@ -243,7 +242,9 @@ def test_interrupts_leave_a_function_that_works() -> None:
     assert replayed(step) == count + 4
 
 
-def _for_ever(function: Callable[[], Any]) -> None:
+def _for_ever(function: Callable[[], Any], delay: float) -> None:
+    """Call a function until an alarm rings."""
+    signal.setitimer(signal.ITIMER_REAL, delay)
     end = time.monotonic() + 30
     while time.monotonic() < end:
         function()

@@ -138,7 +138,7 @@ def _ctc_in_loops(
         given = (b.widened(log_p), states, skips, ends, lengths)
         _ctc_in_loops(b, wide, *given, zero_infinity=zero_infinity)
         for out, found in zip(outs, wide, strict=True):
-            b.copy(out, found)
+            b.rounded(out, found)
         return
     count, dtype = states.shape[1], log_p.dtype
     clock = b.constant(np.arange(times, dtype=lengths.dtype))

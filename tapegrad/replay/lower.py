@@ -522,8 +522,12 @@ class Builder:
         if not is_half(x.dtype):
             return x
         wide = self.new(x.shape, FLOAT32)
-        self._lowering.cast(self.view(wide), self.view(x), self.origins)
+        self.rounded(wide, x)
         return wide
+
+    def rounded(self, out: Any, x: Any) -> None:
+        """out[...] = x, in the dtype of `out`."""
+        self._lowering.cast(self.view(out), self.view(x), self.origins)
 
     def product(self, out: Any, x: Any, y: Any) -> None:
         """out = x @ y, with batches that broadcast."""
@@ -532,7 +536,7 @@ class Builder:
         if is_half(out.dtype):
             wide = self.new(out.shape, FLOAT32)
             self.product(wide, x, y)
-            self._lowering.cast(self.view(out), self.view(wide), self.origins)
+            self.rounded(out, wide)
             return
         x, y = self.widened(x), self.widened(y)
         if out.dtype not in (np.float32, np.float64) or not out.dtype == x.dtype == y.dtype:
