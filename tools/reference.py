@@ -180,9 +180,11 @@ def _default(value: Any) -> str:
 
 
 def documentation(value: Any) -> str:
-    """The docstring of a function, class or property; for a class only its own."""
+    """The docstring of a function, class or property; for a class its own and its `__init__`'s."""
     if inspect.isclass(value):
-        return inspect.cleandoc(vars(value).get("__doc__") or "")
+        making = getattr(vars(value).get("__init__"), "__doc__", None)
+        texts = (vars(value).get("__doc__"), making)
+        return "\n\n".join(inspect.cleandoc(text) for text in texts if text)
     return inspect.getdoc(value) or ""
 
 
