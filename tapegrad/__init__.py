@@ -61,6 +61,12 @@ int = int32
 short = int16
 dtype = DType
 newaxis = None
+# Orders of memory that scripts ask for; there is one here, so asking changes nothing.
+channels_last = "channels_last"
+channels_last_3d = "channels_last_3d"
+contiguous_format = "contiguous_format"
+preserve_format = "preserve_format"
+strided = "strided"
 
 #: with False, `autocast` contexts that are entered from then on change nothing
 enable_autocast = True
@@ -69,6 +75,7 @@ enable_autocast = True
 _MODULES = (
     "amp",
     "autograd",
+    "backends",
     "backward_functions",
     "cpu",
     "cuda",
@@ -102,10 +109,17 @@ _AUTOCAST = (
     "set_autocast_gpu_dtype",
 )
 
+#: constructors of one dtype
+_TYPED = (
+    *("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor"),
+    *("ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"),
+)
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
+    **{name: (".typed", name) for name in _TYPED},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".function", "Context"),
@@ -114,14 +128,18 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "GradientClipper": (".dialects", "GradientClipper"),
     "SavingError": (".saving", "SavingError"),
     "Variable": (".dialects", "Variable"),
+    "are_deterministic_algorithms_enabled": (".backends", "are_deterministic_algorithms_enabled"),
     "checkpoint": (".recompute", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".function", "custom_op"),
+    "get_float32_matmul_precision": (".backends", "get_float32_matmul_precision"),
     "get_num_threads": (".replay", "get_num_threads"),
     "is_anomaly_enabled": (".anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
     "save": (".saving", "save"),
+    "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
+    "use_deterministic_algorithms": (".backends", "use_deterministic_algorithms"),
 }
 
 

@@ -309,4 +309,31 @@ def hvp(func: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     return value, result[0] if single else result
 
 
-__all__ = ["grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "value_and_grad", "vjp"]
+def functional_call(
+    module: Any,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: Any = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """Call a module with tensors in place of the parameters and buffers of the same names."""
+    from .nn.utils import stateless
+
+    return stateless.functional_call(
+        module, parameter_and_buffer_dicts, args, kwargs, tie_weights=tie_weights, strict=strict
+    )
+
+
+__all__ = [
+    "functional_call",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "value_and_grad",
+    "vjp",
+]

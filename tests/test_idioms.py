@@ -121,6 +121,45 @@ def test_headers_of_scripts():
     assert torch.ones(2)[:, torch.newaxis].shape == (2, 1)
 
 
+def test_constructors_of_one_dtype():
+    assert torch.FloatTensor([1, 2]).dtype is torch.float32
+    assert torch.LongTensor([[1, 2]]).tolist() == [[1, 2]]
+    assert torch.LongTensor([[1, 2]]).dtype is torch.int64
+    assert torch.ByteTensor([1]).dtype is torch.uint8
+    assert torch.DoubleTensor(2, 3).shape == (2, 3)
+    assert torch.BoolTensor([True, False]).dtype is torch.bool
+    assert torch.FloatTensor().shape == (0,)
+    assert torch.FloatTensor(np.array([1.5])).tolist() == [1.5]
+    assert isinstance(torch.zeros(2), torch.FloatTensor)
+    assert not isinstance(torch.zeros(2), torch.LongTensor)
+    assert not isinstance(1.0, torch.FloatTensor)
+    with pytest.raises(TypeError, match=r"expected tapegrad\.float32"):
+        torch.FloatTensor(torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(TypeError, match="data, or sizes"):
+        torch.FloatTensor([1], [2])
+
+
+def test_switches_of_backends():
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert torch.backends.cudnn.benchmark
+    assert not torch.backends.mps.is_available()
+    assert torch.backends.cuda.is_built() == torch.cuda.is_available()
+    torch.set_float32_matmul_precision("high")
+    assert torch.get_float32_matmul_precision() == "high"
+    with pytest.raises(RuntimeError, match="highest"):
+        torch.set_float32_matmul_precision("low")
+    torch.use_deterministic_algorithms(True)
+    assert torch.are_deterministic_algorithms_enabled()
+    x = torch.ones(1, 2, 3, 3).to(memory_format=torch.channels_last)
+    assert x.contiguous(memory_format=torch.contiguous_format).is_contiguous()
+    assert torch.nn.Conv2d(2, 2, 1).to(memory_format=torch.channels_last)(x).shape == (1, 2, 3, 3)
+    assert x.is_cpu
+    assert x.get_device() == -1
+    assert not x.is_complex()
+
+
 def test_named_results():
     x = torch.tensor([[3.0, 1.0, 2.0]])
     assert x.max(1).values.tolist() == [3]

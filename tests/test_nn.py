@@ -313,7 +313,7 @@ def whole(*values: int) -> Tensor:
 
 
 ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: F.softmax(ones(2, 2)), TypeError, "needs dim"),
+    (lambda: ones(2, 2).softmax(), TypeError, "needs dim"),
     (lambda: F.softmax(ones(2, 2), 5), IndexError, "dim 5 is out of range"),
     (lambda: F.gelu(whole(1, 2)), RuntimeError, "gelu needs a floating tensor"),
     (lambda: F.gelu(ones(2), approximate="cos"), RuntimeError, "'none' or 'tanh'"),
@@ -398,10 +398,15 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: F.scaled_dot_product_attention(
-            ones(2, 3), ones(2, 3), ones(2, 3), ones(2, 2), is_causal=True
+            ones(2, 3), ones(2, 3), ones(2, 3), ones(2, 2).double()
         ),
         RuntimeError,
-        "not both",
+        "attn_mask must be bool, float32 or of the query's dtype",
+    ),
+    (
+        lambda: F.scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(2, 3), dropout_p=1.5),
+        RuntimeError,
+        "dropout_p must lie between 0 and 1",
     ),
     (
         lambda: F.scaled_dot_product_attention(ones(2, 3), ones(4, 3), ones(4, 3), ones(3, 3)),

@@ -158,6 +158,8 @@ def test_models_and_optimizers():
     value = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     loaded = again(value)
     assert same(loaded, value)
+    assert loaded["model"]._metadata == value["model"]._metadata
+    assert loaded["model"]._metadata["1"] == {"version": 2}
     model.load_state_dict(loaded["model"])
     optimizer.load_state_dict(loaded["optimizer"])
 

@@ -22,6 +22,7 @@ LAYERS = [
     {"ops"},
     {"anomaly", "function", "recompute", "func"},
     {"autograd", "data", "debug", "testing", "amp", "cpu", "cuda", "utils", "replay", "insight"},
+    {"typed", "backends"},
     {"nn"},
     {"optim"},
     {"saving"},

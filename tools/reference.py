@@ -46,7 +46,12 @@ PAGES = (
         ("nn.functional",),
     ),
     Page("nn-init", "nn.init", "Each fills a tensor in place and returns it.", ("nn.init",)),
-    Page("nn-utils", "nn.utils", "Gradients and parameters of models.", ("nn.utils",)),
+    Page(
+        "nn-utils",
+        "nn.utils",
+        "Gradients and parameters of models, parametrizations, sequences of different lengths.",
+        ("nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn"),
+    ),
     Page(
         "optim",
         "optim: optimizers",

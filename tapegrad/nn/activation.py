@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from . import functional as F
@@ -150,6 +151,25 @@ class LeakyReLU(Module):
         return shown + (", inplace=True" if self.inplace else "")
 
 
+class RReLU(Module):
+    """x above 0, below it x times a slope that is drawn in training."""
+
+    def __init__(
+        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
+    ) -> None:
+        super().__init__()
+        self.lower = lower
+        self.upper = upper
+        self.inplace = inplace
+
+    def forward(self, input: Any) -> Any:
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        shown = f"lower={self.lower}, upper={self.upper}"
+        return shown + (", inplace=True" if self.inplace else "")
+
+
 class PReLU(Module):
     """x above 0, weight * x below, with one learned weight or one for each channel."""
 
@@ -176,8 +196,23 @@ class PReLU(Module):
 class Hardtanh(Module):
     """x limited to min_val..max_val."""
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
         super().__init__()
+        if min_value is not None or max_value is not None:
+            warnings.warn(
+                "min_value and max_value are deprecated; use min_val and max_val",
+                FutureWarning,
+                stacklevel=2,
+            )
+            min_val = min_val if min_value is None else min_value
+            max_val = max_val if max_value is None else max_value
         if min_val >= max_val:
             raise ValueError(f"min_val {min_val} must be smaller than max_val {max_val}")
         self.min_val = min_val
@@ -277,7 +312,7 @@ class Softmax(Module):
         self.dim = dim
 
     def forward(self, input: Any) -> Any:
-        return F.softmax(input, self.dim)
+        return F.softmax(input, self.dim, 5)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
@@ -287,14 +322,14 @@ class LogSoftmax(Softmax):
     """The logarithm of softmax along a dimension."""
 
     def forward(self, input: Any) -> Any:
-        return F.log_softmax(input, self.dim)
+        return F.log_softmax(input, self.dim, 5)
 
 
 class Softmin(Softmax):
     """exp(-x) / sum(exp(-x)) along a dimension."""
 
     def forward(self, input: Any) -> Any:
-        return F.softmin(input, self.dim)
+        return F.softmin(input, self.dim, 5)
 
 
 class Softmax2d(Module):

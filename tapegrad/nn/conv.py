@@ -1,4 +1,4 @@
-"""Convolution layers."""
+"""Convolution layers and their transposes, over one, two and three dimensions."""
 
 from __future__ import annotations
 
@@ -22,27 +22,31 @@ def as_tuple(value: Any, n: int, name: str, least: int) -> tuple[int, ...]:
     return numbers
 
 
-class _Conv(Module):
-    """What Conv1d and Conv2d share; `dims` is the number of dimensions of the window."""
+class _Filters(Module):
+    """What all of them share: `dims` is the number of dimensions of the window."""
 
     dims: int
+    transposed = False
+    #: the least number of input channels; layers that find it out later begin with 0
+    least_channels = 1
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
         kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        stride: Any,
+        padding: Any,
+        output_padding: Any,
+        dilation: Any,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: Any,
+        dtype: Any,
     ) -> None:
         super().__init__()
-        self.in_channels = checked_size(in_channels, "in_channels", self, 1)
+        self.in_channels = checked_size(in_channels, "in_channels", self, self.least_channels)
         self.out_channels = checked_size(out_channels, "out_channels", self, 1)
         self.groups = checked_size(groups, "groups", self, 1)
         if in_channels % groups or out_channels % groups:
@@ -67,13 +71,22 @@ class _Conv(Module):
             self.padding = padding
         else:
             self.padding = as_tuple(padding, self.dims, "padding", 0)
+        self.output_padding = as_tuple(output_padding, self.dims, "output_padding", 0)
         self.padding_mode = padding_mode
-        options = {"device": device, "dtype": dtype}
-        self.weight = new_parameter(
-            out_channels, in_channels // groups, *self.kernel_size, **options
-        )
+        self.weight: Parameter
         self.bias: Parameter | None
-        self.register_parameter("bias", new_parameter(out_channels, **options) if bias else None)
+        self._make_parameters(bias, device=device, dtype=dtype)
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        first, second = self.out_channels, self.in_channels
+        if self.transposed:
+            first, second = second, first
+        return (first, second // self.groups, *self.kernel_size)
+
+    def _make_parameters(self, bias: bool, **options: Any) -> None:
+        self.weight = new_parameter(*self._weight_shape(), **options)
+        made = new_parameter(self.out_channels, **options) if bias else None
+        self.register_parameter("bias", made)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -82,6 +95,58 @@ class _Conv(Module):
         if self.bias is not None:
             bound = 1 / math.sqrt(init.fans(self.weight)[0])
             init.uniform_(self.bias, -bound, bound)
+
+    def extra_repr(self) -> str:
+        shown = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}"
+        )
+        if self.padding != (0,) * self.dims:
+            shown += f", padding={self.padding}"
+        if self.dilation != (1,) * self.dims:
+            shown += f", dilation={self.dilation}"
+        if self.output_padding != (0,) * self.dims:
+            shown += f", output_padding={self.output_padding}"
+        if self.groups != 1:
+            shown += f", groups={self.groups}"
+        if self.bias is None:
+            shown += ", bias=False"
+        if self.padding_mode != "zeros":
+            shown += f", padding_mode={self.padding_mode}"
+        return shown
+
+
+class _Conv(_Filters):
+    """What Conv1d, Conv2d and Conv3d share."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            0,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
 
     def _borders(self) -> list[int]:
         """Widths for `pad`: before and after the last dimension, then the one before it."""
@@ -96,7 +161,7 @@ class _Conv(Module):
         return widths
 
     def forward(self, input: Any) -> Any:
-        convolve = F.conv1d if self.dims == 1 else F.conv2d
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             input = F.pad(input, self._borders(), mode=self.padding_mode)
@@ -104,23 +169,6 @@ class _Conv(Module):
         return convolve(
             input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
         )
-
-    def extra_repr(self) -> str:
-        shown = (
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}"
-        )
-        if self.padding != (0,) * self.dims:
-            shown += f", padding={self.padding}"
-        if self.dilation != (1,) * self.dims:
-            shown += f", dilation={self.dilation}"
-        if self.groups != 1:
-            shown += f", groups={self.groups}"
-        if self.bias is None:
-            shown += ", bias=False"
-        if self.padding_mode != "zeros":
-            shown += f", padding_mode={self.padding_mode}"
-        return shown
 
 
 class Conv1d(_Conv):
@@ -139,3 +187,115 @@ class Conv2d(_Conv):
     """
 
     dims = 2
+
+
+class Conv3d(_Conv):
+    """Cross-correlation of volumes (batch, channels, depth, height, width) with learned filters."""
+
+    dims = 3
+
+
+class _ConvTranspose(_Filters):
+    """What the transposed convolutions share."""
+
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        name = type(self).__name__
+        if padding_mode != "zeros":
+            raise ValueError(f"{name} takes padding_mode 'zeros' only, got {padding_mode!r}")
+        if isinstance(padding, str):
+            raise ValueError(f"{name} needs padding as sizes, got {padding!r}")
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            output_padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
+
+    def _more(self, input: Any, output_size: Any) -> tuple[int, ...]:
+        """The output padding that gives the wanted size."""
+        wanted = tuple(operator.index(n) for n in output_size)
+        if len(wanted) == self.dims + 2:
+            wanted = wanted[2:]
+        if len(wanted) != self.dims:
+            raise ValueError(
+                f"{type(self).__name__}: output_size needs {self.dims} or {self.dims + 2} sizes, "
+                f"got {tuple(output_size)}"
+            )
+        given = tuple(input.shape[-self.dims :])
+        assert not isinstance(self.padding, str)
+        least = tuple(
+            (n - 1) * s - 2 * p + d * (k - 1) + 1
+            for n, s, p, d, k in zip(
+                given, self.stride, self.padding, self.dilation, self.kernel_size, strict=True
+            )
+        )
+        more = tuple(n - m for n, m in zip(wanted, least, strict=True))
+        if any(not 0 <= n < s for n, s in zip(more, self.stride, strict=True)):
+            most = tuple(n + s - 1 for n, s in zip(least, self.stride, strict=True))
+            raise ValueError(
+                f"{type(self).__name__}: from an input of size {given} the output may have sizes "
+                f"from {least} to {most}, not {wanted}"
+            )
+        return more
+
+    def forward(self, input: Any, output_size: Any = None) -> Any:
+        convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.dims - 1]
+        more = self.output_padding if output_size is None else self._more(input, output_size)
+        return convolve(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            more,
+            self.groups,
+            self.dilation,
+        )
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """The transpose of `Conv1d`: sequences become longer where that one makes them shorter."""
+
+    dims = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """The transpose of `Conv2d`, with learned filters.
+
+    >>> import tapegrad
+    >>> layer = tapegrad.nn.ConvTranspose2d(16, 1, kernel_size=2, stride=2)
+    >>> layer(tapegrad.ones(8, 16, 14, 14)).shape
+    Size([8, 1, 28, 28])
+    """
+
+    dims = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """The transpose of `Conv3d`."""
+
+    dims = 3

@@ -13,6 +13,47 @@ from .module import Module
 from .parameter import Parameter
 
 
+def _row_of_padding(padding_idx: int | None, rows: int) -> int | None:
+    """The row of padding, counted from the front."""
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise ValueError(f"padding_idx {padding_idx} is not among {rows} embeddings")
+    return padding_idx % rows
+
+
+def _check_weight(weight: Tensor, rows: int, size: int) -> None:
+    if tuple(weight.shape) != (rows, size):
+        raise ValueError(f"the weight must have shape {(rows, size)}, got {tuple(weight.shape)}")
+
+
+def _matrix(embeddings: Tensor) -> Tensor:
+    if embeddings.ndim != 2:
+        raise ValueError(f"embeddings must be a matrix, got shape {tuple(embeddings.shape)}")
+    return embeddings
+
+
+def _sizes(layer: Any) -> str:
+    return f"{layer.num_embeddings}, {layer.embedding_dim}"
+
+
+def _limits(layer: Any) -> str:
+    """Options of lookups that differ from their defaults, for texts."""
+    shown = "" if layer.max_norm is None else f", max_norm={layer.max_norm}"
+    if layer.norm_type != 2:
+        shown += f", norm_type={layer.norm_type}"
+    if layer.scale_grad_by_freq:
+        shown += f", scale_grad_by_freq={layer.scale_grad_by_freq}"
+    return shown
+
+
+def _reset_rows(weight: Any, padding_idx: int | None) -> None:
+    init.normal_(weight)
+    if padding_idx is not None:
+        with no_grad():
+            weight[padding_idx] = 0.0
+
+
 class Embedding(Module):
     """A table of vectors, looked up by number; the row `padding_idx` starts at 0 and stays.
 
@@ -39,13 +80,7 @@ class Embedding(Module):
         super().__init__()
         self.num_embeddings = checked_size(num_embeddings, "num_embeddings", self)
         self.embedding_dim = checked_size(embedding_dim, "embedding_dim", self)
-        if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ValueError(
-                    f"padding_idx {padding_idx} is not among {num_embeddings} embeddings"
-                )
-            padding_idx %= num_embeddings
-        self.padding_idx = padding_idx
+        self.padding_idx = _row_of_padding(padding_idx, num_embeddings)
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
@@ -55,20 +90,12 @@ class Embedding(Module):
             self.weight.requires_grad_(not _freeze)
             self.reset_parameters()
         else:
-            if _weight.shape != (num_embeddings, embedding_dim):
-                raise ValueError(
-                    f"the weight must have shape {(num_embeddings, embedding_dim)}, got "
-                    f"{tuple(_weight.shape)}"
-                )
+            _check_weight(_weight, num_embeddings, embedding_dim)
             self.weight = Parameter(_weight, requires_grad=not _freeze)
 
     def reset_parameters(self) -> None:
         """Normal with mean 0 and standard deviation 1, and 0 for padding."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                weight: Any = self.weight
-                weight[self.padding_idx] = 0.0
+        _reset_rows(self.weight, self.padding_idx)
 
     def forward(self, input: Any) -> Any:
         return F.embedding(
@@ -82,24 +109,128 @@ class Embedding(Module):
         )
 
     def extra_repr(self) -> str:
-        shown = f"{self.num_embeddings}, {self.embedding_dim}"
-        if self.padding_idx is not None:
-            shown += f", padding_idx={self.padding_idx}"
-        if self.max_norm is not None:
-            shown += f", max_norm={self.max_norm}"
-        if self.norm_type != 2:
-            shown += f", norm_type={self.norm_type}"
-        if self.scale_grad_by_freq:
-            shown += f", scale_grad_by_freq={self.scale_grad_by_freq}"
-        return shown
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return _sizes(self) + padding + _limits(self)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Self:
         """An embedding with given vectors, not trained unless `freeze=False`."""
-        if embeddings.ndim != 2:
-            raise ValueError(f"embeddings must be a matrix, got shape {tuple(embeddings.shape)}")
-        rows, size = embeddings.shape
-        return cls(rows, size, _weight=embeddings, _freeze=freeze, **options)
+        rows, size = _matrix(embeddings).shape
+        return cls(
+            rows,
+            size,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            embeddings,
+            freeze,
+        )
+
+
+class EmbeddingBag(Module):
+    """Sums, means or maxima of rows of a table, for bags of tokens.
+
+    >>> import tapegrad
+    >>> table = tapegrad.nn.EmbeddingBag(10, 3, mode="sum")
+    >>> table(tapegrad.tensor([1, 2, 4, 5]), tapegrad.tensor([0, 3])).shape
+    Size([2, 3])
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings = checked_size(num_embeddings, "num_embeddings", self)
+        self.embedding_dim = checked_size(embedding_dim, "embedding_dim", self)
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.padding_idx = _row_of_padding(padding_idx, num_embeddings)
+        if _weight is None:
+            self.weight = new_parameter(num_embeddings, embedding_dim, device=device, dtype=dtype)
+            self.reset_parameters()
+        else:
+            _check_weight(_weight, num_embeddings, embedding_dim)
+            self.weight = Parameter(_weight)
+        self.mode = mode
+        self.sparse = sparse
+        self.include_last_offset = include_last_offset
+
+    def reset_parameters(self) -> None:
+        """Normal with mean 0 and standard deviation 1, and 0 for padding."""
+        _reset_rows(self.weight, self.padding_idx)
+
+    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        shown = _sizes(self) + _limits(self) + f", mode={self.mode!r}"
+        return shown if self.padding_idx is None else f"{shown}, padding_idx={self.padding_idx}"
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
+        """A bag with given vectors, not trained unless `freeze=False`."""
+        rows, size = _matrix(embeddings).shape
+        made = cls(
+            rows,
+            size,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            embeddings,
+            include_last_offset,
+            padding_idx,
+        )
+        made.weight.requires_grad_(not freeze)
+        return made
 
 
 class Dropout(Module):
@@ -131,3 +262,24 @@ class Dropout2d(Dropout):
 
     def forward(self, input: Any) -> Any:
         return F.dropout2d(input, self.p, self.training, self.inplace)
+
+
+class Dropout3d(Dropout):
+    """Dropout of whole channels of volumes."""
+
+    def forward(self, input: Any) -> Any:
+        return F.dropout3d(input, self.p, self.training, self.inplace)
+
+
+class AlphaDropout(Dropout):
+    """Dropout that keeps mean 0 and variance 1 of the inputs of a SELU."""
+
+    def forward(self, input: Any) -> Any:
+        return F.alpha_dropout(input, self.p, self.training)
+
+
+class FeatureAlphaDropout(Dropout):
+    """Alpha dropout of whole channels."""
+
+    def forward(self, input: Any) -> Any:
+        return F.feature_alpha_dropout(input, self.p, self.training)

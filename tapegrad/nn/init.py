@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
 from typing import Any
 
 import numpy as np
 
+from ..dtypes import float64
+from ..ops.creation import CREATION
 from ..state import no_grad
 from ..tensor import wrap
+
+#: what leaves the size of its input about as it is
+_LINEAR = (
+    *("linear", "sigmoid", "conv1d", "conv2d", "conv3d"),
+    *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+)
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor by which weights before an activation should be larger."""
-    if nonlinearity in ("linear", "conv1d", "conv2d", "sigmoid"):
+    if nonlinearity in _LINEAR:
         return 1.0
     if nonlinearity == "tanh":
         return 5.0 / 3
     if nonlinearity == "relu":
         return math.sqrt(2.0)
     if nonlinearity == "leaky_relu":
-        slope = 0.01 if param is None else float(param)
+        slope = 0.01 if param is None else param
+        if isinstance(slope, bool) or not isinstance(slope, (int, float)):
+            raise ValueError(f"the slope of leaky_relu must be a number, got {param!r}")
         return math.sqrt(2.0 / (1 + slope**2))
     if nonlinearity == "selu":
         return 3.0 / 4
     raise ValueError(
-        f"unknown nonlinearity {nonlinearity!r}: expected linear, conv1d, conv2d, sigmoid, tanh, "
-        "relu, leaky_relu or selu"
+        f"unknown nonlinearity {nonlinearity!r}: expected tanh, relu, leaky_relu, selu, "
+        f"{', '.join(_LINEAR)}"
     )
 
 
@@ -52,14 +64,43 @@ def trunc_normal_(
 ) -> Any:
     """Normal numbers, those outside [a, b] drawn again."""
 
-    def below(x: float) -> float:
-        """The normal distribution function, from -1 to 1."""
-        return math.erf((x - mean) / std / math.sqrt(2.0))
-
+    if std <= 0 or a >= b:
+        raise ValueError(f"trunc_normal_ needs std > 0 and a < b, got {std}, {a} and {b}")
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            f"the mean {mean} is more than 2 std from [{a}, {b}]: few normal numbers lie there",
+            stacklevel=2,
+        )
+    low, high = (math.erf((x - mean) / std / math.sqrt(2.0)) for x in (a, b))
     with no_grad():
-        tensor.uniform_(below(a), below(b), generator=generator)
-        tensor.copy_(tensor.erfinv() * (std * math.sqrt(2.0)) + mean)
-        return tensor.clamp_(a, b)
+        if high - low < _SMALL_SHARE:
+            drawn = _tail(tensor.numel(), mean, std, a, b, generator).reshape(tensor.shape)
+        else:
+            # In float64, where uniform numbers are next to never the ends, which become infinite.
+            drawn = CREATION["rand"](tensor.shape, generator=generator, dtype=float64)
+            drawn = (drawn * (high - low) + low).erfinv() * (std * math.sqrt(2.0)) + mean
+        return tensor.copy_(drawn.clamp(a, b))
+
+
+#: share of the normal distribution below which its inverse is too coarse
+_SMALL_SHARE = 1e-9
+
+
+def _tail(count: int, mean: float, std: float, a: float, b: float, generator: Any) -> Any:
+    """Normal numbers far from their mean: uniform ones, of which the likely are kept."""
+    peak = min(max(mean, a), b)
+    out = np.empty(0)
+    while out.size < count:
+        x, chance = (
+            CREATION["rand"](count, generator=generator, dtype=float64).numpy() for _ in "xy"
+        )
+        # Close to the peak the density falls like an exponential with this rate.
+        rate = abs(peak - mean) / std**2
+        step = -np.log1p(-x * -np.expm1(-rate * (b - a))) / rate
+        away = step if peak == a else -step
+        kept = chance < np.exp(-0.5 * (away / std) ** 2)
+        out = np.concatenate([out, (peak + away)[kept]])
+    return wrap(out[:count])
 
 
 def constant_(tensor: Any, val: float) -> Any:
@@ -86,6 +127,36 @@ def eye_(tensor: Any) -> Any:
         return tensor.copy_(wrap(np.eye(*tensor.shape, dtype=np.float32)))
 
 
+def dirac_(tensor: Any, groups: int = 1) -> Any:
+    """Weights of a convolution that hand their channels on, as far as there are as many."""
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError(f"dirac_ needs 3, 4 or 5 dimensions, got shape {tuple(tensor.shape)}")
+    rows, columns, *sizes = tensor.shape
+    if groups < 1 or rows % groups:
+        raise ValueError(f"dirac_: groups = {groups} must divide the {rows} out channels")
+    each = rows // groups
+    weights = np.zeros(tuple(tensor.shape), np.float32)
+    centre = tuple(n // 2 for n in sizes)
+    for group in range(groups):
+        for channel in range(min(each, columns)):
+            weights[(group * each + channel, channel, *centre)] = 1.0
+    with no_grad():
+        return tensor.copy_(wrap(weights))
+
+
+def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = None) -> Any:
+    """Normal numbers, of which a share of each column is 0."""
+    if tensor.ndim != 2:
+        raise ValueError(f"sparse_ needs a matrix, got shape {tuple(tensor.shape)}")
+    rows, columns = tensor.shape
+    zeros = math.ceil(sparsity * rows)
+    with no_grad():
+        tensor.normal_(0, std, generator=generator)
+        for column in range(columns):
+            tensor[CREATION["randperm"](rows, generator=generator)[:zeros], column] = 0.0
+    return tensor
+
+
 def fans(tensor: Any) -> tuple[int, int]:
     """How many inputs each output of a weight reads, and how many outputs each input reaches."""
     if tensor.ndim < 2:
@@ -94,6 +165,17 @@ def fans(tensor: Any) -> tuple[int, int]:
         )
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+_calculate_fan_in_and_fan_out = fans
+
+
+def _calculate_correct_fan(tensor: Any, mode: str) -> int:
+    """The number that Kaiming's rules divide by."""
+    wanted = str(mode).lower()
+    if wanted not in ("fan_in", "fan_out"):
+        raise ValueError(f"mode must be 'fan_in' or 'fan_out', got {mode!r}")
+    return fans(tensor)[wanted == "fan_out"]
 
 
 def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
@@ -108,9 +190,7 @@ def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any
 
 
 def _kaiming_std(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"mode must be 'fan_in' or 'fan_out', got {mode!r}")
-    fan = fans(tensor)[mode == "fan_out"]
+    fan = _calculate_correct_fan(tensor, mode)
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
@@ -151,3 +231,32 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
     q = q if rows >= columns else q.T
     with no_grad():
         return tensor.copy_(wrap(np.ascontiguousarray(q * gain)).reshape(tensor.shape))
+
+
+def _older(function: Any) -> Any:
+    """A function under the name that it had before it got an underscore."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        warnings.warn(
+            f"nn.init.{call.__name__} is deprecated; use nn.init.{function.__name__}",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return function(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = function.__name__.rstrip("_")
+    return call
+
+
+uniform = _older(uniform_)
+normal = _older(normal_)
+constant = _older(constant_)
+eye = _older(eye_)
+dirac = _older(dirac_)
+xavier_uniform = _older(xavier_uniform_)
+xavier_normal = _older(xavier_normal_)
+kaiming_uniform = _older(kaiming_uniform_)
+kaiming_normal = _older(kaiming_normal_)
+orthogonal = _older(orthogonal_)
+sparse = _older(sparse_)

@@ -1,40 +1,29 @@
 """Module: parameters, buffers and other modules under names, and a `forward` over them.
 
 Attributes that are Parameters or Modules are registered when they are set. Everything else here
-walks that tree: lists of parameters, dtype and device moves, modes, state dictionaries, hooks.
+walks that tree: lists of parameters, dtype and device moves, modes, hooks. State dictionaries
+stand in `state.py`.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Self, TypeVar
+import mmap
+from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 import numpy as np
 
 from ..device import as_device
 from ..dtypes import DType, as_dtype, bfloat16, float16, float32, float64
-from ..state import no_grad, numbers, structure_changed
+from ..ops.creation import CREATION
+from ..state import no_grad, structure_changed
 from ..tensor import RemovableHandle, Tensor, wrap
 from .hooks import BackwardHooks
-from .parameter import Parameter
-
-T = TypeVar("T")
-
-
-class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` found missing and unexpected."""
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
-
-    def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        return f"IncompatibleKeys(missing={self.missing_keys}, unexpected={self.unexpected_keys})"
+from .parameter import Buffer, Parameter
+from .state import IncompatibleKeys, StateDict, add_hook
 
 
-class Module:
+class Module(StateDict):
     """Base of everything that has parameters: subclass it and write `forward`.
 
     >>> import tapegrad
@@ -53,10 +42,9 @@ class Module:
     """
 
     training: bool
-    _parameters: dict[str, Parameter | None]
-    _buffers: dict[str, Tensor | None]
+    call_super_init: bool = False
+    dump_patches: bool = False
     _modules: dict[str, Module | None]
-    _not_saved: set[str]
     _forward_hooks: dict[int, tuple[Callable[..., Any], bool, bool]]
     _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]
     _backward_hooks: dict[int, Callable[..., Any]]
@@ -74,6 +62,10 @@ class Module:
             _forward_pre_hooks={},
             _backward_hooks={},
             _backward_pre_hooks={},
+            _state_dict_hooks={},
+            _state_dict_pre_hooks={},
+            _load_state_dict_pre_hooks={},
+            _load_state_dict_post_hooks={},
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -140,7 +132,7 @@ class Module:
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, args)` before forward; what it returns replaces the arguments."""
-        return _add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+        return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
     def register_forward_hook(
         self,
@@ -151,19 +143,23 @@ class Module:
         always_call: bool = False,
     ) -> RemovableHandle:
         """Call `hook(module, args, output)` after forward; what it returns replaces the output."""
-        return _add_hook(self._forward_hooks, (hook, with_kwargs, always_call), prepend)
+        return add_hook(self._forward_hooks, (hook, with_kwargs, always_call), prepend)
 
     def register_full_backward_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` in backward; it may replace grad_input."""
-        return _add_hook(self._backward_hooks, hook, prepend)
+        return add_hook(self._backward_hooks, hook, prepend)
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """PyTorch's older name of `register_full_backward_hook`."""
+        return self.register_full_backward_hook(hook)
 
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, grad_output)` before the module's backward; it may replace it."""
-        return _add_hook(self._backward_pre_hooks, hook, prepend)
+        return add_hook(self._backward_pre_hooks, hook, prepend)
 
     # -- compiling ---------------------------------------------------------------------------
 
@@ -247,6 +243,9 @@ class Module:
         elif isinstance(value, Module):
             self._forget(name, "_modules")
             self.add_module(name, value)
+        elif isinstance(value, Buffer):
+            self._forget(name, "_buffers")
+            self.register_buffer(name, value, value.persistent)
         elif name in attributes.get("_parameters", ()):
             self.register_parameter(name, value)
         elif name in attributes.get("_modules", ()):
@@ -314,24 +313,13 @@ class Module:
                 inner = f"{prefix}.{name}" if prefix else name
                 yield from module.named_modules(seen, inner, remove_duplicate)
 
-    def modules(self) -> Iterator[Module]:
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all within it, each once."""
-        for _, module in self.named_modules():
+        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
-    def _named(
-        self, group: str, prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
-        seen: set[int] = set()
-        modules: Any = [(prefix, self)]
-        if recurse:
-            modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
-        for path, module in modules:
-            for name, value in module.__dict__[group].items():
-                if value is None or (remove_duplicate and id(value) in seen):
-                    continue
-                seen.add(id(value))
-                yield (f"{path}.{name}" if path else name), value
+    def _named(self, group: str, *where: Any) -> Iterator[tuple[str, Any]]:
+        return self._named_members(lambda module: module.__dict__[group].items(), *where)
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -364,6 +352,39 @@ class Module:
                 raise AttributeError(f"{type(module).__name__} has no module {name!r}")
             module = found
         return module
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module under a dotted name; with `strict`, only in place of another."""
+        path, _, name = target.rpartition(".")
+        if not name:
+            raise ValueError("the name of a module must not be empty")
+        if not isinstance(module, Module):
+            raise ValueError(f"expected a Module, got {type(module).__name__}")
+        parent = self.get_submodule(path)
+        if strict and name not in parent._modules:
+            raise AttributeError(f"{type(parent).__name__} has no module {name!r}")
+        if name not in parent._modules and hasattr(parent, name):
+            raise AttributeError(f"{name!r} of {type(parent).__name__} is not a Module")
+        parent._put("_modules", name, module)
+
+    def _named_members(
+        self,
+        get_members_fn: Callable[[Module], Any],
+        prefix: str = "",
+        recurse: bool = True,
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, Any]]:
+        """What a function finds in each module, as (name, value) pairs, with dotted names."""
+        seen: set[int] = set()
+        modules: Any = [(prefix, self)]
+        if recurse:
+            modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+        for path, module in modules:
+            for name, value in get_members_fn(module):
+                if value is None or (remove_duplicate and id(value) in seen):
+                    continue
+                seen.add(id(value))
+                yield (f"{path}.{name}" if path else name), value
 
     def _get(self, target: str, group: str, what: str) -> Any:
         path, _, name = target.rpartition(".")
@@ -414,14 +435,14 @@ class Module:
         for parameter in self.parameters():
             parameter.zero_grad(set_to_none)
 
-    def _apply(self, fn: Callable[[Tensor], Any]) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Self:
         """Replace the data of all parameters and buffers by what `fn` makes of it."""
         with no_grad():
-            for parameter in self.parameters():
+            for parameter in self.parameters(recurse):
                 gradient = parameter.grad
                 parameter.data = fn(parameter.data)
                 parameter.grad = None if gradient is None else fn(gradient)
-            for module in self.modules():
+            for module in self.modules() if recurse else (self,):
                 for name, buffer in module._buffers.items():
                     if buffer is not None:
                         module._put("_buffers", name, fn(buffer))
@@ -468,73 +489,23 @@ class Module:
         """Move all parameters and buffers to a GPU."""
         return self.to(f"cuda:{device}" if isinstance(device, int) else device or "cuda")
 
-    # -- state -------------------------------------------------------------------------------
+    def to_empty(self, *, device: Any = None, recurse: bool = True) -> Self:
+        """Move to a device without the values, which are not set there."""
+        place = None if device is None else as_device(device)
 
-    def _state(self, prefix: str) -> Iterator[tuple[str, Module, str, str, Tensor]]:
-        """Everything in the state dict: (dotted name, owner, group, name, tensor)."""
-        for path, module in self.named_modules(prefix=prefix, remove_duplicate=False):
-            for group in ("_parameters", "_buffers"):
-                for name, value in module.__dict__[group].items():
-                    if value is not None and name not in module._not_saved:
-                        yield (f"{path}.{name}" if path else name), module, group, name, value
+        def unset(x: Tensor) -> Any:
+            return CREATION["empty_like"](x, device=x.device if place is None else place)
 
-    def state_dict(
-        self,
-        *,
-        destination: dict[str, Tensor] | None = None,
-        prefix: str = "",
-        keep_vars: bool = False,
-    ) -> dict[str, Tensor]:
-        """Parameters and persistent buffers by dotted name; they share memory with the module."""
-        found: dict[str, Tensor] = OrderedDict() if destination is None else destination
-        for name, _, _, _, value in self._state(prefix.rstrip(".")):
-            found[name] = value if keep_vars else value.detach()
-        return found
+        return self._apply(unset, recurse)
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> IncompatibleKeys:
-        """Copy values into parameters and buffers by name; with `assign`, take the tensors over.
+    def share_memory(self) -> Self:
+        """Move to memory that processes forked from this one share with it."""
+        return self._apply(_shared)
 
-        All names and shapes are checked before anything is changed. With `strict=False`, names that
-        are missing or unexpected are returned instead of raised.
-        """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(f"a state dict must be a mapping, got {type(state_dict).__name__}")
-        wanted = list(self._state(""))
-        names = {name for name, *_ in wanted}
-        missing = [name for name, *_ in wanted if name not in state_dict]
-        unexpected = [name for name in state_dict if name not in names]
-        problems: list[str] = []
-        if strict and unexpected:
-            problems.append(f"unexpected keys: {', '.join(map(repr, unexpected))}")
-        if strict and missing:
-            problems.append(f"missing keys: {', '.join(map(repr, missing))}")
-        values: dict[str, Tensor] = {}
-        for name, _, _, _, current in wanted:
-            if name in state_dict:
-                value = state_dict[name]
-                value = wrap(value) if isinstance(value, np.ndarray) else value
-                if not isinstance(value, Tensor):
-                    problems.append(f"{name!r} must be a Tensor, got {type(value).__name__}")
-                elif value.shape != current.shape:
-                    problems.append(
-                        f"size mismatch for {name!r}: the state dict has shape "
-                        f"{tuple(value.shape)}, the module {tuple(current.shape)}"
-                    )
-                else:
-                    values[name] = value
-        if problems:
-            shown = "\n  ".join(problems)
-            raise RuntimeError(
-                f"cannot load the state dict into {type(self).__name__}; nothing was changed:\n"
-                f"  {shown}"
-            )
-        with no_grad():
-            for name, module, group, key, current in wanted:
-                if name in values:
-                    _load(module, group, key, current, values[name], assign)
-        return IncompatibleKeys(missing, unexpected)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the attributes of a pickled module; those that it lacks are empty."""
+        Module.__init__(self)
+        self.__dict__.update(state)
 
     # -- showing -----------------------------------------------------------------------------
 
@@ -573,21 +544,14 @@ def _run_forward_hook(
     return hook(module, args, result)
 
 
-def _add_hook(hooks: dict[int, T], item: T, prepend: bool) -> RemovableHandle:
-    key = next(numbers)
-    if prepend:
-        others = dict(hooks)
-        hooks.clear()
-        hooks.update({key: item, **others})
-    else:
-        hooks[key] = item
-    structure_changed()
-
-    def remove() -> None:
-        hooks.pop(key, None)
-        structure_changed()
-
-    return RemovableHandle(remove)
+def _shared(x: Tensor) -> Tensor:
+    array = x._array
+    if not isinstance(array, np.ndarray):
+        return x  # memory of a GPU is shared already, as far as it can be
+    memory = np.frombuffer(mmap.mmap(-1, max(array.nbytes, 1)), np.uint8, array.nbytes)
+    copy = memory.view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return wrap(copy)
 
 
 def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
@@ -609,13 +573,4 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType
     )
 
 
-def _load(
-    module: Module, group: str, key: str, current: Tensor, value: Tensor, assign: bool
-) -> None:
-    """Put one value of a state dict into its place."""
-    if not assign:
-        current.copy_(value)  # type: ignore[attr-defined,unused-ignore]  # from the op table
-    elif group == "_parameters":
-        module._put(group, key, Parameter(value, requires_grad=current.requires_grad))
-    else:
-        module._put(group, key, value.detach())
+__all__ = ["IncompatibleKeys", "Module"]

@@ -39,6 +39,7 @@ class _ChannelNorm(_Affine):
     running_mean: Any
     running_var: Any
     num_batches_tracked: Any
+    _version = 2  # the first had no num_batches_tracked
 
     def __init__(
         self,
@@ -74,6 +75,10 @@ class _ChannelNorm(_Affine):
             init.ones_(self.running_var)
             self.num_batches_tracked.zero_()
 
+    def _upgrade_state(self, state_dict: Any, prefix: str, version: int | None) -> None:
+        if (version is None or version < 2) and self.track_running_stats:
+            state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+
     def reset_parameters(self) -> None:
         """Weights of 1, biases of 0, no statistics."""
         self.reset_running_stats()
@@ -87,7 +92,7 @@ class _ChannelNorm(_Affine):
 
 
 class _BatchNorm(_ChannelNorm):
-    """What BatchNorm1d and BatchNorm2d share; `ranks` are the numbers of dimensions they take."""
+    """What the batch norms share; `ranks` are the numbers of dimensions they take."""
 
     ranks: tuple[int, ...]
 
@@ -146,8 +151,14 @@ class BatchNorm2d(_BatchNorm):
     ranks = (4,)
 
 
+class BatchNorm3d(_BatchNorm):
+    """Batch norm of (batch, channels, depth, height, width)."""
+
+    ranks = (5,)
+
+
 class _InstanceNorm(_ChannelNorm):
-    """What InstanceNorm1d and InstanceNorm2d share; `rank` counts the batch dimension."""
+    """What the instance norms share; `rank` counts the batch dimension."""
 
     rank: int
 
@@ -197,6 +208,12 @@ class InstanceNorm2d(_InstanceNorm):
     """Instance norm of (batch, channels, height, width)."""
 
     rank = 4
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance norm of (batch, channels, depth, height, width)."""
+
+    rank = 5
 
 
 def _shape(normalized_shape: Any) -> tuple[int, ...]:
@@ -296,3 +313,20 @@ class GroupNorm(_Affine):
             f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
             f"bias={self.bias is not None}"
         )
+
+
+class LocalResponseNorm(Module):
+    """x / (k + alpha * mean of x * x over neighbouring channels) ** beta."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: Any) -> Any:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

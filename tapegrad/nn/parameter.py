@@ -20,3 +20,13 @@ class Parameter(Tensor):
         if isinstance(data, Tensor):
             own(data)
         super().__init__(data, requires_grad=requires_grad)
+
+
+class Buffer(Tensor):
+    """A tensor that a Module lists among its buffers when it becomes an attribute."""
+
+    def __init__(self, data: Any = (), *, persistent: bool = True) -> None:
+        if isinstance(data, Tensor):
+            own(data)
+        super().__init__(data)
+        self.persistent = persistent

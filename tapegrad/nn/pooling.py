@@ -59,6 +59,54 @@ class MaxPool2d(_MaxPool):
         return F.max_pool2d(input, *self._options())
 
 
+class MaxPool3d(_MaxPool):
+    """The largest element of each window of a volume."""
+
+    def forward(self, input: Any) -> Any:
+        return F.max_pool3d(input, *self._options())
+
+
+class _MaxUnpool(Module):
+    """What the inverses of max pools share."""
+
+    dims: int
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        self.kernel_size = _each(kernel_size, self.dims)
+        self.stride = self.kernel_size if stride is None else _each(stride, self.dims)
+        self.padding = _each(padding, self.dims)
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        unpool = (F.max_unpool1d, F.max_unpool2d, F.max_unpool3d)[self.dims - 1]
+        return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+def _each(value: Any, dims: int) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * dims
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Puts the maxima of `MaxPool1d(..., return_indices=True)` back, with zeros between."""
+
+    dims = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Puts the maxima of `MaxPool2d(..., return_indices=True)` back, with zeros between."""
+
+    dims = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Puts the maxima of `MaxPool3d(..., return_indices=True)` back, with zeros between."""
+
+    dims = 3
+
+
 class AvgPool1d(Module):
     """The mean of each window of a sequence."""
 
@@ -71,9 +119,9 @@ class AvgPool1d(Module):
         count_include_pad: bool = True,
     ) -> None:
         super().__init__()
-        self.kernel_size = _one(kernel_size)
-        self.stride = self.kernel_size if stride is None else _one(stride)
-        self.padding = _one(padding)
+        self.kernel_size = _each(kernel_size, 1)
+        self.stride = self.kernel_size if stride is None else _each(stride, 1)
+        self.padding = _each(padding, 1)
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
 
@@ -89,10 +137,6 @@ class AvgPool1d(Module):
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-
-def _one(value: Any) -> tuple[int, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 class AvgPool2d(Module):
@@ -115,9 +159,8 @@ class AvgPool2d(Module):
         self.count_include_pad = count_include_pad
         self.divisor_override = divisor_override
 
-    def forward(self, input: Any) -> Any:
-        return F.avg_pool2d(
-            input,
+    def _options(self) -> tuple[Any, ...]:
+        return (
             self.kernel_size,
             self.stride,
             self.padding,
@@ -126,8 +169,61 @@ class AvgPool2d(Module):
             self.divisor_override,
         )
 
+    def forward(self, input: Any) -> Any:
+        return F.avg_pool2d(input, *self._options())
+
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool3d(AvgPool2d):
+    """The mean of each window of a volume."""
+
+    def forward(self, input: Any) -> Any:
+        return F.avg_pool3d(input, *self._options())
+
+
+class _PowerPool(Module):
+    """What the pools by p-norms share."""
+
+    def __init__(
+        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm_type = norm_type
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.ceil_mode = ceil_mode
+
+    def _options(self) -> tuple[Any, ...]:
+        return float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+
+    def extra_repr(self) -> str:
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_PowerPool):
+    """The p-norm of each window of a sequence."""
+
+    def forward(self, input: Any) -> Any:
+        return F.lp_pool1d(input, *self._options())
+
+
+class LPPool2d(_PowerPool):
+    """The p-norm of each window of an image."""
+
+    def forward(self, input: Any) -> Any:
+        return F.lp_pool2d(input, *self._options())
+
+
+class LPPool3d(_PowerPool):
+    """The p-norm of each window of a volume."""
+
+    def forward(self, input: Any) -> Any:
+        return F.lp_pool3d(input, *self._options())
 
 
 class AdaptiveAvgPool1d(Module):
@@ -149,6 +245,85 @@ class AdaptiveAvgPool2d(AdaptiveAvgPool1d):
 
     def forward(self, input: Any) -> Any:
         return F.adaptive_avg_pool2d(input, self.output_size)
+
+
+class AdaptiveAvgPool3d(AdaptiveAvgPool1d):
+    """Means over windows of volumes such that the output has the given size."""
+
+    def forward(self, input: Any) -> Any:
+        return F.adaptive_avg_pool3d(input, self.output_size)
+
+
+class AdaptiveMaxPool1d(Module):
+    """Maxima over windows such that the output has the given length."""
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.return_indices = return_indices
+
+    def forward(self, input: Any) -> Any:
+        return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveMaxPool2d(AdaptiveMaxPool1d):
+    """Maxima over a grid of windows such that the output has the given size."""
+
+    def forward(self, input: Any) -> Any:
+        return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool3d(AdaptiveMaxPool1d):
+    """Maxima over windows of volumes such that the output has the given size."""
+
+    def forward(self, input: Any) -> Any:
+        return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
+
+
+class FractionalMaxPool2d(Module):
+    """Maxima of windows that begin at random places, drawn anew in each call."""
+
+    dims = 2
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Any = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if (output_size is None) == (output_ratio is None):
+            raise ValueError(f"{name} needs either output_size or output_ratio, and not both")
+        self.kernel_size = _each(kernel_size, self.dims)
+        self.output_size = None if output_size is None else _each(output_size, self.dims)
+        self.output_ratio = None if output_ratio is None else _each(output_ratio, self.dims)
+        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
+            raise ValueError(f"{name}: output_ratio must lie between 0 and 1, got {output_ratio}")
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+
+    def forward(self, input: Any) -> Any:
+        pool = F.fractional_max_pool2d if self.dims == 2 else F.fractional_max_pool3d
+        return pool(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            self._random_samples,
+        )
+
+
+class FractionalMaxPool3d(FractionalMaxPool2d):
+    """Maxima of windows of volumes that begin at random places, drawn anew in each call."""
+
+    dims = 3
 
 
 class Unfold(Module):

@@ -7,8 +7,11 @@ kept finite (`below` limits the argument of an exponential), so that second deri
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from .. import fast, inplace
 from ..casting import ON_GPU
@@ -16,6 +19,7 @@ from ..dtypes import as_dtype
 from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from . import comparison as c
 from . import elementwise as e
+from .creation import random_array
 from .functions import erf
 from .joining import chunk
 from .movement import normal_dim, reshape_
@@ -130,10 +134,69 @@ def log_softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     return _along(log_softmax_, input, dim, dtype)
 
 
+def _implied_dim(name: str, dim: Any, ndim: int, stacklevel: int) -> Any:
+    """The dimension, or, with a warning, the one that PyTorch chooses if none is given."""
+    if dim is not None:
+        return dim
+    chosen = 0 if ndim in (0, 1, 3) else 1
+    warnings.warn(
+        f"{name} without dim takes dim={chosen} here, which is deprecated; give dim",
+        stacklevel=stacklevel + 1,
+    )
+    return chosen
+
+
+@op("softmax", module=F, samples=_along_samples)
+def _softmax_of_layers(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along a dimension."""
+    dim = _implied_dim("softmax", dim, input._array.ndim, _stacklevel)
+    return _along(softmax_, input, dim, dtype)
+
+
+@op("log_softmax", module=F, samples=_along_samples)
+def _log_softmax_of_layers(
+    input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None
+) -> Any:
+    """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow."""
+    dim = _implied_dim("log_softmax", dim, input._array.ndim, _stacklevel)
+    return _along(log_softmax_, input, dim, dtype)
+
+
 @op(module=F, samples=_along_samples)
-def softmin(input: Any, dim: Any = None, dtype: Any = None) -> Any:
+def softmin(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """exp(-x) / sum(exp(-x)) along a dimension."""
-    return softmax(-input, dim, dtype)
+    dim = _implied_dim("softmin", dim, input._array.ndim, _stacklevel)
+    return _along(softmax_, -input, dim, dtype)
+
+
+@op(
+    module=F,
+    random=True,
+    samples=lambda: [
+        Sample((3, 4)),
+        Sample((3, 4), tau=0.5, dim=0),
+        Sample(In(2, 3, grad=False), hard=True),
+    ],
+)
+def gumbel_softmax(
+    logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Any:
+    """Draws of a softmax with temperature tau: softmax((logits + Gumbel noise) / tau).
+
+    With `hard` the result is one-hot, and the gradient that of the soft draw.
+    """
+    check_floating(logits, "gumbel_softmax")
+    shape = tuple(logits._array.shape)
+    drawn = random_array("uniform", shape, np.float32)
+    # Uniform numbers may be 0, whose logarithm would make the noise infinite.
+    uniform = e.clamp_numbers(drawn, low=2.0**-25, high=1.0)
+    noise = (-e.log(-e.log1p(-uniform))).to(logits.dtype, device=logits.device)
+    soft = _along(softmax_, (logits + noise) / tau, dim, None)
+    if not hard:
+        return soft
+    value = soft.detach()
+    index = value.argmax(dim, keepdim=True)
+    return value.new_zeros(shape).scatter(dim, index, 1.0) - value + soft
 
 
 # -- smooth ------------------------------------------------------------------------------------
@@ -444,6 +507,36 @@ threshold_ = composite(
     lambda x, *, limit, value: c.where(c.less_equal(x, limit), value, x),
     lambda g, x, limit: c.where(c.less_equal(x, limit), 0.0, g),
 )
+
+
+@op(
+    method=False,
+    random=True,
+    torch="torch.nn.functional.rrelu",
+    samples=lambda: [
+        *_shapes()(),
+        *_shapes(0.1, 0.6)(),
+        Sample(In(3, 4, distinct=True), 0.2, 0.4, True),
+    ],
+)
+def rrelu(
+    input: Any,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Any:
+    """x above 0, below it x times a slope: drawn from lower..upper in training, else their mean."""
+    check_floating(input, "rrelu")
+    if lower > upper:
+        raise RuntimeError(f"rrelu: lower {lower} must be at most upper {upper}")
+    if training:
+        drawn = random_array("uniform", tuple(input._array.shape), np.float32)
+        slopes = (drawn * (upper - lower) + lower).to(input.dtype, device=input.device)
+        out = prelu_(input, slopes)
+    else:
+        out = leaky_relu_(input, slope=(float(lower) + float(upper)) / 2)
+    return _result(input, out, inplace, "rrelu")
 
 
 @op(method=False, samples=_shapes(0.3, -7.0))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import xp
+from ..dtypes import bool_, float32
 from ..primitive import OPAQUE, define
 from ..tensor import Tensor
 from ..walk import unbroadcast
@@ -20,7 +21,7 @@ from . import elementwise as e
 from .embedding import dropout
 from .linalg import matmul_
 from .movement import expand_, reshape_, swapped
-from .precision import check_floating, check_same_dtype, rounded, widened
+from .precision import check_floating, check_same_dtype, is_half, rounded, widened
 from .reduce import amax_, sum_
 from .table import In, Sample, op
 
@@ -103,7 +104,7 @@ def _spread_heads(x: Any, heads: int) -> Any:
     return reshape_(wide, shape=(*lead, heads, length, size))
 
 
-def _check(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> None:
+def _check(query: Any, key: Any, value: Any, dropout_p: float) -> None:
     what = "scaled_dot_product_attention"
     check_floating(query, what)
     check_same_dtype(what, query, key=key, value=value)
@@ -114,11 +115,20 @@ def _check(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> None
         raise RuntimeError(f"{what}: query and key have different features: {shapes[:2]}")
     if shapes[1][-2] != shapes[2][-2]:
         raise RuntimeError(f"{what}: key and value have different lengths: {shapes[1:]}")
-    if mask is not None:
-        if is_causal:
-            raise RuntimeError(f"{what}: give either attn_mask or is_causal=True, not both")
-        if mask._array.dtype.kind != "b":
-            check_same_dtype(what, query, attn_mask=mask)
+    if not 0.0 <= dropout_p <= 1.0:
+        raise RuntimeError(f"{what}: dropout_p must lie between 0 and 1, got {dropout_p}")
+
+
+def _fitting(mask: Any, query: Any) -> Any:
+    """A mask of a dtype that goes with the queries: bool, theirs, or float32."""
+    if mask is None or mask.dtype in (bool_, query.dtype):
+        return mask
+    if mask.dtype is not float32:
+        raise RuntimeError(
+            "scaled_dot_product_attention: attn_mask must be bool, float32 or of the query's dtype "
+            f"{query.dtype}, got {mask.dtype}"
+        )
+    return mask if is_half(query) else mask.to(query.dtype)
 
 
 @op(
@@ -153,9 +163,12 @@ def scaled_dot_product_attention(
     """softmax(query @ key^T * scale + mask) @ value.
 
     A bool mask is True where a query may attend to a key; a floating mask is added to the scores.
-    `enable_gqa` lets several query heads share one head of keys and values.
+    With `is_causal` a query attends to no key after it, in addition to what the mask says. A query
+    without any key gets zeros. `enable_gqa` lets several query heads share one head of keys and
+    values.
     """
-    _check(query, key, value, attn_mask, is_causal)
+    _check(query, key, value, dropout_p)
+    attn_mask = _fitting(attn_mask, query)
     if enable_gqa:
         key, value = _shared_heads(query, key, value)
     lead = _common_batch(query, key, value)
@@ -167,9 +180,9 @@ def scaled_dot_product_attention(
     _check_mask(attn_mask, (*lead, q._array.shape[-2], k._array.shape[-2]))
     if dropout_p == 0:
         return attention_(q, k, v, attn_mask, scale=factor, causal=bool(is_causal))[0]
-    scores = _scores(q, k, attn_mask, factor, bool(is_causal))
+    scores = _scores(widened(q), widened(k), attn_mask, factor, bool(is_causal))
     sums = _finite(scores.logsumexp(-1, True))
-    return matmul_(dropout(e.exp(scores - sums), dropout_p), v)
+    return rounded(matmul_(dropout(e.exp(scores - sums), dropout_p), widened(v)), query)
 
 
 def _shared_heads(query: Any, key: Any, value: Any) -> tuple[Any, Any]:

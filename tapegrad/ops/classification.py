@@ -19,7 +19,8 @@ from . import elementwise as e
 from .activation import log_softmax_
 from .gather import gather_
 from .index import take_
-from .loss import check_reduction, reduced, reduction_samples
+from .linalg import linear
+from .loss import as_reduction, reduced, reduction_samples
 from .movement import reshape_
 from .precision import check_floating, in_dtype, rounded, widened
 from .reduce import sum_
@@ -221,12 +222,13 @@ def nll_loss(
     input: Any,
     target: Any,
     weight: Any = None,
-    *,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
     """-input[label]: the negative log-likelihood of labels, for log-probabilities `input`."""
-    check_reduction(reduction)
+    reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "nll_loss")
     params = _check_labels("nll_loss", input, target, weight, ignore_index, reduction)
     return nll_(input, target, weight, **params)
@@ -253,8 +255,9 @@ def cross_entropy(
     input: Any,
     target: Any,
     weight: Any = None,
-    *,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
@@ -263,7 +266,7 @@ def cross_entropy(
     Classes lie along dimension 1 (dimension 0 of a single sample). `target` holds integer labels,
     or floating probabilities (one-hot vectors too) in the shape of the input.
     """
-    check_reduction(reduction)
+    reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "cross_entropy")
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
@@ -310,3 +313,62 @@ def _soft_cross_entropy(
         terms = terms * _over_classes(weight, len(shape), dim)
     loss = -sum_(terms, dims=(dim,), keepdim=False)
     return reduced(loss, reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples((3, 5), (4, 5), _LABELS),
+        Sample((3, 5), (4, 5), _SOME, linear_bias=In(4), label_smoothing=0.2),
+        Sample((2, 5), (3, 2, 2, 5), _PLANES, linear_bias=In(3, 2, 2), ignore_index=1),
+        Sample((3, 5), (4, 5), _CHANCES, weight=In(4, low=0.5, grad=False)),
+        Sample((5,), (4, 5), In(values=1, kind="int")),
+    ],
+)
+def linear_cross_entropy(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    *,
+    linear_bias: Any = None,
+    weight: Any = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Any:
+    """The cross entropy of input @ linear_weight.T + linear_bias.
+
+    Weights (classes, ..., features) give logits (samples, classes, ...). `options` say how PyTorch
+    splits the work to save memory; here they have no effect.
+    """
+    what = "linear_cross_entropy"
+    shape, kernel = tuple(input._array.shape), tuple(linear_weight._array.shape)
+    if len(shape) not in (1, 2) or len(kernel) < 2 or shape[-1] != kernel[-1]:
+        raise RuntimeError(
+            f"{what} needs an input (samples, features) or (features) and a weight "
+            f"(classes, ..., features), got shapes {shape} and {kernel}"
+        )
+    if len(kernel) > 2 and len(shape) == 1:
+        raise RuntimeError(f"{what}: a weight of shape {kernel} needs an input (samples, features)")
+    if linear_bias is not None and tuple(linear_bias._array.shape) != kernel[:-1]:
+        raise RuntimeError(
+            f"{what}: linear_bias must have shape {kernel[:-1]}, got {tuple(linear_bias.shape)}"
+        )
+    logits_shape = (*shape[:-1], *kernel[:-1])
+    if tuple(target._array.shape) == logits_shape and ignore_index is not None:
+        raise RuntimeError(f"{what}: class probabilities have no ignore_index")
+    rows = math.prod(kernel[:-1])
+    logits = linear(
+        input,
+        reshape_(linear_weight, shape=(rows, kernel[-1])),
+        None if linear_bias is None else reshape_(linear_bias, shape=(rows,)),
+    )
+    return cross_entropy(
+        reshape_(logits, shape=logits_shape),
+        target,
+        weight,
+        ignore_index=-100 if ignore_index is None else ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )

@@ -189,6 +189,26 @@ def _is_floating_point(self: Tensor) -> bool:
     return self.dtype.is_floating_point
 
 
+def _is_complex(self: Tensor) -> bool:
+    """False: there are no complex types."""
+    return False
+
+
+def _is_signed(self: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return self.dtype.is_signed
+
+
+def _is_cpu(self: Tensor) -> bool:
+    """Whether the elements are in the computer's own memory."""
+    return not self.is_cuda
+
+
+def _get_device(self: Tensor) -> int:
+    """The index of the GPU that holds the elements, or -1."""
+    return self.device.index or 0 if self.is_cuda else -1
+
+
 def _is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
     """Whether the elements lie in memory one after the other, in the order of the dimensions."""
     return bool(self._array.flags.c_contiguous)
@@ -256,6 +276,10 @@ attach(
     ndimension=_dim,
     element_size=_element_size,
     is_floating_point=_is_floating_point,
+    is_complex=_is_complex,
+    is_signed=_is_signed,
+    is_cpu=property(_is_cpu),
+    get_device=_get_device,
     is_contiguous=_is_contiguous,
     data_ptr=_data_ptr,
 )

@@ -1,7 +1,8 @@
-"""Embedding lookups, one-hot vectors and dropout."""
+"""Embedding lookups, one-hot vectors and the dropout family."""
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -90,27 +91,34 @@ def embedding(
     if sparse:
         raise RuntimeError("embedding: sparse gradients do not exist here; use sparse=False")
     rows = weight._array.shape[0]
-    if padding_idx is not None:
-        if not -rows <= padding_idx < rows:
-            raise RuntimeError(f"embedding: padding_idx {padding_idx} is not among {rows} rows")
-        padding_idx = int(padding_idx) % rows
-    _check_tokens(input._array, rows)
+    padding = check_padding("embedding", padding_idx, rows)
+    check_tokens("embedding", input._array, rows)
     if max_norm is not None:
-        _limit_rows(input, weight, float(max_norm), norm_type)
-    return embedding_(weight, input, padding=padding_idx, by_count=bool(scale_grad_by_freq))
+        limit_rows(input, weight, float(max_norm), norm_type)
+    return embedding_(weight, input, padding=padding, by_count=bool(scale_grad_by_freq))
 
 
-def _check_tokens(index: Any, rows: int) -> None:
+def check_padding(what: str, padding_idx: int | None, rows: int) -> int | None:
+    """The row of padding counted from the front, or an error if there is no such row."""
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise RuntimeError(f"{what}: padding_idx {padding_idx} is not among {rows} rows")
+    return int(padding_idx) % rows
+
+
+def check_tokens(what: str, index: Any, rows: int) -> None:
+    """Raise unless all tokens name rows."""
     if index.size:
         low, high = int(index.min()), int(index.max())
         if low < 0 or high >= rows:
             raise IndexError(
-                f"embedding: token {low if low < 0 else high} is out of range for {rows} rows "
+                f"{what}: token {low if low < 0 else high} is out of range for {rows} rows "
                 f"(0 to {rows - 1})"
             )
 
 
-def _limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
+def limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
     """Scale the rows that are looked up and too long down to `limit`, in place."""
     with no_grad():
         used = input.reshape(-1)
@@ -221,3 +229,68 @@ def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
     if len(shape) not in (3, 4):
         raise RuntimeError(f"dropout2d needs 3 or 4 dimensions, got shape {shape}")
     return _dropped("dropout2d", input, (*shape[:2], *[1] * (len(shape) - 2)), p, training, inplace)
+
+
+@op(
+    module=F,
+    random=True,
+    samples=lambda: [Sample((2, 3, 2, 1, 2)), Sample((2, 3, 2, 2), 0.2)],
+)
+def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Dropout of whole channels of (batch, channels, depth, height, width)."""
+    shape = tuple(input._array.shape)
+    if len(shape) not in (4, 5):
+        raise RuntimeError(f"dropout3d needs 4 or 5 dimensions, got shape {shape}")
+    chosen = len(shape) - 3
+    return _dropped("dropout3d", input, (*shape[:chosen], 1, 1, 1), p, training, inplace)
+
+
+#: what dropped elements become: the limit of SELU at -infinity, with a minus sign
+_ALPHA = 1.7580993408473766
+
+
+def _alpha_dropped(
+    what: str, input: Any, shape: tuple[int, ...], p: float, training: bool, in_place: bool
+) -> Any:
+    """Replace by SELU's lowest value, and scale so that mean and variance stay 0 and 1."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"{what}: the probability p must lie between 0 and 1, got {p}")
+    check_floating(input, what)
+    if p == 0 or not training or input._array.size == 0:
+        return input
+    if p == 1:
+        out = input * 0.0
+    else:
+        scale = 1.0 / math.sqrt((_ALPHA * _ALPHA * p + 1.0) * (1.0 - p))
+        kept = c.greater_equal(random_array("uniform", shape, np.float32), float(p))
+        low = _ALPHA * scale
+        shift = c.where(kept, low * p, low * p - low).to(input.dtype, device=input.device)
+        out = dropout_(input, kept.to(input.device), scale=scale) + shift
+    return inplace_.assign(input, out, f"{what}(inplace=True)") if in_place else out
+
+
+@op(
+    module=F,
+    random=True,
+    samples=lambda: [Sample((3, 4), training=True), Sample((3, 4), 0.2, True), Sample((3, 4), 0.2)],
+)
+def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+    """Dropout that keeps mean 0 and variance 1 of the inputs of a SELU."""
+    shape = tuple(input._array.shape)
+    return _alpha_dropped("alpha_dropout", input, shape, p, training, inplace)
+
+
+@op(
+    module=F,
+    random=True,
+    samples=lambda: [Sample((2, 3, 4), training=True), Sample((2, 3), 0.2, True)],
+)
+def feature_alpha_dropout(
+    input: Any, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Any:
+    """Alpha dropout of whole channels of (batch, channels, ...)."""
+    shape = tuple(input._array.shape)
+    if len(shape) < 2 and training and p:
+        raise RuntimeError(f"feature_alpha_dropout needs at least 2 dimensions, got shape {shape}")
+    chosen = (*shape[:2], *[1] * (len(shape) - 2))
+    return _alpha_dropped("feature_alpha_dropout", input, chosen, p, training, inplace)

@@ -367,7 +367,7 @@ def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any
     n: dict[str, int] = {}
     for term, v in ((a, x), (b, y)):
         for c, wide in zip(term, v._array.shape, strict=True):
-            n[c] = max(n.get(c, 1), wide)
+            n[c] = wide if n.get(c, 1) == 1 else n[c]
 
     def arranged(term: str, v: Any, order: list[str]) -> Any:
         v = v.expand([n[c] for c in term])

@@ -1,7 +1,8 @@
 """Losses: how far predictions are from targets.
 
 Losses of single elements are elementwise composites, which save their operands and nothing else,
-followed by a reduction. Losses on class labels stand in `classification.py`.
+followed by a reduction. Losses on class labels stand in `classification.py`,
+those with margins in `margin.py`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
-from .activation import logsigmoid
-from .distance import cosine_similarity, pairwise_distance
-from .movement import expand_
+from .movement import expand_, reshape_
 from .precision import as_floating, check_floating, rounded, widened
-from .reduce import mean, mean_, sum
+from .reduce import mean, sum
 from .table import In, Sample, op
 
 F = "nn.functional"
@@ -31,6 +30,18 @@ def check_reduction(reduction: Any) -> None:
     """Raise unless `reduction` is one of the three."""
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+
+
+def as_reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction, given by its name or by PyTorch's two older arguments, which win."""
+    if size_average is None and reduce is None:
+        check_reduction(reduction)
+        return reduction
+    chosen = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce are deprecated; use reduction={chosen!r} instead", stacklevel=4
+    )
+    return chosen
 
 
 def reduced(loss: Any, reduction: str) -> Any:
@@ -46,7 +57,7 @@ def reduction_samples(*args: Any, **keywords: Any) -> list[Sample]:
     return [Sample(*args, **keywords, reduction=r) for r in ("none", "mean", "sum")]
 
 
-def _as_float(target: Any, input: Any) -> Any:
+def as_float(target: Any, input: Any) -> Any:
     """A target of integers as the floating type of the input."""
     return target if target._array.dtype.kind in "fV" else target.to(input.dtype)
 
@@ -70,10 +81,11 @@ def _pair_of(what: str, input: Any, target: Any) -> tuple[Any, Any]:
             "which is seldom meant; reshape one of them",
             stacklevel=4,
         )
-    return input, _as_float(target, input)
+    return input, as_float(target, input)
 
 
-def _equal_shapes(what: str, input: Any, target: Any) -> None:
+def equal_shapes(what: str, input: Any, target: Any) -> None:
+    """Raise unless the target has the shape of the input."""
     ours, theirs = tuple(input._array.shape), tuple(target._array.shape)
     if ours != theirs:
         raise ValueError(
@@ -129,7 +141,7 @@ def _weighted(loss: Any, weight: Any, reduction: str, what: str) -> Any:
     check_reduction(reduction)
     if weight is None:
         return reduced(loss, reduction)
-    _equal_shapes(f"{what}: weight", loss, weight)
+    equal_shapes(f"{what}: weight", loss, weight)
     total = loss * weight
     if reduction == "mean":
         return reduced(total, "sum") / weight.sum()
@@ -145,9 +157,16 @@ _UNEVEN = In(3, 4, low=-2.0, high=2.3, distinct=True)
     samples=lambda: reduction_samples((3, 4), (3, 4)) + reduction_samples((), ()),
     autocast="full",
 )
-def mse_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None) -> Any:
+def mse_loss(
+    input: Any,
+    target: Any,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Any:
     """(input - target)^2."""
-    check_reduction(reduction)
+    reduction = as_reduction(reduction, size_average, reduce)
     x, y = _pair_of("mse_loss", input, target)
     return _weighted(squared_error_(x, y, limit=1.0), weight, reduction, "mse_loss")
 
@@ -157,9 +176,16 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = 
     samples=lambda: reduction_samples(In(3, 4, distinct=True), In(3, 4, distinct=True)),
     autocast="full",
 )
-def l1_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None) -> Any:
+def l1_loss(
+    input: Any,
+    target: Any,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Any:
     """|input - target|."""
-    check_reduction(reduction)
+    reduction = as_reduction(reduction, size_average, reduce)
     if input._array.dtype.kind in "iu" and target._array.dtype.kind in "iu":
         return reduced(e.abs(input - target), reduction)
     x, y = _pair_of("l1_loss", input, target)
@@ -175,13 +201,20 @@ def l1_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = N
     ],
     autocast="full",
 )
-def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Any:
+def smooth_l1_loss(
+    input: Any,
+    target: Any,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Any:
     """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2."""
+    reduction = as_reduction(reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
-    check_reduction(reduction)
     x, y = _pair_of("smooth_l1_loss", input, target)
     return reduced(smooth_error_(x, y, limit=float(beta)), reduction)
 
@@ -246,19 +279,24 @@ def _chances(**more: Any) -> In:
     autocast={"cpu": "full", "cuda": "refuse"},
 )
 def binary_cross_entropy(
-    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
 ) -> Any:
     """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logarithms are at least -100."""
-    check_reduction(reduction)
+    reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "binary_cross_entropy")
-    _equal_shapes("binary_cross_entropy", input, target)
+    equal_shapes("binary_cross_entropy", input, target)
     p = input._array
     if p.size and not (bool((p >= 0).all()) and bool((p <= 1).all())):
         raise RuntimeError(
             "binary_cross_entropy needs probabilities between 0 and 1; for logits use "
             "binary_cross_entropy_with_logits"
         )
-    loss = bce_(input, _as_float(target, input))
+    loss = bce_(input, as_float(target, input))
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
@@ -316,15 +354,16 @@ def binary_cross_entropy_with_logits(
     input: Any,
     target: Any,
     weight: Any = None,
-    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     pos_weight: Any = None,
 ) -> Any:
     """Binary cross entropy of sigmoid(input); `pos_weight` multiplies the terms t log(p)."""
-    check_reduction(reduction)
+    reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "binary_cross_entropy_with_logits")
-    _equal_shapes("binary_cross_entropy_with_logits", input, target)
-    loss = bce_logits_(input, _as_float(target, input), pos_weight)
+    equal_shapes("binary_cross_entropy_with_logits", input, target)
+    loss = bce_logits_(input, as_float(target, input), pos_weight)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
@@ -339,13 +378,20 @@ def binary_cross_entropy_with_logits(
     ],
     autocast="full",
 )
-def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Any:
+def kl_div(
+    input: Any,
+    target: Any,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Any:
     """target (log(target) - input), for log-probabilities `input`.
 
     "batchmean" divides the sum by the size of the batch, as the definition does.
     """
-    if reduction != "batchmean":
-        check_reduction(reduction)
+    if reduction != "batchmean" or size_average is not None or reduce is not None:
+        reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "kl_div")
     if log_target:
         loss = e.exp(target) * (target - input)
@@ -356,120 +402,7 @@ def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool
     return reduced(loss, "mean" if reduction == "batchmean" else reduction)
 
 
-# -- of signs and distances --------------------------------------------------------------------
-
-
-def _signs(*shape: int) -> In:
-    values = np.where(np.arange(math.prod(shape)) % 3 == 1, -1.0, 1.0).reshape(shape)
-    return In(values=values.tolist(), grad=False)
-
-
-@op(
-    module=F,
-    samples=lambda: reduction_samples((3, 4), _signs(3, 4)),
-    autocast="full",
-)
-def soft_margin_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
-    """log(1 + exp(-target * input)) for targets 1 and -1."""
-    check_reduction(reduction)
-    _equal_shapes("soft_margin_loss", input, target)
-    return reduced(-logsigmoid(_as_float(target, input) * input), reduction)
-
-
-@op(
-    module=F,
-    samples=lambda: reduction_samples(In(3, 4, distinct=True), _signs(3, 4)),
-    autocast="full",
-)
-def hinge_embedding_loss(
-    input: Any, target: Any, margin: float = 1.0, *, reduction: str = "mean"
-) -> Any:
-    """input where the target is 1, max(0, margin - input) where it is -1."""
-    check_reduction(reduction)
-    if input._array.dtype.kind == "b":
-        raise RuntimeError("hinge_embedding_loss needs numbers, got a bool tensor")
-    away = margin - input if input.dtype.is_floating_point else int(margin) - input
-    far = c.where(c.equal(target, 1), 0, e.clamp(away, min=0))
-    near = c.where(c.equal(target, -1), 0, input)
-    return reduced(far + near, reduction)
-
-
-@op(
-    module=F,
-    samples=lambda: [
-        *reduction_samples(In(4, distinct=True), In(4, distinct=True), _signs(4)),
-        Sample(In(4, distinct=True), In(4, distinct=True), _signs(4), 0.3),
-    ],
-    autocast="full",
-)
-def margin_ranking_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
-) -> Any:
-    """max(0, -target (input1 - input2) + margin): 1 says that the first should be larger."""
-    check_reduction(reduction)
-    return reduced(e.clamp(-target * (input1 - input2) + margin, min=0.0), reduction)
-
-
-@op(
-    module=F,
-    samples=lambda: reduction_samples((3, 4), (3, 4), _signs(3)),
-    autocast="full",
-)
-def cosine_embedding_loss(
-    input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: str = "mean"
-) -> Any:
-    """1 - cos for targets 1, max(0, cos - margin) for targets -1."""
-    check_reduction(reduction)
-    x, y = (v if v.dtype.is_floating_point else v.float() for v in (input1, input2))
-    cosine = cosine_similarity(x, y, dim=-1, eps=1e-8)
-    far = c.where(c.equal(target, -1), e.clamp(cosine - margin, min=0.0), 0.0)
-    return reduced(c.where(c.equal(target, 1), 1 - cosine, far), reduction)
-
-
-@op(
-    module=F,
-    samples=lambda: [
-        *reduction_samples((3, 4), (3, 4), (3, 4)),
-        Sample((3, 4), (3, 4), (3, 4), 0.5, swap=True),
-    ],
-    autocast="full",
-)
-def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float = 1.0,
-    p: float = 2,
-    eps: float = 1e-6,
-    swap: bool = False,
-    *,
-    reduction: str = "mean",
-) -> Any:
-    """max(0, |anchor - positive| - |anchor - negative| + margin)."""
-    check_reduction(reduction)
-    near = pairwise_distance(anchor, positive, p, eps)
-    far = pairwise_distance(anchor, negative, p, eps)
-    if swap:
-        far = e.minimum(far, pairwise_distance(positive, negative, p, eps))
-    return reduced(e.clamp(near - far + margin, min=0.0), reduction)
-
-
-@op(
-    module=F,
-    samples=lambda: [
-        *reduction_samples((3, 4), In(3, 4, kind="int", low=0, high=2)),
-        Sample((3, 4), In(3, 4, kind="int", low=0, high=2), In(4, low=0.5, grad=False)),
-    ],
-)
-def multilabel_soft_margin_loss(
-    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean"
-) -> Any:
-    """The mean over classes of binary cross entropies with logits."""
-    check_reduction(reduction)
-    _equal_shapes("multilabel_soft_margin_loss", input, target)
-    loss = bce_logits_(input, _as_float(target, input), None)
-    loss = loss if weight is None else loss * weight
-    return reduced(mean_(loss, dims=(loss._array.ndim - 1,), keepdim=False), reduction)
+# -- of distributions --------------------------------------------------------------------------
 
 
 @op(
@@ -485,14 +418,15 @@ def poisson_nll_loss(
     target: Any,
     log_input: bool = True,
     full: bool = False,
-    *,
+    size_average: bool | None = None,
     eps: float = 1e-8,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
     """exp(input) - target * input; `full` adds Stirling's term for targets above 1."""
-    check_reduction(reduction)
+    reduction = as_reduction(reduction, size_average, reduce)
     x = as_floating(input, "poisson_nll_loss")
-    target = _as_float(target, x)
+    target = as_float(target, x)
     loss = e.exp(x) - target * x if log_input else x - target * e.log(x + eps)
     if full:
         large = c.greater(target, 1)
@@ -501,10 +435,25 @@ def poisson_nll_loss(
     return reduced(loss, reduction)
 
 
+def _variances(var: Any, shape: tuple[int, ...]) -> Any:
+    """Variances that broadcast to the input: equal in shape, or one for all along a dimension."""
+    given = tuple(var._array.shape)
+    if given != shape and given == shape[:-1]:
+        return reshape_(var, shape=(*given, 1))
+    others = [m for n, m in zip(shape, given, strict=False) if n != m]
+    if given != shape and (len(given) != len(shape) or others != [1]):
+        raise ValueError(
+            f"gaussian_nll_loss: variances of shape {given} do not fit an input of shape {shape}: "
+            "one dimension may have size 1, or the last one be missing"
+        )
+    return var
+
+
 @op(
     module=F,
     samples=lambda: [
         *reduction_samples((3, 4), (3, 4), In(3, 4, low=0.4)),
+        Sample((3, 4), (3, 4), In(3, low=0.4)),
         Sample((3, 4), (3, 4), In(3, 1, low=0.4), full=True),
     ],
 )
@@ -523,8 +472,9 @@ def gaussian_nll_loss(
         var = expand_(input.new_tensor(float(var)), shape=tuple(input._array.shape))
     if bool((var._array < 0).any()):
         raise ValueError("gaussian_nll_loss needs variances of at least 0")
+    var = _variances(var, tuple(input._array.shape))
     # The limit is applied to the value alone: the gradient passes, as in PyTorch.
     spread = var + (e.clamp_numbers(var.detach(), low=eps, high=math.inf) - var.detach())
-    away = input - _as_float(target, input)
+    away = input - as_float(target, input)
     loss = 0.5 * (e.log(spread) + away * away / spread)
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

@@ -278,10 +278,19 @@ def _statistics_given(what: str, running_mean: Any, running_var: Any) -> None:
             raise RuntimeError(f"{what} without statistics of the input needs {name}")
 
 
+def _scaled_nothing(input: Any, weight: Any, bias: Any) -> Any:
+    """An empty input: no statistics change, and weights get gradients of 0."""
+    out = input.clone()
+    if weight is not None and weight._array.size:
+        out = out * weight[0]
+    return out if bias is None or not bias._array.size else out + bias[0]
+
+
 @op(
     module=F,
     samples=lambda: [
         Sample((4, 3), None, None, training=True),
+        Sample(In(0, 3), None, None, (3,), (3,), training=True),
         Sample((3, 2, 4), None, None, (2,), (2,), True),
         Sample((2, 3, 2, 2), None, None, (3,), (3,), training=True, eps=1e-3),
         Sample((2, 3, 2, 2), In(3, grad=False), In(3, low=0.5, grad=False), (3,), (3,)),
@@ -303,6 +312,8 @@ def batch_norm(
     In training the running statistics, if given, move towards those of the batch, in place:
     running = (1 - momentum) * running + momentum * batch, with the unbiased variance.
     """
+    if input._array.size == 0:
+        return _scaled_nothing(input, weight, bias)
     channels = _check_channels(
         "batch_norm",
         input,
@@ -385,10 +396,11 @@ def instance_norm(
     module=F,
     samples=lambda: [Sample((3, 4)), Sample((3, 4), p=1.0, dim=0), Sample((2, 3, 4), 3.0, -1)],
 )
-def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
+def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
     """x divided by its p-norm along a dimension, or by eps if that is larger."""
     check_floating(input, "normalize")
     if not isinstance(dim, (tuple, list)):
         dim = normal_dim(dim, input._array.ndim)
     size = e.clamp_numbers(norm(input, p, dim, True), low=float(eps), high=math.inf)
-    return input * e.reciprocal(size)
+    result = input * e.reciprocal(size)
+    return result if out is None else out.copy_(result)

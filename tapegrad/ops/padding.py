@@ -18,7 +18,9 @@ def _source(n: int, before: int, after: int, mode: str) -> Any:
     """For each element of a padded dimension of size n: which element it is a copy of."""
     places = np.arange(-before, n + after)
     if mode == "circular":
-        return places % n
+        # What negative widths cut away does not come round again.
+        first, last = max(-before, 0), n - max(-after, 0)
+        return first + (places - first) % (last - first)
     if mode == "replicate":
         return np.clip(places, 0, n - 1)
     return (n - 1) - np.abs((n - 1) - np.abs(places))
@@ -80,10 +82,11 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
     if value is not None and value != 0:
         raise RuntimeError(f"pad: mode {mode!r} takes no value")
     for n, (before, after) in zip(shape, whole, strict=True):
-        _check_width(n, before, after, mode)
+        if before or after:
+            _check_width(n, before, after, mode)
     out = input
     for d, (n, (before, after)) in enumerate(zip(shape, whole, strict=True)):
         if before or after:
             source = xp.module(input._array).asarray(_source(n, before, after, mode))
             out = take_(out, wrap(source), dims=(d,))
-    return out
+    return input.clone() if out is input else out

@@ -144,6 +144,8 @@ def op(
         key = f"{module}.{label}" if module else label
         assert key not in TABLE, f"operation {key} is entered twice"
         shown = checked(label, public) if function else public
+        if function:  # where it is found by its name, so that it can be pickled
+            shown.__module__ = f"{__package__.partition('.')[0]}.{module}".rstrip(".")
         TABLE[key] = Op(
             label,
             shown,

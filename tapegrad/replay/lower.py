@@ -511,7 +511,7 @@ class Builder:
 
     def number_in(self, x: Any) -> Literal | None:
         """The number that a ghost shows everywhere, if it is known."""
-        return self._lowering.number_in(self.view(x))
+        return None if isinstance(x, Picked) else self._lowering.number_in(self.view(x))
 
     def widest(self, dtype: Any) -> Any:
         """The dtype in which running values of a dtype are kept."""

@@ -32,6 +32,9 @@ each_op = pytest.mark.parametrize("name", COMPARED)
 #: PyTorch's own values have this many times the usual error
 LOOSE = {"digamma": 1e3, "lgamma": 1e3, "polygamma": 1e3, "nn.functional.hardsigmoid": 3e3}
 
+#: the same in half precision, where PyTorch rounds more than once
+LOOSE_HALF = {"conv_transpose3d": 2.0, "nn.functional.grid_sample": 2.0}
+
 #: samples whose gradient PyTorch cannot compute: the source is larger than the index
 NO_GRADIENT = {("scatter", 1), ("scatter_add", 1)}
 
@@ -56,6 +59,7 @@ def test_values_and_gradients(name: str, dtype: Any) -> None:
 
 #: PyTorch refuses these; we give the obvious result
 PERMISSIVE = {(name, tapegrad.bool) for name in ("argmax", "argmin", "topk", "sub", "rsub")}
+PERMISSIVE |= {("quantile", dtype) for dtype in (tapegrad.float16, tapegrad.bfloat16)}
 
 #: a dtype for every float tensor of the samples, instead of float32
 OTHERS = [d for d in ALL if d not in (tapegrad.float32, tapegrad.float64)]
@@ -74,7 +78,7 @@ def test_other_dtypes(name: str, dtype: Any) -> None:
             expected = function(*theirs[0], **theirs[1])
         except NotImplementedError:  # no kernel there; we may have one
             continue
-        except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        except (RuntimeError, TypeError, IndexError, ValueError, AssertionError) as error:
             if (name, dtype) not in PERMISSIVE:
                 refuses(
                     lambda op=op, ours=ours: call(op, ours),
@@ -82,16 +86,17 @@ def test_other_dtypes(name: str, dtype: Any) -> None:
                 )
             continue
         got = call(op, ours)
-        if name == "topk":  # which of several equal elements is found is left open
+        # Which of several equal elements is found is left open.
+        if name in ("topk", "kthvalue") or (name == "median" and isinstance(got, tuple)):
             got, expected = got.values, expected.values
-        assert_all_same(got, expected, what)
+        assert_all_same(got, expected, what, LOOSE_HALF.get(name, 1.0))
 
 
 def refuses(function: Any, message: str) -> None:
     """`function` raises one of the errors that bad input gives."""
     try:
         got = function()
-    except (RuntimeError, TypeError, IndexError, ValueError):
+    except (RuntimeError, TypeError, IndexError, ValueError, AssertionError):
         return
     pytest.fail(message.format(got))
 

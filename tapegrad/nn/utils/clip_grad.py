@@ -1,15 +1,16 @@
-"""Gradient norms, clipping, and parameters as one vector."""
+"""Norms of gradients, and clipping by norm or by value."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from ..ops.creation import CREATION
-from ..ops.joining import cat, stack
-from ..ops.statistics import norm
-from ..state import no_grad
-from ..tensor import Tensor
+from ...ops.creation import CREATION
+from ...ops.joining import stack
+from ...ops.statistics import norm
+from ...state import no_grad
+from ...tensor import Tensor
 
 
 def _listed(parameters: Any) -> list[Any]:
@@ -21,7 +22,10 @@ def _gradients(parameters: Any) -> list[Any]:
 
 
 def total_norm(
-    tensors: Iterable[Any], norm_type: float = 2.0, error_if_nonfinite: bool = False
+    tensors: Iterable[Any],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Any:
     """The norm of all tensors taken as one vector, as a 0-d tensor."""
     with no_grad():
@@ -41,7 +45,9 @@ def total_norm(
 get_total_norm = total_norm
 
 
-def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any) -> None:
+def clip_grads_with_norm_(
+    parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
+) -> None:
     """Scale gradients by max_norm / total_norm if that is below 1."""
     with no_grad():
         scale = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
@@ -73,24 +79,13 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
             gradient.clamp_(-float(clip_value), float(clip_value))
 
 
-def parameters_to_vector(parameters: Iterable[Any]) -> Any:
-    """All parameters in one vector; gradients flow through."""
-    return cat([p.reshape(-1) for p in parameters])
-
-
-def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
-    """Put the parts of a vector into parameters."""
-    if not isinstance(vec, Tensor):
-        raise TypeError(f"expected a Tensor, got {type(vec).__name__}")
-    targets = list(parameters)
-    count = sum(p.numel() for p in targets)
-    if vec.shape != (count,):
-        raise RuntimeError(
-            f"a vector of {count} elements is needed for these parameters, got shape "
-            f"{tuple(vec.shape)}"
-        )
-    start = 0
-    with no_grad():
-        for p in targets:
-            p.copy_(vec.narrow(0, start, p.numel()).reshape(p.shape))
-            start += p.numel()
+def clip_grad_norm(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Any:
+    """The older name of `clip_grad_norm_`."""
+    warnings.warn("clip_grad_norm is deprecated; use clip_grad_norm_", FutureWarning, stacklevel=2)
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

@@ -1,0 +1,57 @@
+"""PyTorch's paths to layers: `from tapegrad.nn.modules.transformer import TransformerEncoder`.
+
+The layers live in the files of `tapegrad.nn`, which are cut differently. Each module that PyTorch
+has in `torch.nn.modules` exists here too and finds every layer of `tapegrad.nn` by its name, and
+the base classes that PyTorch code asks about, such as `batchnorm._BatchNorm`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from types import ModuleType
+from typing import Any
+
+#: the modules of torch.nn.modules; `utils` is a file of its own
+NAMES = (
+    *("activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance"),
+    *("dropout", "flatten", "fold", "instancenorm", "linear", "loss", "module", "normalization"),
+    *("padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer", "upsampling"),
+)
+
+_PARENT = __name__.rpartition(".")[0]
+
+
+def _find(name: str) -> Any:
+    """A layer of `tapegrad.nn`, or a class that one of its files keeps for itself."""
+    parent = importlib.import_module(_PARENT)
+    if name in parent.__all__:
+        return getattr(parent, name)
+    if name.startswith("__"):
+        raise AttributeError(name)
+    for part in pkgutil.iter_modules(parent.__path__):
+        if not part.ispkg:
+            found = vars(importlib.import_module(f"{_PARENT}.{part.name}")).get(name)
+            if isinstance(found, type):
+                return found
+    raise AttributeError(f"tapegrad.nn has no layer {name!r}")
+
+
+class _Place(ModuleType):
+    """One of PyTorch's modules of layers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _find(name)
+
+    def __dir__(self) -> list[str]:
+        return list(importlib.import_module(_PARENT).__all__)
+
+
+for _name in NAMES:
+    _place = _Place(f"{__name__}.{_name}", f"PyTorch's path to layers: see `{__name__}`.")
+    globals()[_name] = sys.modules[_place.__name__] = _place
+
+
+def __getattr__(name: str) -> Any:
+    return _find(name)

@@ -1,0 +1,111 @@
+"""PackedSequence: sequences of several lengths as the rows of one tensor, step after step.
+
+Recurrent layers take and return it. Row blocks belong to steps: the first `batch_sizes[0]` rows are
+the first step of all sequences, the longest sequence first, then come those of the second step of
+the sequences that have one, and so on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+from ..ops.creation import CREATION
+from ..tensor import Tensor
+
+
+class _Packed(NamedTuple):
+    data: Any
+    batch_sizes: Any
+    sorted_indices: Any
+    unsorted_indices: Any
+
+
+def invert_permutation(permutation: Any) -> Any:
+    """The order that undoes an order; None for None."""
+    return None if permutation is None else permutation.argsort()
+
+
+class PackedSequence(_Packed):
+    """Rows of several sequences; made by `pack_padded_sequence`, rarely by hand.
+
+    `sorted_indices` says which sequence stands at which place, if they were not sorted by length.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        data: Any,
+        batch_sizes: Any = None,
+        sorted_indices: Any = None,
+        unsorted_indices: Any = None,
+    ) -> Self:
+        if batch_sizes is None:
+            if not isinstance(data, (tuple, list)) or len(data) != 2:
+                raise ValueError("PackedSequence needs data and batch_sizes")
+            data, batch_sizes = data
+        if not isinstance(batch_sizes, Tensor):
+            batch_sizes = CREATION["tensor"](list(batch_sizes))
+        if batch_sizes.device.type != "cpu":
+            raise ValueError(
+                "batch_sizes should always be on CPU. Instances of PackedSequence should never be "
+                "created manually; use pack_sequence or pack_padded_sequence"
+            )
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def _with(self, data: Any) -> Self:
+        """The same places with other data."""
+        if data is self.data:
+            return self
+        indices = [
+            None if i is None else i.to(data.device)
+            for i in (self.sorted_indices, self.unsorted_indices)
+        ]
+        return type(self)(data, self.batch_sizes, *indices)
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """The data moved or converted, as `Tensor.to` does."""
+        return self._with(self.data.to(*args, **kwargs))
+
+    def cpu(self) -> Self:
+        """This sequence in the computer's own memory."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Self:
+        """This sequence on a GPU."""
+        return self._with(self.data.cuda() if device is None else self.data.cuda(device))
+
+    def double(self) -> Self:
+        """This sequence as float64."""
+        return self._with(self.data.double())
+
+    def float(self) -> Self:
+        """This sequence as float32."""
+        return self._with(self.data.float())
+
+    def half(self) -> Self:
+        """This sequence as float16."""
+        return self._with(self.data.half())
+
+    def long(self) -> Self:
+        """This sequence as int64."""
+        return self._with(self.data.long())
+
+    def int(self) -> Self:
+        """This sequence as int32."""
+        return self._with(self.data.int())
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the data is on a GPU."""
+        return bool(self.data.device.type == "cuda")
+
+    def is_pinned(self) -> bool:
+        """False: memory is never pinned."""
+        return False
+
+    def pin_memory(self) -> Self:
+        """The sequence itself: pinning does nothing."""
+        return self

@@ -1,0 +1,151 @@
+"""Layers that put borders around sequences, images and volumes."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from . import functional as F
+from .module import Module
+
+
+class _Pad(Module):
+    """What they share: `dims` dimensions, counted from the last, and the mode of `F.pad`."""
+
+    dims: int
+    mode: str
+
+    def __init__(self, padding: Any) -> None:
+        super().__init__()
+        items = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * 2 * self.dims
+        if len(items) != 2 * self.dims:
+            raise ValueError(
+                f"{type(self).__name__} needs one width or {2 * self.dims} of them, got {padding!r}"
+            )
+        self.padding = tuple(operator.index(n) for n in items)
+
+    def forward(self, input: Any) -> Any:
+        if input.ndim not in (self.dims + 1, self.dims + 2):
+            raise RuntimeError(
+                f"{type(self).__name__} expects an input of {self.dims + 2} dimensions (or one "
+                f"less, without a batch), got shape {tuple(input.shape)}"
+            )
+        return F.pad(input, self.padding, self.mode)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    """Borders of one number, around an input of any number of dimensions."""
+
+    mode = "constant"
+    value: float
+
+    def __init__(self, padding: Any, value: float) -> None:
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Any) -> Any:
+        return F.pad(input, self.padding, self.mode, self.value)
+
+    def extra_repr(self) -> str:
+        return f"padding={self.padding}, value={self.value}"
+
+
+class _ZeroPad(_ConstantPad):
+    def __init__(self, padding: Any) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class ConstantPad1d(_ConstantPad):
+    """Borders of one number around sequences."""
+
+    dims = 1
+
+
+class ConstantPad2d(_ConstantPad):
+    """Borders of one number around images: left, right, top, bottom."""
+
+    dims = 2
+
+
+class ConstantPad3d(_ConstantPad):
+    """Borders of one number around volumes."""
+
+    dims = 3
+
+
+class ZeroPad1d(_ZeroPad):
+    """Borders of zeros around sequences."""
+
+    dims = 1
+
+
+class ZeroPad2d(_ZeroPad):
+    """Borders of zeros around images: left, right, top, bottom."""
+
+    dims = 2
+
+
+class ZeroPad3d(_ZeroPad):
+    """Borders of zeros around volumes."""
+
+    dims = 3
+
+
+class ReflectionPad1d(_Pad):
+    """Borders that mirror a sequence at its ends."""
+
+    dims, mode = 1, "reflect"
+
+
+class ReflectionPad2d(_Pad):
+    """Borders that mirror an image at its edges."""
+
+    dims, mode = 2, "reflect"
+
+
+class ReflectionPad3d(_Pad):
+    """Borders that mirror a volume at its faces."""
+
+    dims, mode = 3, "reflect"
+
+
+class ReplicationPad1d(_Pad):
+    """Borders that repeat the ends of a sequence."""
+
+    dims, mode = 1, "replicate"
+
+
+class ReplicationPad2d(_Pad):
+    """Borders that repeat the edges of an image."""
+
+    dims, mode = 2, "replicate"
+
+
+class ReplicationPad3d(_Pad):
+    """Borders that repeat the faces of a volume."""
+
+    dims, mode = 3, "replicate"
+
+
+class CircularPad1d(_Pad):
+    """Borders that go on with a sequence from its other end."""
+
+    dims, mode = 1, "circular"
+
+
+class CircularPad2d(_Pad):
+    """Borders that go on with an image from its other edge."""
+
+    dims, mode = 2, "circular"
+
+
+class CircularPad3d(_Pad):
+    """Borders that go on with a volume from its other face."""
+
+    dims, mode = 3, "circular"

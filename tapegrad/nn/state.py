@@ -1,0 +1,378 @@
+"""State dictionaries of modules: saving by dotted names, and loading with strict checks.
+
+`StateDict` is the part of `Module` that has to do with state. Each module of a tree saves and loads
+its own tensors, in `_save_to_state_dict` and `_load_from_state_dict`, which subclasses may override
+and hooks may accompany. What cannot be loaded is reported for the whole tree at once, and leaves
+the tree as it was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..state import no_grad, numbers, structure_changed
+from ..tensor import RemovableHandle, Tensor, wrap
+from .parameter import Parameter
+
+EXTRA = "_extra_state"
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict` found missing and unexpected."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys(missing={self.missing_keys}, unexpected={self.unexpected_keys})"
+
+
+class SavedState(OrderedDict[str, Any]):
+    """Tensors by dotted name; `_metadata` has the version of each module."""
+
+    _metadata: dict[str, Any]
+
+    def copy(self) -> SavedState:
+        made = SavedState(self)
+        made._metadata = getattr(self, "_metadata", {})
+        return made
+
+
+class _Loading(OrderedDict[str, Any]):
+    """The state dict that modules see while they load, and what becomes of their values.
+
+    Where nothing but the default runs, values are put in place at the end, if all was well. An
+    override or a hook may want to see them at once: then what they replaced is kept until the end.
+    """
+
+    def __init__(self, values: Any, session: _Session) -> None:
+        super().__init__(values)
+        self.session = session
+
+    def under(self, prefix: str) -> _Loading:
+        """The part whose names begin with a prefix."""
+        return _Loading(((k, v) for k, v in self.items() if k.startswith(prefix)), self.session)
+
+
+class _Session:
+    """One call of `load_state_dict`."""
+
+    def __init__(self, assign: bool, at_once: bool) -> None:
+        self.assign = assign
+        self.at_once = at_once
+        self.pending: list[Callable[[], None]] = []
+        self.undo: list[Callable[[], None]] = []
+
+    def put(self, owner: Any, group: str, name: str, current: Any, value: Any) -> None:
+        """Put a value into its place, now or at the end."""
+        if not self.at_once:
+            self.pending.append(lambda: _load(owner, group, name, current, value, self.assign))
+            return
+        if self.assign or _is_unset(current):
+            self.undo.append(lambda: owner._put(group, name, current))
+        else:
+            before = current.detach().clone()
+            self.undo.append(lambda: current.copy_(before))
+        _load(owner, group, name, current, value, self.assign)
+
+    def finish(self, good: bool) -> None:
+        """Put the remaining values in place, or take back those that were."""
+        with no_grad():
+            for step in self.pending if good else reversed(self.undo):
+                step()
+
+
+def _is_unset(x: Any) -> bool:
+    """Whether a tensor of a lazy layer waits for its shape."""
+    return hasattr(x, "materialize")
+
+
+def _load(owner: Any, group: str, name: str, current: Any, value: Any, assign: bool) -> None:
+    if _is_unset(value):
+        return
+    if _is_unset(current):
+        current.materialize(value.shape)
+    if not assign:
+        current.copy_(value)
+    elif group == "_parameters":
+        same = isinstance(value, Parameter) and value.requires_grad == current.requires_grad
+        made = value if same else Parameter(value, requires_grad=current.requires_grad)
+        owner._put(group, name, made)
+    else:
+        owner._put(group, name, value.detach())
+
+
+def add_hook(hooks: dict[int, Any], item: Any, prepend: bool = False) -> RemovableHandle:
+    """Enter a hook, in front of the others if asked to; compiled functions look again."""
+    key = next(numbers)
+    if prepend:
+        others = dict(hooks)
+        hooks.clear()
+        hooks.update({key: item, **others})
+    else:
+        hooks[key] = item
+    structure_changed()
+
+    def remove() -> None:
+        hooks.pop(key, None)
+        structure_changed()
+
+    return RemovableHandle(remove)
+
+
+class StateDict:
+    """What `Module` has for saving and loading."""
+
+    _version: int = 1
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Any]
+    _not_saved: set[str]
+    _state_dict_hooks: dict[int, Any]
+    _state_dict_pre_hooks: dict[int, Any]
+    _load_state_dict_pre_hooks: dict[int, Any]
+    _load_state_dict_post_hooks: dict[int, Any]
+
+    @property
+    def _non_persistent_buffers_set(self) -> set[str]:
+        """PyTorch's name of the buffers that are not saved."""
+        return self._not_saved
+
+    def get_extra_state(self) -> Any:
+        """What else to save: a subclass that writes this writes `set_extra_state` too."""
+        raise RuntimeError(f"{type(self).__name__} has extra state to load but no get_extra_state")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over what `get_extra_state` gave."""
+        raise RuntimeError(f"{type(self).__name__} has extra state to save but no set_extra_state")
+
+    def _overrides(self, name: str) -> bool:
+        return getattr(type(self), name) is not getattr(StateDict, name)
+
+    def _own_state(self) -> Iterator[tuple[str, str, Any]]:
+        """The tensors of this module alone that are saved: (group, name, tensor)."""
+        for group in ("_parameters", "_buffers"):
+            for name, value in self.__dict__[group].items():
+                if value is not None and name not in self._not_saved:
+                    yield group, name, value
+
+    # -- saving ------------------------------------------------------------------------------
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, prefix, keep_vars)` before the module is saved."""
+        return add_hook(self._state_dict_pre_hooks, hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata)` after the module was saved."""
+        return add_hook(self._state_dict_hooks, (hook, True))
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """The older form of it, whose result, if there is one, replaces the state dict."""
+        return add_hook(self._state_dict_hooks, (hook, False))
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Enter the tensors of this module alone; subclasses may override it."""
+        for _, name, value in self._own_state():
+            destination[prefix + name] = value if keep_vars else value.detach()
+        if self._overrides("get_extra_state"):
+            destination[prefix + EXTRA] = self.get_extra_state()
+
+    def state_dict(
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
+        """Parameters and persistent buffers by dotted name; they share memory with the module."""
+        if args:  # PyTorch's older order
+            given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
+            destination = given.get("destination", destination)
+            prefix, keep_vars = given.get("prefix", prefix), given.get("keep_vars", keep_vars)
+        if destination is None:
+            destination = SavedState()
+            destination._metadata = {}
+        metadata = {"version": self._version}
+        if hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]] = metadata
+        for hook in list(self._state_dict_pre_hooks.values()):
+            hook(self, prefix, keep_vars)
+        self._save_to_state_dict(destination, prefix, keep_vars)
+        for name, module in self._modules.items():
+            if module is not None:
+                module.state_dict(
+                    destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars
+                )
+        for hook, after in list(self._state_dict_hooks.values()):
+            returned = hook(self, destination, prefix, metadata)
+            if after and returned is not None:
+                raise RuntimeError("a state dict post-hook changes the state dict and returns None")
+            destination = destination if returned is None else returned
+        return destination
+
+    # -- loading -----------------------------------------------------------------------------
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
+        unexpected_keys, error_msgs)` before the module is loaded; it may change the state dict.
+        """
+        return add_hook(self._load_state_dict_pre_hooks, (hook, True))
+
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], with_module: bool = False
+    ) -> RemovableHandle:
+        """The older form of it, without the module."""
+        return add_hook(self._load_state_dict_pre_hooks, (hook, with_module))
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(module, incompatible_keys)` after loading; it may change the lists of keys."""
+        return add_hook(self._load_state_dict_post_hooks, hook)
+
+    def _upgrade_state(self, state_dict: Any, prefix: str, version: int | None) -> None:
+        """Change what an older version of this module saved to what this one loads."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load the tensors of this module alone; subclasses may override it.
+
+        What is wrong goes into the lists.
+        """
+        for hook, with_module in list(self._load_state_dict_pre_hooks.values()):
+            first = (self,) if with_module else ()
+            given = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+            hook(*first, state_dict, prefix, *given)
+        self._upgrade_state(state_dict, prefix, local_metadata.get("version"))
+        session = getattr(state_dict, "session", None) or _Session(False, True)
+        own = list(self._own_state())
+        for group, name, current in own:
+            key = prefix + name
+            if key not in state_dict:
+                missing_keys.append(key)
+                continue
+            value = state_dict[key]
+            value = wrap(value) if isinstance(value, np.ndarray) else value
+            problem = _problem(key, current, value)
+            if problem is not None:
+                error_msgs.append(problem)
+            else:
+                with no_grad():
+                    session.put(self, group, name, current, value)
+        self._load_extra(state_dict, prefix, session, missing_keys, unexpected_keys)
+        if strict:
+            known = {name for _, name, _ in own}
+            unexpected_keys.extend(self._unexpected(state_dict, prefix, known))
+
+    def _load_extra(
+        self, state_dict: Any, prefix: str, session: _Session, missing: Any, unexpected: Any
+    ) -> None:
+        key = prefix + EXTRA
+        if self._overrides("set_extra_state"):
+            if key in state_dict:
+                extra = state_dict[key]
+                session.pending.append(lambda: self.set_extra_state(extra))
+            else:
+                missing.append(key)
+        elif key in state_dict:
+            unexpected.append(key)
+
+    def _unexpected(self, state_dict: Any, prefix: str, known: set[str]) -> Iterator[str]:
+        """Names under the prefix that belong neither to this module nor to one in it."""
+        for key in state_dict:
+            if key.startswith(prefix) and key != prefix + EXTRA:
+                name, dot, _ = key[len(prefix) :].partition(".")
+                if name not in (self._modules if dot else known):
+                    yield key
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Copy values into parameters and buffers by name; with `assign`, take the tensors over.
+
+        If names are missing or unexpected or a shape is wrong, nothing is changed. With
+        `strict=False`, names that are missing or unexpected are returned instead of raised.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"a state dict must be a mapping, got {type(state_dict).__name__}")
+        tree = list(_tree(self))
+        at_once = any(
+            m._load_state_dict_post_hooks or m._overrides("_load_from_state_dict") for m in tree
+        )
+        session = _Session(bool(assign), at_once)
+        found = IncompatibleKeys([], [])
+        errors: list[str] = []
+        metadata = getattr(state_dict, "_metadata", {})
+        good = False
+        try:
+            _load_tree(self, _Loading(state_dict, session), "", metadata, found, errors)
+            problems = list(errors)
+            if strict and found.missing_keys:
+                problems.insert(0, f"missing keys: {', '.join(map(repr, found.missing_keys))}")
+            if strict and found.unexpected_keys:
+                shown = ", ".join(map(repr, found.unexpected_keys))
+                problems.insert(0, f"unexpected keys: {shown}")
+            good = not problems
+        finally:
+            session.finish(good)
+        if problems:
+            shown = "\n  ".join(problems)
+            raise RuntimeError(
+                f"cannot load the state dict into {type(self).__name__}; nothing was changed:\n"
+                f"  {shown}"
+            )
+        return found
+
+
+def _tree(module: Any) -> Iterator[Any]:
+    yield module
+    for inner in module._modules.values():
+        if inner is not None:
+            yield from _tree(inner)
+
+
+def _load_tree(
+    module: Any,
+    state: _Loading,
+    prefix: str,
+    metadata: Any,
+    found: IncompatibleKeys,
+    errors: list[str],
+) -> None:
+    local = {**metadata.get(prefix[:-1], {})}
+    if state.session.assign:
+        local["assign_to_params_buffers"] = True
+    module._load_from_state_dict(
+        state, prefix, local, True, found.missing_keys, found.unexpected_keys, errors
+    )
+    for name, inner in list(module._modules.items()):
+        if inner is not None:
+            path = f"{prefix}{name}."
+            _load_tree(inner, state.under(path), path, metadata, found, errors)
+    for hook in list(module._load_state_dict_post_hooks.values()):
+        if hook(module, found) is not None:
+            raise RuntimeError("a load_state_dict post-hook changes the keys and returns None")
+
+
+def _problem(key: str, current: Any, value: Any) -> str | None:
+    """Why a value of a state dict cannot be loaded, if so."""
+    if not isinstance(value, Tensor):
+        return f"{key!r} must be a Tensor, got {type(value).__name__}"
+    if _is_unset(current):
+        return None
+    if _is_unset(value):
+        return f"{key!r} has no values in the state dict of a lazy layer"
+    if value.shape != current.shape:
+        return (
+            f"size mismatch for {key!r}: the state dict has shape {tuple(value.shape)}, the module "
+            f"{tuple(current.shape)}"
+        )
+    return None

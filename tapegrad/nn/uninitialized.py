@@ -1,0 +1,79 @@
+"""Parameters and buffers of lazy layers: a dtype and a device, and no shape yet.
+
+`materialize` gives them a shape; they stay the same objects then. Loading a state dict does it too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ..ops.creation import CREATION
+from ..tensor import Tensor
+from .parameter import Parameter
+
+
+def _no_shape(self: Tensor) -> NoReturn:
+    raise RuntimeError(
+        "this parameter or buffer of a lazy layer has no shape yet: call the layer once, or load a "
+        "state dict into it"
+    )
+
+
+def _materialize(self: Tensor, shape: Any, device: Any, dtype: Any) -> None:
+    """Unset values of a shape, in place of nothing."""
+    made = CREATION["empty"](tuple(shape), device=device or self.device, dtype=dtype or self.dtype)
+    self._array = made._array
+
+
+class UninitializedParameter(Parameter):
+    """A parameter of a lazy layer that does not know its shape yet."""
+
+    shape = property(_no_shape)
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+        nothing = CREATION["empty"]((0,), device=device, dtype=dtype)
+        super().__init__(nothing, requires_grad=requires_grad)
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become a parameter of a shape, with unset values."""
+        _materialize(self, shape, device, dtype)
+        self.__class__ = Parameter  # type: ignore[assignment]
+
+    def detach(self) -> Tensor:
+        return self
+
+    def __repr__(self, **options: Any) -> str:  # type: ignore[override]
+        return "<UninitializedParameter>"
+
+
+class UninitializedBuffer(Tensor):
+    """A buffer of a lazy layer that does not know its shape yet."""
+
+    __slots__ = ()
+    shape = property(_no_shape)
+
+    def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(CREATION["empty"]((0,), device=device, dtype=dtype))
+        self.requires_grad_(requires_grad)
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become a tensor of a shape, with unset values."""
+        _materialize(self, shape, device, dtype)
+        self.__class__ = Tensor  # type: ignore[assignment]
+
+    def detach(self) -> Tensor:
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Nothing yet, of another dtype or on another device."""
+        converted: Any = CREATION["empty"]((0,), device=self.device, dtype=self.dtype)
+        converted = converted.to(*args, **kwargs)
+        return UninitializedBuffer(device=converted.device, dtype=converted.dtype)
+
+    def __repr__(self, **options: Any) -> str:  # type: ignore[override]
+        return "<UninitializedBuffer>"
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether a parameter or buffer has no shape yet."""
+    return isinstance(param, (UninitializedParameter, UninitializedBuffer))

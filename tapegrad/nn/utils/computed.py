@@ -1,0 +1,61 @@
+"""Attributes of single modules that are computed when they are read.
+
+The older weight norm and spectral norm use it. A module gets a class of its own kind with
+properties; what computes them stands in the module, so that copies and pickles have it too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ...state import structure_changed
+
+
+def _read(name: str) -> property:
+    return property(lambda self: self.__dict__["_computed"][name](self))
+
+
+def _reduced(self: Any, protocol: Any) -> Any:
+    kind = type(self)
+    return _empty, (kind.__bases__[0], kind._computed_names), self.__dict__
+
+
+def _empty(kind: type, names: tuple[str, ...]) -> Any:
+    return object.__new__(_with_properties(kind, names))
+
+
+@functools.cache
+def _with_properties(kind: type, names: tuple[str, ...]) -> type:
+    body: dict[str, Any] = {name: _read(name) for name in names}
+    body |= {
+        "__module__": kind.__module__,
+        "__doc__": kind.__doc__,
+        "__qualname__": kind.__qualname__,
+    }
+    body |= {"__reduce_ex__": _reduced, "_computed_names": names}
+    return type(kind.__name__, (kind,), body)
+
+
+def _settle(module: Any) -> None:
+    """Give a module the class that has its computed attributes."""
+    kind = type(module)
+    plain = kind.__bases__[0] if "_computed_names" in vars(kind) else kind
+    names = tuple(sorted(module.__dict__.get("_computed", ())))
+    module.__class__ = _with_properties(plain, names) if names else plain
+    structure_changed()
+
+
+def add(module: Any, name: str, function: Callable[[Any], Any]) -> None:
+    """From now on the attribute is what `function(module)` returns."""
+    module.__dict__.setdefault("_computed", {})[name] = function
+    _settle(module)
+
+
+def remove(module: Any, name: str) -> None:
+    """The attribute is no longer there."""
+    del module.__dict__["_computed"][name]
+    if not module.__dict__["_computed"]:
+        del module.__dict__["_computed"]
+    _settle(module)

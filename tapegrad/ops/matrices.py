@@ -1,0 +1,94 @@
+"""Functions of whole matrices: the inverse and the exponential, for batches of square matrices.
+
+LAPACK computes them, so that a compiled function calls NumPy for them. Their gradients are made of
+products and of the functions themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import xp
+from ..primitive import OPAQUE, Primitive, define
+from .gather import zeros_as
+from .joining import cat_
+from .linalg import matmul_
+from .movement import permute_, slice_
+from .precision import check_floating, is_half, rounded, widened
+from .table import In, Sample, op
+
+
+def _turned(x: Any) -> Any:
+    n = len(x.shape)
+    return permute_(x, dims=(*range(n - 2), n - 1, n - 2))
+
+
+def _inverse(x: Any) -> Any:
+    try:
+        return xp.module(x).linalg.inv(x)
+    except np.linalg.LinAlgError:
+        raise RuntimeError(f"inverse: a matrix of shape {x.shape[-2:]} is singular") from None
+
+
+def _inverse_gradient(g: Any, out: Any) -> Any:
+    turned = _turned(out)
+    return -matmul_(matmul_(turned, g), turned)
+
+
+inverse_: Primitive = define("inverse", _inverse, kind=OPAQUE, vjp=_inverse_gradient)
+
+
+def _exponential(x: Any) -> Any:
+    if not x.size:
+        return x.copy()
+    from scipy.linalg import expm
+
+    module = xp.module(x)
+    array = x if module is np else x.get()
+    return module.asarray(expm(array).astype(x.dtype, copy=False))
+
+
+def _exponential_gradient(g: Any, x: Any) -> Any:
+    """The corner of the exponential of a matrix of twice the size: [[x', g], [0, x']]."""
+    turned = _turned(x)
+    dim, n = len(x.shape) - 1, x.shape[-1]
+    above = cat_(turned, g, dim=dim)
+    below = cat_(zeros_as(turned, shape=tuple(turned.shape)), turned, dim=dim)
+    both = matrix_exp_(cat_(above, below, dim=dim - 1))
+    whole = (None,) * (dim - 1)
+    return slice_(both, index=(*whole, (0, n, 1), (n, 2 * n, 1)))
+
+
+matrix_exp_: Primitive = define("matrix_exp", _exponential, kind=OPAQUE, vjp=_exponential_gradient)
+
+
+def _check_square(what: str, x: Any) -> None:
+    check_floating(x, what)
+    shape = tuple(x._array.shape)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise RuntimeError(f"{what} needs square matrices, got shape {shape}")
+
+
+_WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
+
+
+@op(
+    samples=lambda: [Sample(_WELL), Sample(In(values=[[[1.0, 0.2], [0.3, 2.0]]] * 3))],
+    autocast={"cpu": "full"},
+)
+def inverse(input: Any) -> Any:
+    """The inverse of square matrices."""
+    _check_square("inverse", input)
+    if is_half(input):
+        raise RuntimeError(f"inverse does not exist for {input.dtype}; use .float() first")
+    return inverse_(input)
+
+
+# PyTorch's own exponential of half precision is infinite.
+@op(samples=lambda: [Sample(_WELL), Sample(In(2, 3, 3, low=-1.0, high=1.0))], torch=None)
+def matrix_exp(input: Any) -> Any:
+    """The exponential of square matrices: I + x + x @ x / 2 + ..."""
+    _check_square("matrix_exp", input)
+    return rounded(matrix_exp_(widened(input)), input)

@@ -1,0 +1,214 @@
+"""Repeating, cutting and joining by composition: windows, differences, turned and stacked tensors.
+
+Everything here is made of views, joins and lookups by constant indices, so it differentiates and
+replays through those.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from .. import xp
+from ..state import STATE
+from ..tensor import Tensor, wrap
+from .index import take_
+from .joining import cat, cat_
+from .movement import flip, movedim, narrow, normal_dim, reshape_, transpose
+from .table import In, Sample, op
+
+
+def _constant_index(x: Any, values: Any) -> Any:
+    """An index tensor beside `x`."""
+    return wrap(xp.module(x._array).asarray(np.ascontiguousarray(values, np.int64)))
+
+
+@op(
+    samples=lambda: [
+        Sample((7, 2), 0, 3, 2),
+        Sample((2, 6), 1, 2, 2),
+        Sample((2, 7), -1, 2, 3),
+        Sample((), 0, 1, 1),
+    ],
+    function=False,
+    torch="Tensor.unfold",
+)
+def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+    """Windows of a dimension, each `step` after the one before, in a new last dimension.
+
+    Where windows do not overlap this is a view of the tensor.
+    """
+    x = input if input._array.ndim else reshape_(input, shape=(1,))
+    d = normal_dim(dimension, x._array.ndim)
+    length = x._array.shape[d]
+    if step <= 0:
+        raise RuntimeError(f"unfold: step must be above 0, got {step}")
+    if not 0 <= size <= length:
+        raise RuntimeError(f"unfold: windows of {size} do not fit dimension {d} of size {length}")
+    count = (length - size) // step + 1
+    if size <= step and count * step <= length:
+        lead, rest = x._array.shape[:d], x._array.shape[d + 1 :]
+        cut = reshape_(narrow(x, d, 0, count * step), shape=(*lead, count, step, *rest))
+        windows = narrow(cut, d + 1, 0, size)
+    else:
+        places = np.arange(count)[:, None] * step + np.arange(size)
+        windows = take_(x, _constant_index(x, places), dims=(d,))
+    out = movedim(windows, d + 1, -1)
+    return out if input._array.ndim else reshape_(out, shape=(size,))
+
+
+_TIMES = In(values=[1, 0, 3], kind="int")
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 2), 2),
+        Sample((3, 2), 2, 0),
+        Sample((2, 3), 3, dim=-1),
+        Sample((3, 2), _TIMES, 0),
+        Sample((3,), _TIMES),
+    ]
+)
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Any:
+    """Each element along a dimension several times in a row; without a dim, of all elements.
+
+    `repeats` is a number, or a tensor with one number for each element.
+    """
+    if repeats is None:
+        places = np.repeat(np.arange(input._array.size), _counts(input))
+        return _constant_index(input, places)
+    x = reshape_(input, shape=(input._array.size,)) if dim is None else input
+    d = 0 if dim is None else normal_dim(dim, x._array.ndim)
+    length = x._array.shape[d] if x._array.ndim else 1
+    if not isinstance(repeats, Tensor):
+        times: Any = operator.index(repeats)
+        if times < 0:
+            raise RuntimeError(f"repeat_interleave: repeats must not be negative, got {times}")
+    else:
+        times = _counts(repeats)
+        if times.size not in (1, length):
+            raise RuntimeError(
+                f"repeat_interleave: {times.size} repeats do not fit dimension {d} of size {length}"
+            )
+    places = np.repeat(np.arange(length), times)
+    if output_size is not None and output_size != places.size:
+        raise RuntimeError(f"repeat_interleave gives {places.size} elements, not {output_size}")
+    x = x if x._array.ndim else reshape_(x, shape=(1,))
+    return take_(x, _constant_index(x, places), dims=(d,))
+
+
+def _counts(repeats: Any) -> Any:
+    if repeats._array.dtype.kind not in "iu" or repeats._array.ndim > 1:
+        raise RuntimeError("repeat_interleave needs repeats as integers in one dimension")
+    for tape in STATE.tapes:
+        tape.refuse_read(repeats, "repeat_interleave with a tensor of repeats")
+    counts = np.asarray(repeats.cpu()._array)
+    if counts.size and counts.min() < 0:
+        raise RuntimeError("repeat_interleave: repeats must not be negative")
+    return counts
+
+
+@op(
+    samples=lambda: [Sample((7, 2), 3), Sample((7, 2), [1, 4]), Sample((2, 5), 2, dim=1)],
+)
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
+    """Pieces of nearly equal sizes, or cut at the given places."""
+    given = indices_or_sections
+    given = given.tolist() if isinstance(given, Tensor) else given
+    d = normal_dim(dim, input._array.ndim)
+    length = input._array.shape[d]
+    if isinstance(given, int):
+        if given <= 0:
+            raise RuntimeError(f"tensor_split needs a positive number of pieces, got {given}")
+        small, larger = divmod(length, given)
+        cuts = [i * small + min(i, larger) for i in range(1, given)]
+    else:
+        cuts = [slice(operator.index(i)).indices(length)[1] for i in given]
+    starts, stops = [0, *cuts], [*cuts, length]
+    pairs = zip(starts, stops, strict=True)
+    return tuple(narrow(input, d, a, max(b - a, 0)) for a, b in pairs)
+
+
+@op(
+    method=False,
+    samples=lambda: [Sample([In(3), In(3)]), Sample([In(2, 3), In(2, 3)]), Sample([In(), In()])],
+)
+def dstack(tensors: Any) -> Any:
+    """Join along the third dimension, which tensors of fewer dimensions get."""
+    return cat([_with_three_dimensions(x) for x in tensors], 2)
+
+
+def _with_three_dimensions(x: Any) -> Any:
+    shape = tuple(x._array.shape)
+    wide = {0: (1, 1, 1), 1: (1, *shape, 1), 2: (*shape, 1)}.get(len(shape))
+    return x if wide is None else reshape_(x, shape=wide)
+
+
+@op(
+    method=False,
+    samples=lambda: [Sample([In(3), In(3, 2)]), Sample([In(2, 3), In(2, 1)]), Sample([In(), In()])],
+)
+def column_stack(tensors: Any) -> Any:
+    """Join as columns: vectors become one column each."""
+    columns = [reshape_(x, shape=(x._array.size, 1)) if x._array.ndim < 2 else x for x in tensors]
+    return cat(columns, 1)
+
+
+@op(samples=lambda: [Sample((2, 3)), Sample((2, 3), 2), Sample((2, 3, 2), -1, [1, 2])])
+def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
+    """A quarter turn, k times, from the first of two dimensions towards the second."""
+    if len(dims) != 2:
+        raise RuntimeError(f"rot90 needs two dimensions, got {list(dims)}")
+    a, b = (normal_dim(d, input._array.ndim) for d in dims)
+    if a == b:
+        raise RuntimeError(f"rot90 needs two different dimensions, got {list(dims)}")
+    turns = k % 4
+    if turns == 0:
+        return input.clone()
+    if turns == 2:
+        return flip(input, a, b)
+    return transpose(flip(input, b if turns == 1 else a), a, b)
+
+
+@op(
+    samples=lambda: [
+        Sample((2, 5)),
+        Sample((5, 2), 2, 0),
+        Sample((2, 3), prepend=In(2, 1), append=In(2, 2)),
+        Sample((2, 1)),
+    ],
+)
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """The differences of neighbours along a dimension, taken n times."""
+    if n < 0:
+        raise RuntimeError(f"diff: n must not be negative, got {n}")
+    if not input._array.ndim:
+        raise RuntimeError("diff needs a tensor of at least one dimension")
+    d = normal_dim(dim, input._array.ndim)
+    parts = [x for x in (prepend, input, append) if x is not None]
+    x = parts[0] if len(parts) == 1 else cat_(*parts, dim=d)
+    for _ in range(n):
+        length = max(x._array.shape[d] - 1, 0)
+        first = narrow(x, d, 0, length)
+        second = narrow(x, d, x._array.shape[d] - length, length)
+        x = second ^ first if x._array.dtype.kind == "b" else second - first
+    return x if n else x.clone()
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), In(values=[[0, 5], [11, 5]], kind="int")),
+        Sample((3,), In(values=2, kind="int")),
+    ]
+)
+def take(input: Any, index: Any) -> Any:
+    """Elements by their number in the tensor read as one row."""
+    if index._array.dtype.kind not in "iu":
+        raise RuntimeError(f"take needs integer indices, got {index.dtype}; use .long()")
+    flat = reshape_(input, shape=(input._array.size,))
+    xp.check_index(index._array, input._array.size, "take")
+    return take_(flat, index, dims=(0,))

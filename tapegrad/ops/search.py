@@ -1,0 +1,373 @@
+"""Finding and counting: sorted places, set membership, order statistics, reductions by index."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from .. import xp
+from ..dtypes import float32, int32
+from ..primitive import OPAQUE, Primitive, define
+from ..state import STATE
+from ..tensor import Tensor, wrap
+from . import comparison as c
+from . import elementwise as e
+from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
+from .index import take_
+from .movement import movedim, normal_dim, reshape_, select, unsqueeze
+from .order import sort
+from .precision import check_floating
+from .reduce import any_
+from .table import In, Sample, op
+
+Indexed = namedtuple("Indexed", ["values", "indices"])
+
+
+def _refuse(tensor: Any, what: str) -> None:
+    """The shape of the result depends on the data, so no recording can hold it."""
+    for tape in STATE.tapes:
+        tape.refuse_read(tensor, what)
+
+
+# -- places in sorted sequences ----------------------------------------------------------------
+
+
+def _searchsorted(x: Any, values: Any, *, right: bool) -> Any:
+    side: Any = "right" if right else "left"
+    module = xp.module(x)
+    if x.ndim == 1:
+        return module.asarray(module.searchsorted(x, values, side=side), np.int64)
+    rows, wanted = x.reshape(-1, x.shape[-1]), values.reshape(-1, values.shape[-1])
+    pairs = zip(rows, wanted, strict=True)
+    found = [module.searchsorted(row, value, side=side) for row, value in pairs]
+    return module.asarray(module.stack(found), np.int64).reshape(values.shape)
+
+
+searchsorted_: Primitive = define("searchsorted", _searchsorted, kind=OPAQUE)
+
+_EDGES = In(values=[-1.0, 0.0, 0.5, 2.0], grad=False)
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample(_EDGES, In(3, 2, grad=False)),
+        Sample(_EDGES, _EDGES, right=True),
+        Sample(In(values=[[0.0, 1.0], [-1.0, 3.0]], grad=False), In(2, 3, grad=False)),
+    ],
+    differentiable=False,
+)
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """Where values would have to be inserted to keep the last dimension sorted."""
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise RuntimeError(f"searchsorted: side {side!r} and right={right} do not fit together")
+    edges = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
+    number = not isinstance(input, Tensor)
+    values = sorted_sequence.new_tensor(input) if number else input
+    lead = edges._array.shape[:-1]
+    if edges._array.ndim != 1 and lead != values._array.shape[:-1]:
+        raise RuntimeError(
+            f"searchsorted: sequences of shape {tuple(edges.shape)} need values whose leading "
+            f"dimensions are {tuple(lead)}, got {tuple(values.shape)}"
+        )
+    found = searchsorted_(edges, values, right=bool(right or side == "right"))
+    return found.to(int32) if out_int32 else found
+
+
+@op(
+    samples=lambda: [Sample(In(3, 2, grad=False), _EDGES), Sample(_EDGES, _EDGES, right=True)],
+    differentiable=False,
+    method=False,
+)
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    """The number of the interval between boundaries in which each value lies."""
+    if boundaries._array.ndim != 1:
+        raise RuntimeError(f"bucketize needs boundaries in one dimension, got {boundaries.shape}")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+# -- sets and counts ---------------------------------------------------------------------------
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample(In(values=[[1, 2], [3, 4]], kind="int"), In(values=[2, 3, 9], kind="int")),
+        Sample(In(values=[1, 2], kind="int"), In(values=[2], kind="int"), invert=True),
+    ],
+    differentiable=False,
+)
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Any:
+    """Whether each element is among the test elements."""
+    if not isinstance(elements, Tensor):
+        elements = test_elements.new_tensor(elements)
+    if not isinstance(test_elements, Tensor):
+        test_elements = elements.new_tensor(test_elements)
+    tests = reshape_(test_elements, shape=(test_elements._array.size,))
+    equal = c.equal(unsqueeze(elements, -1), tests)
+    found = any_(equal, dims=(equal._array.ndim - 1,), keepdim=False)
+    return c.logical_not(found) if invert else found
+
+
+@op(
+    samples=lambda: [
+        Sample(In(values=[0, 3, 1, 3], kind="int")),
+        Sample(In(values=[0, 1, 1], kind="int"), None, 5),
+    ],
+    differentiable=False,
+)
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each number from 0 on occurs, or the sum of its weights."""
+    if input._array.dtype.kind not in "iu" or input._array.ndim != 1:
+        raise RuntimeError("bincount needs non-negative integers in one dimension")
+    _refuse(input, "bincount() (use scatter_add)")
+    if input._array.size and int(input._array.min()) < 0:
+        raise RuntimeError("bincount needs non-negative integers in one dimension")
+    if weights is None:
+        return wrap(xp.module(input._array).bincount(input._array, minlength=minlength))
+    _refuse(weights, "bincount() (use scatter_add)")
+    counts = xp.module(input._array).bincount(input._array, weights._array, minlength)
+    return wrap(counts.astype(np.float32) if weights.dtype is float32 else counts)
+
+
+@op(
+    samples=lambda: [
+        Sample(In(values=[3, 1, 3, 2], kind="int")),
+        Sample(In(values=[[3, 1], [3, 2]], kind="int"), True, True, True),
+        Sample(In(values=[[3, 1], [3, 2], [3, 1]], kind="int"), dim=0, return_counts=True),
+    ],
+    differentiable=False,
+)
+def unique(
+    input: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements in order; where each came from and how often, if asked for."""
+    _refuse(input, "unique()")
+    axis = None if dim is None else normal_dim(dim, input._array.ndim)
+    module = xp.module(input._array)
+    values, inverse, counts = module.unique(
+        input._array, return_inverse=True, return_counts=True, axis=axis
+    )
+    shape = input._array.shape if axis is None else (input._array.shape[axis],)
+    results = [wrap(module.ascontiguousarray(values))]
+    if return_inverse:
+        results.append(wrap(inverse.reshape(shape).astype(np.int64)))
+    if return_counts:
+        results.append(wrap(counts.astype(np.int64)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+# -- order statistics --------------------------------------------------------------------------
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 5, distinct=True), 2),
+        Sample(In(5, 3, distinct=True), 4, 0, True),
+    ]
+)
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The k-th smallest value along a dimension, counted from 1, and where it is."""
+    n = input._array.ndim
+    d = normal_dim(dim, n)
+    size = input._array.shape[d] if n else 1
+    if not 1 <= k <= size:
+        raise RuntimeError(f"kthvalue: k = {k} is out of range for a dimension of size {size}")
+    values, indices = sort(input, d)
+    if not n:
+        return Indexed(values, indices)
+    values, indices = select(values, d, k - 1), select(indices, d, k - 1)
+    return (
+        Indexed(unsqueeze(values, d), unsqueeze(indices, d))
+        if keepdim
+        else Indexed(values, indices)
+    )
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 5, distinct=True)),
+        Sample(In(3, 4, distinct=True), 1),
+        Sample(In(4, 3, distinct=True), 0, True),
+    ]
+)
+def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The middle value, the lower one of two; with a dim also where it is."""
+    if dim is None:
+        flat = reshape_(input, shape=(input._array.size,))
+        if not input._array.size:
+            return input.sum() * np.nan
+        return _or_nan(kthvalue(flat, (flat._array.size + 1) // 2).values, flat, 0)
+    d = normal_dim(dim, input._array.ndim)
+    size = input._array.shape[d] if input._array.ndim else 1
+    found = kthvalue(input, (size + 1) // 2, d)
+    values = _or_nan(found.values, input, d) if input._array.ndim else found.values
+    if keepdim and input._array.ndim:
+        return Indexed(unsqueeze(values, d), unsqueeze(found.indices, d))
+    return Indexed(values, found.indices)
+
+
+def _or_nan(values: Any, input: Any, d: int) -> Any:
+    """NaN where some value along the dimension is."""
+    if input._array.dtype.kind not in "fV":
+        return values
+    return c.where(any_(c.isnan(input), dims=(d,), keepdim=False), np.nan, values)
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 5, distinct=True), 0.3),
+        Sample(In(3, 5, distinct=True), 0.6, 1, True),
+        Sample(In(5, 3, distinct=True), 0.3, 0, interpolation="nearest"),
+        Sample(In(7, distinct=True), In(values=[0.0, 0.31, 1.0], grad=False)),
+        Sample(In(2, 7, distinct=True), In(values=[0.2, 0.9], grad=False), -1, False),
+    ],
+    autocast={"cpu": "full"},
+)
+def quantile(
+    input: Any,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Any:
+    """The value below which a share q of a dimension lies; several shares come first."""
+    check_floating(input, "quantile")
+    modes = ("linear", "lower", "higher", "midpoint", "nearest")
+    if interpolation not in modes:
+        raise RuntimeError(f"quantile: interpolation must be one of {modes}, got {interpolation!r}")
+    if not input._array.size:
+        raise RuntimeError("quantile needs a tensor that is not empty")
+    shares = q if isinstance(q, Tensor) else input.new_tensor(q)
+    if shares.dtype is not input.dtype:
+        raise RuntimeError(f"quantile: q must be of the tensor's dtype {input.dtype}")
+    x = reshape_(input, shape=(input._array.size,)) if dim is None else input
+    d = normal_dim(0 if dim is None else dim, x._array.ndim)
+    ordered = sort(movedim(x, d, -1), -1).values
+    found = _at_share(ordered, shares, interpolation)
+    found = c.where(unsqueeze(any_(c.isnan(x), dims=(d,), keepdim=False), -1), np.nan, found)
+    found = movedim(found, -1, 0)
+    if keepdim:
+        rank = input._array.ndim
+        for i in range(rank) if dim is None else (d,):
+            found = unsqueeze(found, i + 1)
+    return found if shares._array.ndim else select(found, 0, 0)
+
+
+def _at_share(ordered: Any, shares: Any, interpolation: str) -> Any:
+    """Values between neighbours of the sorted last dimension, one for each share."""
+    place = reshape_(shares, shape=(max(shares._array.size, 1),)) * (ordered._array.shape[-1] - 1)
+    last = (ordered._array.ndim - 1,)
+    if interpolation == "nearest":
+        return take_(ordered, place.round().long(), dims=last)
+    low, high = place.floor(), place.ceil()
+    below, above = (take_(ordered, at.long(), dims=last) for at in (low, high))
+    if interpolation == "lower":
+        return below
+    if interpolation == "higher":
+        return above
+    weight: Any = 0.5 if interpolation == "midpoint" else place - low
+    return below + (above - below) * weight
+
+
+# -- reductions by index -----------------------------------------------------------------------
+
+
+def _scatter_extreme(x: Any, index: Any, src: Any, *, dim: int, largest: bool) -> Any:
+    out = x.copy()
+    grid = list(np.ogrid[tuple(slice(n) for n in index.shape)])
+    grid[dim] = index
+    values = src[tuple(slice(n) for n in index.shape)]
+    function = np.maximum if largest else np.minimum
+    function.at(out, tuple(grid), values)
+    return out
+
+
+def _scatter_extreme_gradient(
+    g: Any, x: Any, index: Any, src: Any, out: Any, dim: int, largest: bool, needs: list[bool]
+) -> tuple[Any, ...]:
+    """Equal extremes share the gradient."""
+    own = e.cast(c.equal(x, out), dtype=g.dtype)
+    theirs = e.cast(c.equal(src, gather_(out, index, dim=dim)), dtype=g.dtype)
+    share = g / scatter_add_(own, index, theirs, dim=dim)
+    return own * share, None, theirs * gather_(share, index, dim=dim)
+
+
+scatter_extreme_: Primitive = define(
+    "scatter_extreme",
+    _scatter_extreme,
+    kind=OPAQUE,
+    joint=_scatter_extreme_gradient,
+)
+
+
+def _bound(x: Any, largest: bool) -> Any:
+    """The largest, or the smallest, value of a tensor's dtype."""
+    if x._array.dtype.kind in "iu":
+        limits = np.iinfo(x._array.dtype)
+        return int(limits.max if largest else limits.min)
+    return np.inf if largest else -np.inf
+
+
+_PLACES = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), 0, _PLACES, (2, 3), "sum"),
+        Sample((2, 4), 1, _PLACES, (2, 3), "sum", include_self=False),
+        Sample((2, 4), 1, _PLACES, (2, 3), "mean"),
+        Sample((2, 4), 1, _PLACES, (2, 3), "mean", include_self=False),
+        Sample(In(2, 4, distinct=True), 1, _PLACES, In(2, 3, distinct=True), "amax"),
+        Sample((2, 4), 1, _PLACES, In(2, 3, distinct=True), "amin", include_self=False),
+    ],
+    inplace=True,
+)
+def scatter_reduce(
+    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """`input` with all values of `src` that go to one place reduced: sum, mean, amax or amin.
+
+    With `include_self=False` the values that were there before do not count.
+    """
+    if reduce not in ("sum", "mean", "amax", "amin"):
+        raise RuntimeError(f"scatter_reduce supports sum, mean, amax and amin, got {reduce!r}")
+    d = normal_dim(dim, input._array.ndim)
+    _check_gather(input, index, d, "scatter_reduce")
+    _check_source(index, src, "scatter_reduce")
+    values = src[tuple(slice(n) for n in index._array.shape)]
+    if src.dtype is not input.dtype:
+        raise RuntimeError(f"scatter_reduce: source is {src.dtype}, the tensor is {input.dtype}")
+    if reduce in ("amax", "amin"):
+        first = input
+        if not include_self:
+            bound = _bound(input, reduce == "amin")
+            first = scatter_(input, index, bound, dim=d)
+        return scatter_extreme_(first, index, values, dim=d, largest=reduce == "amax")
+    first = input if include_self else scatter_(input, index, 0.0, dim=d)
+    total = scatter_add_(first, index, values, dim=d)
+    if reduce == "sum":
+        return total
+    ones = e.cast(c.equal(index, index), dtype=input.dtype)
+    begin = input.new_ones(input.shape)
+    if not include_self:
+        begin = scatter_(begin, index, 0.0, dim=d)
+    count = scatter_add_(begin, index, ones, dim=d)
+    return total / count if input.dtype.is_floating_point else total // count
