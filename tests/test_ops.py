@@ -394,7 +394,7 @@ NOT_DIFFERENTIABLE = {
     *("logical_and", "logical_or", "logical_xor", "logical_not"),
     *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
     *("bitwise_left_shift", "bitwise_right_shift"),
-    *("argmax", "argmin", "argsort", "one_hot", "searchsorted"),
+    *("argmax", "argmin", "argsort", "bag_winners", "one_hot", "searchsorted"),
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
     "random",

@@ -187,7 +187,7 @@ def gumbel_softmax(
     """
     check_floating(logits, "gumbel_softmax")
     shape = tuple(logits._array.shape)
-    drawn = random_array("uniform", shape, np.float32)
+    drawn = random_array("uniform", shape, np.float32).to(widened(logits.detach()).dtype)
     # Uniform numbers may be 0, whose logarithm would make the noise infinite.
     uniform = e.clamp_numbers(drawn, low=2.0**-25, high=1.0)
     noise = (-e.log(-e.log1p(-uniform))).to(logits.dtype, device=logits.device)

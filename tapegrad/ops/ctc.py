@@ -253,7 +253,7 @@ def _lengths(name: str, values: Any, samples: int, most: int | None, like: Any) 
     if low < 0 or (most is not None and high > most):
         allowed = "at least 0" if most is None else f"between 0 and {most}"
         raise RuntimeError(f"ctc_loss: {name} must be {allowed}, got {low if low < 0 else high}")
-    return reshape_(given.to(int64, device=like.device), shape=(samples,))
+    return reshape_(given, shape=(samples,)).to(int64, device=like.device)
 
 
 def _padded_targets(targets: Any, lengths: Any, samples: int) -> Any:

@@ -16,7 +16,7 @@ from .gather import zeros_as
 from .joining import cat_
 from .linalg import matmul_
 from .movement import permute_, slice_
-from .precision import check_floating, is_half, rounded, widened
+from .precision import check_floating, rounded, widened
 from .table import In, Sample, op
 
 
@@ -37,7 +37,9 @@ def _inverse_gradient(g: Any, out: Any) -> Any:
     return -matmul_(matmul_(turned, g), turned)
 
 
-inverse_: Primitive = define("inverse", _inverse, kind=OPAQUE, vjp=_inverse_gradient)
+inverse_: Primitive = define(
+    "inverse", _inverse, kind=OPAQUE, vjp=_inverse_gradient, abstract=lambda x: x
+)
 
 
 def _exponential(x: Any) -> Any:
@@ -61,7 +63,9 @@ def _exponential_gradient(g: Any, x: Any) -> Any:
     return slice_(both, index=(*whole, (0, n, 1), (n, 2 * n, 1)))
 
 
-matrix_exp_: Primitive = define("matrix_exp", _exponential, kind=OPAQUE, vjp=_exponential_gradient)
+matrix_exp_: Primitive = define(
+    "matrix_exp", _exponential, kind=OPAQUE, vjp=_exponential_gradient, abstract=lambda x: x
+)
 
 
 def _check_square(what: str, x: Any) -> None:
@@ -74,19 +78,18 @@ def _check_square(what: str, x: Any) -> None:
 _WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
 
 
+# PyTorch has no inverse of half precision, and its exponential of it is infinite.
 @op(
     samples=lambda: [Sample(_WELL), Sample(In(values=[[[1.0, 0.2], [0.3, 2.0]]] * 3))],
+    torch=None,
     autocast={"cpu": "full"},
 )
 def inverse(input: Any) -> Any:
     """The inverse of square matrices."""
     _check_square("inverse", input)
-    if is_half(input):
-        raise RuntimeError(f"inverse does not exist for {input.dtype}; use .float() first")
-    return inverse_(input)
+    return rounded(inverse_(widened(input)), input)
 
 
-# PyTorch's own exponential of half precision is infinite.
 @op(samples=lambda: [Sample(_WELL), Sample(In(2, 3, 3, low=-1.0, high=1.0))], torch=None)
 def matrix_exp(input: Any) -> Any:
     """The exponential of square matrices: I + x + x @ x / 2 + ..."""
