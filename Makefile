@@ -9,7 +9,7 @@ RUN := $(VENV)/bin/python -m
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test smoke oracle lint style types bench clean
+.PHONY: help demo test smoke oracle lint style types docs bench clean
 
 help:
 	@echo "make demo     train and inspect a small model on this machine"
@@ -17,6 +17,7 @@ help:
 	@echo "make smoke    run the few tests that take seconds"
 	@echo "make oracle   compare results with PyTorch (installs torch)"
 	@echo "make lint     check style (make style) and types (make types)"
+	@echo "make docs     write docs/reference and the stub files again"
 	@echo "make bench    time against PyTorch and JAX (installs both)"
 	@echo "make clean    remove $(VENV), caches and build outputs"
 
@@ -40,6 +41,10 @@ style: $(VENV)/.installed-lint
 
 types: $(VENV)/.installed-lint
 	$(RUN) mypy
+
+docs: $(VENV)/.installed-test
+	$(RUN) tools.stubs
+	$(RUN) tools.reference
 
 bench: $(VENV)/.installed-bench
 	$(RUN) benchmarks

@@ -44,10 +44,12 @@ class DType:
 
     @property
     def is_floating_point(self) -> bool:
+        """Whether it is one of the float types."""
         return self.category == FLOAT
 
     @property
     def is_complex(self) -> bool:
+        """False: there are no complex types."""
         return False
 
     def __repr__(self) -> str:

@@ -47,6 +47,7 @@ class Generator:
         return seed
 
     def initial_seed(self) -> int:
+        """The seed that the generator began with."""
         return pair_of(self.state._array)[0]
 
     def get_state(self) -> Any:
@@ -206,6 +207,7 @@ def seed() -> int:
 
 
 def initial_seed() -> int:
+    """The seed that the default generator began with."""
     return default_generator.initial_seed()
 
 

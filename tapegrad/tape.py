@@ -230,6 +230,7 @@ class Tape:
 
     @property
     def is_recording(self) -> bool:
+        """Whether operations are being written on this tape."""
         return self in STATE.tapes
 
     def __enter__(self) -> Tape:

@@ -31,6 +31,7 @@ class Size(tuple[int, ...]):
     __slots__ = ()
 
     def numel(self) -> int:
+        """The product of all sizes."""
         count = 1
         for n in self:
             count *= n
@@ -79,6 +80,8 @@ class RemovableHandle:
 
 class Tensor(TensorMethods):
     """An n-dimensional array that remembers how it was made.
+
+    `id` is a number of its own, by which mappings of gradients know it.
 
     >>> import tapegrad
     >>> x = tapegrad.Tensor([1.0, 2.0], requires_grad=True)
@@ -143,34 +146,42 @@ class Tensor(TensorMethods):
 
     @property
     def shape(self) -> Size:
+        """The size of each dimension."""
         return Size(self._array.shape)
 
     @property
     def dtype(self) -> DType:
+        """The type of the elements."""
         return dtypes.from_numpy_dtype(self._array.dtype)
 
     @property
     def device(self) -> device:
+        """Where the elements are: `cpu` or `cuda`."""
         return device_of(self._array)
 
     @property
     def ndim(self) -> int:
+        """How many dimensions there are."""
         return int(self._array.ndim)
 
     @property
     def is_cuda(self) -> bool:
+        """Whether the elements are on a GPU."""
         return not isinstance(self._array, np.ndarray)
 
     @property
     def itemsize(self) -> int:
+        """Bytes of one element."""
         return int(self._array.dtype.itemsize)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all elements."""
         return int(self._array.nbytes)
 
     @property
     def is_sparse(self) -> bool:
+        """False: all tensors are dense."""
         return False
 
     def __len__(self) -> int:
@@ -228,6 +239,7 @@ class Tensor(TensorMethods):
 
     @property
     def output_nr(self) -> int:
+        """Which of the results of its operation this tensor is."""
         return self._edge.index if isinstance(self._edge, Output) else 0
 
     @property
@@ -303,6 +315,7 @@ class Tensor(TensorMethods):
 
     @property
     def retains_grad(self) -> bool:
+        """Whether `retain_grad` was called on this result of an operation."""
         edge = self._edge
         hooks = getattr(edge.entry if isinstance(edge, Output) else edge, "hooks", None) or ()
         return any(i == self.output_nr and hasattr(h, "retains") for i, h in hooks)

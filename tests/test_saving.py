@@ -155,10 +155,11 @@ def test_models_and_optimizers():
     optimizer = tg.optim.AdamW(model.parameters())
     model(tg.randn(5, 3)).sum().backward()
     optimizer.step()
-    state = collections.OrderedDict(model.state_dict())
-    value = {"model": state, "optimizer": optimizer.state_dict()}
+    value = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     loaded = again(value)
     assert same(loaded, value)
+    assert loaded["model"]._metadata == value["model"]._metadata
+    assert loaded["model"]._metadata["1"] == {"version": 2}
     model.load_state_dict(loaded["model"])
     optimizer.load_state_dict(loaded["optimizer"])
 

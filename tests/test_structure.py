@@ -90,3 +90,18 @@ def test_stubs_are_current():
 
     for path, text in stubs().items():
         assert path.read_text() == text, f"run `python -m tools.stubs`: {path.name} is out of date"
+
+
+def test_every_public_name_has_a_docstring():
+    from tools.reference import missing
+
+    assert missing() == []
+
+
+def test_reference_is_current():
+    from tools.reference import FOLDER, pages
+
+    texts = pages()
+    assert set(FOLDER.glob("*.md")) == set(texts), "run `python -m tools.reference`"
+    for path, text in texts.items():
+        assert path.read_text() == text, f"run `python -m tools.reference`: {path.name} is old"

@@ -82,6 +82,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         )
 
     def collated(self, indices: Sequence[int]) -> list[Tensor] | None:
+        """A batch taken out of the tensors at once; None where a batch needs samples."""
         columns = self._rows(indices)
         return None if columns is None else [wrap(rows) for rows in columns]
 
@@ -218,6 +219,7 @@ class Subset(Dataset[T]):
         return samples_of(self.dataset, [self.indices[i] for i in indices])
 
     def collated(self, indices: Sequence[int]) -> Any:
+        """A batch as the dataset underneath makes it at once; None where it cannot."""
         kind = type(self)
         overridden = (
             kind.__getitem__ is not Subset.__getitem__

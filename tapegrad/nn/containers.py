@@ -182,12 +182,15 @@ class ModuleDict(Module):
         return module
 
     def keys(self) -> Any:
+        """The names of the modules, in order."""
         return self._modules.keys()
 
     def items(self) -> Any:
+        """The (name, module) pairs, in order."""
         return self._modules.items()
 
     def values(self) -> Any:
+        """The modules, in order."""
         return self._modules.values()
 
     def update(self, modules: Any) -> None:
@@ -284,12 +287,15 @@ class ParameterDict(Module):
         return key in self._parameters
 
     def keys(self) -> Any:
+        """The names of the parameters, in order."""
         return self._parameters.keys()
 
     def items(self) -> Any:
+        """The (name, parameter) pairs, in order."""
         return self._parameters.items()
 
     def values(self) -> Any:
+        """The parameters, in order."""
         return self._parameters.values()
 
     def get(self, key: str, default: Any = None) -> Any:

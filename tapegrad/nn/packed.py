@@ -70,32 +70,42 @@ class PackedSequence(_Packed):
         return self._with(self.data.to(*args, **kwargs))
 
     def cpu(self) -> Self:
+        """This sequence in the computer's own memory."""
         return self.to("cpu")
 
     def cuda(self, device: Any = None) -> Self:
+        """This sequence on a GPU."""
         return self._with(self.data.cuda() if device is None else self.data.cuda(device))
 
     def double(self) -> Self:
+        """This sequence as float64."""
         return self._with(self.data.double())
 
     def float(self) -> Self:
+        """This sequence as float32."""
         return self._with(self.data.float())
 
     def half(self) -> Self:
+        """This sequence as float16."""
         return self._with(self.data.half())
 
     def long(self) -> Self:
+        """This sequence as int64."""
         return self._with(self.data.long())
 
     def int(self) -> Self:
+        """This sequence as int32."""
         return self._with(self.data.int())
 
     @property
     def is_cuda(self) -> bool:
+        """Whether the data is on a GPU."""
         return bool(self.data.device.type == "cuda")
 
     def is_pinned(self) -> bool:
+        """False: memory is never pinned."""
         return False
 
     def pin_memory(self) -> Self:
+        """The sequence itself: pinning does nothing."""
         return self

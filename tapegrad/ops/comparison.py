@@ -175,4 +175,9 @@ def _of_dtype(number: Any, dtype: Any) -> Any:
         raise RuntimeError(f"the number {number} does not fit into {dtype}") from None
 
 
-attach(where=lambda self, condition, other: where_(condition, self, other))
+def _chosen(self: Tensor, condition: Any, other: Any) -> Any:
+    """This tensor where `condition` holds, else `other`."""
+    return where_(condition, self, other)
+
+
+attach(where=_chosen)

@@ -169,7 +169,57 @@ def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     return inplace.assign(self, to(source, self.dtype, device=self.device), "copy_")
 
 
-def _random_in_place(name: str, make: Any) -> None:
+def _zero(self: Tensor) -> Tensor:
+    """Put zero everywhere, in place."""
+    return fill_(self, 0)
+
+
+def _dim(self: Tensor) -> int:
+    """How many dimensions there are."""
+    return int(self._array.ndim)
+
+
+def _element_size(self: Tensor) -> int:
+    """Bytes of one element."""
+    return int(self._array.itemsize)
+
+
+def _is_floating_point(self: Tensor) -> bool:
+    """Whether the dtype is one of the float types."""
+    return self.dtype.is_floating_point
+
+
+def _is_complex(self: Tensor) -> bool:
+    """False: there are no complex types."""
+    return False
+
+
+def _is_signed(self: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return self.dtype.is_signed
+
+
+def _is_cpu(self: Tensor) -> bool:
+    """Whether the elements are in the computer's own memory."""
+    return not self.is_cuda
+
+
+def _get_device(self: Tensor) -> int:
+    """The index of the GPU that holds the elements, or -1."""
+    return self.device.index or 0 if self.is_cuda else -1
+
+
+def _is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
+    """Whether the elements lie in memory one after the other, in the order of the dimensions."""
+    return bool(self._array.flags.c_contiguous)
+
+
+def _data_ptr(self: Tensor) -> int:
+    """The address of the first element."""
+    return int(self._array.__array_interface__["data"][0])
+
+
+def _random_in_place(name: str, make: Any, what: str) -> None:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         inplace.check_writable(self, name)
         generator = kwargs.pop("generator", None)
@@ -177,6 +227,7 @@ def _random_in_place(name: str, make: Any) -> None:
         return inplace.assign(self, value, name)
 
     method.__name__ = name
+    method.__doc__ = what
     setattr(Tensor, name, method)
 
 
@@ -191,11 +242,22 @@ _random_in_place(
     lambda x, g, a=0.0, b=1.0, **k: (
         _like("uniform", x, g) * (k.get("to", b) - k.get("from", a)) + k.get("from", a)
     ),
+    "Draw every element evenly between `from` (0) and `to` (1), in place.",
 )
-_random_in_place("normal_", lambda x, g, mean=0.0, std=1.0: _like("normal", x, g) * std + mean)
-_random_in_place("bernoulli_", lambda x, g, p=0.5: to(_like("uniform", x, g) < p, x.dtype))
 _random_in_place(
-    "exponential_", lambda x, g, lambd=1.0: -(1 - _like("uniform", x, g)).log() / lambd
+    "normal_",
+    lambda x, g, mean=0.0, std=1.0: _like("normal", x, g) * std + mean,
+    "Draw every element from a normal distribution (`mean=0`, `std=1`), in place.",
+)
+_random_in_place(
+    "bernoulli_",
+    lambda x, g, p=0.5: to(_like("uniform", x, g) < p, x.dtype),
+    "Make every element 1 with the probability `p` (0.5), else 0, in place.",
+)
+_random_in_place(
+    "exponential_",
+    lambda x, g, lambd=1.0: -(1 - _like("uniform", x, g)).log() / lambd,
+    "Draw every element from an exponential distribution with the rate `lambd` (1), in place.",
 )
 
 attach(
@@ -209,15 +271,15 @@ attach(
     stride=stride,
     fill_=fill_,
     copy_=copy_,
-    zero_=lambda self: fill_(self, 0),
-    dim=lambda self: self._array.ndim,
-    ndimension=lambda self: self._array.ndim,
-    element_size=lambda self: int(self._array.itemsize),
-    is_floating_point=lambda self: self.dtype.is_floating_point,
-    is_complex=lambda self: False,
-    is_signed=lambda self: self.dtype.is_signed,
-    is_cpu=property(lambda self: not self.is_cuda),
-    get_device=lambda self: self.device.index or 0 if self.is_cuda else -1,
-    is_contiguous=lambda self, memory_format=None: bool(self._array.flags.c_contiguous),
-    data_ptr=lambda self: int(self._array.__array_interface__["data"][0]),
+    zero_=_zero,
+    dim=_dim,
+    ndimension=_dim,
+    element_size=_element_size,
+    is_floating_point=_is_floating_point,
+    is_complex=_is_complex,
+    is_signed=_is_signed,
+    is_cpu=property(_is_cpu),
+    get_device=_get_device,
+    is_contiguous=_is_contiguous,
+    data_ptr=_data_ptr,
 )

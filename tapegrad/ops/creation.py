@@ -597,12 +597,37 @@ def _options(self: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def _new_zeros(self: Tensor, *size: Any, **options: Any) -> Any:
+    """Zeros of the given size, with this tensor's dtype and device."""
+    return zeros(*size, **_options(self, options))
+
+
+def _new_ones(self: Tensor, *size: Any, **options: Any) -> Any:
+    """Ones of the given size, with this tensor's dtype and device."""
+    return ones(*size, **_options(self, options))
+
+
+def _new_empty(self: Tensor, *size: Any, **options: Any) -> Any:
+    """A tensor of the given size, dtype and device as here, with whatever the memory holds."""
+    return empty(*size, **_options(self, options))
+
+
+def _new_full(self: Tensor, size: Any, value: Any, **options: Any) -> Any:
+    """One value in the given size, with this tensor's dtype and device."""
+    return full(size, value, **_options(self, options))
+
+
+def _new_tensor(self: Tensor, data: Any, **options: Any) -> Any:
+    """A tensor of `data`, with this tensor's dtype and device."""
+    return tensor(data, **_options(self, options))
+
+
 attach(
-    new_zeros=lambda self, *size, **options: zeros(*size, **_options(self, options)),
-    new_ones=lambda self, *size, **options: ones(*size, **_options(self, options)),
-    new_empty=lambda self, *size, **options: empty(*size, **_options(self, options)),
-    new_full=lambda self, size, value, **options: full(size, value, **_options(self, options)),
-    new_tensor=lambda self, data, **options: tensor(data, **_options(self, options)),
+    new_zeros=_new_zeros,
+    new_ones=_new_ones,
+    new_empty=_new_empty,
+    new_full=_new_full,
+    new_tensor=_new_tensor,
     bernoulli=bernoulli,
     multinomial=multinomial,
 )

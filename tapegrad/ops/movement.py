@@ -295,10 +295,12 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
 
 
 def _transposed(self: Any) -> Any:
+    """The transposed matrix: dimensions in reverse order, as a view."""
     return transpose(self)
 
 
 def _matrix_transposed(self: Any) -> Any:
+    """The last two dimensions swapped, as a view."""
     if self._array.ndim < 2:
         raise RuntimeError(f".mT needs at least 2 dimensions, got shape {tuple(self.shape)}")
     return swapped(self)

@@ -230,6 +230,7 @@ class Compiled:
 
     @property
     def replays(self) -> list[Replay]:
+        """The recordings that calls replay, of all kinds of arguments."""
         return [r for s in self._signatures.values() for r in s.replays]
 
     def explain(self, programs: bool = False, code: str | None = None) -> str:

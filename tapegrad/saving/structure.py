@@ -115,6 +115,11 @@ class Encoder:
             return {"dict": {key: self.encode(v, (*path, key)) for key, v in mapping.items()}}
         return {"pairs": self._pairs(mapping, path)}
 
+    def _state(self, state: SavedState, path: tuple[Any, ...]) -> Any:
+        """The state dict of a module, with the versions of the modules."""
+        versions = self.encode(getattr(state, "_metadata", {}), (*path, "_metadata"))
+        return {"state": [versions, self._pairs(state, path)]}
+
     def _defaultdict(self, mapping: Any, path: tuple[Any, ...]) -> Any:
         factory = mapping.default_factory
         name = None if factory is None else getattr(factory, "__name__", "")
@@ -166,7 +171,7 @@ _CONTAINERS: dict[Any, Callable[[Encoder, Any, tuple[Any, ...]], Any]] = {
     frozenset: lambda e, v, path: {"frozenset": e._items(_sorted(v), path)},
     deque: lambda e, v, path: {"deque": [v.maxlen, e._items(v, path)]},
     OrderedDict: lambda e, v, path: {"ordered": e._pairs(v, path)},
-    SavedState: lambda e, v, path: {"ordered": e._pairs(v, path)},
+    SavedState: Encoder._state,
     Counter: lambda e, v, path: {"counter": e._pairs(v, path)},
     defaultdict: Encoder._defaultdict,
 }
@@ -257,6 +262,15 @@ def _defaultdict(d: Decoder, content: list[Any]) -> Any:
     return defaultdict(None if name is None else FACTORIES[name], d._pairs(pairs))
 
 
+def _state(d: Decoder, content: list[Any]) -> SavedState:
+    versions, pairs = content
+    state = SavedState(d._pairs(pairs))
+    state._metadata = d.decode(versions)
+    if not isinstance(state._metadata, dict):
+        raise SavingError(f"versions of modules cannot be a {type(state._metadata).__name__}")
+    return state
+
+
 def _scalar(d: Decoder, content: list[Any]) -> Any:
     name, digits = content
     dtype, data = dtype_named(name), bytes.fromhex(digits)
@@ -291,6 +305,7 @@ _KINDS: dict[str, tuple[type, Callable[[Decoder, Any], Any]]] = {
     "dict": (dict, lambda d, c: {key: d.decode(value) for key, value in c.items()}),
     "pairs": (list, lambda d, c: dict(d._pairs(c))),
     "ordered": (list, lambda d, c: OrderedDict(d._pairs(c))),
+    "state": (list, _state),
     "counter": (list, lambda d, c: Counter(dict(d._pairs(c)))),
     "defaultdict": (list, _defaultdict),
     "deque": (list, _deque),

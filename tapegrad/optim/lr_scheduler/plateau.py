@@ -62,6 +62,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
+        """Whether the rate was lowered so recently that bad epochs are not counted yet."""
         return self.cooldown_counter > 0
 
     def is_better(self, metric: float, best: float) -> bool:
