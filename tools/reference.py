@@ -356,14 +356,11 @@ def main_page() -> str:
                 listed.setdefault(id(value), page.name)
     here = {n: v for n, v in names.items() if id(v) not in listed}
     elsewhere = {n: listed[id(v)] for n, v in names.items() if id(v) in listed}
-    functions = {n: v for n, v in here.items() if not inspect.isclass(v)}
-    classes = {n: v for n, v in here.items() if inspect.isclass(v)}
     parts = [
         HEADER + "# The main namespace",
         "What `tapegrad` has beside [functions of tensors](functions.md) and "
         "[Tensor](tensor.md). Dtypes: " + ", ".join(f"`{n}`" for n in dtype_names()) + ".",
-        table(functions),
-        *(entry(group, value) for group, value in together(classes)),
+        *listing(here),
         "## Described on other pages",
         ", ".join(f"[`{n}`]({page}.md)" for n, page in elsewhere.items()),
     ]
