@@ -24,7 +24,7 @@ LAYERS = [
     {"autograd", "debug", "testing", "cuda", "utils", "replay", "insight"},
     {"nn"},
     {"optim"},
-    {"backward_functions", "dialects", "demo", "cli", "__main__"},
+    {"backward_functions", "dialects", "demos", "cli", "__main__"},
 ]
 
 
