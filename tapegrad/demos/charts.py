@@ -51,7 +51,7 @@ def curves(
     for y in yticks:
         picture.line([(left, down(y)), (right, down(y))], PALE)
         picture.text(left - 12, down(y) - 7, shown(10**y if log else y), GREY, 14, align=1)
-    for x in (x for x in xticks if x <= last):
+    for x in (x for x in xticks if x - last <= 0.01 * (last - first)):
         picture.line([(across(x), bottom), (across(x), bottom + 6)], GREY)
         picture.text(across(x), bottom + 14, shown(x), GREY, 14, align=0.5)
     picture.line([(left, bottom), (right, bottom)], GREY)

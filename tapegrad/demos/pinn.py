@@ -23,7 +23,7 @@ from .report import Report
 from .training import Options, Run
 
 DESCRIPTION = "Burgers' equation solved by a network, with second derivatives from autograd"
-STEPS = 2000
+STEPS = 5000
 POINTS = 512  # where the equation is asked for in each step
 VISCOSITY = 0.1 / math.pi
 
