@@ -90,6 +90,7 @@ def _demo(options: argparse.Namespace) -> int:
     from .demos.digits import EPOCH
     from .demos.report import Report
     from .demos.training import Options
+    from .insight.installation import why_no_replay
 
     if options.epochs is not None and options.name not in ("digits", "vae"):
         options.wrong(f"demo {options.name} has no epochs; say how many --steps")
@@ -103,7 +104,11 @@ def _demo(options: argparse.Namespace) -> int:
     steps = options.steps or (options.epochs * EPOCH if options.epochs else module.STEPS)
     report = Report()
     report.headline(f"demo {options.name}: {module.DESCRIPTION}")
-    module.run(Options(steps, options.output, options.eager, options.seed), report)
+    reason = why_no_replay()
+    if reason is not None:
+        report.say(f"runs eagerly: {reason}")
+    eager = options.eager or reason is not None
+    module.run(Options(steps, options.output, eager, options.seed), report)
     return 0
 
 

@@ -30,7 +30,7 @@ def test_info_without_a_cache_or_compiler(capsys, monkeypatch):
     assert main(["info"]) == 0
     printed = capsys.readouterr().out
     assert "none (TAPEGRAD_CACHE=0" in printed
-    assert "compile is off" in printed
+    assert "compile is off: TAPEGRAD_COMPILE=0" in printed
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["bench", "--help"]])
@@ -69,6 +69,14 @@ def test_output_that_is_no_folder(tmp_path, capsys):
         main(["demo", "--steps", "1", "--output", str(tmp_path / "file")])
     assert ended.value.code == 2
     assert "--output" in capsys.readouterr().err
+
+
+def test_demo_without_a_compiler_is_eager(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_COMPILE", "0")
+    assert main(["demo", "--steps", "5", "--output", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "runs eagerly: TAPEGRAD_COMPILE=0" in printed
+    assert "times as fast" not in printed
 
 
 def test_threads(tmp_path):

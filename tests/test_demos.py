@@ -71,7 +71,7 @@ def test_a_demo_repeats_itself(tmp_path):
 
 
 def steps():
-    model = gpt.Gpt(72)
+    model = gpt.Gpt(72, width=32, layers=1)
     yield model, lambda x, y: gpt.loss_of(model, x, y), gpt.batch_of(tg.randint(0, 72, (300,)))
     encoder = vae.Vae()
     yield encoder, lambda x: vae.loss_of(encoder, x), (tg.rand(64, 64),)

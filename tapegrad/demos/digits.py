@@ -117,12 +117,12 @@ def _draw(runs: dict[str, Run], test: Any, guesses: Tensor, accuracy: float) -> 
     lines = {name: run.curve_over_time() for name, run in runs.items()}
     curves(picture, Box(32, 32, 660, 540), "Loss while training", lines, "seconds", log=True)
     wrong = (guesses != test[1]).nonzero().flatten().tolist()
-    left, right = wrong[:12], [i for i in range(len(guesses)) if i not in wrong][: 24 - len(wrong)]
+    left = wrong[:12]
+    right = [i for i in range(len(guesses)) if i not in wrong][: 24 - len(left)]
     picture.text(720, 32, f"Test accuracy {accuracy:.1%}", INK, 20, bold=True)
     picture.text(720, 68, f"{len(wrong)} of {len(guesses)} digits are read wrongly", GREY, 14)
     images = test[0].reshape(-1, 8, 8).numpy()
     marks = [f"{test[1][i].item()} as {guesses[i].item()}" for i in left]
     marks += [f"{guesses[i].item()}" for i in right]
-    chosen = [*left, *right][:24]
-    gallery(picture, 720, 100, images[chosen], 6, 9, gap=14, marks=marks)
+    gallery(picture, 720, 100, images[[*left, *right]], 6, 9, gap=14, marks=marks)
     return picture

@@ -30,7 +30,7 @@ from .report import Report
 from .training import Options, Run
 
 DESCRIPTION = "a character-level transformer on Alice's Adventures in Wonderland"
-STEPS = 1200
+STEPS = 800
 BATCH = 16
 LENGTH = 64
 WARM_UP = 50

@@ -14,13 +14,21 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _native() -> str:
+def why_no_replay() -> str | None:
+    """What keeps compiled functions from replaying on this machine, if anything does."""
     from ..replay import native
 
     if not native.available():
-        return "none: llvmlite is not installed"
+        return "llvmlite is not installed"
     if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":
-        return "compile is off (TAPEGRAD_COMPILE=0)"
+        return "TAPEGRAD_COMPILE=0"
+    return None
+
+
+def _native() -> str:
+    reason = why_no_replay()
+    if reason is not None:
+        return f"compile is off: {reason}"
     import llvmlite.binding as llvm
 
     version = ".".join(map(str, llvm.llvm_version_info))
