@@ -108,6 +108,8 @@ def test_an_interrupt_ends_cleanly(tmp_path):
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # Jobs in the background of a shell ignore the signal, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:  # fmt: skip
         assert "demo vae" in process.stdout.readline()
         process.stdout.readline()
