@@ -12,7 +12,7 @@ RUN := $(VENV)/bin/python -m
 .PHONY: help demo test smoke oracle lint style types docs bench clean
 
 help:
-	@echo "make demo     train and inspect a small model on this machine"
+	@echo "make demo     train a reader of digits here, eager and replay (pictures: build/)"
 	@echo "make test     run the tests (JOBS=$(JOBS) processes)"
 	@echo "make smoke    run the few tests that take seconds"
 	@echo "make oracle   compare results with PyTorch (installs torch)"
@@ -22,7 +22,7 @@ help:
 	@echo "make clean    remove $(VENV), caches and build outputs"
 
 demo: $(VENV)/.installed-test
-	@$(VENV)/bin/tapegrad demo
+	@$(VENV)/bin/tapegrad demo digits --output build
 
 test: $(VENV)/.installed-test
 	$(RUN) pytest tests --ignore=tests/oracle -m "not oracle" -n $(JOBS)

@@ -1,57 +1,135 @@
-"""The command line: `tapegrad demo` and `tapegrad info`."""
+"""The command line: `tapegrad demo`, `tapegrad info`, `tapegrad bench`.
+
+Comes in: the arguments. Goes out: the exit status; 0 done, 2 wrong arguments, 130 interrupted.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+from .demos import NAMES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "info":
+            from .insight.installation import show
+
+            show()
+            return 0
+        if options.threads is not None:
+            from .replay import set_num_threads
+
+            set_num_threads(options.threads)
+        if options.command == "bench":
+            from .demos.bench import run
+
+            run(options.seconds)
+            return 0
+        return _demo(options)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tapegrad", description="Automatic differentiation and deep learning on a tape."
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser("demo", help="train a small classifier of handwritten digits")
-    demo.add_argument("--epochs", type=int, default=30, help="passes over the data (default 30)")
-    demo.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
-    commands.add_parser("info", help="show versions, devices and the number of operations")
-    options = parser.parse_args(arguments)
-    if options.command == "info":
-        return _info()
-    if options.epochs < 1:
-        parser.error("--epochs must be at least 1")
-    from .demo import digits
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    demo = commands.add_parser(
+        "demo",
+        help="train a small model on this machine",
+        description="Train a small model and save a picture of what it learned.",
+        epilog="digits: reads handwritten digits, eager and replay compared; gpt: a transformer "
+        "on a book; vae: draws digits; pinn: solves Burgers' equation.",
+    )
+    demo.add_argument(
+        "name", nargs="?", choices=NAMES, default="digits", help="which (default digits)"
+    )
+    length = demo.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=_positive, help="training steps")
+    length.add_argument("--epochs", type=_positive, help="passes over the images (digits, vae)")
+    demo.add_argument("--eager", action="store_true", help="do not compile the training step")
+    demo.add_argument(
+        "--threads", type=_positive, help="threads of native code (default: all cores)"
+    )
+    demo.add_argument("--seed", type=_seed, default=0, help="random seed (default 0)")
+    demo.add_argument(
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where the picture goes (default .)",
+    )
+    demo.set_defaults(wrong=demo.error)
+    commands.add_parser("info", help="show versions, threads, native code, cache and devices")
+    bench = commands.add_parser("bench", help="time eager code against replay on this machine")
+    bench.add_argument(
+        "--seconds", type=_positive, default=2, help="how long to measure each model (default 2)"
+    )
+    bench.add_argument(
+        "--threads", type=_positive, help="threads of native code (default: all cores)"
+    )
+    return parser
 
-    digits(options.epochs, options.seed)
+
+def _demo(options: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    from .demos.digits import EPOCH
+    from .demos.report import Report
+    from .demos.training import Options
+    from .insight.installation import why_no_replay
+
+    if options.epochs is not None and options.name not in ("digits", "vae"):
+        options.wrong(f"demo {options.name} has no epochs; say how many --steps")
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        options.wrong(f"--output {options.output}: {error.strerror}")
+    if not os.access(options.output, os.W_OK):
+        options.wrong(f"--output {options.output}: not writable")
+    module = import_module(f".demos.{options.name}", "tapegrad")
+    steps = options.steps or (options.epochs * EPOCH if options.epochs else module.STEPS)
+    report = Report()
+    report.headline(f"demo {options.name}: {module.DESCRIPTION}")
+    reason = why_no_replay()
+    if reason is not None:
+        report.say(f"runs eagerly: {reason}")
+    eager = options.eager or reason is not None
+    module.run(Options(steps, options.output, eager, options.seed), report)
     return 0
 
 
-def _info() -> int:
-    import platform
-    from importlib import metadata
+def _positive(text: str) -> int:
+    """A whole number above 0."""
+    return _whole(text, 1)
 
-    import tapegrad
 
-    def version(package: str) -> str:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return "not installed"
+def _seed(text: str) -> int:
+    """A whole number from 0 on."""
+    return _whole(text, 0)
 
-    print(f"tapegrad  {tapegrad.__version__}")
-    print(f"python    {platform.python_version()} on {platform.machine()}")
-    for package in ("numpy", "scipy", "llvmlite"):
-        print(f"{package:<9} {version(package)}")
-    gpus = tapegrad.cuda.device_count()
-    names = ", ".join(tapegrad.cuda.get_device_name(i) for i in range(gpus))
-    print(f"GPUs      {names or 'none that CuPy can use'}")
-    from .ops import TABLE
-    from .primitive import PRIMITIVES
 
-    print(f"{len(TABLE)} operations on {len(PRIMITIVES)} primitives")
-    return 0
+def _whole(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"expected a whole number from {least} on, got {text!r}")
+    return value
 
 
 if __name__ == "__main__":

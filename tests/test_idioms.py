@@ -167,19 +167,3 @@ def test_named_results():
     values, indices = x.topk(2)
     assert values.tolist() == [[3, 2]]
     assert indices.tolist() == [[0, 2]]
-
-
-def test_module_as_a_command(capsys):
-    from tapegrad.cli import main
-
-    assert main(["info"]) == 0
-    assert "operations on" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["demo", "--epochs", "0"])
-
-
-def test_demo_learns(capsys):
-    from tapegrad.demo import digits
-
-    assert digits(epochs=15, seed=0) > 0.93
-    assert "test accuracy" in capsys.readouterr().out

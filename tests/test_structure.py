@@ -26,7 +26,7 @@ LAYERS = [
     {"nn"},
     {"optim"},
     {"saving"},
-    {"backward_functions", "dialects", "demo", "cli", "__main__"},
+    {"backward_functions", "dialects", "demos", "cli", "__main__"},
 ]
 
 

@@ -1,0 +1,78 @@
+"""`tapegrad info`: what is installed and what the machine offers, for people and bug reports."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def why_no_replay() -> str | None:
+    """What keeps compiled functions from replaying on this machine, if anything does."""
+    from ..replay import native
+
+    if not native.available():
+        return "llvmlite is not installed"
+    if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":
+        return "TAPEGRAD_COMPILE=0"
+    return None
+
+
+def _native() -> str:
+    reason = why_no_replay()
+    if reason is not None:
+        return f"compile is off: {reason}"
+    import llvmlite.binding as llvm
+
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return f"LLVM {version} for {llvm.get_host_cpu_name()}"
+
+
+def _cache() -> str:
+    from ..replay import cache
+
+    folder = cache.folder()
+    if folder is None:
+        return "none (TAPEGRAD_CACHE=0, or no folder that only you can write)"
+    files = [entry for entry in os.scandir(folder) if cache.OWN.fullmatch(entry.name)]
+    megabytes = sum(entry.stat().st_size for entry in files) / 1e6
+    return f"{folder} ({len(files)} functions, {megabytes:.1f} MB)"
+
+
+def _gpus() -> str:
+    from .. import cuda
+
+    names = [cuda.get_device_name(i) for i in range(cuda.device_count())]
+    return ", ".join(names) or "none that CuPy can use"
+
+
+def rows() -> dict[str, str]:
+    """Everything worth knowing, by its name."""
+    from .. import __version__
+    from ..ops import TABLE
+    from ..primitive import PRIMITIVES
+    from ..replay import get_num_threads
+
+    return {
+        "tapegrad": __version__,
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        **{name: _version(name) for name in ("numpy", "scipy", "llvmlite")},
+        "threads": f"{get_num_threads()} of {os.cpu_count()} processors",
+        "native": _native(),
+        "cache": _cache(),
+        "GPUs": _gpus(),
+        "contents": f"{len(TABLE)} operations on {len(PRIMITIVES)} primitives",
+    }
+
+
+def show() -> None:
+    """Print all of it."""
+    for name, value in rows().items():
+        print(f"{name:<9} {value}")
