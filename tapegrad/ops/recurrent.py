@@ -76,6 +76,11 @@ def _plus(x: Any, y: Any) -> Any:
     return y if x is None else x if y is None else x + y
 
 
+def _as(*pairs: tuple[Any, Any]) -> tuple[Any, ...]:
+    """Gradients, each in the dtype of what stands beside it; None stays None."""
+    return tuple(None if found is None else rounded(found, like) for found, like in pairs)
+
+
 def _flat(x: Any) -> Any:
     return reshape_(x, shape=(x.shape[0] * x.shape[1], x.shape[2]))
 
@@ -140,10 +145,12 @@ def _run_back(
         found = steps.pull(received, edges, saved, params)
         gradients.append(found[0])
         carried = list(found[1 : 1 + count])
-        totals = [_plus(a, b) for a, b in zip(totals, found[1 + count :], strict=True)]
-    parts = gradients if reverse else gradients[::-1]
-    whole = parts[0] if len(parts) == 1 else cat_(*parts, dim=0)
-    return whole, *carried, *totals
+        parts = [None if part is None else widened(part) for part in found[1 + count :]]
+        totals = [_plus(a, b) for a, b in zip(totals, parts, strict=True)]
+    if not reverse:
+        gradients.reverse()
+    whole = gradients[0] if len(gradients) == 1 else cat_(*gradients, dim=0)
+    return whole, *carried, *_as(*zip(totals, weights, strict=True))
 
 
 def _sequence(name: str, kernel: Any, outputs: tuple[str, ...], joint: Any) -> Primitive:
@@ -180,7 +187,8 @@ def _rnn_steps_gradient(
         carried = matmul_(found[t], weight)
     g_x = _stacked([found[t] for t in range(len(found))])
     previous = _before(y, widened(h), reverse)
-    return g_x, carried, _weight_gradient(g_x, previous) if needs[2] else None
+    g_w = _weight_gradient(g_x, previous) if needs[2] else None
+    return _as((g_x, out), (carried, h), (g_w, w))
 
 
 rnn_steps_ = define(
@@ -288,7 +296,7 @@ def _lstm_steps_gradient(
     if project is not None and needs[4] and projected:
         hidden = [_at(kept, t, 3) * e.tanh(_at(kept, t, 4)) for t in sorted(projected)]
         g_p = _weight_gradient(_stacked([projected[t] for t in sorted(projected)]), hidden)
-    return g_x, g_h, g_c, g_w, g_p
+    return _as((g_x, out), (g_h, h), (g_c, c), (g_w, w), (g_p, p))
 
 
 lstm_steps_ = define(
@@ -374,7 +382,7 @@ def _gru_steps_gradient(
     g_hidden = _stacked([inner[t] for t in range(len(inner))])
     g_w = _weight_gradient(g_hidden, states) if needs[2] else None
     g_b = sum_(g_hidden, dims=(0, 1), keepdim=False) if needs[3] else None
-    return g_x, g_h, g_w, g_b
+    return _as((g_x, out), (g_h, h), (g_w, w), (g_b, b))
 
 
 gru_steps_ = define(
