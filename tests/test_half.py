@@ -141,7 +141,7 @@ def test_large_operations(name, dtype, compiled):
         expected.backward(g.double())
     assert (got.dtype, x.grad.dtype) == (dtype, dtype)
     assert error(got, expected) < 2 * STEP[dtype]
-    assert error(x.grad, exact.grad) < STEP[dtype]
+    assert error(x.grad, exact.grad) < 4 * STEP[dtype]
 
 
 @pytest.mark.parametrize("pair", [(0, 2), (2, 0), (1, 2), (2, 1)], ids=str)
