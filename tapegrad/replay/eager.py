@@ -54,7 +54,7 @@ _learning = _Learning()
 class Form:
     """A program for arguments of one form."""
 
-    __slots__ = ("executable", "results", "single", "specs", "used")
+    __slots__ = ("executable", "picked", "results", "single", "specs", "used")
 
     def __init__(
         self, executable: Executable, program: Program, used: list[int], results: Any
@@ -66,6 +66,10 @@ class Form:
         self.specs = [(v.shape, v.dtype) for v in program.results]
         self.results = results
         self.single = isinstance(results, Made)
+        #: of a tuple of new arrays and None, as rules return: which array stands where
+        self.picked: list[int | None] | None = None
+        if results.__class__ is tuple and all(map(_is_new_or_none, results)):
+            self.picked = [r.index if isinstance(r, Made) else None for r in results]
 
     def run(self, arrays: list[Any]) -> Any:
         """The results for arrays of this form; NotImplemented where NumPy should complain."""
@@ -76,7 +80,13 @@ class Form:
             return NotImplemented
         if self.single:
             return made[0]
+        if self.picked is not None:
+            return tuple([None if i is None else made[i] for i in self.picked])
         return map_leaves(lambda leaf: _rebuilt(leaf, made, arrays), self.results)
+
+
+def _is_new_or_none(leaf: Any) -> bool:
+    return isinstance(leaf, Made) or (isinstance(leaf, Plain) and leaf.value is None)
 
 
 def _rebuilt(leaf: Any, made: list[Any], arrays: list[Any]) -> Any:
