@@ -295,7 +295,8 @@ def _scatter_extreme(x: Any, index: Any, src: Any, *, dim: int, largest: bool) -
     grid = list(np.ogrid[tuple(slice(n) for n in index.shape)])
     grid[dim] = index
     values = src[tuple(slice(n) for n in index.shape)]
-    function = np.maximum if largest else np.minimum
+    module = xp.module(x)
+    function = module.maximum if largest else module.minimum
     function.at(out, tuple(grid), values)
     return out
 
