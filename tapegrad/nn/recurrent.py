@@ -15,6 +15,7 @@ from typing import Any
 from ..ops.creation import CREATION
 from ..ops.sequence import GATES, STATES, Segments, run_layers, segments_of
 from ..ops.table import TABLE
+from ..state import AUTOCAST, STATE
 from . import init
 from .linear import checked_size, new_parameter
 from .module import Module
@@ -109,7 +110,7 @@ class RNNBase(Module):
     def check_input(self, input: Any, batch_sizes: Any) -> None:
         """Raise unless the input has as many features as the layer takes, and its dtype."""
         weight = self._flat_weights[0]
-        if input.dtype is not weight.dtype:
+        if input.dtype is not weight.dtype and not STATE.mode & AUTOCAST:
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: "
