@@ -207,7 +207,7 @@ class RNNBase(Module):
         if states is not None and sorted_indices is not None:
             states = [s.index_select(1, sorted_indices) for s in states]
         first = self._first(states, hidden, data)
-        out, last = self._run(data, segments_of(sizes), first)
+        out, last = self._run(data, segments_of(sizes), first, packed=True)
         if unsorted_indices is not None:
             last = [s.index_select(1, unsorted_indices) for s in last]
         result = PackedSequence(out, batch_sizes, sorted_indices, unsorted_indices)
@@ -219,7 +219,9 @@ class RNNBase(Module):
         shapes = self._state_shapes(hidden)
         return [_zeros(shape, dtype=like.dtype, device=like.device) for shape in shapes]
 
-    def _run(self, rows: Any, segments: Segments, states: list[Any]) -> tuple[Any, list[Any]]:
+    def _run(
+        self, rows: Any, segments: Segments, states: list[Any], packed: bool = False
+    ) -> tuple[Any, list[Any]]:
         return run_layers(
             self.mode,
             rows,
@@ -231,6 +233,7 @@ class RNNBase(Module):
             self.dropout,
             self.training,
             self.bidirectional,
+            packed,
         )
 
     def _as_result(self, last: list[Any]) -> Any:

@@ -112,10 +112,16 @@ def _run_direction(
 
 
 def _choice_on_cpu(
-    kind: str, flat: Any, segments: Segments, hx: list[Any], *options: Any
+    kind: str, flat: Any, segments: Segments, hx: list[Any], params: Any, *options: Any
 ) -> str | None:
-    """As PyTorch has it: a GRU mixes its products into states, which stay as wide as they came."""
-    return _by_state(hx[0]) if kind == "GRU" else "lower"
+    """As PyTorch has it: some mix products into states, which stay as wide as they came."""
+    packed_cells = kind == "LSTM" and options[-1] and not _is_projected(hx)
+    return _by_state(hx[-1]) if kind == "GRU" or packed_cells else "lower"
+
+
+def _is_projected(hx: list[Any]) -> bool:
+    """Whether hidden states are smaller than the cells."""
+    return len(hx) == 2 and hx[0]._array.shape[-1] != hx[1]._array.shape[-1]
 
 
 def _by_state(state: Any) -> str:
@@ -137,12 +143,12 @@ def run_layers(
     dropout: float,
     train: bool,
     bidirectional: bool,
+    packed: bool = False,
 ) -> tuple[Any, list[Any]]:
     """`_run_layers` in the dtype that autocast chooses, if it is on."""
-    options = (has_biases, num_layers, dropout, train, bidirectional)
+    options = (has_biases, num_layers, dropout, train, bidirectional, packed)
     out, last = _run_cast(kind, flat, segments, hx, params, *options)
-    projected = len(last) == 2 and last[0]._array.shape[-1] != last[1]._array.shape[-1]
-    if projected and flat.device.type == "cpu":  # where autocast leaves these cells alone
+    if _is_projected(hx) and flat.device.type == "cpu":  # where autocast leaves these cells alone
         last[1] = last[1].to(hx[1].dtype)
     return out, last
 
@@ -158,6 +164,7 @@ def _run_layers(
     dropout: float,
     train: bool,
     bidirectional: bool,
+    packed: bool,
 ) -> tuple[Any, list[Any]]:
     """All layers: rows of the last one's results, and each state as (layers, batch, size)."""
     directions = 2 if bidirectional else 1
