@@ -15,6 +15,7 @@ from typing import Any
 from ..ops.creation import CREATION
 from ..ops.sequence import GATES, STATES, Segments, run_layers, segments_of
 from ..ops.table import TABLE
+from ..state import AUTOCAST, STATE
 from . import init
 from .linear import checked_size, new_parameter
 from .module import Module
@@ -109,7 +110,7 @@ class RNNBase(Module):
     def check_input(self, input: Any, batch_sizes: Any) -> None:
         """Raise unless the input has as many features as the layer takes, and its dtype."""
         weight = self._flat_weights[0]
-        if input.dtype is not weight.dtype:
+        if input.dtype is not weight.dtype and not STATE.mode & AUTOCAST:
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: "
@@ -206,7 +207,7 @@ class RNNBase(Module):
         if states is not None and sorted_indices is not None:
             states = [s.index_select(1, sorted_indices) for s in states]
         first = self._first(states, hidden, data)
-        out, last = self._run(data, segments_of(sizes), first)
+        out, last = self._run(data, segments_of(sizes), first, packed=True)
         if unsorted_indices is not None:
             last = [s.index_select(1, unsorted_indices) for s in last]
         result = PackedSequence(out, batch_sizes, sorted_indices, unsorted_indices)
@@ -218,7 +219,9 @@ class RNNBase(Module):
         shapes = self._state_shapes(hidden)
         return [_zeros(shape, dtype=like.dtype, device=like.device) for shape in shapes]
 
-    def _run(self, rows: Any, segments: Segments, states: list[Any]) -> tuple[Any, list[Any]]:
+    def _run(
+        self, rows: Any, segments: Segments, states: list[Any], packed: bool = False
+    ) -> tuple[Any, list[Any]]:
         return run_layers(
             self.mode,
             rows,
@@ -230,6 +233,7 @@ class RNNBase(Module):
             self.dropout,
             self.training,
             self.bidirectional,
+            packed,
         )
 
     def _as_result(self, last: list[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ..ops.creation import CREATION
 from ..tensor import Tensor
-from .parameter import Parameter
+from .parameter import Buffer, Parameter
 
 
 def _no_shape(self: Tensor) -> NoReturn:
@@ -46,20 +46,25 @@ class UninitializedParameter(Parameter):
         return "<UninitializedParameter>"
 
 
-class UninitializedBuffer(Tensor):
+class UninitializedBuffer(Buffer):
     """A buffer of a lazy layer that does not know its shape yet."""
 
-    __slots__ = ()
     shape = property(_no_shape)
 
-    def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> None:
-        super().__init__(CREATION["empty"]((0,), device=device, dtype=dtype))
+    def __init__(
+        self,
+        requires_grad: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        persistent: bool = True,
+    ) -> None:
+        super().__init__(CREATION["empty"]((0,), device=device, dtype=dtype), persistent=persistent)
         self.requires_grad_(requires_grad)
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Become a tensor of a shape, with unset values."""
+        """Become a buffer of a shape, with unset values."""
         _materialize(self, shape, device, dtype)
-        self.__class__ = Tensor  # type: ignore[assignment]
+        self.__class__ = Buffer  # type: ignore[assignment]
 
     def detach(self) -> Tensor:
         return self
@@ -68,7 +73,9 @@ class UninitializedBuffer(Tensor):
         """Nothing yet, of another dtype or on another device."""
         converted: Any = CREATION["empty"]((0,), device=self.device, dtype=self.dtype)
         converted = converted.to(*args, **kwargs)
-        return UninitializedBuffer(device=converted.device, dtype=converted.dtype)
+        return UninitializedBuffer(
+            device=converted.device, dtype=converted.dtype, persistent=self.persistent
+        )
 
     def __repr__(self, **options: Any) -> str:  # type: ignore[override]
         return "<UninitializedBuffer>"

@@ -146,14 +146,14 @@ def _implied_dim(name: str, dim: Any, ndim: int, stacklevel: int) -> Any:
     return chosen
 
 
-@op("softmax", module=F, samples=_along_samples)
+@op("softmax", module=F, samples=_along_samples, autocast=ON_GPU)
 def _softmax_of_layers(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along a dimension."""
     dim = _implied_dim("softmax", dim, input._array.ndim, _stacklevel)
     return _along(softmax_, input, dim, dtype)
 
 
-@op("log_softmax", module=F, samples=_along_samples)
+@op("log_softmax", module=F, samples=_along_samples, autocast=ON_GPU)
 def _log_softmax_of_layers(
     input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Any:
@@ -166,7 +166,7 @@ def _log_softmax_of_layers(
 def softmin(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """exp(-x) / sum(exp(-x)) along a dimension."""
     dim = _implied_dim("softmin", dim, input._array.ndim, _stacklevel)
-    return _along(softmax_, -input, dim, dtype)
+    return softmax(-input, dim, dtype)
 
 
 @op(
@@ -191,7 +191,7 @@ def gumbel_softmax(
     # Uniform numbers may be 0, whose logarithm would make the noise infinite.
     uniform = e.clamp_numbers(drawn, low=2.0**-25, high=1.0)
     noise = (-e.log(-e.log1p(-uniform))).to(logits.dtype, device=logits.device)
-    soft = _along(softmax_, (logits + noise) / tau, dim, None)
+    soft = softmax((logits + noise) / tau, dim)
     if not hard:
         return soft
     value = soft.detach()

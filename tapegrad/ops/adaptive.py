@@ -233,7 +233,11 @@ def adaptive_max_pool2d_with_indices(
     return _adaptive_maximum(2, input, output_size, True)
 
 
-@op(module="nn.functional", samples=lambda: [Sample(In(1, 2, 4, 3, 4, distinct=True), 2)])
+@op(
+    module="nn.functional",
+    samples=lambda: [Sample(In(1, 2, 4, 3, 4, distinct=True), 2)],
+    autocast={"cpu": "full"},
+)
 def adaptive_max_pool3d_with_indices(
     input: Any, output_size: Any, return_indices: bool = False
 ) -> Any:
@@ -383,6 +387,7 @@ def fractional_max_pool3d(
     module="nn.functional",
     random=True,
     samples=lambda: [Sample(In(1, 2, 6, 7, distinct=True), 2, [3, 4])],
+    autocast={"cpu": "full"},
 )
 def fractional_max_pool2d_with_indices(
     input: Any,
@@ -400,6 +405,7 @@ def fractional_max_pool2d_with_indices(
     module="nn.functional",
     random=True,
     samples=lambda: [Sample(In(1, 2, 4, 5, 4, distinct=True), 2, 2)],
+    autocast={"cpu": "full"},
 )
 def fractional_max_pool3d_with_indices(
     input: Any,

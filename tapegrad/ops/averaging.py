@@ -273,12 +273,21 @@ def lp_pool2d(
     return _power_pooled(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-@op(module="nn.functional", samples=lambda: [Sample(In(1, 2, 4, 3, 4, low=0.5), 2, 2, 1)])
+@op(
+    module="nn.functional",
+    samples=lambda: [Sample(In(1, 2, 4, 3, 4, low=0.5), 2, 2, 1)],
+    autocast={"cpu": "full"},
+)
 def lp_pool3d(
     input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
     """The p-norm of each window of a volume."""
     return _power_pooled(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def _response_choice(input: Any, *rest: Any, **options: Any) -> str | None:
+    """PyTorch averages volumes in float32, and takes sequences as images, which stay."""
+    return "full" if input._array.ndim > 3 else None
 
 
 @op(
@@ -288,6 +297,7 @@ def lp_pool3d(
         Sample((1, 4, 2, 3), 2, 0.1, 0.6, 1.5),
         Sample((1, 3, 2, 1, 2), 5, alpha=0.3),
     ],
+    autocast={"cpu": _response_choice},
 )
 def local_response_norm(
     input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0

@@ -370,6 +370,7 @@ def _convolved(
         Sample((2, 4, 8), (4, 2, 3), stride=2, padding=1, groups=2),
         Sample((3, 9), (2, 3, 3), (2,), dilation=2, padding="same"),
     ],
+    autocast="lower",
 )
 def conv1d(
     input: Any,

@@ -18,7 +18,7 @@ from .attention import scaled_dot_product_attention
 from .creation import CREATION
 from .embedding import dropout
 from .joining import cat
-from .linalg import linear, matmul_
+from .linalg import linear, matmul
 from .movement import narrow, padded, permute_, reshape_, swapped
 from .precision import check_floating
 from .table import In, Sample, op
@@ -98,11 +98,6 @@ def _check_sizes(query: Any, key: Any, value: Any, size: int, heads: int, separa
         _require(k[:2] == v[:2], f"key's lengths {k[:2]} do not match value's {v[:2]}")
     else:
         _require(k == v, f"key shape {tuple(k)} does not match value shape {tuple(v)}")
-    if len({x._array.dtype for x in (query, key, value)}) > 1:
-        raise RuntimeError(
-            f"query, key and value must have one dtype, got {query.dtype}, {key.dtype} and "
-            f"{value.dtype}"
-        )
 
 
 # -- masks -------------------------------------------------------------------------------------
@@ -316,12 +311,12 @@ def _all_with_batch(tensors: tuple[Any, ...], dim: int) -> list[Any]:
 
 
 def _attention_with_weights(q: Any, k: Any, v: Any, mask: Any, dropout_p: float) -> Any:
-    scores = matmul_(q * math.sqrt(1.0 / q._array.shape[-1]), swapped(k))
+    scores = matmul(q * math.sqrt(1.0 / q._array.shape[-1]), swapped(k))
     if mask is not None:
         scores = scores + _additive(mask, scores.dtype)
     seen = softmax(scores, -1)
     seen = dropout(seen, dropout_p) if dropout_p > 0 else seen
-    return matmul_(seen, v), seen
+    return matmul(seen, v), seen
 
 
 def _small(*shape: int) -> In:

@@ -299,6 +299,19 @@ def max_pool2d(
     return _max_pooled(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+def _volume_choice(
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> str | None:
+    """As PyTorch has it: in float32, but in any dtype where the places are wanted too."""
+    return None if return_indices else "full"
+
+
 @op(
     method=False,
     torch="torch.nn.functional.max_pool3d",
@@ -307,7 +320,7 @@ def max_pool2d(
         Sample(In(2, 3, 4, 5, distinct=True), [2, 3, 2], [1, 2, 2], [1, 1, 0], ceil_mode=True),
         Sample(In(1, 1, 4, 4, 3, distinct=True), 2, 1, dilation=[2, 1, 1], return_indices=True),
     ],
-    autocast={"cpu": "full"},
+    autocast={"cpu": _volume_choice},
 )
 def max_pool3d(
     input: Any,

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import xp
-from ..casting import ON_GPU
 from ..primitive import OPAQUE, Primitive, define
 from .convolution import in_float32
 from .precision import check_floating
@@ -299,6 +298,13 @@ def _check_mode(input: Any, mode: str, align_corners: bool | None, antialias: bo
     return f"smooth-{kind}" if antialias else kind
 
 
+def _choice_on_gpu(
+    input: Any, size: Any, scale_factor: Any, mode: str, *options: Any
+) -> str | None:
+    """As PyTorch has it: in float32, except for areas, which are averages in any dtype."""
+    return None if mode == "area" else "full"
+
+
 @op(
     module="nn.functional",
     samples=lambda: [
@@ -314,7 +320,7 @@ def _check_mode(input: Any, mode: str, align_corners: bool | None, antialias: bo
         Sample((1, 2, 20, 5), [2, 2], mode="area"),
         Sample((2, 1, 3, 3), [3, 3], mode="bilinear"),
     ],
-    autocast=ON_GPU,
+    autocast={"cuda": _choice_on_gpu},
 )
 def interpolate(
     input: Any,
@@ -351,7 +357,7 @@ def interpolate(
     module="nn.functional",
     torch="torch.nn.functional.interpolate",
     samples=lambda: [Sample((1, 2, 3, 3), scale_factor=2)],
-    autocast=ON_GPU,
+    autocast={"cuda": _choice_on_gpu},
 )
 def upsample(
     input: Any,

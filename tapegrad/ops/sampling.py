@@ -18,7 +18,7 @@ from ..tensor import wrap
 from . import comparison as c
 from . import elementwise as e
 from .gather import gather_
-from .linalg import matmul_
+from .linalg import matmul
 from .movement import expand_, reshape_, swapped
 from .precision import check_floating, check_same_dtype, rounded, widened
 from .table import In, Sample, op
@@ -237,4 +237,4 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any
     grids = np.meshgrid(*axes, indexing="ij")
     base = np.stack([*(g.ravel() for g in grids[::-1]), np.ones(grids[0].size)], axis=-1)
     places = wrap(xp.module(theta._array).asarray(base).astype(theta._array.dtype))
-    return reshape_(matmul_(places, swapped(theta)), shape=(sizes[0], *sizes[2:], dims))
+    return reshape_(matmul(places, swapped(theta)), shape=(sizes[0], *sizes[2:], dims))

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from ..casting import Policy, applied
+from ..dtypes import float32
 from .embedding import dropout as dropped
 from .joining import cat_, stack
 from .linalg import linear
@@ -109,6 +111,27 @@ def _run_direction(
     return whole, [_joined(list(same)) for same in zip(states, *reversed(ended), strict=True)]
 
 
+def _choice_on_cpu(
+    kind: str, flat: Any, segments: Segments, hx: list[Any], params: Any, *options: Any
+) -> str | None:
+    """As PyTorch has it: some mix products into states, which stay as wide as they came."""
+    packed_cells = kind == "LSTM" and options[-1] and not _is_projected(hx)
+    return _by_state(hx[-1]) if kind == "GRU" or packed_cells else "lower"
+
+
+def _is_projected(hx: list[Any]) -> bool:
+    """Whether hidden states are smaller than the cells."""
+    return len(hx) == 2 and hx[0]._array.shape[-1] != hx[1]._array.shape[-1]
+
+
+def _by_state(state: Any) -> str:
+    return "full" if state.dtype is float32 else "lower"
+
+
+#: inside autocast, of layers, with or without batches
+AUTOCAST: Policy = {"cpu": _choice_on_cpu, "cuda": "lower"}
+
+
 def run_layers(
     kind: str,
     flat: Any,
@@ -120,6 +143,28 @@ def run_layers(
     dropout: float,
     train: bool,
     bidirectional: bool,
+    packed: bool = False,
+) -> tuple[Any, list[Any]]:
+    """`_run_layers` in the dtype that autocast chooses, if it is on."""
+    options = (has_biases, num_layers, dropout, train, bidirectional, packed)
+    out, last = _run_cast(kind, flat, segments, hx, params, *options)
+    if _is_projected(hx) and flat.device.type == "cpu":  # where autocast leaves these cells alone
+        last[1] = last[1].to(hx[1].dtype)
+    return out, last
+
+
+def _run_layers(
+    kind: str,
+    flat: Any,
+    segments: Segments,
+    hx: list[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    packed: bool,
 ) -> tuple[Any, list[Any]]:
     """All layers: rows of the last one's results, and each state as (layers, batch, size)."""
     directions = 2 if bidirectional else 1
@@ -142,6 +187,9 @@ def run_layers(
         if dropout and train and layer < num_layers - 1:
             flat = dropped(flat, dropout)
     return flat, [stack(list(same)) for same in zip(*lasts, strict=True)]
+
+
+_run_cast = applied(_run_layers, AUTOCAST)
 
 
 def _check_dtypes(kind: str, x: Any, weights: Weights, states: list[Any]) -> None:
@@ -212,7 +260,12 @@ def _projected() -> Sample:
     return Sample((2, 2, 2), [In(1, 2, 2), In(1, 2, 3)], weights, True, 1, 0.0, False, False, False)
 
 
-@op(method=False, samples=lambda: [*_samples("LSTM"), _projected()])
+@op(
+    method=False,
+    samples=lambda: [*_samples("LSTM"), _projected()],
+    autocast=AUTOCAST,
+    applies=True,
+)
 def lstm(
     input: Any,
     hx: Any,
@@ -267,7 +320,7 @@ def _enter(name: str, kind: str, what: str) -> None:
         )
 
     call.__doc__ = f"A network of {what} layers: (results of all steps, last hidden states)."
-    op(name, method=False, samples=lambda: _samples(kind))(call)
+    op(name, method=False, samples=lambda: _samples(kind), autocast=AUTOCAST, applies=True)(call)
 
 
 _enter("gru", "GRU", "GRU")
@@ -332,7 +385,15 @@ def _cell_samples(kind: str) -> list[Sample]:
     ]
 
 
-@op(method=False, samples=lambda: _cell_samples("LSTM"), autocast={"cuda": "lower"})
+def _choice_of_cell(input: Any, hx: Any, *params: Any) -> str:
+    """As PyTorch has it: the states stay as wide as they came."""
+    return _by_state(hx[-1] if isinstance(hx, (list, tuple)) else hx)
+
+
+_OF_CELLS: Policy = {"cpu": _choice_of_cell, "cuda": "lower"}
+
+
+@op(method=False, samples=lambda: _cell_samples("LSTM"), autocast=_OF_CELLS)
 def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """One step of an LSTM layer: the next hidden state and cell."""
     if not isinstance(hx, (tuple, list)):
@@ -340,7 +401,7 @@ def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh:
     return _step("LSTM", input, list(hx), [w_ih, w_hh, b_ih, b_hh])
 
 
-@op(method=False, samples=lambda: _cell_samples("GRU"), autocast={"cuda": "lower"})
+@op(method=False, samples=lambda: _cell_samples("GRU"), autocast=_OF_CELLS)
 def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """One step of a GRU layer: the next hidden state."""
     return _step("GRU", input, [hx], [w_ih, w_hh, b_ih, b_hh])

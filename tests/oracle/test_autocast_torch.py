@@ -24,6 +24,10 @@ LOWER = [tapegrad.bfloat16, tapegrad.float16]
 each_lower = pytest.mark.parametrize("lower", LOWER, ids=[d.name for d in LOWER])
 
 
+#: PyTorch calls another library here, or not, by what that can do with the dtype of the input
+LIBRARIES = {("lstm", "first")}
+
+
 def casted(arguments: Any, lower: Any, which: str) -> Any:
     """The float tensors of a call in the dtype of autocast: all of them, or the first, or none."""
     seen: list[Any] = []
@@ -51,6 +55,8 @@ def dtypes_of(result: Any) -> list[Any]:
 @pytest.mark.parametrize("name", COMPARED)
 def test_dtypes_of_results(name: str, lower: Any, which: str) -> None:
     """Wherever PyTorch gives a result inside autocast, so do we, of the same dtype."""
+    if (name, which) in LIBRARIES:
+        pytest.skip("PyTorch's answer depends on the processor")
     function = torch_function(TABLE[name])
     for op, sample, given in cases(name, tapegrad.float32):
         ours = casted(given, lower, which)
@@ -68,8 +74,10 @@ def test_dtypes_of_results(name: str, lower: Any, which: str) -> None:
 # -- the policies of the GPU, as PyTorch registers them ------------------------------------------
 
 
-#: composed of others in PyTorch, which have policies; whole here
-COMPOSED = {"cross_entropy"}
+#: composed of others in PyTorch, which have policies, or named otherwise there; whole here
+COMPOSED = {"cross_entropy", "interpolate", "upsample", "grid_sample"}
+#: cast by PyTorch before it calls cuDNN
+COMPOSED |= {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 
 def gpu_lists() -> dict[str, set[str]]:

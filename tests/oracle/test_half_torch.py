@@ -11,6 +11,7 @@ import pytest
 import torch
 from sweep import NAMES, call, cases, differentiated, gradients, mapped
 from torch_oracle import (
+    DTYPES,
     arguments_for_torch,
     assert_all_same,
     assert_same_gradients,
@@ -32,7 +33,10 @@ DIFFERENTIATED = [
 ]
 
 #: PyTorch rounds in the middle: its own gradients have this many times the usual error
-LOOSE = {"cosine_similarity": 4.0}
+LOOSE = {"cosine_similarity": 4.0, "conv_transpose3d": 2.0}
+
+#: PyTorch rounds places, which moves some past the edge of a cell: it is asked in float32 here
+IN_FLOAT32 = {"nn.functional.grid_sample"}
 
 
 @each_half
@@ -41,10 +45,15 @@ def test_values_and_gradients(name: str, dtype: Any) -> None:
     function = torch_function(TABLE[name])
     for op, sample, given in cases(name, tapegrad.float32):
         ours = mapped(lambda x: in_half(x, dtype), given)
-        theirs = arguments_for_torch(ours)
+        wide = name in IN_FLOAT32
+        theirs = arguments_for_torch(
+            mapped(lambda x: in_half(x, tapegrad.float32), ours) if wide else ours
+        )
         try:
             expected = function(*theirs[0], **theirs[1])
             wanted = torch_gradients(expected, leaves_of(theirs))
+            if wide:
+                expected, *wanted = [x.to(DTYPES[dtype]) for x in (expected, *wanted)]
         except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError):
             continue  # which dtypes are refused is compared in test_ops_torch
         got = call(op, ours)

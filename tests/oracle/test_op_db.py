@@ -1,21 +1,22 @@
-"""PyTorch's own database of operations: every `nn.functional` entry with all its sample inputs.
+"""PyTorch's own database of operations: every `nn.functional` entry with its sample inputs.
 
 Each sample is called in both libraries with the same arguments. Values, dtypes, gradients and what
 the call left in its arguments must be equal. Where numbers are drawn, shapes and dtypes are
 compared, then the values of the same call that draws nothing, then the distribution over many
-elements. What fails stands in `op_db_failing.py`; an entry that passes must leave that list.
+elements. The few entries with hundreds of samples are represented by some of them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import random
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from op_db_failing import FAILING
 from sweep import gradients
 from torch.testing._internal.common_methods_invocations import op_db
 from torch_oracle import (
@@ -41,6 +42,8 @@ def label(entry: Any) -> str:
 
 
 ENTRIES = {label(entry): entry for entry in op_db if entry.name.startswith(PREFIX)}
+#: so many samples of an entry: `max_pool2d` has 1440, every combination of its options
+MOST = 150
 OURS = {theirs: ours for ours, theirs in DTYPES.items()}
 
 
@@ -54,7 +57,7 @@ def to_tapegrad(value: Any) -> Any:
     if isinstance(value, torch.nn.PairwiseDistance):
         return nn.PairwiseDistance(value.norm, value.eps, value.keepdim)
     if type(value).__name__ == "LinearCrossEntropyOptions":
-        return nn.LinearCrossEntropyOptions(**vars(value))
+        return nn.LinearCrossEntropyOptions(**dataclasses.asdict(value))
     if isinstance(value, dict):
         return {key: to_tapegrad(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -64,8 +67,7 @@ def to_tapegrad(value: Any) -> Any:
 
 def function(name: str) -> Any:
     """tapegrad's function of an entry, called as the entry calls PyTorch's."""
-    ours = getattr(F, name.split(".")[0], None)
-    assert ours is not None, f"tapegrad.nn.functional has no {name.split('.')[0]}"
+    ours = getattr(F, name.split(".")[0])
     if name in ("embedding", "embedding_bag"):  # the entry takes the weight first
         return lambda weight, index, **options: ours(index, weight, **options)
     return ours
@@ -163,6 +165,8 @@ def failures(name: str) -> list[str]:
     torch.manual_seed(0)
     samples = list(entry.sample_inputs("cpu", dtype, requires_grad=dtype.is_floating_point))
     assert samples
+    if len(samples) > MOST:
+        samples = random.Random(0).sample(samples, MOST)
     for sample in samples:
         args, options = (sample.input, *sample.args), sample.kwargs
         still = without_drawing(name, args, options)
@@ -190,16 +194,11 @@ def shown(value: Any) -> Any:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_entry(name: str) -> None:
     found = failures(name)
-    if name in FAILING:
-        assert found, f"{name} passes: remove it from op_db_failing.py"
-        pytest.xfail(FAILING[name])
     assert not found, f"{len(found)} samples fail, the first: {found[0]}"
 
 
-def test_the_list_names_entries() -> None:
+def test_no_entry_is_missing() -> None:
     assert len(ENTRIES) == 118
-    assert set(FAILING) <= set(ENTRIES)
-    assert all(FAILING.values())
 
 
 # -- distributions -----------------------------------------------------------------------------
@@ -218,9 +217,6 @@ MANY = {
 @pytest.mark.parametrize("name", MANY)
 def test_distribution(name: str) -> None:
     """Mean, spread and share of zeros of many drawn numbers."""
-    if not hasattr(F, name):
-        assert any(entry.split(".")[0] == name for entry in FAILING)
-        pytest.xfail("not there yet")
     shape, options = MANY[name]
     torch.manual_seed(0)
     tapegrad.manual_seed(0)
@@ -239,8 +235,6 @@ def test_distribution(name: str) -> None:
 def test_distribution_of_fractional_windows(dims: int) -> None:
     """Windows begin where PyTorch's begin, equally often."""
     name = f"fractional_max_pool{dims}d"
-    if name in FAILING:
-        pytest.xfail("in the list of failing entries")
     torch.manual_seed(0)
     tapegrad.manual_seed(0)
     shape = (1, 8000, *[7] * dims)

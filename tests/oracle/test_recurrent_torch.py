@@ -178,3 +178,37 @@ def test_large_layers_in_float32() -> None:
         assert_same(x.grad, y.grad, name, 10.0)
         for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
             assert_same(p.grad, q.grad, name, 10.0 * float(q.grad.abs().max()))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM", "LSTM of 2"])
+def test_dtypes_of_layers_inside_autocast(kind: str, lower: bool, packed: bool) -> None:
+    """Of results, states and gradients, for an input in float32 or in the dtype of autocast."""
+    name, _, size = kind.partition(" of ")
+    found = []
+    for library in (torch, tapegrad):
+        layer = getattr(library.nn, name)(3, 4, **({"proj_size": int(size)} if size else {}))
+        x = library.ones(5, 2, 3, dtype=library.bfloat16 if lower else library.float32)
+        pack = library.nn.utils.rnn.pack_padded_sequence
+        with library.autocast("cpu", library.bfloat16):
+            out, last = layer(pack(x, [5, 3]) if packed else x)
+        results = [out.data if packed else out, *(last if name == "LSTM" else [last])]
+        sum(y.float().sum() for y in results).backward()
+        results += [p.grad for p in layer.parameters()]
+        found.append([str(y.dtype).split(".")[-1] for y in results])
+    assert found[1] == found[0]
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("name", ["RNNCell", "GRUCell", "LSTMCell"])
+def test_dtypes_of_cells_inside_autocast(name: str, lower: bool) -> None:
+    found = []
+    for library in (torch, tapegrad):
+        cell = getattr(library.nn, name)(3, 4)
+        x = library.ones(2, 3, dtype=library.bfloat16 if lower else library.float32)
+        with library.autocast("cpu", library.bfloat16):
+            made = cell(x)
+        states = made if name == "LSTMCell" else [made]
+        found.append([str(y.dtype).split(".")[-1] for y in states])
+    assert found[1] == found[0]
