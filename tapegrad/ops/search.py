@@ -291,12 +291,16 @@ def _at_share(ordered: Any, shares: Any, interpolation: str) -> Any:
 
 
 def _scatter_extreme(x: Any, index: Any, src: Any, *, dim: int, largest: bool) -> Any:
+    module = xp.module(x)
+    if module is not np:
+        # CuPy's `maximum.at` does not keep all digits of float64, so the host does it.
+        given = (array.get() for array in (x, index, src))
+        return module.asarray(_scatter_extreme(*given, dim=dim, largest=largest))
     out = x.copy()
     grid = list(np.ogrid[tuple(slice(n) for n in index.shape)])
     grid[dim] = index
     values = src[tuple(slice(n) for n in index.shape)]
-    module = xp.module(x)
-    function = module.maximum if largest else module.minimum
+    function = np.maximum if largest else np.minimum
     function.at(out, tuple(grid), values)
     return out
 
