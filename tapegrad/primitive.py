@@ -16,13 +16,14 @@ backward calls them with raw arrays, differentiable backward with Tensors.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import dtypes, source
+from . import dtypes, source, written
 from .device import device_of, to_device
 from .dtypes import DType
 from .mutation import owner_of
@@ -97,6 +98,7 @@ class Primitive:
     loads: bool = False
     _pull: Callable[..., Sequence[Any]] | None = None
     _saver: Callable[..., tuple[Any, ...]] | None = None
+    _direct: Callable[..., Any] | None = None
 
     def __repr__(self) -> str:
         return f"<primitive {self.name}>"
@@ -108,6 +110,8 @@ class Primitive:
         """Run on Tensors (checked, recorded) or, inside rules and kernels, on raw arrays."""
         for x in inputs:
             if isinstance(x, Tensor):
+                if len(inputs) == len(self.inputs):
+                    return (self._direct or self.direct)(*inputs, params)
                 return bind(self, inputs, params)
         for x in inputs:
             if x.__class__ is _ndarray and x.size >= self.native_size:
@@ -134,8 +138,15 @@ class Primitive:
     def saver(self) -> Callable[..., tuple[Any, ...]]:
         """`saver(arrays, outs, edges)`: what an entry saves, in the order of the slots."""
         if self._saver is None:
-            self._saver = _make_saver(self)
+            self._saver = written.saver(self)
         return self._saver
+
+    @property
+    def direct(self) -> Callable[..., Any]:
+        """`direct(*inputs, params)`: a shorter `bind`, for exactly the named inputs."""
+        if self._direct is None:
+            self._direct = _make_direct(self)
+        return self._direct
 
 
 def define(
@@ -181,35 +192,14 @@ def define(
     return p
 
 
-def _parameters(rule: Rule) -> tuple[str, ...]:
-    code = rule.__code__
-    names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-    return names
-
-
-def _source_of(p: Primitive, name: str) -> tuple[str, int]:
-    """Where a rule's parameter comes from: a saved slot or a static parameter."""
-    made = p.outputs + p.extras
-    if name in made:
-        return "out", made.index(name)
-    if p.rest is not None and name in (p.rest, "shapes"):
-        return ("shapes" if name == "shapes" else "rest"), len(p.inputs)
-    if name in p.inputs:
-        return "in", p.inputs.index(name)
-    stem, _, what = name.rpartition("_")
-    if stem in p.inputs and what in ("shape", "dtype"):
-        return what, p.inputs.index(stem)
-    return "param", 0
-
-
 def _slots_of(p: Primitive) -> tuple[Slot, ...]:
     users: dict[tuple[str, int], set[int]] = {}
     rules = enumerate(p.rules) if p.joint is None else [(-1, p.joint)]
     for i, rule in rules:
         if rule is None:
             continue
-        for name in _parameters(rule):
-            source = _source_of(p, name)
+        for name in written.parameters(rule):
+            source = written.source_of(p, name)
             if source[0] != "param" and name != "needs":
                 users.setdefault(source, set()).add(i)
     return tuple(
@@ -219,68 +209,25 @@ def _slots_of(p: Primitive) -> tuple[Slot, ...]:
 
 
 def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
-    """Write the function that calls the rules: unpacking by name in a loop costs 1 µs more."""
-    position = {(what, index): i for i, (what, index, _) in enumerate(p.slots)}
-    scope: dict[str, Any] = {}
-
-    def argument(name: str) -> str:
-        if name == "needs":
-            return "needs=[e is not None for e in edges]"
-        source = _source_of(p, name)
-        value = f"params[{name!r}]" if source[0] == "param" else f"saved[{position[source]}]"
-        return f"{name}={value}"
-
-    def call(label: str, rule: Rule) -> str:
-        scope[label] = rule
-        return f"{label}({', '.join(['g', *map(argument, _parameters(rule))])})"
-
-    if p.joint is not None:
-        body = call("joint", p.joint)
-    else:
-        parts = [
-            "None"
-            if rule is None
-            else f"({call(f'rule{i}', rule)} if edges[{i}] is not None else None)"
-            for i, rule in enumerate(p.rules)
-        ]
-        body = f"({', '.join(parts)},)"
-    scope |= {"ndarray": _ndarray, "_native": _native, "p": p}
-    condition = {COMPOSITE_SIZE: "g.__class__ is ndarray or g.__class__ is list"}.get(
-        p.native_size, f"g.__class__ is ndarray and g.size >= {p.native_size}"
-    )
-    lines = [f"def plain(g, edges, saved, params):\n    return {body}"]
-    lines.append("def pull(g, edges, saved, params):")
-    if p.native_size < NEVER:
-        lines.append(f"    if {condition}:")
-        lines.append("        return _native(p, plain, g, edges, saved, params)")
-    lines.append(f"    return {body}")
-    # Named as a part of the library, so that source lines are those of its caller.
-    exec(compile("\n".join(lines), f"{source.LIBRARY}pull of {p.name}", "exec"), scope)
-    function: Callable[..., Sequence[Any]] = scope["pull"]
-    return function
+    condition = None
+    if p.native_size == COMPOSITE_SIZE:
+        condition = "g.__class__ is ndarray or g.__class__ is list"
+    elif p.native_size < NEVER:
+        condition = f"g.__class__ is ndarray and g.size >= {p.native_size}"
+    return written.pull(p, condition, {"ndarray": _ndarray, "_native": _native})
 
 
-def _make_saver(p: Primitive) -> Callable[..., tuple[Any, ...]]:
-    """Write the function that picks what an entry saves: a loop over the slots costs 1 µs more."""
-    texts = {
-        "in": "arrays[{}]",
-        "out": "outs[{}]",
-        "shape": "getattr(arrays[{}], 'shape', ())",
-        "dtype": "getattr(arrays[{}], 'dtype', None)",
-        "rest": "list(arrays[{}:])",
-        "shapes": "[a.shape for a in arrays[{}:]]",
-    }
-    parts = []
-    for what, index, users in p.slots:
-        part = texts[what].format(index)
-        if users is not None:
-            wanted = " or ".join(f"edges[{i}] is not None" for i in users)
-            part = f"({part} if {wanted} else None)"
-        parts.append(part)
-    saver: Callable[..., tuple[Any, ...]] = eval(
-        f"lambda arrays, outs, edges: ({''.join(f'{part}, ' for part in parts)})"
-    )
-    return saver
+def _make_direct(p: Primitive) -> Callable[..., Any]:
+    if p.rest is not None or len(p.outputs) + len(p.extras) > 1:
+        return lambda *given: bind(p, given[:-1], given[-1])
+    scope = {
+        "F32": _F32, "F64": _F64, "GRAD": GRAD, "STATE": STATE, "Entry": Entry, "Tensor": Tensor,
+        "as_array": _as_array, "bind": bind, "getframe": sys._getframe, "kernel": p.kernel,
+        "ndarray": _ndarray, "new": _new, "note_view": note_view, "outside": source.outside,
+        "refresh": refresh, "run": run, "wrap": wrap,
+    }  # fmt: skip
+    several = len(p.inputs) > 1
+    return written.direct(p, several and p.kind == ELEMENTWISE, p.kind == CONTRACTION, scope)
 
 
 # -- native code -------------------------------------------------------------------------------
@@ -342,8 +289,7 @@ def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
 
 
 def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any) -> Any:
-    parts = g if g.__class__ is list else (g,)
-    if all(part is None or part.__class__ is _ndarray for part in parts):
+    if g.__class__ is _ndarray or all(part is None or part.__class__ is _ndarray for part in g):
         results = accelerator().rule(p, pull, g, edges, saved, params)
         if results is not NotImplemented:
             return results

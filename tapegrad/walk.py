@@ -24,6 +24,7 @@ from .tape import FREED, Entry, Freed, Handle, Output, Packed, Value, node_of
 from .tensor import Extra, Tensor, wrap
 
 _ndarray = np.ndarray
+_sum = np.add.reduce
 
 
 class Walk:
@@ -207,9 +208,16 @@ def is_whole(array: Any) -> bool:
     return array.base is None and (array.__class__ is not _ndarray or array.flags.writeable)
 
 
+def _is_small(g: Any) -> bool:
+    """Whether NumPy should sum this: native code would not be asked, and nothing be widened."""
+    return g.size < ARRAY_SIZE and g.dtype.itemsize > 2  # type: ignore[no-any-return]
+
+
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     """Sum a gradient over the dimensions along which its operand was repeated."""
     extra = len(g.shape) - len(shape)
+    if extra == 1 and g.__class__ is _ndarray and g.shape[1:] == shape and _is_small(g):
+        return as_whole_array(_sum(g, 0))  # of a bias: the whole way takes 2 µs longer
     dims = tuple(range(extra)) + tuple(
         i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1
     )

@@ -242,7 +242,7 @@ def getitem(self: Tensor, key: Any) -> Any:
         shape = self._array.shape
         if shape and -shape[0] <= key < shape[0]:
             first = key if key >= 0 else key + shape[0]
-            return slice_(self, index=(first, *[None] * (len(shape) - 1)))
+            return slice_.direct(self, {"index": (first,) + (None,) * (len(shape) - 1)})
     static, after, pairs = _parse(self, key)
     out = _basic(self, static, after)
     if pairs:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..primitive import CONTRACTION, MOVEMENT, OPAQUE, Primitive, bind, define
+from ..primitive import CONTRACTION, MOVEMENT, NO_PARAMS, OPAQUE, Primitive, define
 from ..tensor import Tensor, wrap
 from .blends import number_for
 from .movement import normal_dim, permute_, reshape_, swapped
@@ -59,7 +59,7 @@ def matmul(input: Any, other: Any) -> Any:
         raise TypeError("matmul needs two tensors")
     n, m = a._array.ndim, b._array.ndim
     if n == m == 2 and a._array.shape[1] == b._array.shape[0] and a._array.dtype == b._array.dtype:
-        return bind(matmul_, (a, b))
+        return matmul_.direct(a, b, NO_PARAMS)
     if n == 0 or m == 0:
         raise RuntimeError("matmul needs tensors with dimensions; use * for numbers")
     if a._array.shape[-1] != b._array.shape[-2 if m > 1 else 0]:

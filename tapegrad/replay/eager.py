@@ -57,7 +57,7 @@ class Form:
     __slots__ = ("executable", "picked", "results", "single", "specs", "used")
 
     def __init__(
-        self, executable: Executable, program: Program, used: list[int], results: Any
+        self, executable: Executable, program: Program, count: int, used: list[int], results: Any
     ) -> None:
         self.executable = executable
         #: the arguments that the program reads, in the order of its inputs
@@ -65,7 +65,10 @@ class Form:
         executable.expect(range(len(used)))
         self.specs = [(v.shape, v.dtype) for v in program.results]
         self.results = results
-        self.single = isinstance(results, Made)
+        #: of programs that read all their arguments and make one array: its shape and dtype
+        self.single: tuple[Any, Any] | None = None
+        if isinstance(results, Made) and len(self.specs) == 1 and used == list(range(count)):
+            self.single = self.specs[0]
         #: of a tuple of new arrays and None, as rules return: which array stands where
         self.picked: list[int | None] | None = None
         if results.__class__ is tuple and all(map(_is_new_or_none, results)):
@@ -73,13 +76,21 @@ class Form:
 
     def run(self, arrays: list[Any]) -> Any:
         """The results for arrays of this form; NotImplemented where NumPy should complain."""
+        if self.single is not None:
+            out = _empty(*self.single)
+            arrays.append(out)
+            try:
+                self.executable.run(arrays)
+            except FAILED:
+                return NotImplemented
+            return out
         made = [_empty(shape, dtype) for shape, dtype in self.specs]
         try:
             self.executable.run([*[arrays[i] for i in self.used], *made])
         except FAILED:
             return NotImplemented
-        if self.single:
-            return made[0]
+        if isinstance(self.results, Made):
+            return made[self.results.index]
         if self.picked is not None:
             return tuple([None if i is None else made[i] for i in self.picked])
         return map_leaves(lambda leaf: _rebuilt(leaf, made, arrays), self.results)
@@ -124,7 +135,7 @@ def _of_function(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> 
     if recording is None:
         return None
     used = [slot.index for slot in recording.slots if isinstance(slot, Argument)]
-    return _formed(recording.program, used, recording.results)
+    return _formed(recording.program, len(arrays), used, recording.results)
 
 
 def _of_primitive(p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | None:
@@ -151,7 +162,48 @@ def _of_primitive(p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | N
     program = Program(tuple(read), (), (step,), (), tuple(made))
     results = tuple(Made(i, None, None) for i in range(len(made)))
     tree = results[0] if len(results) == 1 else results
-    return _formed(program, list(range(len(read))), tree)
+    return _formed(program, len(read), list(range(len(read))), tree)
+
+
+def _of_kernel(arrays: list[Any], p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | None:
+    if not p.composite:
+        return _of_primitive(p, inputs, params)
+    return _of_function(lambda tensors: p.kernel(*_placed(inputs, tensors), **params), arrays)
+
+
+def _of_rule(
+    arrays: list[Any], pull: Any, g: Any, edges: Any, given: Any, first: int, params: Any
+) -> Form | None:
+    """The form of a gradient rule, of which the first inputs are gradients."""
+
+    def function(tensors: list[Tensor]) -> Any:
+        placed = _placed(given, tensors)
+        received = placed[0] if g.__class__ is _ndarray else placed[:first]
+        results = pull(received, edges, tuple(placed[first:]), params)
+        return tuple([None if e is None else r for r, e in zip(results, edges, strict=True)])
+
+    return _of_function(function, arrays)
+
+
+def _of_chain(
+    arrays: list[Any], links: Sequence[Link], given: Sequence[Any], waiting: int
+) -> Form | None:
+    """The form of a chain of rules: of the gradients that wait, then of what each rule saved."""
+
+    def function(tensors: list[Tensor]) -> Any:
+        placed = _placed(given, tensors)
+        places = placed[:waiting]
+        read = waiting
+        for i, (p, params, saved, targets) in enumerate(links):
+            arguments = tuple(placed[read : read + len(saved)])
+            read += len(saved)
+            results = () if places[i] is None else p.pull(places[i], targets, arguments, params)
+            for r, to in zip(results, targets, strict=False):
+                if to is not None and r is not None:
+                    places[to] = r if places[to] is None else places[to] + r
+        return tuple(places[len(links) :])
+
+    return _of_function(function, arrays)
 
 
 def _is_ordinary(array: Any) -> bool:
@@ -160,14 +212,15 @@ def _is_ordinary(array: Any) -> bool:
     return bool(array.dtype.isnative) and not any(s % size for s in array.strides)
 
 
-def _formed(program: Program, used: list[int], results: Any) -> Form | None:
+def _formed(program: Program, count: int, used: list[int], results: Any) -> Form | None:
+    """The form of a program that reads some of so many arguments."""
     if not program.instructions:
         return None
     try:
         executable = build(program, general=True)
     except NoLowering:
         return None
-    return None if executable.callbacks else Form(executable, program, used, results)
+    return None if executable.callbacks else Form(executable, program, count, used, results)
 
 
 def _exact(value: Any) -> Any:
@@ -187,64 +240,46 @@ class Native(Accelerator):
         self.forms: dict[Any, Form | None] = {}
 
     def kernel(self, p: Primitive, inputs: Any, params: dict[str, Any]) -> Any:
-        def form(arrays: list[Any]) -> Form | None:
-            if not p.composite:
-                return _of_primitive(p, inputs, params)
-            return _of_function(lambda t: p.kernel(*_placed(inputs, t), **params), arrays)
-
-        if _learning.now:
-            return NotImplemented
-        if p.kind == CONTRACTION and _multiplications(inputs) < SMALL_PRODUCT:
-            return NotImplemented
-        inputs = _with_numbers_in_memory(p, inputs, inputs)
-        return self._run([p], inputs, params, form)
+        if p.kind == CONTRACTION:
+            x, y = inputs
+            if x.size * y.shape[-1] < SMALL_PRODUCT:
+                return NotImplemented
+        else:
+            inputs = _with_numbers_in_memory(p, inputs, inputs)
+        return self._run([p], inputs, params, _of_kernel, p, inputs, params)
 
     def rule(
         self, p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: dict[str, Any]
     ) -> Any:
-        saved = _with_numbers_in_memory(p, saved, [g])
-        given = [g, *saved] if g.__class__ is _ndarray else [*g, *saved]
-        first = len(given) - len(saved)
-
-        def function(tensors: list[Tensor]) -> Any:
-            placed = _placed(given, tensors)
-            received = placed[0] if g.__class__ is _ndarray else placed[:first]
-            results = pull(received, edges, tuple(placed[first:]), params)
-            return tuple([None if e is None else r for r, e in zip(results, edges, strict=True)])
-
-        wanted = tuple([e is None for e in edges])
-        return self._run([pull, first, wanted], given, params, lambda a: _of_function(function, a))
+        saved = _with_numbers_in_memory(p, saved, (g,))
+        first = 1 if g.__class__ is _ndarray else len(g)
+        given = (g, *saved) if g.__class__ is _ndarray else (*g, *saved)
+        key = [pull, first, *[e is None for e in edges]]
+        return self._run(key, given, params, _of_rule, pull, g, edges, given, first, params)
 
     def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
         given = list(waiting)
         for link in links:
             given += _with_numbers_in_memory(link.primitive, link.saved, waiting[:1])
 
-        def function(tensors: list[Tensor]) -> Any:
-            placed = _placed(given, tensors)
-            places = placed[: len(waiting)]
-            read = len(waiting)
-            for i, (p, params, saved, targets) in enumerate(links):
-                arguments = tuple(placed[read : read + len(saved)])
-                read += len(saved)
-                results = () if places[i] is None else p.pull(places[i], targets, arguments, params)
-                for r, to in zip(results, targets, strict=False):
-                    if to is not None and r is not None:
-                        places[to] = r if places[to] is None else places[to] + r
-            return tuple(places[len(links) :])
-
         key: list[Any] = [
             (p, targets, _exact(tuple(params.items()))) for p, params, _, targets in links
         ]
-        return self._run(key, given, {}, lambda arrays: _of_function(function, arrays))
+        return self._run(key, given, {}, _of_chain, links, given, len(waiting))
 
     def _run(
-        self, key: list[Any], inputs: Any, params: Any, make: Callable[[list[Any]], Form | None]
+        self,
+        key: list[Any],
+        inputs: Any,
+        params: Any,
+        make: Callable[..., Form | None],
+        *made_of: Any,
     ) -> Any:
+        """Run the form of these arguments, which is made when it is met for the first time."""
         arrays = []
         for x in inputs:
             if x.__class__ is _ndarray:
-                key.append((x.shape, x.strides, x.dtype))
+                key += (x.shape, x.strides, x.dtype)
                 arrays.append(x)
             elif isinstance(x, np.generic):  # what NumPy makes of arrays of no dimensions
                 return NotImplemented
@@ -259,9 +294,11 @@ class Native(Accelerator):
         except TypeError:  # something that has no hash, such as a list of arrays
             return NotImplemented
         if form is self:
+            if _learning.now:
+                return NotImplemented
             if len(self.forms) >= MOST_FORMS:
                 self.forms.clear()
-            form = self.forms[whole] = make(arrays) if native.available() else None
+            form = self.forms[whole] = make(arrays, *made_of) if native.available() else None
         return NotImplemented if form is None else form.run(arrays)  # type: ignore[union-attr]
 
 
@@ -273,11 +310,6 @@ def _with_numbers_in_memory(p: Primitive, inputs: Any, beside: Any) -> Any:
     if dtype is None or dtype.kind != "f":
         return inputs
     return [np.asarray(x, dtype) if x.__class__ in (float, int) else x for x in inputs]
-
-
-def _multiplications(inputs: Any) -> int:
-    x, y = inputs
-    return int(x.size * y.shape[-1])
 
 
 def _placed(inputs: Any, tensors: list[Tensor]) -> list[Any]:

@@ -384,7 +384,7 @@ class Pool:
     def __init__(self) -> None:
         #: one program runs at a time, and between its parts those that its callbacks start
         self.lock = threading.RLock()
-        self.threads: int | None = None
+        self.threads = default_threads()
         self._driver: native.Function | None = None
         self._job = np.zeros(48, np.int64)
         self._wake = threading.Condition()
@@ -468,4 +468,4 @@ def set_num_threads(threads: int) -> None:
 
 def get_num_threads() -> int:
     """How many threads compiled programs use."""
-    return pool.threads or default_threads()
+    return pool.threads

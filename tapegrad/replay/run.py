@@ -79,8 +79,11 @@ class Executable:
         self.plan = plan(program)
         self.program = self.plan.program
         self.general = general
-        self.threads = min(pool.get_num_threads(), MAX_THREADS)
+        #: how many threads the user wants, and how many the steps are laid out for
+        self.asked = pool.get_num_threads()
+        self.threads = min(self.asked, MAX_THREADS)
         self.emitted = emitted = emit(self.plan, general, self.threads)
+        self.large = emitted.work > SMALL_PROGRAM
         self._arena = np.empty(max(self.plan.arena, 64) + 64, np.uint8)
         self._status = np.zeros(max(len(emitted.failures), 1), np.int64)
         self._control = np.zeros(16, np.int64)
@@ -114,8 +117,8 @@ class Executable:
 
     def _divide(self, threads: int) -> None:
         """Lay out the steps for another number of threads."""
-        self.threads = threads
-        self.emitted = emit(self.plan, self.general, threads)
+        self.asked, self.threads = threads, min(threads, MAX_THREADS)
+        self.emitted = emit(self.plan, self.general, self.threads)
         self._load()
         self.expect(self._expected)
 
@@ -167,10 +170,11 @@ class Executable:
         workers = pool.pool
         with workers.lock:
             threads = 1
-            if self.emitted.work > SMALL_PROGRAM:
-                threads = min(pool.get_num_threads(), MAX_THREADS)
-                if threads != self.threads:
+            if self.large:
+                threads = pool.get_num_threads()
+                if threads != self.asked:
                     self._divide(threads)
+                threads = self.threads
             if self._by_object:
                 self._pack(self._objects, 0, *map(id, arrays))
             else:
