@@ -249,8 +249,16 @@ class Accelerator:
         return NotImplemented
 
     def rule(
-        self, p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: dict[str, Any]
+        self,
+        p: Primitive,
+        pull: Any,
+        g: Any,
+        edges: Any,
+        saved: Any,
+        params: dict[str, Any],
+        totals: Sequence[Any] = (),
     ) -> Any:
+        """What `pull` returns; where there is a total, that is added to, and None stands there."""
         return NotImplemented
 
     def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:

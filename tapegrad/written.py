@@ -117,7 +117,8 @@ def direct(
     """`direct(*inputs, params)`: what `bind` does, for ordinary tensors (and None) on the CPU.
 
     With `same_shape` inputs that broadcast are left to `bind`, as are those that need another
-    dtype; with `shapes` an entry keeps the inputs' shapes where the result has another.
+    dtype; with `shapes` an entry keeps the inputs' shapes, unless there are no dimensions beside
+    those of matrices that could have been broadcast.
     """
     count = range(len(p.inputs))
     lines = [
@@ -194,7 +195,7 @@ def direct(
         ]
         if shapes:
             shown = "".join(f"getattr(a{i}, 'shape', ()), " for i in count)
-            lines.append(f"        entry.shapes = ({shown})")
+            lines.append(f"        entry.shapes = ({shown}) if out.ndim > 2 else None")
         lines += [
             "        if out.dtype.kind in 'fV':",
             "            result._edge = entry",

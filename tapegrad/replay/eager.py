@@ -110,10 +110,13 @@ def _rebuilt(leaf: Any, made: list[Any], arrays: list[Any]) -> Any:
     return leaf.value
 
 
-def _traced(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> Recording | None:
+def _traced(
+    function: Callable[[list[Tensor]], Any], arrays: list[Any], changes: int
+) -> Recording | None:
     """What a function of Tensors does; None if that cannot be written down."""
     # Views, because the same array may be there twice and need not be in another call.
-    tensors = [wrap(a.view()) for a in arrays]
+    same = len(arrays) - changes
+    tensors = [wrap(a.view()) for a in arrays[:same]] + [wrap(a.copy()) for a in arrays[same:]]
     before = STATE.mode, STATE.tapes
     STATE.mode, STATE.tapes = 0, ()
     try:
@@ -124,14 +127,18 @@ def _traced(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> Recor
         return None
     finally:
         STATE.mode, STATE.tapes = before
-    if recording.obstacle is not None or recording.program.writes or recording.decisions:
+    if recording.obstacle is not None or recording.decisions:
+        return None
+    if recording.program.writes and not changes:
         return None
     return recording if all(isinstance(s, Argument) for s in recording.slots) else None
 
 
-def _of_function(function: Callable[[list[Tensor]], Any], arrays: list[Any]) -> Form | None:
-    """The form of a function of Tensors, found by running it."""
-    recording = _traced(function, arrays)
+def _of_function(
+    function: Callable[[list[Tensor]], Any], arrays: list[Any], changes: int = 0
+) -> Form | None:
+    """The form of a function of Tensors, found by running it; it may change so many last ones."""
+    recording = _traced(function, arrays, changes)
     if recording is None:
         return None
     used = [slot.index for slot in recording.slots if isinstance(slot, Argument)]
@@ -172,17 +179,28 @@ def _of_kernel(arrays: list[Any], p: Primitive, inputs: Any, params: dict[str, A
 
 
 def _of_rule(
-    arrays: list[Any], pull: Any, g: Any, edges: Any, given: Any, first: int, params: Any
+    arrays: list[Any], pull: Any, g: Any, edges: Any, given: Any, first: int, last: int, params: Any
 ) -> Form | None:
-    """The form of a gradient rule, of which the first inputs are gradients."""
+    """The form of a gradient rule: gradients come first, and from `last` on what is added to."""
 
     def function(tensors: list[Tensor]) -> Any:
         placed = _placed(given, tensors)
         received = placed[0] if g.__class__ is _ndarray else placed[:first]
-        results = pull(received, edges, tuple(placed[first:]), params)
+        results = list(pull(received, edges, tuple(placed[first:last]), params))
+        for i, total in enumerate(placed[last:]):
+            if total is not None and results[i] is not None:
+                _add(total, results[i])
+                results[i] = None
         return tuple([None if e is None else r for r, e in zip(results, edges, strict=True)])
 
-    return _of_function(function, arrays)
+    changes = sum(x.__class__ is _ndarray for x in given[last:])
+    return _of_function(function, arrays, changes)
+
+
+def _add(total: Tensor, r: Tensor) -> None:
+    if total._array.shape != r._array.shape or total._array.dtype != r._array.dtype:
+        raise CaptureError("a gradient that its total cannot hold")
+    total.add_(r)
 
 
 def _of_chain(
@@ -249,13 +267,21 @@ class Native(Accelerator):
         return self._run([p], inputs, params, _of_kernel, p, inputs, params)
 
     def rule(
-        self, p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: dict[str, Any]
+        self,
+        p: Primitive,
+        pull: Any,
+        g: Any,
+        edges: Any,
+        saved: Any,
+        params: dict[str, Any],
+        totals: Sequence[Any] = (),
     ) -> Any:
         saved = _with_numbers_in_memory(p, saved, (g,))
         first = 1 if g.__class__ is _ndarray else len(g)
-        given = (g, *saved) if g.__class__ is _ndarray else (*g, *saved)
-        key = [pull, first, *[e is None for e in edges]]
-        return self._run(key, given, params, _of_rule, pull, g, edges, given, first, params)
+        given = (*(g if g.__class__ is list else (g,)), *saved, *totals)
+        key = [pull, first, len(totals), *[e is None for e in edges]]
+        last = len(given) - len(totals)
+        return self._run(key, given, params, _of_rule, pull, g, edges, given, first, last, params)
 
     def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
         given = list(waiting)

@@ -5,6 +5,8 @@ pass of `run.py`, before fusion.
 
     sums     of values that are zero but for a part (gradients of slices): each part is added to
              one value, and where parts cover it, that is not filled with zeros either
+    products that are added to other products, or to memory from outside (the gradients of a
+             weight that is used again and again): each adds to what is there
     copies   of a value that nobody else reads (a transpose made contiguous, a part of a
              concatenation): whoever makes the value writes it where the copy would put it
 """
@@ -53,6 +55,7 @@ class Placement:
                 self.writers[number].append(i)
             for number in {v.number for v in instruction.reads()}:
                 self.readers[number].append(i)
+        self.changed = {(target.number, value.number) for target, value in program.writes}
         self.fixed = {i.value.number for i in program.inputs}
         self.fixed |= {value.number for value, _ in program.constants}
         self.fixed |= {value.number for value in program.needed()}
@@ -60,6 +63,8 @@ class Placement:
     def run(self) -> Program:
         for i in range(len(self.instructions)):
             self._sum(i)
+        for i in range(len(self.instructions)):
+            self._product(i)
         for number in list(self.writers):
             self._without_zeros(number)
         for i in range(len(self.instructions)):
@@ -113,6 +118,47 @@ class Placement:
             del self.writers[part.number], self.readers[part.number]
             return
 
+    def _product(self, position: int) -> None:
+        """If a loop adds a product to other products, or to memory that it changes, let it add."""
+        terms = _terms(self.instructions[position])
+        if terms is None:
+            return
+        loop = self.instructions[position]
+        assert isinstance(loop, Loop)
+        total = loop.stores[0].access.value
+        if self.writers[total.number] != [position]:
+            return
+        for whole, term in (terms, terms[::-1]):
+            if whole.number == term.number or not self._only_for(term, position):
+                continue
+            found = self._written(term.number)
+            if len(found) != 1 or not _multiplies(found[0]):
+                continue
+            (made_at,) = self.writers[term.number]
+            product = found[0]
+            if (whole.number, total.number) in self.changed:
+                if self.readers[whole.number] != [position]:
+                    continue
+                start = _copy_of(loop, whole)
+                self.writers[total.number] = [made_at, position]
+                self.readers[whole.number] = [made_at]
+            elif self._only_for(whole, position) and all(
+                _multiplies(i) for i in self._written(whole.number)
+            ):
+                start = None
+                self._rename(whole, total)
+            else:
+                continue
+            self.instructions[made_at] = start
+            adding = _renamed(product, term, total)
+            assert isinstance(adding, Product)
+            self.instructions[position] = replace(adding, adds=True)
+            for number in {v.number for v in product.reads()}:
+                readers = self.readers[number]
+                readers[:] = sorted({position if i == made_at else i for i in readers})
+            del self.writers[term.number], self.readers[term.number]
+            return
+
     def _piece(self, value: Value, reader: int) -> Loop | None:
         """The loop that writes the part of a value that is not zero, if there is one."""
         if not self._only_for(value, reader) or len(self.writers[value.number]) != 2:
@@ -156,7 +202,7 @@ class Placement:
     def _copy(self, position: int) -> None:
         """If a loop copies a value that nobody else reads, let it be made in the copy's place."""
         loop = self.instructions[position]
-        source = _copied(loop)
+        source = copied(loop)
         if source is None or not self._only_for(source.value, position):
             return
         assert isinstance(loop, Loop)
@@ -252,6 +298,21 @@ def _is_whole(access: Access, shape: tuple[int, ...]) -> bool:
     return single and same and access.offset == 0 and not access.picks
 
 
+def _multiplies(instruction: Instruction) -> bool:
+    """Whether an instruction is a product that writes all of its value, in order."""
+    if not isinstance(instruction, Product) or instruction.out.value.dtype.itemsize < 4:
+        return False
+    shape = (*instruction.batch, instruction.rows, instruction.columns)
+    return _is_whole(instruction.out, shape)
+
+
+def _copy_of(loop: Loop, value: Value) -> Loop:
+    """A copy of one of the values that a loop adds, into where it puts the sum."""
+    read = next(n for n in loop.nodes if isinstance(n, Read) and n.access.value is value)
+    nodes = (read, Compute(COPY, {}, (0,), value.dtype))
+    return replace(loop, nodes=nodes, stores=(replace(loop.stores[0], node=1),))
+
+
 def _fills(instruction: Instruction | None, value: Value) -> bool:
     """Whether a loop fills a value with zeros."""
     if not _plain(instruction):
@@ -301,7 +362,7 @@ def _adds(node: Compute) -> bool:
     )
 
 
-def _copied(instruction: Instruction | None) -> Access | None:
+def copied(instruction: Instruction | None) -> Access | None:
     """What a loop copies, if that is all it does."""
     if not _stores_once(instruction):
         return None

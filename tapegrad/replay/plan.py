@@ -13,6 +13,7 @@ from typing import Any
 
 from ..tape import Value
 from .lower import COPY
+from .placing import copied
 from .program import (
     Access,
     Callback,
@@ -74,10 +75,15 @@ def _with_writes(program: Program, places: dict[int, Place]) -> Program:
     """Place written values in the memory they are meant for, or append copies at the end."""
     inputs = {given.value.number: given for given in program.inputs}
     copies: list[Instruction] = []
+    idle: list[Instruction] = []
     order = _Order(program.instructions)
     for target, value in program.writes:
         if _writes_through(order, inputs[target.number], value):
             places[value.number] = places[target.number]
+            first = program.instructions[order.written[value.number]]
+            source = copied(first)
+            if source is not None and source.value.number == target.number:
+                idle.append(first)  # the elements are there already
         else:
             strides = inputs[target.number].strides
             nodes = (
@@ -86,7 +92,8 @@ def _with_writes(program: Program, places: dict[int, Place]) -> Program:
             )
             store = Store(Access(target, 0, strides), 1)
             copies.append(Loop(target.shape, nodes, (store,), (), (("write", None),)))
-    return program.with_instructions((*program.instructions, *copies))
+    kept = [i for i in program.instructions if not any(i is one for one in idle)]
+    return program.with_instructions((*kept, *copies))
 
 
 def can_fail(instruction: Instruction) -> bool:

@@ -96,7 +96,7 @@ def product(p: Product) -> Kernel:
     y_turned, y_lead = _transposed(p.y.strides, p.inner, p.columns)
     numbers = [
         *(p.rows, p.columns, p.inner, x_lead, y_lead, max(p.out.strides[-2], p.columns, 1)),
-        *(split, *steps, batches, 0),
+        *(split, *steps, batches, int(p.adds)),
     ]
     for d, n in enumerate(sizes):
         numbers += [n, *(s[d] for s in strides)]

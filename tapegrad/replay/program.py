@@ -246,7 +246,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """out = x @ y for each index of `batch`; the last two strides of an access are the matrix's."""
+    """out = x @ y for each index of `batch`; the last two strides of an access are the matrix's.
+
+    With `adds` it is out += x @ y.
+    """
 
     batch: Shape
     rows: int
@@ -256,6 +259,7 @@ class Product:
     x: Access
     y: Access
     origins: tuple[Origin, ...]
+    adds: bool = False
 
     def reads(self) -> Iterator[Value]:
         return iter((self.x.value, self.y.value))
@@ -266,7 +270,8 @@ class Product:
     def __str__(self) -> str:
         sizes = f"{self.rows}x{self.inner} @ {self.inner}x{self.columns}"
         batch = f"{list(self.batch)} times " if self.batch else ""
-        return f"{self.out.value} = product({self.x.value}, {self.y.value})  : {batch}{sizes}"
+        sign = "+=" if self.adds else "="
+        return f"{self.out.value} {sign} product({self.x.value}, {self.y.value})  : {batch}{sizes}"
 
 
 @dataclass(frozen=True, slots=True)
