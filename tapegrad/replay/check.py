@@ -156,7 +156,7 @@ class Check:
         executable.expect(range(len(probe.inputs)))
         given = [self._given(i) for i in range(len(probe.inputs))]
         arrays = [np.empty(v.shape, v.dtype) for _, v in made]
-        executable.run([*given, *arrays])
+        executable.run((*given, *arrays))
         for (apply, value), array in zip(made, arrays, strict=True):
             if not _close(array, self.seen[value.number]):
                 return apply, value, array

@@ -78,15 +78,14 @@ class Form:
         """The results for arrays of this form; NotImplemented where NumPy should complain."""
         if self.single is not None:
             out = _empty(*self.single)
-            arrays.append(out)
             try:
-                self.executable.run(arrays)
+                self.executable.run((*arrays, out))
             except FAILED:
                 return NotImplemented
             return out
         made = [_empty(shape, dtype) for shape, dtype in self.specs]
         try:
-            self.executable.run([*[arrays[i] for i in self.used], *made])
+            self.executable.run((*[arrays[i] for i in self.used], *made))
         except FAILED:
             return NotImplemented
         if isinstance(self.results, Made):

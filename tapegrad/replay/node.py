@@ -112,7 +112,7 @@ class Node:
             whole = np.zeros(value.shape, value.dtype) if part is None else part
             inputs.append(np.ascontiguousarray(whole, value.dtype).reshape(value.shape))
         results = [np.empty(v.shape, v.dtype) for v in values]
-        executable.run(inputs + results)
+        executable.run((*inputs, *results))
         return [None if place is None else results[place] for place in places]
 
     def _build(self, wanted: Sequence[bool], given: Sequence[bool]) -> Any:

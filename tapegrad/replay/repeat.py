@@ -197,7 +197,7 @@ class Replay:
         for i, shape, dtype in self.fresh:
             made[i] = np.empty(shape, dtype)
         try:
-            executable.run(inputs + made)
+            executable.run((*inputs, *made))
         except BaseException:
             for grad in self.made_grads:
                 grad[0].find(tensors)._grad = None  # its memory may be half written

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,28 +25,28 @@ from .plan import Place, plan
 from .program import FAILURES, Callback, Program, View, contiguous
 from .simplify import common, constants, dead
 
+#: the word of a descriptor that says where the arrays of a call are
+OBJECTS = 8
 #: work (elements and multiplications) below which one thread is enough
 SMALL_PROGRAM = 200_000
 
 Pass = Callable[[Program], Program]
 
 
-def _memory_in_array() -> int | None:
-    """Where an array object keeps the address of its memory; None if that cannot be told.
-
-    Native code that looks there itself saves 1 µs for each array of a call.
-    """
-    array = np.zeros(3)
-    address = array.ctypes.data
-    if sys.implementation.name != "cpython":
-        return None
-    for offset in range(0, 64, 8):
-        if ctypes.c_size_t.from_address(id(array) + offset).value == address:
-            return offset
-    return None
+def _offset_in(holder: Any, word: int) -> int:
+    """Where in an object a word is found; 0 if that cannot be told."""
+    if sys.implementation.name == "cpython":
+        for offset in range(0, 64, 8):
+            if ctypes.c_size_t.from_address(id(holder) + offset).value == word:
+                return offset
+    return 0
 
 
-MEMORY_IN_ARRAY = _memory_in_array()
+# Native code that looks itself where a tuple keeps its arrays, and an array the address of its
+# memory, saves 1 µs for each array of a call.
+_ARRAY = np.zeros(3)
+MEMORY_IN_ARRAY = _offset_in(_ARRAY, _ARRAY.ctypes.data)
+FIRST_IN_TUPLE = _offset_in((_ARRAY, None), id(_ARRAY))
 
 #: the passes in order, by name; TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one
 PASSES: dict[str, Pass] = {
@@ -153,19 +152,14 @@ class Executable:
         self._expected = list(inputs)
         results = range(self.first_result, self.first_result + len(self.program.results))
         self._where = np.array([*inputs, *results, 0], np.int64)
-        self._objects: Any = np.zeros(len(self._where), np.int64)
-        count = len(self._where) - 1
-        self._pack = struct.Struct(f"={count}q").pack_into
-        # A callback needs the addresses in Python.
-        self._by_object = MEMORY_IN_ARRAY is not None and not self.callbacks
-        for segment in self._segments:
-            if self._by_object:
-                segment[1][0][6:] = (
-                    *(count, self._where.ctypes.data, self._objects.ctypes.data),
-                    MEMORY_IN_ARRAY,
-                )
+        self._descriptor: Any = None
+        # A program with callbacks has several segments, and needs the addresses in Python.
+        if MEMORY_IN_ARRAY and FIRST_IN_TUPLE and len(self._segments) == 1 and not self.callbacks:
+            ((_, (self._descriptor, *_)),) = self._segments
+            count = len(self._where) - 1
+            self._descriptor[6:] = count, self._where.ctypes.data, 0, MEMORY_IN_ARRAY
 
-    def run(self, arrays: Sequence[Any]) -> None:
+    def run(self, arrays: tuple[Any, ...]) -> None:
         """Run on the memory of arrays: the expected inputs, then the results."""
         workers = pool.pool
         with workers.lock:
@@ -175,8 +169,8 @@ class Executable:
                 if threads != self.asked:
                     self._divide(threads)
                 threads = self.threads
-            if self._by_object:
-                self._pack(self._objects, 0, *map(id, arrays))
+            if self._descriptor is not None:
+                self._descriptor[OBJECTS] = id(arrays) + FIRST_IN_TUPLE
             else:
                 addresses = [array.__array_interface__["data"][0] for array in arrays]
                 self.buffers[self._where[:-1]] = addresses
