@@ -357,6 +357,81 @@ def test_forms_are_forgotten_when_there_are_many(
 # -- errors --------------------------------------------------------------------------------------
 
 
+def _gradients(function: Callable[..., Tensor], *arrays: Any, **options: Any) -> list[Any]:
+    leaves = [tg.tensor(a).requires_grad_() for a in arrays]
+    function(*leaves).backward(**options)
+    return [leaf.grad.numpy() for leaf in leaves]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layer", ["matmul", "linear"])
+def test_gradients_of_a_weight_that_is_used_again(layer: str, dtype: str, fresh: Counting) -> None:
+    """Native rules add to what a leaf has got; NumPy's sum of the parts is the same."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal((80, 80)).astype(dtype) * 0.2 for _ in range(2))
+    b = rng.standard_normal(80).astype(dtype)
+
+    def recurrence(w: Tensor, b: Tensor) -> Tensor:
+        h = tg.tensor(x)
+        for _ in range(5):
+            h = F.linear(h, w.T, b) if layer == "linear" else h @ w + b
+            h = h.tanh()
+        return h.square().sum()
+
+    found = _gradients(recurrence, w, b)
+    # The same with a leaf for each use, whose gradients are added up afterwards.
+    copies = [tg.tensor(w).requires_grad_() for _ in range(5)]
+    h, bias = tg.tensor(x), tg.tensor(b)
+    for copy in copies:
+        h = (h @ copy + bias).tanh()
+    h.square().sum().backward()
+    expected = np.sum([copy.grad.numpy() for copy in copies], axis=0)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_added_gradients_are_nobody_elses(fresh: Counting) -> None:
+    """A gradient kept from an earlier pass, or by a mapping, does not change later."""
+    rng = np.random.default_rng(1)
+    x, w = tg.tensor(rng.standard_normal((90, 90))), tg.tensor(rng.standard_normal((90, 90)) * 0.1)
+    w.requires_grad_()
+    loss = ((x @ w) @ w @ w).sum()
+    loss.backward(retain_graph=True)
+    first = w.grad
+    kept = first.numpy().copy()
+    w.grad = None
+    loss.backward(retain_graph=True)
+    np.testing.assert_array_equal(first.numpy(), kept)
+    np.testing.assert_array_equal(w.grad.numpy(), kept)
+    loss.backward()
+    np.testing.assert_allclose(w.grad.numpy(), 2 * kept)
+
+
+def test_one_leaf_on_both_sides_of_products(fresh: Counting) -> None:
+    rng = np.random.default_rng(2)
+    a = rng.standard_normal((70, 70))
+    found = _gradients(lambda w: (w @ w).sum() + (w @ w.T).sum() + (w @ w).sum(), a)[0]
+    ones = np.ones_like(a)
+    expected = 2 * (ones @ a.T + a.T @ ones) + ones @ a + ones.T @ a
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_gradients_that_reach_a_leaf_in_other_ways_too(fresh: Counting) -> None:
+    """Products, sums and hooks on the same weight."""
+    rng = np.random.default_rng(3)
+    w = tg.tensor(rng.standard_normal((64, 64)) * 0.1).requires_grad_()
+    seen = []
+    w.register_hook(lambda g: seen.append(g.clone()))
+    x = tg.tensor(rng.standard_normal((64, 64)))
+
+    def loss(w: Tensor) -> Tensor:
+        return ((x @ w).tanh() @ w).square().sum() + (w * 3).sum() + (w @ x).sum()
+
+    loss(w).backward()
+    (g,) = tg.autograd.grad(loss(w), w, create_graph=True)
+    np.testing.assert_allclose(w.grad.numpy(), g.detach().numpy(), rtol=1e-9)
+    assert len(seen) == 2
+
+
 def test_errors_are_those_of_numpy_kernels_and_leave_no_trace(fresh: Counting) -> None:
     x, y = numbers(ROWS, COLUMNS), tg.arange(ROWS) % COLUMNS
     whole = tg.arange(ROWS * COLUMNS)

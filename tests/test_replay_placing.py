@@ -108,6 +108,65 @@ def test_a_value_that_is_read_again_is_copied() -> None:
     same_as_eager(function, (3, 4))
 
 
+def products(function: Compiled) -> list[Product]:
+    return [i for i in instructions(function) if isinstance(i, Product)]
+
+
+def test_products_add_to_each_other() -> None:
+    """The gradient of a weight that is used again and again is one value."""
+    x = randn(6, 40)
+
+    def recurrence(w: Any) -> Any:
+        h = x
+        for _ in range(4):
+            h = (h @ w * 0.1).tanh()
+        return h
+
+    fast = same_as_eager(gradient(recurrence), (40, 40))
+    assert sum(p.adds for p in products(fast)) == 3
+    assert not any(
+        len(loop.nodes) == 3 and loop.shape in ((40, 40), (1600,)) for loop in loops(fast)
+    )
+
+
+def test_a_product_that_is_read_again_is_not_added_to() -> None:
+    def twice(x: Any) -> Any:
+        a, b = x @ x, x @ x.T
+        return (a + b) * a
+
+    fast = same_as_eager(twice, (24, 24))
+    assert not any(p.adds for p in products(fast))
+
+
+def test_a_product_that_adds_to_itself_or_to_what_is_no_product() -> None:
+    fast = same_as_eager(lambda x: (x @ x) + (x @ x), (24, 24))
+    assert not any(p.adds for p in products(fast))
+    fast = same_as_eager(lambda x: (x @ x) + x.exp(), (24, 24))
+    assert not any(p.adds for p in products(fast))
+
+
+def test_gradients_accumulate_in_their_memory() -> None:
+    """A second backward pass adds to .grad without a loop, and without a copy."""
+    w, x = randn(40, 40).requires_grad_(), randn(30, 40)
+
+    def step(x: Any) -> Any:
+        (x @ w).tanh().sum().backward()
+
+    fast = tg.compile(step)
+    w.grad = tg.ones(40, 40)
+    memory = w.grad.numpy()
+    for _ in range(4):
+        fast(x)
+    assert [p.adds for p in products(fast)] == [False, True]
+    assert not any(loop.shape in ((40, 40), (1600,)) for loop in loops(fast))
+    replayed = w.grad.clone()
+    assert np.shares_memory(memory, w.grad.numpy())
+    w.grad = tg.ones(40, 40)
+    for _ in range(4):
+        step(x)
+    np.testing.assert_allclose(replayed.numpy(), w.grad.numpy(), rtol=1e-4, atol=1e-4)
+
+
 def test_a_bias_goes_into_the_loop_behind_it() -> None:
     """The product has two dimensions, what follows three: the same elements in the same order."""
     layer, x = tg.nn.Linear(6, 8), randn(2, 5, 6)

@@ -15,7 +15,7 @@ LAYERS = [
     {"allocator", "device", "dtypes", "source", "state", "tree", "xp"},
     {"mutation", "tape"},
     {"methods", "tensor"},
-    {"primitive"},
+    {"primitive", "written"},
     {"casting", "fast", "inplace", "random", "gradients"},
     {"chain", "walk", "rules"},
     {"backward"},
