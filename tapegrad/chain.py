@@ -99,10 +99,10 @@ def _gathered(
     reached: list[tuple[int, Entry]] = []
     known: set[int] = set()
     while True:
-        for edge in members[-1].edges:
-            if edge.__class__ is Entry and id(edge) not in known:
-                known.add(id(edge))
-                heappush(reached, (-edge.number, edge))
+        for node in map(node_of, members[-1].edges):
+            if node.__class__ is Entry and id(node) not in known:
+                known.add(id(node))
+                heappush(reached, (-node.number, node))
         if not reached or len(members) == MOST:
             break
         number, entry = reached[0]
