@@ -52,6 +52,8 @@ def compiled_by_jax(name: str) -> Step:
     import jax
     import torch
 
+    jax.config.update("jax_platforms", "cpu")  # where there is a GPU it would run on that
+
     problem = MODELS[name](torch)
     parameters = {key: jax.numpy.asarray(value) for key, value in problem.arrays().items()}
     inputs = [jax.numpy.asarray(x.numpy()) for x in problem.inputs]

@@ -84,6 +84,10 @@ def observe(program: Program, function: Any, state: dict[str, Tensor], nudge: fl
             seen[name] = array(t)
             seen[f"{name}.grad"] = None if t.grad is None else array(t.grad)
         yield seen
+        if nudge:  # what a value that should be zero has become by rounding
+            with tg.no_grad():
+                for t in state.values():
+                    t.add_(nudge)
 
 
 def array(t: Tensor) -> Any:
