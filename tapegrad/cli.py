@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     length.add_argument("--epochs", type=_positive, help="passes over the images (digits, vae)")
     demo.add_argument("--eager", action="store_true", help="do not compile the training step")
     demo.add_argument(
-        "--threads", type=_positive, help="threads of native code (default: all cores)"
+        "--threads", type=_positive, help="threads of native code (default: one for each core)"
     )
     demo.add_argument("--seed", type=_seed, default=0, help="random seed (default 0)")
     demo.add_argument(
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", type=_positive, default=2, help="how long to measure each model (default 2)"
     )
     bench.add_argument(
-        "--threads", type=_positive, help="threads of native code (default: all cores)"
+        "--threads", type=_positive, help="threads of native code (default: one for each core)"
     )
     return parser
 

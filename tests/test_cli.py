@@ -94,11 +94,12 @@ def test_progress_on_a_terminal_is_a_bar():
     report = Report()
     report.console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with report.progress("digits", 3) as advance:
-        for loss in (3.0, 2.0, 1.25):
+        for loss in (3.0, 2.0, 0.000152345):
             advance(loss)
     drawn = report.console.file.getvalue()
     assert "3/3" in drawn
-    assert "1.2500" in drawn
+    assert "loss 0.0001523" in drawn
+    assert "nan" not in drawn  # before the first step there is no loss
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal of POSIX")

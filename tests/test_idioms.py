@@ -139,6 +139,20 @@ def test_constructors_of_one_dtype():
         torch.FloatTensor([1], [2])
 
 
+def test_switches_of_backends_by_their_import_lines():
+    import tapegrad.backends.cudnn as cudnn
+    from tapegrad.backends import mps
+
+    assert cudnn is torch.backends.cudnn
+    before = cudnn.enabled, cudnn.benchmark
+    with cudnn.flags(enabled=False, benchmark=True):
+        assert (cudnn.enabled, cudnn.benchmark) == (False, True)
+    assert (cudnn.enabled, cudnn.benchmark) == before
+    assert cudnn.version() is None
+    assert not cudnn.is_available()
+    assert not mps.is_built()
+
+
 def test_switches_of_backends():
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.deterministic = True

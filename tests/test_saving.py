@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import pickle
 import resource
 import stat
 import threading
@@ -580,3 +581,11 @@ def test_pathlib_is_accepted_everywhere(tmp_path):
     path = pathlib.PurePath(tmp_path) / "x"
     tg.save([1], path)
     assert tg.load(path) == [1]
+
+
+def test_arguments_of_pytorch_that_change_nothing(tmp_path):
+    path = tmp_path / "file"
+    tg.save(tg.ones(2), path, pickle, 4, _use_new_zipfile_serialization=False)
+    assert tg.load(path, "cpu", pickle, weights_only=False).tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="map_locaton"):
+        tg.load(path, map_locaton="cpu")

@@ -127,6 +127,43 @@ def test_resumed_training_has_the_same_bits(tmp_path, interruption, lives_on, co
     assert second.bits() == bits
 
 
+class ScaledTraining(Training):
+    """The same in float16, with a scale that grows every few steps and clipped gradients."""
+
+    def __init__(self, folder, compiled):
+        self.scaler = tg.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=3)
+        super().__init__(folder, compiled, scaler=self.scaler)
+
+    def _step(self, x, y):
+        self.optimizer.zero_grad()
+        with tg.autocast("cpu", tg.float16):
+            loss = F.cross_entropy(self.model(x), y)
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss
+
+
+@pytest.mark.parametrize("interruption", [1, 2, 7, 14])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_resumed_training_with_a_scaler_has_the_same_bits(tmp_path, interruption, compiled):
+    seed_all(0)
+    whole = ScaledTraining(tmp_path / "whole", compiled)
+    expected = whole.train(range(16))
+    seed_all(0)
+    first = ScaledTraining(tmp_path / "parts", compiled)
+    losses = first.train(range(interruption))
+    first.checkpoint.save(interruption)
+    second = ScaledTraining(tmp_path / "parts", compiled)
+    second.checkpoint.restore()
+    assert losses + second.train(range(interruption, 16)) == expected
+    assert second.bits() == whole.bits()
+    assert second.scaler.state_dict() == whole.scaler.state_dict()
+    assert whole.scaler.get_scale() > 2.0**12
+
+
 def test_generators_are_parts(tmp_path):
     parts = {
         "ours": tg.Generator().manual_seed(1),

@@ -27,8 +27,9 @@ class _Progress:
 
     def __init__(self) -> None:
         self.stage = READY
-        self.checked = False
-        self.found_inf = zeros((), dtype=float32)
+        #: 1 if a gradient was infinite or NaN; nothing is kept from one update to the next, so that
+        #: a recorded call leaves no tensor behind and can be replayed from the first
+        self.found_inf: Tensor | None = None
 
     def unfinished(self) -> str | None:
         """Why a compiled function cannot begin or end now: a replay leaves the stage as it is."""
@@ -129,9 +130,7 @@ class GradScaler:
                 whole = gradient.isfinite().all().cpu()
                 finite = whole if finite is None else finite.logical_and(whole)
                 gradient.mul_(factor)
-            if finite is not None:
-                progress.found_inf.copy_(finite.logical_not().float())
-        progress.checked = finite is not None
+            progress.found_inf = None if finite is None else finite.logical_not().float()
         progress.stage = UNSCALED
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -145,11 +144,12 @@ class GradScaler:
             raise RuntimeError("step() has already been called since the last update().")
         if progress.stage == READY:
             self.unscale_(optimizer)
-        assert progress.checked, "No inf checks were recorded for this optimizer."
+        found_inf = progress.found_inf
+        assert found_inf is not None, "No inf checks were recorded for this optimizer."
         result = None
         if capturing() is not None:
-            result = _chosen_step(optimizer, progress.found_inf, args, kwargs)
-        elif not progress.found_inf.item():
+            result = _chosen_step(optimizer, found_inf, args, kwargs)
+        elif not found_inf.item():
             result = optimizer.step(*args, **kwargs)
         progress.stage = STEPPED
         return result
@@ -161,11 +161,12 @@ class GradScaler:
         if new_scale is not None:
             self._set_scale(new_scale)
         else:
-            found = [p.found_inf for p in self._progress.values() if p.checked]
+            progresses = self._progress.values()
+            found = [p.found_inf for p in progresses if p.found_inf is not None]
             assert found, "No inf checks were recorded prior to update."
             self._adapt(found)
         for progress in self._progress.values():
-            progress.stage, progress.checked = READY, False
+            progress.stage, progress.found_inf = READY, None
 
     def _adapt(self, found: list[Tensor]) -> None:
         with no_grad():

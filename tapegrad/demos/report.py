@@ -44,11 +44,11 @@ class Report:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeElapsedColumn as Elapsed
 
-        loss = TextColumn("loss {task.fields[loss]:.4f}")
+        loss = TextColumn("{task.fields[loss]}")
         columns: tuple[Any, ...] = (TextColumn(title), BarColumn(), MofNCompleteColumn(), loss)
         with Progress(*columns, Elapsed(), console=self.console, refresh_per_second=5) as bar:
-            task = bar.add_task("", total=total, loss=float("nan"))
-            yield lambda loss: bar.update(task, advance=1, loss=loss)
+            task = bar.add_task("", total=total, loss="")
+            yield lambda loss: bar.update(task, advance=1, loss=_shown(loss))
 
     @contextmanager
     def _lines(self, title: str, total: int) -> Iterator[Callable[[float], None]]:
@@ -59,6 +59,11 @@ class Report:
             nonlocal done
             done += 1
             if done in due:
-                print(f"{title}: step {done} of {total}, loss {loss:.4f}", flush=True)
+                print(f"{title}: step {done} of {total}, {_shown(loss)}", flush=True)
 
         yield advance
+
+
+def _shown(loss: float) -> str:
+    """A loss with as many digits as say something, however small it is."""
+    return f"loss {loss:#.4g}"

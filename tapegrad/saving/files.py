@@ -29,13 +29,20 @@ _STRUCTURE = "tapegrad.structure"
 _VIEWS = "tapegrad.views"
 
 
-def save(obj: Any, f: Any) -> None:
+def save(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = None,
+    pickle_protocol: int | None = None,
+    _use_new_zipfile_serialization: bool = True,
+) -> None:
     """Save tensors, and any nesting of containers, numbers, text and NumPy arrays with them.
 
     `f` is a path or an open binary file. A file at a path is replaced at once when all has been
     written: whatever happens meanwhile, the path leads to the old file or to the new one. Tensors
     that share memory are stored once and share it again when they are loaded. What cannot be saved
-    is an error that says where it stands, and nothing is written.
+    is an error that says where it stands, and nothing is written. The other arguments are there
+    for code written for PyTorch and change nothing: no pickle is written.
 
     >>> import io, tapegrad
     >>> file = io.BytesIO()
@@ -107,7 +114,12 @@ def _is_special(path: str) -> bool:
 
 
 def load(
-    f: Any, map_location: Any = None, *, weights_only: bool | None = None, mmap: bool | None = None
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
 ) -> Any:
     """Load what `save` wrote; a file of safetensors by another program; or a file of PyTorch.
 
@@ -116,8 +128,8 @@ def load(
     None for the saved device. Without it, tensors go where they were. `mmap=True` reads tensors
     from the file when they are used, and does not compare their checksums.
 
-    `weights_only` is there for code written for PyTorch. No code in a file is ever run: of
-    PyTorch's files, tensors and plain values are read, and anything else is an error.
+    `weights_only` and `pickle_module` are there for code written for PyTorch. No code in a file is
+    ever run: of PyTorch's files, tensors and plain values are read, and anything else is an error.
     """
     with opened(f) as source:
         start = source.read(0, min(source.size, 9))

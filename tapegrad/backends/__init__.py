@@ -1,28 +1,28 @@
 """`tapegrad.backends`: switches that scripts set before they train.
 
 PyTorch chooses among libraries with these. There is nothing to choose here, so they keep what they
-are given and change nothing; `is_available` says honestly what is there.
+are given and change nothing; `is_available` says honestly what is there. Each library is a module,
+as in PyTorch, so that `import tapegrad.backends.cudnn as cudnn` works.
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-from .cuda import is_available as _has_gpu
+from . import cuda, cudnn, mkl, mkldnn, mps, openmp
 
-
-class _Library(SimpleNamespace):
-    """The switches of one library of PyTorch."""
-
-    def __init__(self, available: bool = False, **switches: object) -> None:
-        super().__init__(**switches)
-        self._available = available
-
-    def is_available(self) -> bool:
-        """Whether the library does the work here."""
-        return self._available
-
+__all__ = [
+    "are_deterministic_algorithms_enabled",
+    "cuda",
+    "cudnn",
+    "get_float32_matmul_precision",
+    "mkl",
+    "mkldnn",
+    "mps",
+    "openmp",
+    "set_float32_matmul_precision",
+    "use_deterministic_algorithms",
+]
 
 _PRECISIONS = ("highest", "high", "medium")
 _settings: dict[str, Any] = {"precision": "highest", "deterministic": False}
@@ -48,25 +48,3 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 def are_deterministic_algorithms_enabled() -> bool:
     """What was asked for."""
     return bool(_settings["deterministic"])
-
-
-cudnn = _Library(enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
-mps = _Library()
-mkl = _Library()
-mkldnn = _Library(enabled=False)
-openmp = _Library()
-
-
-class _Cuda(_Library):
-    def is_built(self) -> bool:
-        """Whether tensors can live on a GPU here."""
-        return _has_gpu()
-
-
-cuda = _Cuda(
-    matmul=SimpleNamespace(
-        allow_tf32=False,
-        allow_fp16_reduced_precision_reduction=True,
-        allow_bf16_reduced_precision_reduction=True,
-    )
-)
