@@ -29,7 +29,14 @@ from .program import Apply, Input, Program
 from .recording import Decision, Given, Made, Plain, Recording
 from .slots import Argument, Captured, Cotangent, GradOf, Number, Slot
 
-_CHANGED_HISTORY = "it changes the history of a tensor from outside"
+_CHANGED_HISTORY = (
+    "it leaves a tensor from outside with a history of its own, as a change in place does that can "
+    "be differentiated; write detached values there"
+)
+_CHANGED_FLAG = (
+    "it sets requires_grad of an argument and returns something that can be differentiated; call "
+    "requires_grad_() before, or on a clone()"
+)
 
 
 class CaptureError(RuntimeError):
@@ -148,6 +155,8 @@ class Capture(Tape):
         self.histories: dict[tuple[int, int], Tensor] = {}
         #: tensors from outside with the history that they came with
         self.first_edges: dict[int, tuple[Tensor, Any, bool]] = {}
+        #: by tensor id: tensors from outside whose requires_grad was set, with what it was before
+        self.first_flags: dict[int, tuple[Tensor, bool]] = {}
         #: results that can be differentiated, and their places among all results
         self.outputs: list[Tensor] = []
         self.output_places: list[int] = []
@@ -306,6 +315,26 @@ class Capture(Tape):
         self.asked_grads.add(tensor.id)
         self._keep_grad(tensor)
 
+    def note_flag(self, tensor: Tensor) -> None:
+        if tensor.id <= self.start:
+            if tensor.id not in self.first_edges:
+                self._note_history(tensor)
+            self.first_flags.setdefault(tensor.id, (tensor, tensor._requires))
+
+    def _flags(self) -> tuple[tuple[Any, bool, bool], ...]:
+        """Tensors from outside whose requires_grad was set: what it was and what it is."""
+        flags = tuple(
+            (self.slot_of(tensor), before, tensor._requires)
+            for tensor, before in self.first_flags.values()
+        )
+        for slot, before, after in flags:
+            # A result's history is found by the flags of now, which a replay sets at the end.
+            if before != after and self.outputs:
+                if isinstance(slot, Argument):
+                    self.obstacle = _CHANGED_FLAG
+                self.once = True
+        return flags
+
     def _keep_grad(self, tensor: Tensor) -> None:
         if tensor.id <= self.start and tensor.id not in self.first_grads:
             self.first_grads[tensor.id] = (tensor, tensor._grad)
@@ -412,6 +441,7 @@ class Capture(Tape):
         results = map_leaves(lambda leaf: self._result(leaf, made), returned)
         grads = self._grads(made)
         self._check_histories()
+        flags = self._flags()
         derivative = self._derivative(made)
         slots = self._final_slots()
         program, order = self._program(slots, made)
@@ -423,6 +453,7 @@ class Capture(Tape):
             leaves=tuple(self.slot_of(leaf) for leaf, _ in touched),
             pattern=tuple(grad is None for _, grad in touched),
             grads=grads,
+            flags=flags,
             results=results,
             decisions=tuple(self.decisions),
             derivative=derivative,
@@ -450,6 +481,8 @@ class Capture(Tape):
     def _check_histories(self) -> None:
         """Notice tensors from outside that have another history than before."""
         for tensor, edge, requires in self.first_edges.values():
+            if tensor.id in self.first_flags and edge is None and tensor._edge is None:
+                continue  # a leaf all the time
             if tensor._requires != requires or (requires and tensor._edge is not edge):
                 self.obstacle = _CHANGED_HISTORY
 
