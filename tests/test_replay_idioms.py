@@ -157,3 +157,24 @@ def test_a_result_that_nobody_can_differentiate() -> None:
     with pytest.warns(UserWarning, match="return it detached"):
         compiled(randn(2), False)
     assert np.isfinite(weight.detach().numpy()).all()
+
+
+def test_a_learning_rate_that_the_step_changes_itself() -> None:
+    weight = tg.ones(2, requires_grad=True)
+    optimizer = tg.optim.SGD([weight], lr=1.0)
+
+    @tg.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = (weight * x).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] *= 0.5
+        return loss
+
+    step(tg.ones(2))
+    assert weight.tolist() == [0, 0]
+    with pytest.warns(UserWarning, match="changes 'lr' of an optimizer in Python"):
+        step(tg.ones(2))
+    step(tg.ones(2))
+    assert weight.tolist() == [-0.75, -0.75]

@@ -441,6 +441,7 @@ class Capture(Tape):
         results = map_leaves(lambda leaf: self._result(leaf, made), returned)
         grads = self._grads(made)
         self._check_histories()
+        self._check_numbers()
         flags = self._flags()
         derivative = self._derivative(made)
         slots = self._final_slots()
@@ -485,6 +486,15 @@ class Capture(Tape):
                 continue  # a leaf all the time
             if tensor._requires != requires or (requires and tensor._edge is not edge):
                 self.obstacle = _CHANGED_HISTORY
+
+    def _check_numbers(self) -> None:
+        """Notice runtime numbers that Python has changed since they were read."""
+        for slot, tensor in self.numbers.items():
+            if slot.read() != tensor._array.item():
+                self.obstacle = (
+                    f"it changes {slot.key!r} of an optimizer in Python, which a replay does not "
+                    "run; change it outside, after the call"
+                )
 
     def _derivative(self, made: list[Value]) -> Derivative | None:
         """The backward pass of the results, if somebody may ask for it."""
@@ -615,37 +625,6 @@ class Capture(Tape):
                 if np.may_share_memory(a._array, b._array):
                     return "it changes a tensor whose memory another tensor shares"
         return None
-
-
-class Watch(Tape):
-    """A tape that notices which leaves are used, for calls that run eagerly, and logs nothing."""
-
-    inlines = True  # as the capture does that this may run inside of
-    watches = False
-
-    def clear(self) -> None:
-        super().clear()
-        self.leaves: dict[int, Tensor] = {}
-
-    def __enter__(self) -> Watch:
-        super().__enter__()
-        return self
-
-    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
-        for x in inputs:
-            if isinstance(x, Tensor) and x._requires and x._edge is None:
-                self.note_grad(x)
-
-    def note_grad(self, tensor: Tensor) -> None:
-        self.leaves[tensor.id] = tensor
-
-    def rebind(self, tensor: Tensor, result: Tensor) -> None:
-        """What is changed in place does not matter here."""
-
-    def drop_grads(self) -> None:
-        """Forget the gradients of all leaves that were used."""
-        for leaf in self.leaves.values():
-            leaf.grad = None
 
 
 def _constant(array: Any) -> Any:
