@@ -24,6 +24,7 @@ class Context:
     def __init__(self) -> None:
         self._to_save: tuple[Any, ...] = ()
         self._saved: tuple[Any, ...] | None = None
+        self._slots: tuple[Any, ...] = ()
         self._dirty: tuple[Tensor, ...] = ()
         self._not_differentiable: tuple[Tensor, ...] = ()
         self._materialize = True
@@ -155,6 +156,7 @@ def _record(
     entry = record(p, {}, inputs, arrays, outputs, fresh, mode & ~TAPE if inlined else mode)
     if entry is not None and any(e is not None for e in entry.edges):
         p.slots, entry.saved = _saved(ctx, inputs, made)
+        ctx._slots = p.slots
         if mode & HOOKS:
             pack(entry)
     replaced: dict[int, Tensor] = {}
@@ -225,7 +227,10 @@ def _pull(
     given = [_gradient(ctx, x, *outputs[i], on_tensors) for i, x in enumerate(gradients)]
     # A context of its own for each call: several threads may walk over one graph.
     ctx = copy.copy(ctx)
-    ctx._saved = tuple(s if s is None or isinstance(s, Tensor) else wrap(s) for s in saved)
+    ctx._saved = tuple(
+        s if s is None or isinstance(s, Tensor) else _given(s, slot, edges)
+        for s, slot in zip(saved, ctx._slots, strict=True)
+    )
     with casting.used(STATE.autocast):  # the rules of a walk are not autocast, the user's own are
         returned = cls.backward(ctx, *given)
     results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
@@ -241,6 +246,19 @@ def _pull(
     ]
     tensors = [r for r, shape in zip(checked, layout, strict=True) if shape is not None]
     return [r if on_tensors or r is None else r._array for r in tensors]
+
+
+def _given(array: Any, slot: tuple[Any, ...], edges: tuple[Any, ...]) -> Tensor:
+    """A saved array as a Tensor. A saved input is what it was in forward: a backward that computes
+    anew under `enable_grad` may ask for its gradient."""
+    what, index, _ = slot
+    edge = edges[index] if what == "in" else None
+    if isinstance(edge, Tensor) and edge._array is array:
+        return edge
+    tensor = wrap(array)
+    if edge is not None and not isinstance(edge, Tensor):
+        tensor._edge, tensor._requires = edge, True
+    return tensor
 
 
 def _gradient(ctx: Context, g: Any, shape: Any, dtype: Any, on_tensors: bool) -> Any:

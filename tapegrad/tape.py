@@ -269,6 +269,9 @@ class Tape:
     def note_grad(self, tensor: Tensor) -> None:
         """Called before `.grad` of a tensor is read or replaced."""
 
+    def note_flag(self, tensor: Tensor) -> None:
+        """Called before `requires_grad` of a tensor is set."""
+
     def repeat(self, begins: bool) -> None:
         """Called when a checkpointed function begins to run again, and when that ends."""
 

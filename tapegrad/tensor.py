@@ -125,7 +125,8 @@ class Tensor(TensorMethods):
         """
         default = dtypes.get_default_dtype()
         if isinstance(array, (int, np.integer)):
-            array = np.empty((array, *more), default.numpy)
+            unset = np.zeros if STATE.mode & TAPE else np.empty  # recordings must agree
+            array = unset((array, *more), default.numpy)
         elif len(more) > 3:
             raise TypeError(f"Tensor takes data and at most 3 options, got {len(more)}")
         else:
@@ -219,6 +220,9 @@ class Tensor(TensorMethods):
                 "this tensor is the result of an operation, so requires_grad cannot be turned off "
                 "for it; use .detach() for a tensor without gradients"
             )
+        if STATE.mode & TAPE:
+            for tape in STATE.tapes:
+                tape.note_flag(self)
         if not self._requires:
             self._edge = None  # a history that only a tape wrote is not this leaf's
         self._requires = bool(requires_grad)

@@ -54,6 +54,12 @@ def contiguous(x: Any) -> Any:
     return module(x).ascontiguousarray(x)
 
 
+def ordered(x: Any) -> Any:
+    """The same in C order: NumPy keeps the order of a permuted input, where PyTorch's results
+    of joins, sums and indexing can always be viewed."""
+    return x if x.flags.c_contiguous else x.copy()
+
+
 def widened(x: Any) -> Any:
     """Half precision as float32, for sums and products that round once at the end."""
     return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else x

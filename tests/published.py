@@ -33,6 +33,16 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("pinn", {}),
     ("ddpm", {}),
     ("gnn", {}),
+    ("llama", {}),
+    ("moe", {}),
+    ("transformer_xl", {}),
+    ("vqvae", {}),
+    ("sngan", {}),
+    ("maml", {}),
+    ("maml", {"newton": True}),
+    ("ode", {}),
+    ("ode", {"adjoint": True}),
+    ("sac", {}),
 ]
 
 #: forms that draw random numbers in layers, which PyTorch draws differently

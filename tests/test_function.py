@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import numpy as np
 import pytest
 
 import tapegrad as tg
@@ -285,3 +286,34 @@ def test_custom_op_from_two_functions():
     scale(a, b).sum().backward()
     assert (a.grad.item(), b.grad.item()) == (3, 2)
     assert tg.testing.gradgradcheck(scale, (a, b))
+
+
+class Recomputed(Function):
+    """A function that is run again in backward, with parameters among what is saved."""
+
+    @staticmethod
+    def forward(ctx, function, x, *parameters):
+        ctx.function = function
+        ctx.save_for_backward(x, *parameters)
+        with tg.no_grad():
+            return function(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, *parameters = ctx.saved_tensors
+        with tg.enable_grad():
+            again = x.detach().requires_grad_()
+            out = ctx.function(again)
+            return (None, *tg.autograd.grad(out, (again, *parameters), g))
+
+
+def test_saved_inputs_are_those_of_forward():
+    layer = tg.nn.Linear(3, 2)
+    x = tg.randn(4, 3)
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    expected = tg.autograd.grad((layer(a) ** 2).sum(), (a, *layer.parameters()))
+    out = Recomputed.apply(layer, b * 1, *layer.parameters())
+    found = tg.autograd.grad((out**2).sum(), (b, *layer.parameters()))
+    for e, f in zip(expected, found, strict=True):
+        np.testing.assert_allclose(f.numpy(), e.numpy(), rtol=1e-6)
+        assert not f.requires_grad

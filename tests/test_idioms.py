@@ -181,3 +181,56 @@ def test_named_results():
     values, indices = x.topk(2)
     assert values.tolist() == [[3, 2]]
     assert indices.tolist() == [[0, 2]]
+
+
+def test_results_of_permuted_tensors_can_be_viewed():
+    x = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
+    index = torch.tensor([1, 0])
+    made = {
+        "cat": torch.cat([torch.zeros(1, 2, 3), x]),
+        "stack": torch.stack([x, x], 1),
+        "sum": x.sum(1),
+        "mean": x.mean(-1, keepdim=True),
+        "prod": x.prod(1),
+        "amax": x.amax(1),
+        "min": x.min(1).values,
+        "var": x.var(-1),
+        "softmax": x.softmax(-1),
+        "log_softmax": x.log_softmax(0),
+        "layer_norm": torch.nn.functional.layer_norm(x, (3,)),
+        "batch_norm": torch.nn.functional.batch_norm(x, None, None, training=True),
+        "index": x[:, index],
+        "index_select": x.index_select(1, index),
+        "roll": x.roll(1, 0),
+        "tril": x.tril(),
+        "masked_fill": x.masked_fill(x > 3, 0.0),
+        "repeat_interleave": x.repeat_interleave(2, 1),
+    }
+    for name, result in made.items():
+        assert result.is_contiguous(), name
+        assert result.view(-1).tolist() == result.flatten().tolist()
+
+
+def test_the_method_split_has_a_name_of_its_own():
+    x = torch.arange(6).reshape(2, 3)
+    assert [p.tolist() for p in x.split(split_size=[1, 2], dim=1)] == [[[0], [3]], [[1, 2], [4, 5]]]
+    assert len(torch.split(x, split_size_or_sections=1)) == 2
+
+
+def test_runs_of_equal_elements():
+    x = torch.tensor([2, 2, 0, 0, 0, 2])
+    values, runs, counts = torch.unique_consecutive(x, return_inverse=True, return_counts=True)
+    assert values.tolist() == [2, 0, 2]
+    assert runs.tolist() == [0, 0, 1, 1, 1, 2]
+    assert counts.tolist() == [2, 3, 1]
+    assert x[:0].unique_consecutive().tolist() == []
+
+
+def test_renorm():
+    w = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
+    w.renorm_(2, 0, 1.0)
+    np.testing.assert_allclose(w.numpy(), [[0.6, 0.8], [0.3, 0.4]], rtol=1e-6)
+    with pytest.raises(RuntimeError, match="2 dimensions"):
+        torch.ones(3).renorm(2, 0, 1.0)
+    with pytest.raises(RuntimeError, match="maxnorm"):
+        w.renorm(2, 0, -1.0)

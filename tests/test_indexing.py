@@ -242,3 +242,20 @@ def test_matmul_in_all_ranks(case: Any) -> None:
     total = (weights * expected).sum()
     np.testing.assert_allclose((x.grad.numpy() * a).sum(), total, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose((y.grad.numpy() * b).sum(), total, rtol=1e-9, atol=1e-12)
+
+
+def test_a_number_where_a_mask_holds() -> None:
+    x = tapegrad.arange(6.0).reshape(2, 3).requires_grad_()
+    number = tapegrad.tensor(7.0, requires_grad=True)
+    y = x * 2
+    y[x > 3] = number
+    y[tapegrad.tensor([True, False])] = 1
+    assert y.tolist() == [[1, 1, 1], [6, 7, 7]]
+    y.sum().backward()
+    assert x.grad.tolist() == [[0, 0, 0], [2, 0, 0]]
+    assert number.grad.item() == 2
+    part = y.detach()[:, 1:]
+    part[part > 5] = 0
+    assert part.tolist() == [[1, 1], [0, 0]]
+    with pytest.raises(IndexError, match="mask of shape"):
+        y[tapegrad.tensor([True, False, True])] = 0

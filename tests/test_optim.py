@@ -534,3 +534,27 @@ def test_schedules_that_make_no_sense():
         lr_scheduler.ReduceLROnPlateau(optimizer, mode="least")
     with pytest.raises(KeyError, match="initial_lr"):
         lr_scheduler.StepLR(optimizer, 2, last_epoch=3)
+
+
+class Around(optim.Optimizer):
+    """An optimizer around another one, which never calls `__init__` of its class."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.param_groups = inner.param_groups
+        self.state = inner.state
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+
+def test_an_optimizer_around_another():
+    w = tg.ones(2, requires_grad=True)
+    outer = Around(optim.SGD([w], lr=0.5))
+    schedule = lr_scheduler.StepLR(outer.inner, 1)
+    w.sum().backward()
+    outer.step()
+    schedule.step()
+    outer.zero_grad()
+    assert w.tolist() == [0.5, 0.5]
+    assert w.grad is None

@@ -521,7 +521,7 @@ def test_history_left_on_a_tensor_from_outside_runs_eagerly() -> None:
             close(w.grad, 2 * x)
             w.grad = None
 
-    with pytest.warns(UserWarning, match="changes the history of a tensor from outside"):
+    with pytest.warns(UserWarning, match="leaves a tensor from outside with a history of its own"):
         run()
 
 

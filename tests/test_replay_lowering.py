@@ -51,7 +51,7 @@ def exactly(function: Callable[..., Any], *given: Any, calls: int = 3) -> Compil
 
 REFUSED = {
     *("allclose", "argwhere", "equal", "has_inf", "has_nan", "isclose", "masked_select", "nonzero"),
-    *("bincount", "unique"),
+    *("bincount", "unique", "unique_consecutive"),
 }
 
 #: by operation: the primitives that run in NumPy, in the operation or in its gradient. This list

@@ -109,6 +109,8 @@ def _along(primitive: Primitive, input: Any, dim: Any, dtype: Any) -> Any:
     if x._array.size == 0:
         return x.clone()
     check_floating(x, name)
+    if not x._array.flags.c_contiguous:
+        x = x.contiguous()  # as PyTorch does, so that the result can be viewed
     return primitive(x, dims=(d,) if x._array.ndim else ())
 
 

@@ -126,7 +126,9 @@ def empty(
 ) -> Tensor:
     """A tensor whose values are not set."""
     shape = _size(size, unused)
-    return _finished(np.empty(shape, _numpy_dtype(dtype)), None, device, requires_grad)
+    # On a tape unset values are zeros: two recordings of one function must agree.
+    unset = np.zeros if STATE.mode & TAPE else np.empty
+    return _finished(unset(shape, _numpy_dtype(dtype)), None, device, requires_grad)
 
 
 def _size(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import inplace, xp
 from ..primitive import OPAQUE, Primitive, define
-from ..state import STATE
+from ..state import STATE, numbers
 from ..tensor import Tensor, as_array, wrap
 from . import comparison as c
 from .movement import reshape_, slice_
@@ -33,7 +33,7 @@ def _key(indices: Any, dims: tuple[int, ...], ndim: int) -> tuple[Any, ...]:
 def _take(x: Any, *indices: Any, dims: tuple[int, ...]) -> Any:
     for index, d in zip(indices, dims, strict=True):
         xp.check_index(index, x.shape[d], "index")
-    return x[_key(indices, dims, x.ndim)]
+    return xp.ordered(x[_key(indices, dims, x.ndim)])
 
 
 def _put_add(x: Any, *indices: Any, dims: tuple[int, ...], shape: tuple[int, ...]) -> Any:
@@ -215,16 +215,21 @@ def _slice_of(i: slice, size: int) -> tuple[int, int, int]:
     return start, max(stop, start), step
 
 
+def check_mask_shape(mask: tuple[int, ...], shape: tuple[int, ...], dim: int) -> None:
+    """Raise if a mask does not stand for dimensions of a tensor from `dim` on."""
+    if mask != shape[dim : dim + len(mask)]:
+        raise IndexError(
+            f"a mask of shape {tuple(mask)} does not match dimensions {dim} to "
+            f"{dim + len(mask) - 1} of a tensor of shape {tuple(shape)}"
+        )
+
+
 def as_indices(index: Tensor, shape: tuple[int, ...], dim: int) -> list[Tensor]:
     """Index tensors of integers; a mask becomes the positions where it holds."""
     if index._array.dtype.kind != "b":
         return [index]
     mask = index._array
-    if mask.shape != shape[dim : dim + mask.ndim]:
-        raise IndexError(
-            f"a mask of shape {tuple(mask.shape)} does not match dimensions {dim} to "
-            f"{dim + mask.ndim - 1} of a tensor of shape {tuple(shape)}"
-        )
+    check_mask_shape(mask.shape, shape, dim)
     for tape in STATE.tapes:
         tape.refuse_read(index, "indexing with a mask (use where or masked_fill)")
     return [wrap(i) for i in mask.nonzero()]
@@ -266,6 +271,9 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     inplace.check_writable(self, "x[...] = ...")
     if not isinstance(value, Tensor):
         value = wrap(xp.module(self._array).asarray(value, dtype=self._array.dtype))
+    if isinstance(key, Tensor) and key._array.dtype.kind == "b" and value._array.ndim == 0:
+        _fill(self, key, value)
+        return
     static, after, pairs = _parse(self, key)
     view = _basic(self, static, after)
     if view is self:
@@ -284,6 +292,16 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         while value._array.ndim > view._array.ndim and value._array.shape[0] == 1:
             value = value.squeeze(0)
     inplace.assign(view, value, "x[...] = ...")
+
+
+def _fill(self: Tensor, mask: Tensor, value: Tensor) -> None:
+    """`x[mask] = number`: no positions are looked up, so that it can be compiled."""
+    started = next(numbers)
+    shape, missing = mask._array.shape, self._array.ndim - mask._array.ndim
+    check_mask_shape(shape, self._array.shape, 0)
+    mask = reshape_(mask, shape=shape + (1,) * missing)
+    value = value.to(self.dtype) if value._array.dtype != self._array.dtype else value
+    inplace.assign(self, c.where(mask, value, self), "x[...] = ...", started)
 
 
 def _result_shape(
@@ -333,7 +351,8 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     if isinstance(value, Tensor) and value._array.ndim:
         raise RuntimeError("masked_fill needs a number or a 0-d tensor as its value")
     number = value.to(input.dtype) if isinstance(value, Tensor) else c._of_dtype(value, input.dtype)
-    return c.where(mask, number, input)
+    whole = input if input._array.flags.c_contiguous else input.contiguous()
+    return c.where(mask, number, whole)
 
 
 @op(samples=lambda: [Sample((3, 4), In(3, 4, kind="bool")), Sample((3, 4), In(4, kind="bool"))])

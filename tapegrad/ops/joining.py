@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import xp
 from ..primitive import MOVEMENT, Primitive, define
 from ..tensor import Tensor
 from .movement import narrow, normal_dim, select, slice_, unsqueeze
-from .table import In, Sample, op
+from .table import In, Sample, attach, op
 
 
 def _split_gradient(g: Any, shapes: Any, dim: int, needs: Any) -> list[Any]:
@@ -34,7 +35,7 @@ def _cat_in_loops(b: Any, out: Any, *xs: Any, dim: int) -> None:
 
 cat_: Primitive = define(
     "cat",
-    lambda *xs, dim: np.concatenate(xs, axis=dim),
+    lambda *xs, dim: xp.ordered(np.concatenate(xs, axis=dim)),
     kind=MOVEMENT,
     lower=_cat_in_loops,
     promote="same",
@@ -107,11 +108,12 @@ def stack(tensors: Any, dim: int = 0) -> Any:
 
 
 @op(
+    method=False,
     samples=lambda: [
         Sample((7, 2), 3),
         Sample((7, 2), [2, 5]),
         Sample((2, 6), 2, dim=1),
-    ]
+    ],
 )
 def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
     """Pieces of a size (the last may be smaller), or of the given sizes."""
@@ -131,6 +133,14 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
         parts.append(narrow(tensor, d, start, n))
         start += n
     return tuple(parts)
+
+
+def _split(self: Any, split_size: Any, dim: int = 0) -> Any:
+    """Pieces of a size (the last may be smaller), or of the given sizes."""
+    return split(self, split_size, dim)  # the method's argument has another name in PyTorch
+
+
+attach(split=_split)
 
 
 @op(samples=lambda: [Sample((7, 2), 3), Sample((2, 6), 2, dim=1)])

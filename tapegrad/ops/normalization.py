@@ -89,6 +89,11 @@ def _summed(g: Any, spread: Shape, shape: Any) -> Any:
     return reshape_(sum_(g, dims=dims, keepdim=False), shape=tuple(shape))
 
 
+def _ordered(input: Any) -> Any:
+    """The input in C order, as PyTorch takes it, so that the result can be viewed."""
+    return input if input._array.flags.c_contiguous else input.contiguous()
+
+
 standardize_ = define(
     "standardize",
     _standardize,
@@ -181,6 +186,7 @@ def layer_norm(
     """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions."""
     shape, dims = _last_dims("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     check_parameters("layer_norm", input, weight=weight, bias=bias)
+    input = _ordered(input)
     return standardize_(input, weight, bias, dims=dims, spread=shape, eps=float(eps))[0]
 
 
@@ -334,6 +340,7 @@ def batch_norm(
             f"shape {tuple(shape)}"
         )
     spread = (1, channels, *[1] * (len(shape) - 2))
+    input = _ordered(input)
     out, mean, var = standardize_(input, weight, bias, dims=dims, spread=spread, eps=float(eps))
     with no_grad():
         if running_mean is not None:
@@ -382,6 +389,7 @@ def instance_norm(
             f"{tuple(shape)}"
         )
     spread = (1, channels, *[1] * len(dims))
+    input = _ordered(input)
     out, mean, var = standardize_(input, weight, bias, dims=dims, spread=spread, eps=float(eps))
     with no_grad():
         if running_mean is not None:

@@ -173,6 +173,41 @@ def unique(
     return results[0] if len(results) == 1 else tuple(results)
 
 
+@op(
+    samples=lambda: [
+        Sample(In(values=[3, 3, 1, 1, 1, 3], kind="int")),
+        Sample(In(values=[[3, 3], [1, 1]], kind="int"), True, True),
+        Sample(In(values=[[3, 1], [3, 1], [2, 1]], kind="int"), dim=0, return_counts=True),
+    ],
+    differentiable=False,
+)
+def unique_consecutive(
+    input: Any,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The elements without those that repeat the one before; which run each is in, and how long
+    the runs are, if asked for."""
+    _refuse(input, "unique_consecutive()")
+    array = input._array
+    module = xp.module(array)
+    rows = array.reshape(-1) if dim is None else array
+    axis = 0 if dim is None else normal_dim(dim, array.ndim)
+    rows = module.moveaxis(rows, axis, 0)
+    n = len(rows)
+    new = module.ones(n, bool)
+    new[1:] = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
+    results = [wrap(module.ascontiguousarray(module.moveaxis(rows[new], 0, axis)))]
+    if return_inverse:
+        runs = module.cumsum(new) - 1
+        results.append(wrap(runs.reshape(array.shape if dim is None else (n,)).astype(np.int64)))
+    if return_counts:
+        starts = module.flatnonzero(new)
+        results.append(wrap(module.diff(starts, append=n).astype(np.int64)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
 # -- order statistics --------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from ..dtypes import as_dtype
 from ..primitive import OPAQUE, Primitive, define
 from . import comparison as c
 from . import elementwise as e
-from .movement import normal_dims, reshape_
+from .movement import normal_dim, normal_dims, reshape_
 from .precision import check_floating, rounded, widened
 from .reduce import amax_, amin_, count, mean, mean_, spread, sum_
 from .table import In, Sample, op
@@ -243,3 +243,23 @@ def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: 
     if p == 0:
         return sum_(c.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
     return norm_(x, p=float(p), dims=dims, keepdim=keepdim)
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), 2, 0, 1.0),
+        Sample((3, 4, 2), 1, -2, 0.5),
+        Sample((3, 4), math.inf, 1, 50.0),
+    ],
+    inplace=True,
+)
+def renorm(input: Any, p: Any, dim: int, maxnorm: float) -> Any:
+    """The slices along `dim` scaled down to a p-norm of `maxnorm` where theirs is larger."""
+    n = input._array.ndim
+    if n < 2:
+        raise RuntimeError(f"renorm needs at least 2 dimensions, got shape {tuple(input.shape)}")
+    if p <= 0 or maxnorm < 0:
+        raise RuntimeError(f"renorm needs p > 0 and maxnorm >= 0, got {p} and {maxnorm}")
+    kept = normal_dim(dim, n)
+    length = norm(input, p, tuple(d for d in range(n) if d != kept), True)
+    return input * c.where(length > maxnorm, maxnorm / (length + 1e-7), 1.0)

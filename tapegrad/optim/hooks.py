@@ -50,6 +50,9 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         optimizer = args[0]
         if optimizer._stepping:
             return step(*args, **kwargs)
+        for name in ("_pre_hooks", "_post_hooks"):
+            # An optimizer around another one may never call `__init__` of its class.
+            optimizer.__dict__.setdefault(name, {})
         optimizer._opt_called = optimizer._stepping = True
         STEPPING.depth += 1
         try:

@@ -383,7 +383,7 @@ class Optimizer:
     _load_pre_hooks: dict[int, Hook]
     _load_post_hooks: dict[int, Hook]
     _updates: Update
-    _stepping: bool  # whether a step with hooks around it runs
+    _stepping: bool = False  # whether a step with hooks around it runs
     _opt_called: bool = False  # whether there ever was a step; schedules ask
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:

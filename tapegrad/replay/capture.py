@@ -29,7 +29,14 @@ from .program import Apply, Input, Program
 from .recording import Decision, Given, Made, Plain, Recording
 from .slots import Argument, Captured, Cotangent, GradOf, Number, Slot
 
-_CHANGED_HISTORY = "it changes the history of a tensor from outside"
+_CHANGED_HISTORY = (
+    "it leaves a tensor from outside with a history of its own, as a change in place does that can "
+    "be differentiated; write detached values there"
+)
+_CHANGED_FLAG = (
+    "it sets requires_grad of an argument and returns something that can be differentiated; call "
+    "requires_grad_() before, or on a clone()"
+)
 
 
 class CaptureError(RuntimeError):
@@ -148,6 +155,8 @@ class Capture(Tape):
         self.histories: dict[tuple[int, int], Tensor] = {}
         #: tensors from outside with the history that they came with
         self.first_edges: dict[int, tuple[Tensor, Any, bool]] = {}
+        #: by tensor id: tensors from outside whose requires_grad was set, with what it was before
+        self.first_flags: dict[int, tuple[Tensor, bool]] = {}
         #: results that can be differentiated, and their places among all results
         self.outputs: list[Tensor] = []
         self.output_places: list[int] = []
@@ -306,6 +315,26 @@ class Capture(Tape):
         self.asked_grads.add(tensor.id)
         self._keep_grad(tensor)
 
+    def note_flag(self, tensor: Tensor) -> None:
+        if tensor.id <= self.start:
+            if tensor.id not in self.first_edges:
+                self._note_history(tensor)
+            self.first_flags.setdefault(tensor.id, (tensor, tensor._requires))
+
+    def _flags(self) -> tuple[tuple[Any, bool, bool], ...]:
+        """Tensors from outside whose requires_grad was set: what it was and what it is."""
+        flags = tuple(
+            (self.slot_of(tensor), before, tensor._requires)
+            for tensor, before in self.first_flags.values()
+        )
+        for slot, before, after in flags:
+            # A result's history is found by the flags of now, which a replay sets at the end.
+            if before != after and self.outputs:
+                if isinstance(slot, Argument):
+                    self.obstacle = _CHANGED_FLAG
+                self.once = True
+        return flags
+
     def _keep_grad(self, tensor: Tensor) -> None:
         if tensor.id <= self.start and tensor.id not in self.first_grads:
             self.first_grads[tensor.id] = (tensor, tensor._grad)
@@ -412,6 +441,8 @@ class Capture(Tape):
         results = map_leaves(lambda leaf: self._result(leaf, made), returned)
         grads = self._grads(made)
         self._check_histories()
+        self._check_numbers()
+        flags = self._flags()
         derivative = self._derivative(made)
         slots = self._final_slots()
         program, order = self._program(slots, made)
@@ -423,6 +454,7 @@ class Capture(Tape):
             leaves=tuple(self.slot_of(leaf) for leaf, _ in touched),
             pattern=tuple(grad is None for _, grad in touched),
             grads=grads,
+            flags=flags,
             results=results,
             decisions=tuple(self.decisions),
             derivative=derivative,
@@ -450,8 +482,19 @@ class Capture(Tape):
     def _check_histories(self) -> None:
         """Notice tensors from outside that have another history than before."""
         for tensor, edge, requires in self.first_edges.values():
+            if tensor.id in self.first_flags and edge is None and tensor._edge is None:
+                continue  # a leaf all the time
             if tensor._requires != requires or (requires and tensor._edge is not edge):
                 self.obstacle = _CHANGED_HISTORY
+
+    def _check_numbers(self) -> None:
+        """Notice runtime numbers that Python has changed since they were read."""
+        for slot, tensor in self.numbers.items():
+            if slot.read() != tensor._array.item():
+                self.obstacle = (
+                    f"it changes {slot.key!r} of an optimizer in Python, which a replay does not "
+                    "run; change it outside, after the call"
+                )
 
     def _derivative(self, made: list[Value]) -> Derivative | None:
         """The backward pass of the results, if somebody may ask for it."""
@@ -582,37 +625,6 @@ class Capture(Tape):
                 if np.may_share_memory(a._array, b._array):
                     return "it changes a tensor whose memory another tensor shares"
         return None
-
-
-class Watch(Tape):
-    """A tape that notices which leaves are used, for calls that run eagerly, and logs nothing."""
-
-    inlines = True  # as the capture does that this may run inside of
-    watches = False
-
-    def clear(self) -> None:
-        super().clear()
-        self.leaves: dict[int, Tensor] = {}
-
-    def __enter__(self) -> Watch:
-        super().__enter__()
-        return self
-
-    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
-        for x in inputs:
-            if isinstance(x, Tensor) and x._requires and x._edge is None:
-                self.note_grad(x)
-
-    def note_grad(self, tensor: Tensor) -> None:
-        self.leaves[tensor.id] = tensor
-
-    def rebind(self, tensor: Tensor, result: Tensor) -> None:
-        """What is changed in place does not matter here."""
-
-    def drop_grads(self) -> None:
-        """Forget the gradients of all leaves that were used."""
-        for leaf in self.leaves.values():
-            leaf.grad = None
 
 
 def _constant(array: Any) -> Any:

@@ -90,6 +90,8 @@ class Check:
         return result
 
     def _go_back(self) -> None:
+        for slot, before, _ in self.replay.recording.flags:
+            slot.find(self.tensors)._requires = before
         for array, copy in self.memory:
             array[...] = copy
         for leaf, grad, copy in self.grads:

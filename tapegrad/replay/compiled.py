@@ -21,13 +21,13 @@ from .. import casting, dtypes, mutation
 from ..state import AUTOCAST, GRAD, INFERENCE, STATE
 from ..tensor import Tensor
 from . import native
-from .capture import Watch
 from .check import Check
 from .names import Names
 from .recording import Recording
 from .rehearsal import Rehearsal
 from .repeat import Replay
 from .signature import Signature, describe, shown
+from .watch import Watch
 
 #: recordings of one signature that may differ from one another before that is an error
 PATIENCE = 4

@@ -104,7 +104,10 @@ def trace(
         except _Outside:
             pass
         except Exception as error:
-            raise Obstacle(f"its backward pass cannot be recorded: {error}") from error
+            raise Obstacle(
+                f"its backward pass cannot be recorded: {error}\n"
+                "If nobody differentiates what it returns, return it detached."
+            ) from error
         finally:
             capture.place = None
         found = _found(capture, walk)

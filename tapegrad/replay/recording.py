@@ -76,6 +76,8 @@ class Recording:
     leaves: tuple[Any, ...]  # slots of the tensors whose .grad the run looked at or changed
     pattern: tuple[bool, ...]  # for each of them, whether .grad was None at the beginning
     grads: tuple[tuple[Any, Any], ...]  # (leaf, None | Slot | index of the result) at the end
+    #: (leaf, before, after) for each whose requires_grad the run set
+    flags: tuple[tuple[Any, bool, bool], ...]
     results: Any  # the tree that the function returned
     decisions: tuple[Decision, ...]
     derivative: Derivative | None  # what is known of the backward pass of the results
@@ -85,7 +87,8 @@ class Recording:
     @property
     def case(self) -> Any:
         """What was the case when it was made, as far as that is known to decide what happens."""
-        return self.pattern, repr([d.outcome for d in self.decisions])
+        flags = tuple(before for _, before, _ in self.flags)
+        return self.pattern, flags, repr([d.outcome for d in self.decisions])
 
     def difference(self, other: Recording) -> str | None:
         """Where another recording differs first, in words; None where the two agree."""
@@ -161,6 +164,7 @@ def _ends(recording: Recording) -> Any:
         [v.number for v in program.results],
         recording.leaves,
         recording.grads,
+        recording.flags,
         recording.derivative,
         [(x.index, x.spent is None, x.output) for x in made],
         [x.slot for x in leaves(recording.results) if isinstance(x, Given)],

@@ -54,6 +54,7 @@ class Undo:
         self.met = rehearsal.met
         self.born = rehearsal.born
         self.grads = list(rehearsal.first_grads.values())
+        self.flags = list(rehearsal.first_flags.values())
 
     def replayed(self, replay: Replay, tensors: list[Tensor], result: Any) -> Any:
         """What a replay makes of the same call; where it cannot be repeated, `result`."""
@@ -64,9 +65,10 @@ class Undo:
         before = [(array, copy) for _, array, copy in self.met]
         after = [(array, array.copy()) for array, _ in before]
         grads = [(leaf, leaf._grad) for leaf, _ in self.grads]
-        self._put(before, self.grads)
+        flags = [(leaf, leaf._requires) for leaf, _ in self.flags]
+        self._put(before, self.grads, self.flags)
         if replay.refusal(tensors) is not None:
-            self._put(after, grads)
+            self._put(after, grads, flags)
             return result
         repeated = replay.run(tensors)
         replay.count -= 1  # the call counts as recorded
@@ -83,9 +85,11 @@ class Undo:
         alive = (reference() for reference in self.born)
         return all(tensor is None or id(tensor) in seen for tensor in alive)
 
-    def _put(self, memory: list[tuple[Any, Any]], grads: list[Any]) -> None:
+    def _put(self, memory: list[tuple[Any, Any]], grads: list[Any], flags: list[Any]) -> None:
         # A view that was changed before its base was met holds the older values: it comes last.
         for array, values in reversed(memory):
             array[...] = values
         for leaf, grad in grads:
             leaf._grad = grad
+        for leaf, requires in flags:
+            leaf._requires = requires

@@ -91,7 +91,8 @@ class Replay:
         """Take over the circumstances of another recording that agrees with this one."""
         self.patterns.add(recording.pattern)
         self.structure = state.structure
-        self.requires = [t._requires for t in self.tensors]
+        before = {s.tensor.id: was for s, was, _ in recording.flags if isinstance(s, Captured)}
+        self.requires = [before.get(t.id, t._requires) for t in self.tensors]
         self.overlap = self._overlap(tensors)
 
     # -- what must hold ----------------------------------------------------------------------
@@ -105,6 +106,8 @@ class Replay:
             return "a captured tensor has another shape, dtype or layout"
         if list(map(_requires_of, self.tensors)) != self.requires:
             return "requires_grad of a captured tensor was changed"
+        if any(slot.find(tensors)._requires != before for slot, before, _ in recording.flags):
+            return "requires_grad of a tensor that the function sets was another one before"
         if self.entered and [t._edge is None for t in self.entered] != self.leaves:
             return "a captured tensor that was a leaf is not, or the other way round"
         if (
@@ -210,6 +213,9 @@ class Replay:
             leaf.find(tensors)._grad = wrap(made[at])
         for leaf, at in self.other_grads:
             leaf.find(tensors)._grad = None if at is None else at.find(tensors)
+        for slot, before, after in recording.flags:
+            if before != after:
+                slot.find(tensors).requires_grad_(after)
         self.count += 1
         entry = None if self.node is None else self.node.attach(tensors, made)
         results = recording.results
