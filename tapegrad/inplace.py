@@ -18,7 +18,7 @@ from . import mutation, xp
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .state import GRAD, STATE, TAPE
 from .tape import Entry, Output
-from .tensor import Tensor, own, refresh, wrap
+from .tensor import Tensor, own, refresh, set_history, wrap
 
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
@@ -179,8 +179,7 @@ def rebind(tensor: Tensor, value: Tensor) -> None:
     recording = STATE.mode & GRAD
     if tensor._view is None and (value._requires or not tensor._requires or not recording):
         if recording:
-            tensor._edge = value._edge
-            tensor._requires = value._requires
+            set_history(tensor, value._edge, value._requires)
         for tape in STATE.tapes:
             tape.rebind(tensor, value)
         return
@@ -193,8 +192,7 @@ def rebind(tensor: Tensor, value: Tensor) -> None:
         params = {"chain": chain}
         record(WRITE, params, (old, value), arrays, (base._array,), (result,), STATE.mode)
         if recording:
-            base._edge = result._edge
-            base._requires = result._requires
+            set_history(base, result._edge, result._requires)
         for tape in STATE.tapes:
             tape.rebind(base, result)
     if tensor is not base:

@@ -246,3 +246,27 @@ def test_copying_from_a_view_that_another_view_has_changed():
         target, grad = run(to)
         assert target.tolist() == [0.5, 0.5, 0.5, 0.5, 4, 5, 6]
         assert grad.tolist() == [0, 0, 0, 0, 8, 10, 12]
+
+
+def test_a_retained_gradient_is_that_of_the_value_after_changes():
+    """As in PyTorch; a hook sees the gradient of the value that it was put on."""
+
+    def changed(change, made=lambda y: y):
+        y = leaf(1.0, 1.0, 1.0) * 2
+        kept, seen = made(y), []
+        kept.retain_grad()
+        kept.register_hook(lambda g: seen.append(g.tolist()))
+        change(y, kept)
+        ((y * y).sum() + (kept * 1.0).sum()).backward()
+        assert kept.retains_grad
+        return kept.grad.tolist(), seen[0]
+
+    assert changed(lambda y, kept: kept.mul_(3)) == ([13] * 3, [39] * 3)
+    assert changed(lambda y, kept: kept[1:].mul_(3)) == ([5, 13, 13], [5, 39, 39])
+    assert changed(lambda y, kept: kept.mul_(3), lambda y: y[1:])[0] == [1, 1]
+    y = leaf(1.0, 1.0, 1.0) * 2
+    part = y[1:]
+    part.retain_grad()
+    y.mul_(3)
+    (part * 5).sum().backward()
+    assert part.grad.tolist() == [5, 5]
