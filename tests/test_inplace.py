@@ -270,3 +270,44 @@ def test_a_retained_gradient_is_that_of_the_value_after_changes():
     y.mul_(3)
     (part * 5).sum().backward()
     assert part.grad.tolist() == [5, 5]
+
+
+def test_backward_from_a_view_whose_memory_was_changed():
+    """The view itself is what is differentiated: nothing has asked for its history before."""
+
+    def view():
+        x = leaf(1.0, 1.0, 1.0)
+        base = x * 1
+        part = base[0]
+        base.mul_(3)
+        return x, part
+
+    x, part = view()
+    part.backward()
+    assert x.grad.tolist() == [3, 0, 0]
+    x, part = view()
+    assert tg.autograd.grad(part, x)[0].tolist() == [3, 0, 0]
+    x, part = view()
+    tg.autograd.backward([part], [tg.tensor(2.0)])
+    assert x.grad.tolist() == [6, 0, 0]
+    x, part = view()
+    with tg.no_grad():
+        part.backward(inputs=[x])
+    assert x.grad.tolist() == [3, 0, 0]
+    with tg.Tape() as tape:
+        x, part = view()
+    assert tape.backward(part)[x].tolist() == [3, 0, 0]
+
+
+def test_views_of_a_constant_that_got_a_history():
+    x, y = leaf(1.0, 1.0, 1.0), tg.zeros(3)
+    part = y[:2]
+    y.copy_(x * 2)
+    with tg.no_grad():
+        part.backward(tg.ones(2))
+    assert x.grad.tolist() == [2, 2, 0]
+    loss = (y[:2] * 5).sum()
+    part = y[1:]
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="not used"), tg.no_grad():
+        tg.autograd.grad(loss, part)
