@@ -311,3 +311,34 @@ def test_views_of_a_constant_that_got_a_history():
     y.mul_(2)
     with pytest.raises(RuntimeError, match="not used"), tg.no_grad():
         tg.autograd.grad(loss, part)
+
+
+def test_a_copy_has_a_gradient_of_its_own():
+    """What was copied has more to it: the gradient, hooks and `grad` of one are not the other's."""
+
+    def copied():
+        x = leaf(1.0, 1.0, 1.0)
+        y = x * 2
+        return x, y, tg.zeros(3).copy_(y), lambda y, b: (y * 10).sum() + (b * 3).sum()
+
+    x, y, b, loss = copied()
+    found = tg.autograd.grad(loss(y, b), [b, y, x])
+    assert [g.tolist() for g in found] == [[3] * 3, [13] * 3, [26] * 3]
+    x, y, b, loss = copied()
+    b.retain_grad()
+    b.register_hook(lambda g: g * 0)
+    loss(y, b).backward()
+    assert x.grad.tolist() == [20] * 3
+    x = leaf(2.0)
+    total = x.sum()
+    b = tg.zeros(()).fill_(total)
+    b.register_hook(lambda g: g * 0)
+    (total * 10 + b * 3).backward()
+    assert x.grad.tolist() == [10]
+    with tg.Tape() as tape:
+        y = tg.ones(2) * 2
+        b = tg.zeros(2).copy_(y)
+        total = (y * 10).sum() + (b * 3).sum()
+    gradients = tape.backward(total)
+    assert gradients[b].tolist() == [3, 3]
+    assert gradients[y].tolist() == [13, 13]
