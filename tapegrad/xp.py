@@ -51,7 +51,8 @@ def windows(x: Any, size: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 
 
 def contiguous(x: Any) -> Any:
-    return module(x).ascontiguousarray(x)
+    """With the elements in memory in order, where `view` finds them; arrays and NumPy scalars."""
+    return x if x.flags.c_contiguous else module(x).ascontiguousarray(x)
 
 
 def widened(x: Any) -> Any:

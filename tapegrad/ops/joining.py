@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import xp
 from ..primitive import MOVEMENT, Primitive, define
 from ..tensor import Tensor
 from .movement import narrow, normal_dim, select, slice_, unsqueeze
@@ -34,7 +35,7 @@ def _cat_in_loops(b: Any, out: Any, *xs: Any, dim: int) -> None:
 
 cat_: Primitive = define(
     "cat",
-    lambda *xs, dim: np.concatenate(xs, axis=dim),
+    lambda *xs, dim: xp.contiguous(np.concatenate(xs, axis=dim)),
     kind=MOVEMENT,
     lower=_cat_in_loops,
     promote="same",
