@@ -342,3 +342,19 @@ def test_a_copy_has_a_gradient_of_its_own():
     gradients = tape.backward(total)
     assert gradients[b].tolist() == [3, 3]
     assert gradients[y].tolist() == [13, 13]
+
+
+def test_quotients_may_be_changed():
+    """As in PyTorch, which keeps what went into a division and not what came out."""
+    x, n = leaf(1.0, 2.0), leaf(4.0, 5.0)
+    y = x / n
+    y[0] = 0
+    y += 1
+    y.sum().backward()
+    assert n.grad.tolist() == pytest.approx([0, -2 / 25])
+    assert x.grad.tolist() == pytest.approx([0, 1 / 5])
+    n.grad = None
+    y = 3 / n
+    y.mul_(2)
+    y.sum().backward()
+    assert n.grad.tolist() == pytest.approx([-6 / 16, -6 / 25])
