@@ -17,10 +17,22 @@ from . import mutation
 from .gradients import Gradients
 from .state import AUTOCAST, GRAD, STATE
 from .tape import Entry, Output, Tape, node_of
-from .tensor import Extra, Tensor, own, wrap
+from .tensor import Extra, Tensor, own, refresh, wrap
 from .walk import Walk, is_whole, run_hook
 
 _accumulate_lock = threading.Lock()
+
+
+def _settle(tensors: Iterable[Any]) -> None:
+    """Give views the history of their memory as it is now, whether or not recording is on."""
+    mode = STATE.mode
+    STATE.mode = mode | GRAD
+    try:
+        for tensor in tensors:
+            if isinstance(tensor, Tensor) and tensor._view is not None:
+                refresh(tensor)
+    finally:
+        STATE.mode = mode
 
 
 def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], taped: bool) -> None:
@@ -145,6 +157,7 @@ def backward(
 ) -> Gradients:
     """Add gradients of `outputs` to `.grad` of the leaves (of `inputs` only, if given)."""
     walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
+    _settle(outputs)
     targets: list[Tensor] | None = None
     if inputs is not None:
         targets = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -169,6 +182,7 @@ def backward(
 
 
 def _prepare_targets(walk: Walk, outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+    _settle(targets)
     for target in targets:
         if not isinstance(target, Tensor):
             raise TypeError(f"inputs must be Tensors, got {type(target).__name__}")
@@ -241,6 +255,7 @@ def grad(
     if len(starts) != len(outs):
         raise RuntimeError(f"got {len(outs)} outputs but {len(starts)} grad_outputs")
     walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
+    _settle(outs)
     _prepare_targets(walk, outs, ins)
     with _walking(walk):
         _start(walk, outs, starts, taped=False)
@@ -280,6 +295,7 @@ def tape_backward(
 ) -> Gradients:
     """Gradients for every tensor on an explicit tape."""
     walk = Walk(retain, create_graph)
+    _settle([loss])
     walk.watched = {}
     outside = [t for t in tape.externals.values() if t._requires and t._edge is not None]
     walk.wanted = {_place(t): None for t in outside}

@@ -18,7 +18,7 @@ from . import mutation, xp
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .state import GRAD, STATE, TAPE
 from .tape import Entry, Output
-from .tensor import Tensor, own, refresh, wrap
+from .tensor import Tensor, own, refresh, set_history, wrap
 
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
@@ -93,20 +93,22 @@ def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:
     return raw
 
 
-def assign(tensor: Tensor, value: Tensor, what: str, since: float = math.inf) -> Tensor:
+def assign(
+    tensor: Tensor, value: Tensor, what: str, since: float = math.inf, given: bool = False
+) -> Tensor:
     """Give `tensor` the value (and the history) of `value`; the memory stays the tensor's own.
 
-    `since` is a number from before the first operation that made `value` for this call.
+    `since` is a number from before the first operation that made `value` for this call; with
+    `given` nothing made it: it is somebody's tensor, with gradients and hooks of its own.
     """
     check_writable(tensor, what)
     own(tensor)
     value = _fitting(tensor, value, what)
     if value._view is not None:
         refresh(value)  # another view of its memory may have changed it
-    if value._edge is None and (value._requires or STATE.mode & TAPE) and STATE.mode & GRAD:
-        value = bind(
-            PRIMITIVES["clone"], (value,)
-        )  # an edge to the leaf, not the leaf's lack of one
+    is_leaf = value._edge is None and (value._requires or STATE.mode & TAPE)
+    if STATE.mode & GRAD and (is_leaf or (given and value._edge is not None)):
+        value = bind(PRIMITIVES["clone"], (value,))  # an edge that leads there
     target = tensor._array
     _keep_old_values(value._edge, target, since)
     if mutation.owner_of(value._array) is mutation.owner_of(target):
@@ -179,8 +181,7 @@ def rebind(tensor: Tensor, value: Tensor) -> None:
     recording = STATE.mode & GRAD
     if tensor._view is None and (value._requires or not tensor._requires or not recording):
         if recording:
-            tensor._edge = value._edge
-            tensor._requires = value._requires
+            set_history(tensor, value._edge, value._requires)
         for tape in STATE.tapes:
             tape.rebind(tensor, value)
         return
@@ -193,8 +194,7 @@ def rebind(tensor: Tensor, value: Tensor) -> None:
         params = {"chain": chain}
         record(WRITE, params, (old, value), arrays, (base._array,), (result,), STATE.mode)
         if recording:
-            base._edge = result._edge
-            base._requires = result._requires
+            set_history(base, result._edge, result._requires)
         for tape in STATE.tapes:
             tape.rebind(base, result)
     if tensor is not base:

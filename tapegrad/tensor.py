@@ -17,7 +17,7 @@ from .device import as_device, device, device_of, to_device
 from .dtypes import DType
 from .methods import TensorMethods
 from .state import GRAD, STATE, TAPE, numbers, structure_changed
-from .tape import Entry, Output
+from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
     from .gradients import Gradients
@@ -618,10 +618,25 @@ def refresh(tensor: Tensor) -> None:
             derived = bind(primitive, (derived,), params)
     finally:
         STATE.mode = mode
-    tensor._edge = derived._edge
-    tensor._requires = derived._requires
+    set_history(tensor, derived._edge, derived._requires)
     for tape in STATE.tapes:
         tape.rebind(tensor, derived)
+
+
+def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
+    """Say what made the value that a tensor has now; a gradient it retains is that of this value.
+
+    Other hooks stay where they are: they see the gradient of the value that they were put on.
+    """
+    node = node_of(tensor._edge)
+    hooks = (node.hooks if node is not None else None) or []
+    moved = [hook for _, hook in hooks if getattr(hook, "retains", None) == tensor.id]
+    if moved:
+        node.hooks = [item for item in hooks if item[1] not in moved] or None
+    tensor._edge = edge
+    tensor._requires = requires
+    if moved and edge is not None:
+        tensor._add_entry_hook(moved[0])
 
 
 def _note_grad(tensor: Tensor) -> None:

@@ -51,13 +51,12 @@ def windows(x: Any, size: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 
 
 def contiguous(x: Any) -> Any:
-    return module(x).ascontiguousarray(x)
+    """With the elements in memory in order, where `view` finds them; arrays and NumPy scalars.
 
-
-def ordered(x: Any) -> Any:
-    """The same in C order: NumPy keeps the order of a permuted input, where PyTorch's results
-    of joins, sums and indexing can always be viewed."""
-    return x if x.flags.c_contiguous else x.copy()
+    NumPy keeps the order of a permuted input, where PyTorch's results of joins, sums and indexing
+    can always be viewed.
+    """
+    return x if x.flags.c_contiguous else module(x).ascontiguousarray(x)
 
 
 def widened(x: Any) -> Any:

@@ -359,3 +359,23 @@ def test_what_moves_nothing_still_copies(copies, layout):
     before = x.tolist()
     copies(x).add_(100.0)
     assert x.tolist() == before
+
+
+def test_results_lie_in_order_in_memory():
+    """`view` takes them as it does in PyTorch, and changes through such views reach them."""
+    x = tg.arange(48.0).reshape(2, 3, 8)
+    turned, some = x.transpose(1, 2), tg.tensor([0, 2])
+    made = [
+        x.index_select(1, some), x[:, [0, 2]], x[:, :, some], x.repeat_interleave(2, 1),
+        x.topk(2, 1)[0], x.topk(2, 1)[1], tg.cat([turned, turned]), tg.stack([turned, turned]),
+        turned.sum(0), turned.sum(0, keepdim=True), turned.prod(0), turned.amax(0), turned.amin(0),
+        turned.mean(0), (turned > 3).any(0), (turned > 3).all(0), turned.roll(1, 0),
+        tg.nn.functional.pad(x, (1, 1), mode="reflect"),
+        tg.nn.functional.adaptive_max_pool1d(x, 2),
+    ]  # fmt: skip
+    for out in made:
+        assert out.is_contiguous()
+        flat = out.view(-1)
+        flat[0] = 1
+        assert out.reshape(-1)[0].item() == 1
+    assert x[0, 0, 0].item() == 0

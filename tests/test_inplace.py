@@ -246,3 +246,115 @@ def test_copying_from_a_view_that_another_view_has_changed():
         target, grad = run(to)
         assert target.tolist() == [0.5, 0.5, 0.5, 0.5, 4, 5, 6]
         assert grad.tolist() == [0, 0, 0, 0, 8, 10, 12]
+
+
+def test_a_retained_gradient_is_that_of_the_value_after_changes():
+    """As in PyTorch; a hook sees the gradient of the value that it was put on."""
+
+    def changed(change, made=lambda y: y):
+        y = leaf(1.0, 1.0, 1.0) * 2
+        kept, seen = made(y), []
+        kept.retain_grad()
+        kept.register_hook(lambda g: seen.append(g.tolist()))
+        change(y, kept)
+        ((y * y).sum() + (kept * 1.0).sum()).backward()
+        assert kept.retains_grad
+        return kept.grad.tolist(), seen[0]
+
+    assert changed(lambda y, kept: kept.mul_(3)) == ([13] * 3, [39] * 3)
+    assert changed(lambda y, kept: kept[1:].mul_(3)) == ([5, 13, 13], [5, 39, 39])
+    assert changed(lambda y, kept: kept.mul_(3), lambda y: y[1:])[0] == [1, 1]
+    y = leaf(1.0, 1.0, 1.0) * 2
+    part = y[1:]
+    part.retain_grad()
+    y.mul_(3)
+    (part * 5).sum().backward()
+    assert part.grad.tolist() == [5, 5]
+
+
+def test_backward_from_a_view_whose_memory_was_changed():
+    """The view itself is what is differentiated: nothing has asked for its history before."""
+
+    def view():
+        x = leaf(1.0, 1.0, 1.0)
+        base = x * 1
+        part = base[0]
+        base.mul_(3)
+        return x, part
+
+    x, part = view()
+    part.backward()
+    assert x.grad.tolist() == [3, 0, 0]
+    x, part = view()
+    assert tg.autograd.grad(part, x)[0].tolist() == [3, 0, 0]
+    x, part = view()
+    tg.autograd.backward([part], [tg.tensor(2.0)])
+    assert x.grad.tolist() == [6, 0, 0]
+    x, part = view()
+    with tg.no_grad():
+        part.backward(inputs=[x])
+    assert x.grad.tolist() == [3, 0, 0]
+    with tg.Tape() as tape:
+        x, part = view()
+    assert tape.backward(part)[x].tolist() == [3, 0, 0]
+
+
+def test_views_of_a_constant_that_got_a_history():
+    x, y = leaf(1.0, 1.0, 1.0), tg.zeros(3)
+    part = y[:2]
+    y.copy_(x * 2)
+    with tg.no_grad():
+        part.backward(tg.ones(2))
+    assert x.grad.tolist() == [2, 2, 0]
+    loss = (y[:2] * 5).sum()
+    part = y[1:]
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="not used"), tg.no_grad():
+        tg.autograd.grad(loss, part)
+
+
+def test_a_copy_has_a_gradient_of_its_own():
+    """What was copied has more to it: the gradient, hooks and `grad` of one are not the other's."""
+
+    def copied():
+        x = leaf(1.0, 1.0, 1.0)
+        y = x * 2
+        return x, y, tg.zeros(3).copy_(y), lambda y, b: (y * 10).sum() + (b * 3).sum()
+
+    x, y, b, loss = copied()
+    found = tg.autograd.grad(loss(y, b), [b, y, x])
+    assert [g.tolist() for g in found] == [[3] * 3, [13] * 3, [26] * 3]
+    x, y, b, loss = copied()
+    b.retain_grad()
+    b.register_hook(lambda g: g * 0)
+    loss(y, b).backward()
+    assert x.grad.tolist() == [20] * 3
+    x = leaf(2.0)
+    total = x.sum()
+    b = tg.zeros(()).fill_(total)
+    b.register_hook(lambda g: g * 0)
+    (total * 10 + b * 3).backward()
+    assert x.grad.tolist() == [10]
+    with tg.Tape() as tape:
+        y = tg.ones(2) * 2
+        b = tg.zeros(2).copy_(y)
+        total = (y * 10).sum() + (b * 3).sum()
+    gradients = tape.backward(total)
+    assert gradients[b].tolist() == [3, 3]
+    assert gradients[y].tolist() == [13, 13]
+
+
+def test_quotients_may_be_changed():
+    """As in PyTorch, which keeps what went into a division and not what came out."""
+    x, n = leaf(1.0, 2.0), leaf(4.0, 5.0)
+    y = x / n
+    y[0] = 0
+    y += 1
+    y.sum().backward()
+    assert n.grad.tolist() == pytest.approx([0, -2 / 25])
+    assert x.grad.tolist() == pytest.approx([0, 1 / 5])
+    n.grad = None
+    y = 3 / n
+    y.mul_(2)
+    y.sum().backward()
+    assert n.grad.tolist() == pytest.approx([-6 / 16, -6 / 25])

@@ -406,6 +406,19 @@ def test_added_gradients_are_nobody_elses(fresh: Counting) -> None:
     np.testing.assert_allclose(w.grad.numpy(), 2 * kept)
 
 
+def test_a_gradient_that_lies_in_another_order_is_added_to(fresh: Counting) -> None:
+    """Sums of gradients that come through transposes lie as these do, and products add to them."""
+    rng = np.random.default_rng(4)
+    w, x, a, b = (rng.standard_normal(s) for s in ((60, 70), (80, 60), (70, 60), (70, 60)))
+
+    def loss(w: Tensor) -> Tensor:
+        product = (tg.tensor(x) @ w).sum() * 0.5  # recorded first, so its rule runs last
+        return product + (w.T * tg.tensor(a)).sum() + (w.T * tg.tensor(b)).sum()
+
+    expected = 0.5 * (x.T @ np.ones((80, 70))) + a.T + b.T
+    np.testing.assert_allclose(_gradients(loss, w)[0], expected, rtol=1e-9)
+
+
 def test_one_leaf_on_both_sides_of_products(fresh: Counting) -> None:
     rng = np.random.default_rng(2)
     a = rng.standard_normal((70, 70))

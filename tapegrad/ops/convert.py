@@ -156,9 +156,10 @@ def stride(self: Tensor, dim: Any = None) -> Any:
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Put one value everywhere, in place."""
     inplace.check_writable(self, "fill_")
-    if not isinstance(value, Tensor):
+    given = isinstance(value, Tensor)
+    if not given:
         value = wrap(np.asarray(value, self._array.dtype))
-    return inplace.assign(self, value, "fill_")
+    return inplace.assign(self, value, "fill_", given=given)
 
 
 def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
@@ -166,7 +167,8 @@ def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     inplace.check_writable(self, "copy_")
     if not isinstance(source, Tensor):
         raise TypeError(f"copy_ needs a Tensor, got {type(source).__name__}")
-    return inplace.assign(self, to(source, self.dtype, device=self.device), "copy_")
+    value = to(source, self.dtype, device=self.device)
+    return inplace.assign(self, value, "copy_", given=value is source)
 
 
 def _zero(self: Tensor) -> Tensor:

@@ -47,7 +47,8 @@ mul: Primitive = binary(
 div: Primitive = binary(
     "div",
     np.true_divide,
-    (lambda g, y: g / y, lambda g, y, out: -g * (out / y)),
+    # The result is not kept: code changes quotients in place as it does sums and products.
+    (lambda g, y: g / y, lambda g, x, y: -g * (x / y / y)),
     "x / y",
     promote="float",
     public=False,

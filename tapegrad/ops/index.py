@@ -33,7 +33,7 @@ def _key(indices: Any, dims: tuple[int, ...], ndim: int) -> tuple[Any, ...]:
 def _take(x: Any, *indices: Any, dims: tuple[int, ...]) -> Any:
     for index, d in zip(indices, dims, strict=True):
         xp.check_index(index, x.shape[d], "index")
-    return xp.ordered(x[_key(indices, dims, x.ndim)])
+    return xp.contiguous(x[_key(indices, dims, x.ndim)])
 
 
 def _put_add(x: Any, *indices: Any, dims: tuple[int, ...], shape: tuple[int, ...]) -> Any:

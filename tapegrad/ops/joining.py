@@ -35,7 +35,7 @@ def _cat_in_loops(b: Any, out: Any, *xs: Any, dim: int) -> None:
 
 cat_: Primitive = define(
     "cat",
-    lambda *xs, dim: xp.ordered(np.concatenate(xs, axis=dim)),
+    lambda *xs, dim: xp.contiguous(np.concatenate(xs, axis=dim)),
     kind=MOVEMENT,
     lower=_cat_in_loops,
     promote="same",

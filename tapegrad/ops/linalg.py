@@ -431,14 +431,14 @@ def _triangle_in_loops(b: Any, out: Any, x: Any, k: int, relation: str) -> None:
 
 tril_: Primitive = define(
     "tril",
-    lambda x, *, k: xp.ordered(np.tril(x, k)),
+    lambda x, *, k: xp.contiguous(np.tril(x, k)),
     kind=OPAQUE,
     lower=lambda b, out, x, *, k: _triangle_in_loops(b, out, x, k, "<="),
     vjp=lambda g, k: tril_(g, k=k),
 )
 triu_: Primitive = define(
     "triu",
-    lambda x, *, k: xp.ordered(np.triu(x, k)),
+    lambda x, *, k: xp.contiguous(np.triu(x, k)),
     kind=OPAQUE,
     lower=lambda b, out, x, *, k: _triangle_in_loops(b, out, x, k, ">="),
     vjp=lambda g, k: triu_(g, k=k),

@@ -421,7 +421,7 @@ def _roll_in_loops(b: Any, out: Any, x: Any, *, shifts: Any, dims: Any) -> None:
 
 roll_: Primitive = define(
     "roll",
-    lambda x, *, shifts, dims: xp.ordered(np.roll(x, shifts, dims)),
+    lambda x, *, shifts, dims: xp.contiguous(np.roll(x, shifts, dims)),
     kind=MOVEMENT,
     lower=_roll_in_loops,
     vjp=lambda g, shifts, dims: roll_(g, shifts=tuple(-s for s in shifts), dims=dims),

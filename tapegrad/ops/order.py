@@ -70,4 +70,6 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
     if not 0 <= k <= size:
         raise RuntimeError(f"topk: k = {k} is out of range for a dimension of size {size}")
     values, indices = sort(input, d, largest)
-    return Sorted(values.narrow(d, 0, k), indices.narrow(d, 0, k)) if n else Sorted(values, indices)
+    if n == 0:
+        return Sorted(values, indices)
+    return Sorted(values.narrow(d, 0, k).contiguous(), indices.narrow(d, 0, k).contiguous())

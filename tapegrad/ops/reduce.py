@@ -61,7 +61,7 @@ def _reduction_samples(**domain: Any) -> list[Sample]:
 
 def _sum(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     wide = xp.widened(x)
-    out = xp.ordered(wide.sum(axis=dims, keepdims=keepdim, dtype=wide.dtype))
+    out = xp.contiguous(wide.sum(axis=dims, keepdims=keepdim, dtype=wide.dtype))
     return out if wide is x else out.astype(x.dtype)
 
 
@@ -136,7 +136,7 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 
 def _prod(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     wide = xp.widened(x)
-    out = xp.ordered(wide.prod(axis=dims, keepdims=keepdim, dtype=wide.dtype))
+    out = xp.contiguous(wide.prod(axis=dims, keepdims=keepdim, dtype=wide.dtype))
     return out if wide is x else out.astype(x.dtype)
 
 
@@ -291,14 +291,14 @@ def _share_ties(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) 
 
 amax_: Primitive = define(
     "amax",
-    lambda x, *, dims, keepdim: xp.ordered(x.max(axis=dims, keepdims=keepdim)),
+    lambda x, *, dims, keepdim: xp.contiguous(x.max(axis=dims, keepdims=keepdim)),
     kind=REDUCE,
     vjp=_share_ties,
     expression="maximum(a, x)",
 )
 amin_: Primitive = define(
     "amin",
-    lambda x, *, dims, keepdim: xp.ordered(x.min(axis=dims, keepdims=keepdim)),
+    lambda x, *, dims, keepdim: xp.contiguous(x.min(axis=dims, keepdims=keepdim)),
     kind=REDUCE,
     vjp=_share_ties,
     expression="minimum(a, x)",
@@ -487,13 +487,13 @@ def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 any_: Primitive = define(
     "any",
-    lambda x, *, dims, keepdim: x.any(axis=dims, keepdims=keepdim),
+    lambda x, *, dims, keepdim: xp.contiguous(x.any(axis=dims, keepdims=keepdim)),
     kind=REDUCE,
     expression="a or x",
 )
 all_: Primitive = define(
     "all",
-    lambda x, *, dims, keepdim: x.all(axis=dims, keepdims=keepdim),
+    lambda x, *, dims, keepdim: xp.contiguous(x.all(axis=dims, keepdims=keepdim)),
     kind=REDUCE,
     expression="a and x",
 )

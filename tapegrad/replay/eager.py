@@ -115,7 +115,7 @@ def _traced(
     """What a function of Tensors does; None if that cannot be written down."""
     # Views, because the same array may be there twice and need not be in another call.
     same = len(arrays) - changes
-    tensors = [wrap(a.view()) for a in arrays[:same]] + [wrap(a.copy()) for a in arrays[same:]]
+    tensors = [wrap(a.view()) for a in arrays[:same]] + [wrap(a.copy("K")) for a in arrays[same:]]
     before = STATE.mode, STATE.tapes
     STATE.mode, STATE.tapes = 0, ()
     try:
