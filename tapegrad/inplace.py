@@ -16,9 +16,9 @@ import numpy as np
 
 from . import mutation, xp
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
-from .state import GRAD, STATE, TAPE
+from .state import GRAD, STATE, TAPE, numbers
 from .tape import Entry, Output
-from .tensor import Tensor, own, refresh, set_history, wrap
+from .tensor import Extra, Tensor, own, refresh, set_history, wrap
 
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
@@ -56,6 +56,25 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
             return tensor
     value = bind(primitive, (tensor, *others), params or {})
     return assign(tensor, value, f"{primitive.name}_")
+
+
+def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
+    """`tensor.transpose_(...)` and the like: the tensor becomes a view of its own memory."""
+    check_writable(tensor, what)
+    own(tensor)
+    value = movement(tensor)
+    tensor._array = value._array
+    if tensor._view is not None:
+        tensor._view = value._view
+    else:
+        if tensor._extra is None:
+            tensor._extra = Extra()
+        tensor._extra.turned = next(numbers)
+    if STATE.mode & GRAD:
+        tensor._edge, tensor._requires = value._edge, value._requires
+    for tape in STATE.tapes:
+        tape.rebind(tensor, value)
+    return tensor
 
 
 def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:

@@ -51,13 +51,15 @@ class Size(tuple[int, ...]):
 class Extra:
     """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
 
-    __slots__ = ("hooks", "lender", "post_hooks")
+    __slots__ = ("hooks", "lender", "post_hooks", "turned")
 
     def __init__(self) -> None:
         self.hooks: dict[int, Callable[[Any], Any]] = {}
         self.post_hooks: dict[int, Callable[[Any], Any]] = {}
         # None, or a callable that says whether somebody else still reads this array.
         self.lender: Callable[[], Any] | None = None
+        # The number of the latest `transpose_` and the like: older views lead through other dims.
+        self.turned = 0
 
 
 class RemovableHandle:
@@ -605,9 +607,15 @@ def refresh(tensor: Tensor) -> None:
     change = mutation.changed_since(tensor._array, number)
     if change is None or not STATE.mode & (GRAD | TAPE):
         return
-    tensor._view = (base, chain, change.number)
     if not base._requires and not STATE.mode & TAPE:
+        tensor._view = (base, chain, change.number)
         return
+    if base._extra is not None and base._extra.turned > number:
+        raise RuntimeError(
+            "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
+            "...) and written to, so its history is unknown; take the view again"
+        )
+    tensor._view = (base, chain, change.number)
     from .primitive import bind
 
     derived = base

@@ -63,7 +63,15 @@ IN_NUMPY: dict[str, set[str]] = {
     "scatter_reduce": {"scatter_extreme"},
     **{name: {"polygamma"} for name in ("digamma", "polygamma")},
     "nn.functional.embedding_bag": {"bag_winners"},
-    "inverse": {"inverse"},
+    "msort": {"argsort"},
+    **{name: {"running_places"} for name in ("cummax", "cummin")},
+    **{name: {"inverse"} for name in ("inverse", "linalg.inv")},
+    **{name: {"inverse"} for name in ("matrix_power", "linalg.matrix_power")},
+    **{name: {"det", "adjugate"} for name in ("det", "linalg.det")},
+    **{name: {"log_abs_det", "sign_det", "inverse"} for name in ("slogdet", "linalg.slogdet")},
+    "logdet": {"log_abs_det", "sign_det", "inverse"},
+    "linalg.cholesky": {"cholesky", "inverse"},
+    "linalg.solve": {"solve"},
     "matrix_exp": {"matrix_exp"},
 }
 

@@ -20,7 +20,7 @@ LAYERS = [
     {"chain", "walk", "rules"},
     {"backward"},
     {"ops"},
-    {"anomaly", "function", "recompute", "func"},
+    {"anomaly", "function", "recompute", "func", "linalg"},
     {"autograd", "data", "debug", "testing", "amp", "cpu", "cuda", "utils", "replay", "insight"},
     {"typed", "backends"},
     {"nn"},

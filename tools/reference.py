@@ -45,6 +45,7 @@ PAGES = (
         "`import tapegrad.nn.functional as F`.",
         ("nn.functional",),
     ),
+    Page("linalg", "linalg", "`tapegrad.linalg`: matrices and norms.", ("linalg",)),
     Page("nn-init", "nn.init", "Each fills a tensor in place and returns it.", ("nn.init",)),
     Page(
         "nn-utils",

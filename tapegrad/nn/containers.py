@@ -51,8 +51,7 @@ class _ModuleSequence(Module):
         gone = names[index] if isinstance(index, slice) else [self._place(index)]
         for name in gone:
             self._drop("_modules", name)
-        if all(name.isdigit() for name in names):
-            self._refill(self)
+        self._refill(self)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.isdigit()]
@@ -71,11 +70,15 @@ class _ModuleSequence(Module):
     def insert(self, index: int, module: Module) -> Self:
         """Add a module before an index."""
         modules = list(self)
-        modules.insert(operator.index(index), module)
+        modules.insert(self._gap(operator.index(index)), module)
         if not isinstance(module, Module):
             raise TypeError(f"expected a Module, got {type(module).__name__}")
         self._refill(modules)
         return self
+
+    def _gap(self, index: int) -> int:
+        """Where to insert, as lists say it."""
+        return index
 
     def pop(self, key: int) -> Any:
         """Take the module at an index away and return it."""
@@ -109,6 +112,36 @@ class Sequential(_ModuleSequence):
             assert module is not None
             input = module(input)
         return input
+
+    def _gap(self, index: int) -> int:
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} modules")
+        return index
+
+    def __add__(self, other: Any) -> Sequential:
+        return Sequential(*self).__iadd__(other)
+
+    def __iadd__(self, other: Any) -> Self:
+        if not isinstance(other, Sequential):
+            raise ValueError(f"a Sequential can be added, got {type(other).__name__}")
+        return self.extend(other)
+
+    def __mul__(self, other: Any) -> Sequential:
+        return Sequential(*_repeated(self, other))
+
+    __rmul__ = __mul__
+
+    def __imul__(self, other: Any) -> Self:
+        return self.extend(_repeated(self, other)[len(self) :])
+
+
+def _repeated(modules: Iterable[Any], times: Any) -> list[Any]:
+    """The same modules, several times over."""
+    if not isinstance(times, int):
+        raise TypeError(f"modules can be repeated a whole number of times, got {times!r}")
+    if times <= 0:
+        raise ValueError(f"modules can be repeated once or more often, got {times}")
+    return list(modules) * times
 
 
 class ModuleList(_ModuleSequence):
@@ -215,7 +248,14 @@ def _described(value: Tensor) -> str:
     return f"{kind} containing: [{value.dtype} of size {size}]"
 
 
-class ParameterList(Module):
+class _Parameters(Module):
+    """What ParameterList and ParameterDict share."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{self._get_name()} holds parameters and cannot be called")
+
+
+class ParameterList(_Parameters):
     """A list of parameters, all registered; tensors become parameters."""
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
@@ -260,7 +300,7 @@ class ParameterList(Module):
         return "\n".join(f"  ({i}): {_described(p)}" for i, p in enumerate(self))
 
 
-class ParameterDict(Module):
+class ParameterDict(_Parameters):
     """A dictionary of parameters, all registered; tensors become parameters."""
 
     def __init__(self, parameters: Any = None) -> None:
@@ -283,8 +323,41 @@ class ParameterDict(Module):
     def __iter__(self) -> Iterator[str]:
         return iter(self._parameters)
 
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self._parameters))
+
     def __contains__(self, key: object) -> bool:
         return key in self._parameters
+
+    def __or__(self, other: ParameterDict) -> ParameterDict:
+        made = self.copy()
+        made.update(other)
+        return made
+
+    def __ior__(self, other: ParameterDict) -> Self:
+        self.update(other)
+        return self
+
+    def copy(self) -> ParameterDict:
+        """Another dictionary of the same parameters."""
+        return ParameterDict(dict(self.items()))
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A dictionary with one value under all keys."""
+        return ParameterDict(dict.fromkeys(keys, default))
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The parameter under a key, which is entered first if there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def popitem(self) -> tuple[str, Any]:
+        """Take the latest parameter away and return it with its key."""
+        if not len(self):
+            raise KeyError("the ParameterDict is empty")
+        key = next(reversed(self))
+        return key, self.pop(key)
 
     def keys(self) -> Any:
         """The names of the parameters, in order."""

@@ -1,22 +1,68 @@
-"""Backward hooks of modules.
+"""Backward hooks of modules, and hooks of all modules.
 
 Inputs and outputs of a hooked module pass through a boundary: a function that copies its tensors
-and, in backward, shows all of their gradients at once to whoever asked.
+and, in backward, shows all of their gradients at once to whoever asked. `Module.__call__` runs the
+hooks of all modules, which PyTorch registers through `nn.modules.module`, before a module's own.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..function import Function
-from ..tensor import Tensor
+from ..tensor import RemovableHandle, Tensor
+from .state import add_hook
 
 if TYPE_CHECKING:
     from .module import Module
 
 Gradients = tuple[Tensor | None, ...]
 Notify = Callable[[Gradients], Gradients]
+
+
+class _Everywhere:
+    """The hooks that every module has, by kind."""
+
+    def __init__(self) -> None:
+        self.forward_pre: dict[int, Any] = {}
+        self.forward: dict[int, Any] = {}
+        self.backward_pre: dict[int, Any] = {}
+        self.backward: dict[int, Any] = {}
+
+    def any(self) -> bool:
+        """Whether there is one."""
+        return bool(self.forward_pre or self.forward or self.backward_pre or self.backward)
+
+    def then(self, kind: str, own: dict[int, Any]) -> list[Any]:
+        """Those of a kind, and after them a module's own."""
+        return [*getattr(self, kind).values(), *own.values()]
+
+
+EVERYWHERE = _Everywhere()
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, args)` before the forward of every module."""
+    return add_hook(EVERYWHERE.forward_pre, (hook, False))
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Call `hook(module, args, output)` after the forward of every module."""
+    return add_hook(EVERYWHERE.forward, (hook, with_kwargs, always_call))
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, grad_output)` before the backward of every module."""
+    return add_hook(EVERYWHERE.backward_pre, hook)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, grad_input, grad_output)` in the backward of every module."""
+    return add_hook(EVERYWHERE.backward, hook)
 
 
 class _Boundary(Function):
@@ -47,20 +93,29 @@ class BackwardHooks:
 
     def pass_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of the module, with a boundary around those that need gradients."""
+        if not self.before and not self.after:
+            return args
         self.inputs = len(args)
         self.has_inputs = any(isinstance(x, Tensor) and x.requires_grad for x in args)
         return tuple(_passed(args, self._inputs_known)) if self.has_inputs else args
 
     def pass_outputs(self, result: Any) -> Any:
         """The result of the module, with a boundary around its tensors."""
+        if not self.before and not self.after:
+            return result
         if isinstance(result, Tensor):
             return _passed([result], self._outputs_known)[0]
         if not isinstance(result, (tuple, list)):
-            raise RuntimeError(
-                "backward hooks need a module that returns a Tensor or a tuple of them, "
-                f"{type(self.module).__name__} returned {type(result).__name__}"
+            warnings.warn(
+                "backward hooks are not called: they need a module that returns a Tensor or a "
+                f"tuple of them, {type(self.module).__name__} returned {type(result).__name__}",
+                stacklevel=4,
             )
-        return type(result)(_passed(result, self._outputs_known))
+            self.after = ()
+            return result
+        passed = _passed(result, self._outputs_known)
+        make = getattr(type(result), "_make", type(result))  # a namedtuple takes its fields apart
+        return make(passed)
 
     def _outputs_known(self, gradients: Gradients) -> Gradients:
         for hook in self.before:

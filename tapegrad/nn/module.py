@@ -8,6 +8,7 @@ stand in `state.py`.
 from __future__ import annotations
 
 import mmap
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from ..dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..ops.creation import CREATION
 from ..state import no_grad, structure_changed
 from ..tensor import RemovableHandle, Tensor, wrap
-from .hooks import BackwardHooks
+from .hooks import EVERYWHERE, BackwardHooks
 from .parameter import Buffer, Parameter
 from .state import IncompatibleKeys, StateDict, add_hook
 
@@ -80,34 +81,46 @@ class Module(StateDict):
             or self._forward_pre_hooks
             or self._backward_hooks
             or self._backward_pre_hooks
+            or EVERYWHERE.any()
         )
         return self._call_hooked(args, kwargs) if hooked else self.forward(*args, **kwargs)
 
     def _call_hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         finished: set[int] = set()
+        hooks = {**EVERYWHERE.forward, **self._forward_hooks}
         result: Any = None
         try:
-            for pre_hook, with_kwargs in list(self._forward_pre_hooks.values()):
+            for pre_hook, with_kwargs in EVERYWHERE.then("forward_pre", self._forward_pre_hooks):
                 args, kwargs = self._prepared(pre_hook, with_kwargs, args, kwargs)
-            backward: BackwardHooks | None = None
-            if self._backward_hooks or self._backward_pre_hooks:
-                backward = BackwardHooks(
-                    self,
-                    list(self._backward_pre_hooks.values()),
-                    list(self._backward_hooks.values()),
-                )
-                args = backward.pass_inputs(args)
+            backward = BackwardHooks(
+                self,
+                EVERYWHERE.then("backward_pre", self._backward_pre_hooks),
+                EVERYWHERE.then("backward", self._backward_hooks),
+            )
+            args = backward.pass_inputs(args)
             result = self.forward(*args, **kwargs)
-            for key, (hook, with_kwargs, _) in list(self._forward_hooks.items()):
+            for key, (hook, with_kwargs, _) in hooks.items():
                 finished.add(key)
                 returned = _run_forward_hook(hook, with_kwargs, self, args, kwargs, result)
                 result = result if returned is None else returned
-            return result if backward is None else backward.pass_outputs(result)
+            return backward.pass_outputs(result)
         except Exception:
-            for key, (hook, with_kwargs, always) in list(self._forward_hooks.items()):
+            for key, (hook, with_kwargs, always) in hooks.items():
                 if always and key not in finished:
-                    _run_forward_hook(hook, with_kwargs, self, args, kwargs, result)
+                    self._run_after_failure(hook, with_kwargs, args, kwargs, result)
             raise
+
+    def _run_after_failure(
+        self, hook: Callable[..., Any], with_kwargs: bool, args: Any, kwargs: Any, result: Any
+    ) -> None:
+        """Run a hook with `always_call`; the first error is the one that the caller gets to see."""
+        try:
+            _run_forward_hook(hook, with_kwargs, self, args, kwargs, result)
+        except Exception as error:
+            warnings.warn(
+                f"a forward hook with always_call=True failed after another error: {error!r}",
+                stacklevel=4,
+            )
 
     def _prepared(
         self, hook: Callable[..., Any], with_kwargs: bool, args: Any, kwargs: dict[str, Any]
@@ -240,14 +253,14 @@ class Module(StateDict):
         if isinstance(value, Parameter):
             self._forget(name, "_parameters")
             self.register_parameter(name, value)
+        elif name in attributes.get("_parameters", ()):
+            self.register_parameter(name, value)
         elif isinstance(value, Module):
             self._forget(name, "_modules")
             self.add_module(name, value)
         elif isinstance(value, Buffer):
             self._forget(name, "_buffers")
             self.register_buffer(name, value, value.persistent)
-        elif name in attributes.get("_parameters", ()):
-            self.register_parameter(name, value)
         elif name in attributes.get("_modules", ()):
             self.add_module(name, value)
         elif name in attributes.get("_buffers", ()):

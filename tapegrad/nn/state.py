@@ -30,7 +30,10 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys(missing={self.missing_keys}, unexpected={self.unexpected_keys})"
+        return (
+            f"_IncompatibleKeys(missing_keys={self.missing_keys}, "
+            f"unexpected_keys={self.unexpected_keys})"
+        )
 
 
 class SavedState(OrderedDict[str, Any]):
@@ -261,6 +264,8 @@ class StateDict:
                 continue
             value = state_dict[key]
             value = wrap(value) if isinstance(value, np.ndarray) else value
+            if isinstance(value, Tensor) and value.shape == (1,) and current.shape == ():
+                value = value[0]  # PyTorch before 0.4 had no 0-d tensors
             problem = _problem(key, current, value)
             if problem is not None:
                 error_msgs.append(problem)

@@ -48,32 +48,33 @@ def _copies(layer: Module, count: int) -> ModuleList:
 class _Layer(Module):
     """What the layers of encoders and decoders share: attention to itself, and a small network."""
 
+    attends_memory: bool
+
     def __init__(
         self,
         d_model: int,
         nhead: int,
-        dim_feedforward: int,
-        dropout: float,
-        activation: str | Activation,
-        layer_norm_eps: float,
-        batch_first: bool,
-        norm_first: bool,
-        bias: bool,
-        device: Any,
-        dtype: Any,
-        memory: bool,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = _relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         places = {"device": device, "dtype": dtype}
         heads = {"dropout": dropout, "bias": bias, "batch_first": batch_first, **places}
         self.self_attn = MultiheadAttention(d_model, nhead, **heads)
-        if memory:
+        if self.attends_memory:
             self.multihead_attn = MultiheadAttention(d_model, nhead, **heads)
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **places)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **places)
         self.norm_first = norm_first
-        count = 3 if memory else 2
+        count = 3 if self.attends_memory else 2
         for i in range(1, count + 1):
             norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **places)
             self.add_module(f"norm{i}", norm)
@@ -102,34 +103,7 @@ class _Layer(Module):
 class TransformerEncoderLayer(_Layer):
     """Attention to the sequence itself, then a network on each position, both with a shortcut."""
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Activation = _relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            d_model,
-            nhead,
-            dim_feedforward,
-            dropout,
-            activation,
-            layer_norm_eps,
-            batch_first,
-            norm_first,
-            bias,
-            device,
-            dtype,
-            memory=False,
-        )
+    attends_memory = False
 
     def _ff_block(self, x: Any) -> Any:
         return self.dropout2(self._network(x))
@@ -152,34 +126,7 @@ class TransformerEncoderLayer(_Layer):
 class TransformerDecoderLayer(_Layer):
     """Attention to the sequence itself, to an encoder's results, then a network."""
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Activation = _relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            d_model,
-            nhead,
-            dim_feedforward,
-            dropout,
-            activation,
-            layer_norm_eps,
-            batch_first,
-            norm_first,
-            bias,
-            device,
-            dtype,
-            memory=True,
-        )
+    attends_memory = True
 
     def _mha_block(
         self, x: Any, mem: Any, attn_mask: Any, padding: Any, is_causal: bool = False

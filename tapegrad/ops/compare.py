@@ -64,6 +64,30 @@ def is_floating_point(input: Tensor) -> bool:
 
 
 @creation
+def is_complex(input: Tensor) -> bool:
+    """False: there are no complex types."""
+    return input.dtype.is_complex
+
+
+@creation
+def is_signed(input: Tensor) -> bool:
+    """Whether a tensor's dtype has negative numbers."""
+    return input.dtype.is_signed
+
+
+@creation
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element of a tensor is not 0."""
+    return bool(input)
+
+
+@creation
+def detach(input: Tensor) -> Tensor:
+    """A tensor that shares the data of another and has no history."""
+    return input.detach()
+
+
+@creation
 def numel(input: Tensor) -> int:
     """How many elements a tensor has."""
     return int(input._array.size)

@@ -221,6 +221,37 @@ def _data_ptr(self: Tensor) -> int:
     return int(self._array.__array_interface__["data"][0])
 
 
+def _turning(name: str) -> None:
+    """Give Tensor the version of a movement that rearranges the tensor itself."""
+    movement: Any = getattr(Tensor, name)
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return inplace.turn(self, lambda x: movement(x, *args, **kwargs), f"{name}_")
+
+    method.__name__ = f"{name}_"
+    method.__doc__ = f"In-place version of `{name}`: the same memory, seen in another shape."
+    setattr(Tensor, f"{name}_", method)
+
+
+for _name in ("squeeze", "unsqueeze", "transpose", "swapaxes", "swapdims", "t"):
+    _turning(_name)
+
+
+def _is_nonzero(self: Tensor) -> bool:
+    """Whether the only element is not 0."""
+    return bool(self)
+
+
+def _false(self: Tensor) -> bool:
+    """False: there are no such tensors here."""
+    return False
+
+
+def _pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """The tensor itself: memory need not be pinned here."""
+    return self
+
+
 def _random_in_place(name: str, make: Any, what: str) -> None:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         inplace.check_writable(self, name)
@@ -262,6 +293,41 @@ _random_in_place(
     "Draw every element from an exponential distribution with the rate `lambd` (1), in place.",
 )
 
+
+def _whole_numbers(x: Tensor, generator: Any, *limits: Any, **named: Any) -> Any:
+    """Integers from 0, or the first of two limits, up to but not including the last."""
+    low, high = (0, None) if not limits else (0, limits[0]) if len(limits) == 1 else limits
+    low, high = named.get("from", low), named.get("to", high)
+    if high is None:
+        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}.get(x.dtype.name)
+        high = dtypes.iinfo(x.dtype).max if digits is None else 1 << digits
+    out = random_array("integers", tuple(x._array.shape), np.int64, generator, int(low), int(high))
+    return to(out, x.dtype, device=x.device)
+
+
+_random_in_place(
+    "random_",
+    _whole_numbers,
+    "Draw integers from `from` (0) up to but without `to`, in place.",
+)
+_random_in_place(
+    "log_normal_",
+    lambda x, g, mean=1.0, std=2.0: (_like("normal", x, g) * std + mean).exp(),
+    "Draw elements whose logarithms are normal (`mean=1`, `std=2`), in place.",
+)
+_random_in_place(
+    "geometric_",
+    lambda x, g, p: ((1 - _like("uniform", x, g)).log() / math.log1p(-p)).floor() + 1,
+    "Draw the number of tries up to the first success, which has the probability `p`, in place.",
+)
+_random_in_place(
+    "cauchy_",
+    lambda x, g, median=0.0, sigma=1.0: (
+        ((_like("uniform", x, g) - 0.5) * math.pi).tan() * sigma + median
+    ),
+    "Draw every element from a Cauchy distribution (`median=0`, `sigma=1`), in place.",
+)
+
 attach(
     type=type_,
     type_as=type_as,
@@ -284,4 +350,10 @@ attach(
     get_device=_get_device,
     is_contiguous=_is_contiguous,
     data_ptr=_data_ptr,
+    is_nonzero=_is_nonzero,
+    is_meta=property(_false),
+    is_quantized=property(_false),
+    is_nested=property(_false),
+    is_pinned=_false,
+    pin_memory=_pin_memory,
 )

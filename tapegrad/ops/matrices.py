@@ -20,7 +20,8 @@ from .precision import check_floating, rounded, widened
 from .table import In, Sample, op
 
 
-def _turned(x: Any) -> Any:
+def turned(x: Any) -> Any:
+    """Matrices with rows and columns exchanged."""
     n = len(x.shape)
     return permute_(x, dims=(*range(n - 2), n - 1, n - 2))
 
@@ -33,8 +34,8 @@ def _inverse(x: Any) -> Any:
 
 
 def _inverse_gradient(g: Any, out: Any) -> Any:
-    turned = _turned(out)
-    return -matmul_(matmul_(turned, g), turned)
+    left = turned(out)
+    return -matmul_(matmul_(left, g), left)
 
 
 inverse_: Primitive = define(
@@ -54,10 +55,10 @@ def _exponential(x: Any) -> Any:
 
 def _exponential_gradient(g: Any, x: Any) -> Any:
     """The corner of the exponential of a matrix of twice the size: [[x', g], [0, x']]."""
-    turned = _turned(x)
+    block = turned(x)
     dim, n = len(x.shape) - 1, x.shape[-1]
-    above = cat_(turned, g, dim=dim)
-    below = cat_(zeros_as(turned, shape=tuple(turned.shape)), turned, dim=dim)
+    above = cat_(block, g, dim=dim)
+    below = cat_(zeros_as(block, shape=tuple(block.shape)), block, dim=dim)
     both = matrix_exp_(cat_(above, below, dim=dim - 1))
     whole = (None,) * (dim - 1)
     return slice_(both, index=(*whole, (0, n, 1), (n, 2 * n, 1)))
@@ -68,8 +69,8 @@ matrix_exp_: Primitive = define(
 )
 
 
-def _check_square(what: str, x: Any) -> None:
-    check_floating(x, what)
+def check_square(what: str, x: Any) -> None:
+    """Raise unless `x` is a square matrix or a batch of them."""
     shape = tuple(x._array.shape)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise RuntimeError(f"{what} needs square matrices, got shape {shape}")
@@ -86,12 +87,14 @@ _WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
 )
 def inverse(input: Any) -> Any:
     """The inverse of square matrices."""
-    _check_square("inverse", input)
+    check_floating(input, "inverse")
+    check_square("inverse", input)
     return rounded(inverse_(widened(input)), input)
 
 
 @op(samples=lambda: [Sample(_WELL), Sample(In(2, 3, 3, low=-1.0, high=1.0))], torch=None)
 def matrix_exp(input: Any) -> Any:
     """The exponential of square matrices: I + x + x @ x / 2 + ..."""
-    _check_square("matrix_exp", input)
+    check_floating(input, "matrix_exp")
+    check_square("matrix_exp", input)
     return rounded(matrix_exp_(widened(input)), input)

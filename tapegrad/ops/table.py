@@ -86,7 +86,7 @@ class Op:
         self.function = function
         self.samples = samples
         self.aliases = aliases
-        self.module = module  # "" for the main namespace, or "nn.functional"
+        self.module = module  # "" for the main namespace, or "nn.functional", "linalg"
         self.torch = torch  # the function of PyTorch with the same meaning, for oracle tests
         self.methods = methods
         self.differentiable = differentiable
@@ -139,9 +139,8 @@ def op(
                 for n in names:
                     setattr(Tensor, n + "_", changing)
                     methods.append(n + "_")
-        prefix = "torch.nn.functional" if module == "nn.functional" else "torch"
-        theirs = f"{prefix}.{label}" if torch == "" else torch
         key = f"{module}.{label}" if module else label
+        theirs = f"torch.{key}" if torch == "" else torch
         assert key not in TABLE, f"operation {key} is entered twice"
         shown = checked(label, public) if function else public
         if function:  # where it is found by its name, so that it can be pickled

@@ -59,7 +59,10 @@ def test_values_and_gradients(name: str, dtype: Any) -> None:
 
 #: PyTorch refuses these; we give the obvious result
 PERMISSIVE = {(name, tapegrad.bool) for name in ("argmax", "argmin", "topk", "sub", "rsub")}
-PERMISSIVE |= {("quantile", dtype) for dtype in (tapegrad.float16, tapegrad.bfloat16)}
+LAPACK = ("det", "slogdet", "logdet", "matrix_power", "linalg.det", "linalg.slogdet", "linalg.inv")
+LAPACK += ("linalg.matrix_power", "linalg.solve", "linalg.cholesky")
+HALF = (tapegrad.float16, tapegrad.bfloat16)
+PERMISSIVE |= {(name, dtype) for name in ("quantile", *LAPACK) for dtype in HALF}
 
 #: a dtype for every float tensor of the samples, instead of float32
 OTHERS = [d for d in ALL if d not in (tapegrad.float32, tapegrad.float64)]

@@ -2,7 +2,7 @@
 
 The layers live in the files of `tapegrad.nn`, which are cut differently. Each module that PyTorch
 has in `torch.nn.modules` exists here too and finds every layer of `tapegrad.nn` by its name, and
-the base classes that PyTorch code asks about, such as `batchnorm._BatchNorm`.
+what else PyTorch code asks these modules for, such as `batchnorm._BatchNorm`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 #: the modules of torch.nn.modules; `utils` is a file of its own
@@ -33,7 +33,7 @@ def _find(name: str) -> Any:
     for part in pkgutil.iter_modules(parent.__path__):
         if not part.ispkg:
             found = vars(importlib.import_module(f"{_PARENT}.{part.name}")).get(name)
-            if isinstance(found, type):
+            if isinstance(found, (type, FunctionType)):
                 return found
     raise AttributeError(f"tapegrad.nn has no layer {name!r}")
 
