@@ -1,4 +1,4 @@
-"""Running extremes, repeated elements, cuts in two or three dimensions, and questions of infinity.
+"""Running extremes, cuts in two or three dimensions, and questions of infinity.
 
 Made of other operations, but for the places of running extremes, which NumPy finds.
 """
