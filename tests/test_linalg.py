@@ -170,3 +170,15 @@ def test_a_wrapped_diagonal() -> None:
     assert tg.zeros(2, 2, 2).fill_diagonal_(3.0).sum().item() == 6.0
     with pytest.raises(RuntimeError, match="needs a matrix"):
         tg.zeros(3).fill_diagonal_(1.0)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_gradients_of_matrices_that_are_not_finite(bad: float) -> None:
+    """They are NaN, and those of the other matrices of a batch are not."""
+    x = tg.eye(3).repeat(2, 1, 1)
+    x[1, 0, 2] = bad
+    x.requires_grad_()
+    tg.linalg.det(x).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad[0].numpy(), np.eye(3))
+    assert bool(x.grad[1].isnan().all())

@@ -44,12 +44,15 @@ def _over_matrices(g: Any) -> Any:
 def _adjugate(x: Any) -> Any:
     """The determinant times the inverse, which singular matrices have too: from U S V."""
     module = xp.module(x)
-    u, s, v = module.linalg.svd(x)
+    # LAPACK does not come back from a singular value decomposition of infinities.
+    finite = module.isfinite(x).all((-1, -2), keepdims=True)
+    u, s, v = module.linalg.svd(module.where(finite, x, module.zeros((), x.dtype)))
     n = x.shape[-1]
     others = module.where(module.eye(n, dtype=bool), 1, s[..., None, :]).prod(-1)
     sign = module.linalg.det(u) * module.linalg.det(v)
     out = (v.swapaxes(-1, -2) * others[..., None, :]) @ u.swapaxes(-1, -2)
-    return (out * sign[..., None, None]).astype(x.dtype, copy=False)
+    out = module.where(finite, out * sign[..., None, None], module.nan)
+    return out.astype(x.dtype, copy=False)
 
 
 def _adjugate_gradient(g: Any, x: Any, out: Any) -> Any:
