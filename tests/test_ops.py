@@ -395,6 +395,7 @@ NOT_DIFFERENTIABLE = {
     *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
     *("bitwise_left_shift", "bitwise_right_shift"),
     *("argmax", "argmin", "argsort", "bag_winners", "one_hot", "searchsorted"),
+    *("running_places", "sign_det"),
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
     "random",

@@ -264,7 +264,7 @@ class StateDict:
                 continue
             value = state_dict[key]
             value = wrap(value) if isinstance(value, np.ndarray) else value
-            if isinstance(value, Tensor) and value.shape == (1,) and current.shape == ():
+            if isinstance(value, Tensor) and value._array.shape == (1,) and not current._array.ndim:
                 value = value[0]  # PyTorch before 0.4 had no 0-d tensors
             problem = _problem(key, current, value)
             if problem is not None:
