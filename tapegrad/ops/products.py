@@ -38,7 +38,10 @@ def kron(input: Any, other: Any) -> Any:
     return (left * right).reshape([p * q for p, q in zip(a, b, strict=True)])
 
 
-@op(samples=lambda: [Sample((2, 3), (2, 3), 1), Sample((3, 1), (3, 4), 0)])
+@op(
+    samples=lambda: [Sample((2, 3), (2, 3), 1), Sample((3, 1), (3, 4), 0)],
+    autocast={"cuda": "widest"},
+)
 def cross(input: Any, other: Any, dim: int | None = None) -> Any:
     """The cross product of vectors of three elements; without a dim, along the first of size 3."""
     shape = np.broadcast_shapes(input._array.shape, other._array.shape)
@@ -53,7 +56,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Any:
     return roll(a, -1, d) * roll(b, -2, d) - roll(a, -2, d) * roll(b, -1, d)
 
 
-@op(samples=lambda: [Sample((4,), (4,))])
+@op(samples=lambda: [Sample((4,), (4,))], autocast={"cuda": "widest"})
 def vdot(input: Any, other: Any) -> Any:
     """The sum of products of two vectors."""
     return dot(input, other)
@@ -79,7 +82,10 @@ def matrix_power(input: Any, n: int) -> Any:
     return out.clone() if out is input else out
 
 
-@op(samples=lambda: [Sample((3, 4), (3, 4)), Sample((3, 4), (4,), 1)])
+@op(
+    samples=lambda: [Sample((3, 4), (3, 4)), Sample((3, 4), (4,), 1)],
+    autocast={"cuda": "full"},
+)
 def dist(input: Any, other: Any, p: Any = 2) -> Any:
     """The p-norm of the difference."""
     return norm(input - other, p)

@@ -263,6 +263,7 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
         Sample([In(3), In(3, 4), In(4)]),
         Sample([In(2, 3), In(3, 2)]),
     ],
+    autocast={"cuda": "lower"},
 )
 def multi_dot(tensors: Any) -> Any:
     """The product of several matrices, multiplied in the order that takes the least work."""
@@ -311,6 +312,7 @@ def _cheapest(rows: list[int]) -> dict[tuple[int, int], int]:
         Sample(In(3, 4, distinct=True), math.inf, 0),
         Sample((3, 4), 0),
     ],
+    autocast={"cuda": "full"},
 )
 def vector_norm(
     x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
@@ -328,6 +330,7 @@ def vector_norm(
         Sample(In(2, 3, 4, distinct=True), math.inf),
         Sample(In(3, 4, distinct=True), -1),
     ],
+    autocast={"cuda": "full"},
 )
 def matrix_norm(
     A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None

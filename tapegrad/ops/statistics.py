@@ -252,6 +252,7 @@ def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: 
         Sample((3, 4), math.inf, 1, 50.0),
     ],
     inplace=True,
+    autocast={"cuda": "full"},
 )
 def renorm(input: Any, p: Any, dim: int, maxnorm: float) -> Any:
     """The slices along `dim` scaled down to a p-norm of `maxnorm` where theirs is larger."""

@@ -75,7 +75,7 @@ def test_dtypes_of_results(name: str, lower: Any, which: str) -> None:
 
 
 #: composed of others in PyTorch, which have policies, or named otherwise there; whole here
-COMPOSED = {"cross_entropy", "interpolate", "upsample", "grid_sample"}
+COMPOSED = {"cross_entropy", "interpolate", "upsample", "grid_sample", "linalg_matmul"}
 #: cast by PyTorch before it calls cuDNN
 COMPOSED |= {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
@@ -100,8 +100,9 @@ def test_policies_of_the_gpu_are_those_of_pytorch() -> None:
     wrong = {}
     for op in TABLE.values():
         policy = op.autocast.get("cuda") if isinstance(op.autocast, dict) else op.autocast
-        expected = {kind for kind, names in lists.items() if op.name in names}
-        if op.name in registered | COMPOSED or expected:
+        name = f"linalg_{op.name}" if op.module == "linalg" else op.name
+        expected = {kind for kind, names in lists.items() if name in names}
+        if name in registered | COMPOSED or expected:
             if policy not in (expected or {policy}) or policy is None:
                 wrong[op.name] = (policy, expected)
         elif policy not in (None, "keep"):
