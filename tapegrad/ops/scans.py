@@ -30,11 +30,14 @@ from .table import In, Sample, attach, op
 
 def _running_places(x: Any, *, dim: int, largest: bool) -> Any:
     """Where the extreme so far was last met along a dimension; NaN is one that stays."""
+    module = xp.module(x)
+    if module is not np:  # CuPy has no running extremes
+        return module.asarray(_running_places(x.get(), dim=dim, largest=largest))
     values = (np.maximum if largest else np.minimum).accumulate(x, axis=dim)
     here = (x == values) | (x != x)
     shape = [1] * x.ndim
     shape[dim] = x.shape[dim]
-    places = xp.module(x).arange(x.shape[dim]).reshape(shape)
+    places = np.arange(x.shape[dim]).reshape(shape)
     return np.maximum.accumulate(np.where(here, places, 0), axis=dim).astype(np.int64)
 
 
