@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -714,3 +715,16 @@ def test_writes_through_views_of_another_memory_order():
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5)
     np.testing.assert_allclose(w.grad.numpy(), gradient, rtol=1e-5)
+
+
+@pytest.mark.parametrize("searching", [True, False])
+def test_building_leaves_the_search_for_cycles_as_it_was(searching: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if searching else gc.disable)()
+        fast = tg.compile(lambda x: (x * 2).sum())
+        for _ in range(3):
+            fast(tg.ones(5))
+        assert gc.isenabled() is searching
+    finally:
+        (gc.enable if before else gc.disable)()
