@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 import pathlib
 import subprocess
@@ -308,6 +309,37 @@ def test_functions_are_accurate(name: str, low: float, high: float, ulps: float)
     np.testing.assert_array_equal(found[~finite], rounded[~finite])
     error = np.abs(found[finite] - exact[finite]) / np.spacing(np.abs(rounded[finite]))
     assert error.max() <= ulps
+
+
+def test_gelu_is_accurate() -> None:
+    from scipy.special import ndtr
+
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(-14, 14, 200_000), rng.normal(size=200_000)]).astype(np.float32)
+    t = tg.from_numpy(x).requires_grad_()
+    gelu = tg.compile(tg.nn.functional.gelu)
+    for _ in range(3):
+        found = gelu(t)
+        (slope,) = tg.autograd.grad(found.sum(), t)
+    exact = x.astype(np.float64)
+    density = np.exp(-0.5 * exact * exact) / math.sqrt(2 * math.pi)
+    error = np.abs(found.detach().numpy() - exact * ndtr(exact))
+    unit = 2.0**-24
+    assert (error <= 2.5 * unit * np.maximum(np.abs(exact), unit)).all()
+    # Digits of small results are there too, which 1 + erf(x) would lose.
+    left = (x < 0) & (x > -5.5)
+    assert (error[left] <= 2.5e-6 * np.abs(exact * ndtr(exact))[left]).all()
+    assert np.abs(slope.numpy() - (ndtr(exact) + exact * density)).max() <= 4 * unit
+
+
+def test_gelu_at_the_ends_of_its_range() -> None:
+    ends = np.array([np.inf, 3e38, 1e20, 15, 0.0, -0.0, -15, -1e20, -3e38], np.float32)
+    gelu = tg.compile(tg.nn.functional.gelu)
+    for _ in range(3):
+        found = gelu(tg.from_numpy(ends)).numpy()
+        outside = gelu(tg.tensor([-np.inf, np.nan])).numpy()
+    np.testing.assert_array_equal(found, np.maximum(ends, 0))
+    assert np.isnan(outside).all()
 
 
 @pytest.mark.parametrize("name", ["erf", "exp", "exp2", "expm1", "log", "log1p", "sigmoid", "tanh"])

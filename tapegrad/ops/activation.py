@@ -20,7 +20,7 @@ from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from . import comparison as c
 from . import elementwise as e
 from .creation import random_array
-from .functions import erf
+from .functions import normal_cdf, normal_pdf
 from .joining import chunk
 from .movement import normal_dim, reshape_
 from .precision import as_floating, check_floating, check_same_dtype, rounded, widened
@@ -203,18 +203,15 @@ def gumbel_softmax(
 
 # -- smooth ------------------------------------------------------------------------------------
 
-_SQRT_HALF = math.sqrt(0.5)
-_INVERSE_SQRT_PI = 1.0 / math.sqrt(math.pi)
 _SQRT_TWO_OVER_PI = math.sqrt(2.0 / math.pi)
 _CUBIC = 0.044715
 
 
-def _gelu_gradient(g: Any, x: Any) -> Any:
-    t = x * _SQRT_HALF  # erf(t) is computed with exp(-t * t), which is then there already
-    return g * ((0.5 * erf(t) + 0.5) + t * (_INVERSE_SQRT_PI * e.exp(-(t * t))))
-
-
-gelu_ = composite("gelu", lambda x: x * (0.5 * erf(x * _SQRT_HALF) + 0.5), _gelu_gradient)
+gelu_ = composite(
+    "gelu",
+    lambda x: x * normal_cdf(x),
+    lambda g, x: g * (normal_cdf(x) + x * normal_pdf(x)),
+)
 
 
 def _gelu_inner(x: Any) -> Any:

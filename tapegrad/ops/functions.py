@@ -196,6 +196,17 @@ erfinv: Primitive = unary(
     autocast=ON_GPU,
 )
 
+normal_pdf: Primitive = unary(
+    "normal_pdf",
+    xp.rounded_once(lambda x: np.exp(-0.5 * (x * x)) * (1.0 / math.sqrt(2.0 * math.pi))),
+    lambda g, x, out: g * (-x * out),
+    "normal_pdf(x)",
+    public=False,
+)
+normal_cdf: Primitive = unary(
+    "normal_cdf", _special("ndtr"), lambda g, x: g * normal_pdf(x), "normal_cdf(x)", public=False
+)
+
 
 def _polygamma(x: Any, *, n: int) -> Any:
     return xp.special(x).polygamma(xp.module(x).asarray(n), x).astype(x.dtype)
@@ -227,7 +238,7 @@ def _lgamma(x: Any) -> Any:
 lgamma: Primitive = unary(
     "lgamma", _lgamma, lambda g, x: g * digamma(x), "lgamma(x)", low=0.5, high=3.0
 )
-for _primitive in (erf, erfc, erfinv, digamma, lgamma):
+for _primitive in (erf, erfc, erfinv, digamma, lgamma, normal_cdf):
     _primitive.loads = True  # SciPy: 0.15 s and 24 MB
     _primitive.abstract = lambda x: x
 

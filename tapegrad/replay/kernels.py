@@ -40,6 +40,7 @@ from .program import (
 from .shapes import joined
 
 SMALL = 16384  # work below which a second thread costs more than it gives
+LIGHT = 16  # instructions that take as long as an element's way from and to memory
 NEAR = 16  # elements between neighbours that are still read in vectors
 CHUNK = 4096  # elements that are added up in float32 before the sum moves to float64
 BLOCKS = 64  # parts that threads divide a kernel into, if its steps allow it
@@ -192,6 +193,8 @@ class LoopWriter:
             self.offsets.setdefault(self._memory(access), set()).add(access.offset)
         self.pointers: dict[Any, tuple[str, int, int]] = {}
         self.checks = can_fail(loop)
+        #: what the nodes take for one element, beside an element's way from and to memory
+        self.work: dict[int, int] = {}
 
     def _sinks(self) -> list[Access]:
         stored = [s.access for s in self.loop.stores]
@@ -304,7 +307,10 @@ class LoopWriter:
     def _compute(self, node: Compute, found: list[Register]) -> Register:
         given = [o.number if isinstance(o, Literal) else found[o] for o in node.operands]
         operands = [o if isinstance(o, Register) else self.literal(o, node, given) for o in given]
-        return scalar.emit(self.code, node.primitive, node.params, operands, node.dtype)
+        before = len(self.code.lines)
+        result = scalar.emit(self.code, node.primitive, node.params, operands, node.dtype)
+        self.work[len(found)] = 1 + (len(self.code.lines) - before) // LIGHT
+        return result
 
     def store(self, store: Store, values: list[Register], indices: dict[int, str]) -> None:
         pointer = self.pointer(store.access, indices)
@@ -517,8 +523,7 @@ class LoopWriter:
 
     def _kernel(self, split: int, partials: list[Partial]) -> Kernel:
         loop = self.loop
-        computing = sum(isinstance(n, Compute) for n in loop.nodes)
-        work = size_of(tuple(self.sizes)) * max(computing, 1)
+        work = size_of(tuple(self.sizes)) * max(sum(self.work.values()), 1)
         # Two threads must not add to the same element.
         shared = any(s.adds and not self._apart(s.access, split) for s in loop.stores)
         alone = loop.scan is not None and all(self.flags)
