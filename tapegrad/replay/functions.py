@@ -192,15 +192,18 @@ def erf_float32(x: Any) -> Any:
 
 
 def _bell_float32(x: Any) -> Any:
-    # exp(-x * x / 2), and 0 below 1e-38: 2**n is made in one step, of bits that are 0 at n = -127.
-    s = -0.5 * (x * x)
-    limited = where(s < -88.1, -88.1, s)
-    shifted = fma(limited, 1.4426950408889634, 12582912.0)
-    n = shifted - 12582912.0
-    r = fma(n, -0.693145751953125, limited)
-    r = fma(n, -1.42860682030941723212e-6, r)
-    scale = of_bits((bits(shifted) << 23) + 1065353216)
-    return fma(fma(_bend_float32(r), r, 1.0), r, 1.0) * scale
+    # exp(-x * x / 2) = 2**(n + r), and 0 below 1e-38, where 2**n is made of bits that are 0. The
+    # rounding of x * x costs digits of small results anyway, so the logarithm of 2 may cost more.
+    s = -0.7213475204444817 * (x * x)
+    limited = where(s < -127.0, -127.0, s)
+    shifted = limited + 12582912.0
+    r = limited - (shifted - 12582912.0)
+    p = fma(r, 0.00015353361959569156, 0.0013398873852565885)
+    p = fma(p, r, 0.00961843691766262)
+    p = fma(p, r, 0.055503323674201965)
+    p = fma(p, r, 0.24022647738456726)
+    p = fma(p, r, 0.6931471824645996)
+    return fma(p, r, 1.0) * of_bits((bits(shifted) << 23) + 1065353216)
 
 
 def normal_pdf_float32(x: Any) -> Any:
