@@ -1,7 +1,8 @@
 """Attention: softmax(q k^T / sqrt(d)) v as one composite.
 
 The square matrix of probabilities is not kept: backward makes it again from the queries, the keys
-and the logarithms of the row sums, so memory grows with the length and not with its square.
+and two numbers of each row, so memory grows with the length and not with its square. It is made in
+the same way as before, so a compiled step, which has it still, need not make it again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .table import In, Sample, op
 
 def _scores(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
     """How much each query attends to each key, before softmax."""
-    scores = matmul_(q * scale, swapped(k))
+    scores = matmul_(q, swapped(k)) * scale
     if causal:
         raw = scores._array if isinstance(scores, Tensor) else scores
         before = xp.module(raw).tri(scores.shape[-2], scores.shape[-1], dtype=bool)
@@ -39,20 +40,24 @@ def _scores(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
     return c.where(mask, scores, -math.inf) if kind == "b" else scores + mask
 
 
-def _finite(x: Any) -> Any:
-    """0 for infinities: a row without any key to attend to has probabilities of 0."""
-    return c.where(c.isinf(x), 0.0, x)
+def _powers(scores: Any, top: Any) -> Any:
+    """exp(scores - top): probabilities, or their multiples."""
+    # A row without any key to attend to has probabilities of 0.
+    return e.exp(scores - c.where(c.isinf(top), 0.0, top))
+
+
+def _inverse(total: Any) -> Any:
+    return 1.0 / c.where(c.equal(total, 0), 1.0, total)
 
 
 def _attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> Any:
     wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
     scores = _scores(wide_q, wide_k, mask, scale, causal)
     last = (len(scores.shape) - 1,)
-    top = _finite(amax_(e.detach(scores), dims=last, keepdim=True))
-    powers = e.exp(scores - top)
+    top = amax_(e.detach(scores), dims=last, keepdim=True)
+    powers = _powers(scores, top)
     total = sum_(powers, dims=last, keepdim=True)
-    out = matmul_(powers, wide_v) / c.where(c.equal(total, 0), 1.0, total)
-    return rounded(out, q), e.log(total) + top
+    return rounded(matmul_(powers, wide_v) * _inverse(total), q), top, total
 
 
 def _attention_gradient(
@@ -61,26 +66,29 @@ def _attention_gradient(
     k: Any,
     v: Any,
     mask: Any,
-    log_sums: Any,
+    top: Any,
+    total: Any,
     scale: float,
     causal: bool,
     needs: list[bool],
 ) -> tuple[Any, ...]:
-    g_out, g_sums = g
+    g_out, _, g_total = g
     wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
-    p = e.exp(_scores(wide_q, wide_k, mask, scale, causal) - _finite(log_sums))
+    powers = _powers(_scores(wide_q, wide_k, mask, scale, causal), e.detach(top))
     g_v = g_scores = None
     if g_out is not None:
+        p = powers * _inverse(total)
         wide_g = widened(g_out)
         g_v = matmul_(swapped(p), wide_g) if needs[2] else None
         g_p = matmul_(wide_g, swapped(wide_v))
         last = (len(p.shape) - 1,)
         g_scores = p * (g_p - sum_(g_p * p, dims=last, keepdim=True))
-    if g_sums is not None:
-        through = p * g_sums
+    if g_total is not None:
+        through = powers * g_total
         g_scores = through if g_scores is None else g_scores + through
-    g_q = matmul_(g_scores, wide_k) * scale if needs[0] else None
-    g_k = matmul_(swapped(g_scores), wide_q) * scale if needs[1] else None
+    g_product = g_scores * scale
+    g_q = matmul_(g_product, wide_k) if needs[0] else None
+    g_k = matmul_(swapped(g_product), wide_q) if needs[1] else None
     g_mask = unbroadcast(g_scores, tuple(mask.shape)) if needs[3] else None
     found = ((g_q, q), (g_k, k), (g_v, v), (g_mask, mask))
     return tuple(None if part is None else rounded(part, x) for part, x in found)
@@ -91,7 +99,7 @@ attention_ = define(
     _attention,
     kind=OPAQUE,
     composite=True,
-    outputs=("out", "log_sums"),
+    outputs=("out", "top", "total"),
     joint=_attention_gradient,
 )
 
@@ -181,8 +189,8 @@ def scaled_dot_product_attention(
     if dropout_p == 0:
         return attention_(q, k, v, attn_mask, scale=factor, causal=bool(is_causal))[0]
     scores = _scores(widened(q), widened(k), attn_mask, factor, bool(is_causal))
-    sums = _finite(scores.logsumexp(-1, True))
-    return rounded(matmul_(dropout(e.exp(scores - sums), dropout_p), widened(v)), query)
+    powers = _powers(scores, scores.logsumexp(-1, True))
+    return rounded(matmul_(dropout(powers, dropout_p), widened(v)), query)
 
 
 def _shared_heads(query: Any, key: Any, value: Any) -> tuple[Any, Any]:

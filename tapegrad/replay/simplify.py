@@ -6,6 +6,7 @@ primitives; `dead` also runs after it.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -69,12 +70,16 @@ def _trimmed(loop: Loop, needed: set[int]) -> Loop:
 def common(program: Program) -> Program:
     """With equal computations done once: the later ones become names of the first.
 
-    What a checkpointed function computes again is not taken from its first run: it would have to be
+    Equal constants, such as the masks of several layers, become one as well. What a checkpointed function computes again is not taken from its first run: it would have to be
     kept until then.
     """
     first: dict[Any, tuple[Value, ...]] = {}
     same: dict[int, Value] = {}
     kept: list[Instruction] = []
+    for value, array in program.constants:
+        found = first.setdefault((array.shape, array.dtype, _content(array)), (value,))
+        if found[0] is not value:
+            same[value.number] = found[0]
 
     def now(x: Any) -> Any:
         return same.get(x.number, x) if isinstance(x, Value) else x
@@ -103,6 +108,10 @@ def common(program: Program) -> Program:
         writes=tuple((target, now(value)) for target, value in program.writes),
         results=tuple(map(now, program.results)),
     )
+
+
+def _content(array: Any) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).digest()
 
 
 def constants(program: Program) -> Program:
