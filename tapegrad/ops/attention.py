@@ -75,7 +75,8 @@ def _attention_gradient(
     g_out, _, g_total = g
     wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
     powers = _powers(_scores(wide_q, wide_k, mask, scale, causal), e.detach(top))
-    g_v = g_scores = None
+    g_v: Any = None
+    g_scores: Any = None
     if g_out is not None:
         p = powers * _inverse(total)
         wide_g = widened(g_out)

@@ -70,8 +70,8 @@ def _trimmed(loop: Loop, needed: set[int]) -> Loop:
 def common(program: Program) -> Program:
     """With equal computations done once: the later ones become names of the first.
 
-    Equal constants, such as the masks of several layers, become one as well. What a checkpointed function computes again is not taken from its first run: it would have to be
-    kept until then.
+    Equal constants, such as the masks of several layers, become one as well. What a checkpointed
+    function computes again is not taken from its first run: it would have to be kept until then.
     """
     first: dict[Any, tuple[Value, ...]] = {}
     same: dict[int, Value] = {}
@@ -111,7 +111,7 @@ def common(program: Program) -> Program:
 
 
 def _content(array: Any) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).digest()
+    return hashlib.blake2b(array.tobytes()).digest()
 
 
 def constants(program: Program) -> Program:
