@@ -259,8 +259,15 @@ class Rows:
                     writer.multiply_add(sums[i, j, k], seen[j, k], number)
         for (i, j, k), cell in sums.items():
             value = writer.code.value(f"load {writer.vector}, ptr {cell}")
-            pointer = writer.at("%p2", writer.out, indices, self.moved(i, j, k))
-            writer.store(value, pointer, min(width - k, lanes))
+            used = min(width - k, lanes)
+            if writer.out[self.v] == 1 or lanes == 1:
+                pointer = writer.at("%p2", writer.out, indices, self.moved(i, j, k))
+                writer.store(value, pointer, used)
+                continue
+            for lane in range(used):
+                pointer = writer.at("%p2", writer.out, indices, self.moved(i, j, k + lane))
+                element = writer.code.value(f"extractelement {writer.vector} {value}, i64 {lane}")
+                writer.code.line(f"store {writer.kind} {element}, ptr {pointer}")
 
     def moved(self, i: int, j: int, k: int) -> list[tuple[int, int]]:
         return [(self.v, k), *_known((self.t, i), (self.u, j)).items()]
@@ -404,7 +411,7 @@ def _scheme(writer: Writer) -> Rows | Dots:
         filled = sizes[v] / -(-sizes[v] // lanes)
         if lanes == 1:
             continue
-        if not writer.flags[v] and out[v] == 1 and {(x[v], y[v])} <= {(1, 0), (0, 1)}:
+        if not writer.flags[v] and out[v] and {(x[v], y[v])} <= {(1, 0), (0, 1)}:
             found.append((1.25 * filled, Rows(writer, v, y[v] == 1, lanes)))
         elif writer.flags[v] and x[v] == y[v] == 1:
             found.append((filled, Dots(writer, v, lanes)))
