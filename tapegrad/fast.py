@@ -2,7 +2,7 @@
 
 Small tensors spend their time in Python, so unary and binary elementwise primitives get a function
 that handles the common case in one frame: float32 or float64, small, equal shapes (or a Python
-number), no tape, no hooks, not a view. Everything else goes through `bind`, with the same result.
+number), no tape, no hooks. Everything else goes through `bind`, with the same result.
 A chain of 10-element `mul`/`add`, forward and backward, costs 3.8 µs per operation this way and
 7.3 µs through `bind`.
 """
@@ -21,7 +21,7 @@ from .primitive import ARRAY_SIZE, NO_PARAMS, Primitive, bind
 from .source import LIBRARY, outside
 from .state import GRAD, STATE, numbers
 from .tape import Entry
-from .tensor import Tensor
+from .tensor import Tensor, refresh
 
 _new = object.__new__
 _ndarray = np.ndarray
@@ -68,15 +68,18 @@ def binary(
 
     def call(x: Any, y: Any) -> Any:
         mode = STATE.mode
-        if mode <= GRAD and x._view is None:
+        if mode <= GRAD:
+            if x._view is not None:
+                refresh(x)
             a = x._array
             dtype = a.dtype
             if (dtype is _F32 or dtype is _F64) and a.size < ARRAY_SIZE:
                 if isinstance(y, Tensor):
+                    if y._view is not None:
+                        refresh(y)
                     b = y._array
                     same = (
                         b.dtype is dtype
-                        and y._view is None
                         and b.__class__ is a.__class__
                         and (b.shape == a.shape or _fits(a.shape, b.shape))
                     )
@@ -124,6 +127,33 @@ def binary(
         return bind(p, (x, y)) if slow is None else slow(x, y)
 
     def reflected_call(x: Any, y: Any) -> Any:
+        mode = STATE.mode
+        if mode <= GRAD and (y.__class__ is int or y.__class__ is float):
+            if x._view is not None:
+                refresh(x)
+            a = x._array
+            if (a.dtype is _F32 or a.dtype is _F64) and a.size < ARRAY_SIZE:
+                out = ufunc(y, a)
+                if out.__class__ is not _ndarray and isinstance(out, np.generic):
+                    out = np.asarray(out)
+                result = _new(Tensor)
+                result._array = out
+                result._extra = result._grad = result._view = None
+                result.id = number = next(numbers)
+                if not x._requires or not mode & recording:
+                    result._edge = None
+                    result._requires = False
+                    return result
+                result._edge = entry = _new(Entry)
+                result._requires = True
+                entry.primitive = p
+                entry.params = NO_PARAMS
+                entry.number = number
+                entry.shapes = entry.hooks = entry.log = None
+                entry.edges = (None, x._edge or x)
+                entry.saved = (savers or _fill(savers, p))[2](y, a, out)
+                entry.place = outside(_getframe(1))
+                return result
         return bind(p, (y, x)) if slow is None else slow(y, x)
 
     return reflected_call if reflected else call
@@ -152,7 +182,9 @@ def unary(p: Primitive, kernel: Any, autocast: Policy | None = None) -> Callable
     def call(input: Any) -> Any:
         x = input
         mode = STATE.mode
-        if mode <= GRAD and x._view is None:
+        if mode <= GRAD:
+            if x._view is not None:
+                refresh(x)
             a = x._array
             if (a.dtype is _F32 or a.dtype is _F64) and a.size < ARRAY_SIZE:
                 out = kernel(a)

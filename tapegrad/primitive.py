@@ -89,6 +89,9 @@ class Primitive:
     abstract: Callable[..., Any] | None = None
     #: how to run on inputs that have one more, leading dimension, where the kind does not say it
     batch: Callable[..., Any] | None = None
+    #: (total, g, **params): adds the gradient of the only input to an array, where the rule would
+    #: make an array of zeros with a few other elements
+    into: Callable[..., None] | None = None
     #: what is saved: (what, index, inputs whose rules need it)
     slots: tuple[Slot, ...] = ()
     differentiable: bool = False
@@ -167,6 +170,7 @@ def define(
     pure: bool = True,
     abstract: Callable[..., Any] | None = None,
     batch: Callable[..., Any] | None = None,
+    into: Callable[..., None] | None = None,
 ) -> Primitive:
     """Make a primitive. Inputs are the kernel's positional parameters, in order."""
     rest = None
@@ -184,7 +188,7 @@ def define(
         rules = (vjp,) + (None,) * (len(inputs) - 1)
     p = Primitive(
         name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, view, composite,
-        pure, expression, lower, abstract, batch,
+        pure, expression, lower, abstract, batch, into,
     )  # fmt: skip
     p.slots = _slots_of(p)
     assert name not in PRIMITIVES, f"a primitive named {name!r} exists already"
@@ -401,7 +405,9 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
 
 def note_view(p: Primitive, params: dict[str, Any], source: Tensor, view: Tensor) -> None:
     """Remember how a view was derived from its base, unless the kernel had to copy."""
-    if owner_of(view._array) is owner_of(source._array):
+    made, given = view._array.base, source._array
+    shown = made is given or (made is not None and made is given.base)
+    if shown or owner_of(view._array) is owner_of(given):
         base, chain, _ = source._view or (source, (), 0)
         view._view = (base, (*chain, (p, params)), view.id)
 

@@ -604,6 +604,8 @@ def refresh(tensor: Tensor) -> None:
     """Re-derive a view's history from its base if the shared memory was changed meanwhile."""
     assert tensor._view is not None
     base, chain, number = tensor._view
+    if number >= mutation.latest:
+        return  # nothing at all was changed since
     change = mutation.changed_since(tensor._array, number)
     if change is None or not STATE.mode & (GRAD | TAPE):
         return

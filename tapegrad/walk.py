@@ -118,6 +118,15 @@ class Walk:
                 _check_versions(entry, saved)
             if on_tensors:
                 saved = _as_tensors(entry, saved)
+            if entry.primitive.into is not None and not (on_tensors or anomaly):
+                total = self.total_of(edges[0])
+                if total is not None and total.dtype is g.dtype:
+                    entry.primitive.into(total, g, **entry.params)
+                    if not retain:
+                        entry.saved = FREED
+                    continue
+                if edges[0].__class__ is Entry and edges[0] not in pending:
+                    self.owned.add(edges[0])  # what the rule makes is nobody else's
             large = chains and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
             if large and chain.run(self, entry, g, edges, saved):
                 continue
@@ -151,6 +160,15 @@ class Walk:
                     heappush(heap, (-edge.number, edge))
                 else:
                     self.send(edge, r, _is_fresh(p, g, r, results))
+
+    def total_of(self, edge: Any) -> Any:
+        """The array of what waits at an edge, if it was made here and may be added to."""
+        if edge.__class__ is Entry:
+            return self.pending[edge] if edge in self.owned and edge in self.pending else None
+        if edge.__class__ is Output:
+            return None
+        _, total, ours = self.leaves.get(edge.id, _NOTHING)
+        return total if ours and is_whole(total) else None
 
     def added(self, entry: Entry, g: Any, edges: Sequence[Any], saved: Any) -> Any:
         """The results of a native rule, added to what leaves have got already, if they have.

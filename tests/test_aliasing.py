@@ -379,3 +379,55 @@ def test_results_lie_in_order_in_memory():
         flat[0] = 1
         assert out.reshape(-1)[0].item() == 1
     assert x[0, 0, 0].item() == 0
+
+
+@pytest.mark.parametrize("size", [3, 40_000])
+@pytest.mark.parametrize("leaf_itself", [True, False])
+def test_gradients_of_many_parts_are_added_in_place(size, leaf_itself):
+    # Weights of all parts, the whole, and the parts once more: each arrives in another way.
+    weights = tg.randn(6, size)
+    x = tg.randn(6, size, requires_grad=True)
+    seen = []
+    y = x if leaf_itself else x * 2
+    y.register_hook(lambda g: seen.append(g.clone()))
+    if not leaf_itself:
+        y.retain_grad()
+    parts = [y[0], y[1:3], *y[3:].split(2), *y.unbind(0), *y.chunk(2, 1)]
+    loss = sum((p.sum() * float(i + 1)) for i, p in enumerate(parts)) + (y * weights).sum()
+    loss = loss + (y[:, -1] * y[:, 0]).sum()
+    expected = weights.clone()
+    expected[0] += 1
+    expected[1:3] += 2
+    expected[3:5] += 3
+    expected[5:] += 4
+    for i in range(6):
+        expected[i] += 5 + i
+    half = -(-size // 2)
+    expected[:, :half] += 11
+    expected[:, half:] += 12
+    expected[:, -1] += y.detach()[:, 0]
+    expected[:, 0] += y.detach()[:, -1]
+    loss.backward(retain_graph=True)
+    factor = 1 if leaf_itself else 2
+    np.testing.assert_allclose(x.grad, expected * factor, rtol=1e-5)
+    np.testing.assert_allclose(seen[0], expected, rtol=1e-5)
+    if not leaf_itself:
+        np.testing.assert_allclose(y.grad, expected, rtol=1e-5)
+    first = x.grad.clone()
+    loss.backward()
+    np.testing.assert_allclose(x.grad, 2 * first, rtol=1e-5)
+    np.testing.assert_allclose(seen[0], expected, rtol=1e-5)
+    with pytest.raises(RuntimeError, match="retain_graph"):
+        loss.backward()
+
+
+def test_parts_of_what_others_received_too():
+    # The sum of a and b sends one array to both; adding a part to it must not reach the other.
+    x = tg.ones(4, requires_grad=True)
+    a, b = x * 1, x * 3
+    (whole,) = tg.autograd.grad((a + b).sum() + a[:2].sum() + a[1:].sum(), [b], retain_graph=True)
+    assert whole.tolist() == [1, 1, 1, 1]
+    g = tg.ones(4)
+    (a * 1 + b).backward(g)
+    assert g.tolist() == [1, 1, 1, 1]
+    assert x.grad.tolist() == [4, 4, 4, 4]

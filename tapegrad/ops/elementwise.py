@@ -540,7 +540,13 @@ def _sigmoid(x: Any) -> Any:
 
 def _logistic(x: Any) -> Any:
     wide = xp.widened(x)
-    return (1 / (1 + np.exp(-wide))).astype(x.dtype, copy=False)
+    out = np.exp(-wide)
+    if x.ndim:
+        out += 1
+        np.divide(1, out, out=out)
+    else:
+        out = 1 / (1 + out)
+    return out if wide is x else out.astype(x.dtype)
 
 
 tanh: Primitive = unary("tanh", np.tanh, lambda g, out: g * (1 - out * out), "tanh(x)")

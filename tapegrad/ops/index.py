@@ -241,6 +241,29 @@ def _basic(x: Tensor, static: tuple[Any, ...], after: tuple[int, ...]) -> Tensor
     return x if x._array.shape == after else reshape_(x, shape=after)
 
 
+def _short(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...] | None:
+    """The static index of integers and slices in steps of 1; None for other keys and bad ones."""
+    if len(key) > len(shape):
+        return None
+    static: list[Any] = [None] * len(shape)
+    for d, i in enumerate(key):
+        size = shape[d]
+        if i.__class__ is int:
+            if not -size <= i < size:
+                return None
+            static[d] = i if i >= 0 else i + size
+        elif i.__class__ is slice and i.step is None:
+            for end in (i.start, i.stop):
+                if end is not None and end.__class__ is not int:
+                    return None
+            start, stop, _ = i.indices(size)
+            if start or stop != size:
+                static[d] = (start, max(start, stop), 1)
+        else:
+            return None
+    return tuple(static) if static.count(None) < len(shape) else None
+
+
 def getitem(self: Tensor, key: Any) -> Any:
     """`x[key]`: basic indices give a view, index tensors a copy."""
     if key.__class__ is int:
@@ -248,6 +271,9 @@ def getitem(self: Tensor, key: Any) -> Any:
         if shape and -shape[0] <= key < shape[0]:
             first = key if key >= 0 else key + shape[0]
             return slice_.direct(self, {"index": (first,) + (None,) * (len(shape) - 1)})
+    static = _short(key if key.__class__ is tuple else (key,), self._array.shape)
+    if static is not None:
+        return slice_.direct(self, {"index": static})
     static, after, pairs = _parse(self, key)
     out = _basic(self, static, after)
     if pairs:

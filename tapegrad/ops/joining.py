@@ -11,7 +11,7 @@ import numpy as np
 from .. import xp
 from ..primitive import MOVEMENT, Primitive, define
 from ..tensor import Tensor
-from .movement import narrow, normal_dim, select, slice_, unsqueeze
+from .movement import normal_dim, slice_
 from .table import In, Sample, attach, op
 
 
@@ -40,6 +40,29 @@ cat_: Primitive = define(
     lower=_cat_in_loops,
     promote="same",
     joint=_split_gradient,
+)
+
+
+def _unstack_gradient(g: Any, dim: int, needs: Any) -> list[Any]:
+    rest = (None,) * (len(g.shape) - dim - 1)
+    return [
+        slice_(g, index=(None,) * dim + (i, *rest)) if needed else None
+        for i, needed in enumerate(needs)
+    ]
+
+
+def _stack_in_loops(b: Any, out: Any, *xs: Any, dim: int) -> None:
+    for i, x in enumerate(xs):
+        b.copy(out[(slice(None),) * dim + (i, ...)], x)
+
+
+stack_: Primitive = define(
+    "stack",
+    lambda *xs, dim: xp.contiguous(xp.module(xs[0]).stack(xs, axis=dim)),
+    kind=MOVEMENT,
+    lower=_stack_in_loops,
+    promote="same",
+    joint=_unstack_gradient,
 )
 
 
@@ -104,7 +127,7 @@ def stack(tensors: Any, dim: int = 0) -> Any:
                 f"stack needs tensors of one shape, got {tuple(shape)} and {tuple(x.shape)}"
             )
     d = normal_dim(dim, len(shape) + 1)
-    return cat_(*[unsqueeze(x, d) for x in parts], dim=d)
+    return stack_(*parts, dim=d)
 
 
 @op(
@@ -128,9 +151,12 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
         sizes = [operator.index(n) for n in size]
         if sum(sizes) != shape[d]:
             raise RuntimeError(f"split sizes {sizes} do not add up to dimension {d} of {shape[d]}")
+    before, after = (None,) * d, (None,) * (len(shape) - d - 1)
     parts, start = [], 0
     for n in sizes:
-        parts.append(narrow(tensor, d, start, n))
+        if n < 0:
+            raise RuntimeError(f"split needs sizes of 0 or more, got {n}")
+        parts.append(slice_(tensor, index=(*before, (start, start + n, 1), *after)))
         start += n
     return tuple(parts)
 
@@ -156,4 +182,5 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
 def unbind(input: Any, dim: int = 0) -> Any:
     """All slices along a dimension, which disappears."""
     d = normal_dim(dim, input._array.ndim)
-    return tuple(select(input, d, i) for i in range(input._array.shape[d]))
+    before, after = (None,) * d, (None,) * (input._array.ndim - d - 1)
+    return tuple([slice_(input, index=(*before, i, *after)) for i in range(input._array.shape[d])])

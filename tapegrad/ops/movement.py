@@ -505,12 +505,18 @@ def tile(input: Any, *dims: Any) -> Any:
 
 # -- slices ------------------------------------------------------------------------------------
 
+
+def _add_slice(total: Any, g: Any, *, index: Any) -> None:
+    total[_slices(index)] += g
+
+
 slice_: Primitive = define(
     "slice",
     lambda x, *, index: x[_slices(index)],
     kind=MOVEMENT,
     vjp=lambda g, x_shape, index: unslice_(g, shape=tuple(x_shape), index=index),
     view=True,
+    into=_add_slice,
 )
 
 
