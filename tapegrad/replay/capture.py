@@ -617,14 +617,26 @@ class Capture(Tape):
     def _overlap(self, slots: dict[int, Slot]) -> str | None:
         """Tensors from outside that share memory without being views of each other."""
         tensors = [self.externals[n] for n, slot in slots.items() if not isinstance(slot, Number)]
-        changed = [t for t in tensors if self._number_of(t) != t.id]
-        for a in changed:
-            for b in tensors:
-                if a is b or a._array is b._array or _base(a) is _base(b):
-                    continue
-                if np.may_share_memory(a._array, b._array):
+        before: list[tuple[int, Tensor, bool]] = []  # those that may reach further: to where
+        on_cpu = [t for t in tensors if isinstance(t._array, np.ndarray)]
+        for start, end, _, a in sorted((*_bounds(t._array), t.id, t) for t in on_cpu):
+            changed = self._number_of(a) != a.id
+            before = [entry for entry in before if entry[0] > start]
+            for _, b, also in before:
+                related = a._array is b._array or _base(a) is _base(b)
+                if (changed or also) and not related and np.may_share_memory(a._array, b._array):
                     return "it changes a tensor whose memory another tensor shares"
+            before.append((end, a, changed))
         return None
+
+
+def _bounds(array: Any) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the byte after its last one."""
+    start = end = array.__array_interface__["data"][0]
+    for size, step in zip(array.shape, array.strides, strict=True):
+        start += min((size - 1) * step, 0)
+        end += max((size - 1) * step, 0)
+    return start, end + array.itemsize if array.size else start
 
 
 def _constant(array: Any) -> Any:

@@ -19,8 +19,10 @@ from . import native
 from .capture import Capture
 from .repeat import Replay
 
-#: elements below which an update is done before native code is called
+#: elements below which an update of few tensors is done before native code is called, and how many
+#: few are: Python takes 20 to 30 µs for each
 SMALL_UPDATE = 4096
+FEW_TENSORS = 16
 #: recordings that are kept: they differ in which tensors have a gradient
 MOST_RECORDINGS = 8
 
@@ -92,7 +94,7 @@ def pays(changed: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:
     """Whether native code may change tensors by their gradients, and is worth calling."""
     arrays = [t._array for t in changed]
     return (
-        sum([a.size for a in arrays]) >= SMALL_UPDATE
+        (len(arrays) >= FEW_TENSORS or sum([a.size for a in arrays]) >= SMALL_UPDATE)
         and all(type(a) is np.ndarray for a in arrays)
         and all(g._array.flags.c_contiguous for g in gradients)
     )
