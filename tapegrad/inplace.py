@@ -80,7 +80,8 @@ def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
 def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
     """`tensor += alpha * other` straight into memory.
 
-    Says whether that could be done: only without recording, for operands of one shape and dtype.
+    Says whether that could be done: only without recording, for operands of one dtype and shape (or
+    a single element).
     """
     if STATE.mode or type(alpha) not in (int, float) or not isinstance(other, Tensor):
         return False
@@ -102,7 +103,9 @@ def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:
     for x in others:
         if isinstance(x, Tensor):
             b = x._array
-            if type(b) is not type(array) or b.dtype != array.dtype or b.shape != array.shape:
+            if type(b) is not type(array) or b.dtype != array.dtype:
+                return None
+            if b.shape != array.shape and b.ndim:
                 return None
             raw.append(b)
         elif type(x) in (int, float):

@@ -21,6 +21,11 @@ def _gradients(parameters: Any) -> list[Any]:
     return [p.grad for p in _listed(parameters) if p.grad is not None]
 
 
+def _moved(x: Any, dtype: Any, device: Any) -> Any:
+    # `to` does nothing then, but takes longer to find out: clipping often meets small tensors.
+    return x if x.dtype is dtype and x.device == device else x.to(dtype, device=device)
+
+
 def total_norm(
     tensors: Iterable[Any],
     norm_type: float = 2.0,
@@ -32,8 +37,8 @@ def total_norm(
         norms = [norm(x, float(norm_type)) for x in _listed(tensors)]
         if not norms:
             return CREATION["tensor"](0.0)
-        first = norms[0]
-        total = norm(stack([n.to(first.device) for n in norms]), float(norm_type))
+        place = norms[0].device
+        total = norm(stack([_moved(n, n.dtype, place) for n in norms]), float(norm_type))
     if error_if_nonfinite and not bool(total.isfinite()):
         raise RuntimeError(
             f"the norm of the gradients is {total.item()}, so they cannot be clipped; nothing was "
@@ -52,7 +57,7 @@ def clip_grads_with_norm_(
     with no_grad():
         scale = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
         for gradient in _gradients(parameters):
-            gradient.mul_(scale.to(gradient.dtype, device=gradient.device))
+            gradient.mul_(_moved(scale, gradient.dtype, gradient.device))
 
 
 def clip_grad_norm_(
