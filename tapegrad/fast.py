@@ -178,6 +178,7 @@ def unary(p: Primitive, kernel: Any, autocast: Policy | None = None) -> Callable
     savers: list[Any] = []
     slow = _autocast(p, autocast)
     recording = GRAD if p.differentiable else 0
+    large = min(p.native_size, ARRAY_SIZE)
 
     def call(input: Any) -> Any:
         x = input
@@ -186,7 +187,7 @@ def unary(p: Primitive, kernel: Any, autocast: Policy | None = None) -> Callable
             if x._view is not None:
                 refresh(x)
             a = x._array
-            if (a.dtype is _F32 or a.dtype is _F64) and a.size < ARRAY_SIZE:
+            if (a.dtype is _F32 or a.dtype is _F64) and a.size < large:
                 out = kernel(a)
                 if out.__class__ is not _ndarray and isinstance(out, np.generic):
                     out = np.asarray(out)
@@ -208,6 +209,6 @@ def unary(p: Primitive, kernel: Any, autocast: Policy | None = None) -> Callable
                 entry.saved = (savers or _fill(savers, p))[1](a, None, out)
                 entry.place = outside(_getframe(1))
                 return result
-        return bind(p, (x,)) if slow is None else slow(x)
+        return p.direct(x, NO_PARAMS) if slow is None else slow(x)
 
     return call

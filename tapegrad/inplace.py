@@ -48,8 +48,11 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
     check_writable(tensor, f"{primitive.name}_")
     own(tensor)
     target = tensor._array
-    if isinstance(primitive.kernel, np.ufunc) and not STATE.mode and primitive.promote != "bool":
+    direct = isinstance(primitive.kernel, np.ufunc) and primitive.promote != "bool"
+    if direct and (not STATE.mode or _is_untracked(tensor, *others)):
         arrays = _same_kind(tensor, others)
+        if arrays is None and primitive.kernel in (np.add, np.subtract, np.multiply):
+            arrays = _small_integers(target, others)
         if arrays is not None:
             primitive.kernel(target, *arrays, out=target)
             mutation.note(target)
@@ -113,6 +116,20 @@ def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:
         else:
             return None
     return raw
+
+
+def _is_untracked(*operands: Any) -> bool:
+    """Whether nobody records what happens to tensors that need no gradients."""
+    return STATE.mode == GRAD and not any(
+        isinstance(x, Tensor) and (x._requires or x._view is not None) for x in operands
+    )
+
+
+def _small_integers(array: Any, others: tuple[Any, ...]) -> list[Any] | None:
+    """Python integers beside int64, as counters have them."""
+    if array.dtype != np.int64 or any(type(x) is not int or abs(x) >= 1 << 31 for x in others):
+        return None
+    return list(others)
 
 
 def assign(

@@ -222,13 +222,13 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
 
 
 def _make_direct(p: Primitive) -> Callable[..., Any]:
-    if p.rest is not None or len(p.outputs) + len(p.extras) > 1:
+    if p.rest is not None:
         return lambda *given: bind(p, given[:-1], given[-1])
     scope = {
-        "F32": _F32, "F64": _F64, "GRAD": GRAD, "STATE": STATE, "Entry": Entry, "Tensor": Tensor,
-        "as_array": _as_array, "bind": bind, "getframe": sys._getframe, "kernel": p.kernel,
-        "ndarray": _ndarray, "new": _new, "note_view": note_view, "outside": source.outside,
-        "refresh": refresh, "run": run, "wrap": wrap,
+        "F32": _F32, "F64": _F64, "GRAD": GRAD, "STATE": STATE, "Entry": Entry, "Output": Output,
+        "Tensor": Tensor, "as_array": _as_array, "bind": bind, "getframe": sys._getframe,
+        "kernel": p.kernel, "ndarray": _ndarray, "new": _new, "note_view": note_view,
+        "outside": source.outside, "refresh": refresh, "run": run, "wrap": wrap,
     }  # fmt: skip
     several = len(p.inputs) > 1
     return written.direct(p, several and p.kind == ELEMENTWISE, p.kind == CONTRACTION, scope)

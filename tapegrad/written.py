@@ -159,19 +159,26 @@ def direct(
             "            plain = False",
         ]
     arrays = "".join(f"a{i}, " for i in count)
+    made = range(len(p.outputs) + len(p.extras))
+    outs = ", ".join(f"out{i}" for i in made)
+    results = range(len(p.outputs))
+    several = len(p.outputs) > 1
     lines += [
         "    if not plain:",
         f"        return bind(p, ({''.join(f't{i}, ' for i in count)}), params)",
         f"    if size >= {p.native_size}:",
-        f"        out = run(p, ({arrays}), params)",
+        f"        {outs} = run(p, ({arrays}), params)",
         "    else:",
-        f"        out = kernel({arrays}**params)",
-        "    if out.__class__ is not ndarray:",
-        "        out = as_array(out)",
-        "    result = wrap(out)",
+        f"        {outs} = kernel({arrays}**params)",
     ]
+    for i in made:
+        lines += [
+            f"    if out{i}.__class__ is not ndarray:",
+            f"        out{i} = as_array(out{i})",
+        ]
+    lines += [f"    result{i} = wrap(out{i})" for i in results]
     if p.view:
-        lines.append("    note_view(p, params, t0, result)")
+        lines.append("    note_view(p, params, t0, result0)")
     if p.differentiable:
         edges = []
         for i in count:
@@ -188,19 +195,20 @@ def direct(
             "        entry.primitive = p",
             "        entry.params = params",
             f"        entry.edges = ({''.join(f'{e}, ' for e in edges)})",
-            "        entry.number = result.id",
+            "        entry.number = result0.id",
             "        entry.place = outside(getframe(1))",
             "        entry.hooks = entry.log = entry.shapes = None",
-            f"        entry.saved = {_kept(p, 'a{}', 'out', 'e{}')}",
+            f"        entry.saved = {_kept(p, 'a{}', 'out{}', 'e{}')}",
         ]
         if shapes:
             shown = "".join(f"getattr(a{i}, 'shape', ()), " for i in count)
-            lines.append(f"        entry.shapes = ({shown}) if out.ndim > 2 else None")
-        lines += [
-            "        if out.dtype.kind in 'fV':",
-            "            result._edge = entry",
-            "            result._requires = True",
-        ]
-    lines.append("    return result")
+            lines.append(f"        entry.shapes = ({shown}) if out0.ndim > 2 else None")
+        for i in results:
+            lines += [
+                f"        if out{i}.dtype.kind in 'fV':",
+                f"            result{i}._edge = {f'Output(entry, {i})' if several else 'entry'}",
+                f"            result{i}._requires = True",
+            ]
+    lines.append(f"    return {', '.join(f'result{i}' for i in results)}")
     function: Callable[..., Any] = _compiled("direct", p, lines, scope | {"p": p})
     return function

@@ -263,8 +263,10 @@ def group_norm(
 
 def _track(running: Any, value: Any, momentum: float) -> None:
     """Move a running statistic towards a new value."""
+    if value._array.dtype is not running._array.dtype:
+        value = value.to(running.dtype)
     running.mul_(1.0 - momentum)
-    running.add_(value.to(running.dtype) * momentum)
+    running.add_(value, alpha=momentum)
 
 
 def _with_statistics(input: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
