@@ -15,7 +15,7 @@ import numpy as np
 
 from . import mutation
 from .gradients import Gradients
-from .state import AUTOCAST, GRAD, STATE
+from .state import AUTOCAST, GRAD, STATE, TAPE
 from .tape import Entry, Output, Tape, node_of
 from .tensor import Extra, Tensor, own, refresh, wrap
 from .walk import Walk, is_whole, run_hook
@@ -276,18 +276,25 @@ def grad(
             results.append(g)
         else:
             results.append(wrap(g if is_whole(g) else g.copy()))
-    return _separate(tuple(results))
+    return tuple(results) if create_graph else _separate(results, starts)
 
 
-def _separate(results: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    """Two inputs may get the same gradient array (the rules of `+`): give each its own."""
-    seen: set[int] = set()
+def _separate(
+    results: Sequence[Tensor | None], given: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """Each result in memory of its own: rules may hand on what they got, to several inputs.
+
+    While a program is captured results are Tensors, and may be views as well.
+    """
+    seen = {id(g._array) for g in given if g is not None}
+    separate: list[Tensor | None] = []
     for r in results:
-        if r is not None and r._edge is None:
-            if id(r._array) in seen:
-                r._array = r._array.copy()
+        if r is not None:
+            if r._view is not None or id(r._array) in seen:
+                r = r.clone() if STATE.mode & TAPE else wrap(r._array.copy())
             seen.add(id(r._array))
-    return results
+        separate.append(r)
+    return tuple(separate)
 
 
 def tape_backward(

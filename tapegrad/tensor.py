@@ -376,6 +376,12 @@ class Tensor(TensorMethods):
 
             if self._view is not None:
                 refresh(self)
+                if any(tape.logs_backward for tape in STATE.tapes):
+                    # Captured: the same part of the detached whole, so that writes reach the whole.
+                    out = self._view[0].detach()
+                    for primitive, params in self._view[1]:
+                        out = primitive(out, **params)
+                    return out
             record(PRIMITIVES["detach"], {}, (self,), [self._array], (self._array,), (out,), TAPE)
         return out
 

@@ -611,8 +611,6 @@ def test_random_programs(seed: int) -> None:
                 outs = function(*given)
                 loss = sum((o * o).mean() for o in outs if o.requires_grad)
                 loss.backward()
-            except CaptureError:
-                pytest.skip("this program changes a detached part in place")
             except (RuntimeError, AttributeError):
                 pytest.skip("this program has no gradients, or changes what backward needs")
             found.append(([*outs, loss], [x.grad for x in given]))

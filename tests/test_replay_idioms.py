@@ -178,3 +178,84 @@ def test_a_learning_rate_that_the_step_changes_itself() -> None:
         step(tg.ones(2))
     step(tg.ones(2))
     assert weight.tolist() == [-0.75, -0.75]
+
+
+def _read_after(x: Any) -> Any:
+    part = x[0].detach()
+    x.mul_(0.9)
+    return part.sum()
+
+
+def _two_parts(x: Any) -> Any:
+    row, column = x[0].detach(), x[:, 1].detach()
+    row.mul_(0.9)
+    column.mul_(0.8)
+    return row.sum() + column.sum() * 2
+
+
+def _part_of_a_result(x: Any) -> Any:
+    y = x * 1
+    y[0].detach().mul_(0.5)
+    return y.sum()
+
+
+def _whole(x: Any) -> Any:
+    x.transpose(0, 0).detach().mul_(0.9)
+    return x.sum()
+
+
+def _data(x: Any) -> Any:
+    x.t()[1].data.zero_()
+    x[0].data[2:4].add_(1)
+    return (x + 1).sum()
+
+
+@pytest.mark.parametrize("layout", ["alone", "inside", "turned"])
+@pytest.mark.parametrize("f", [_read_after, _two_parts, _part_of_a_result, _whole, _data])
+def test_detached_parts_that_change(f: Any, layout: str) -> None:
+    def given() -> Any:
+        base = randn(4, 20, seed=1)
+        inside = base[1:3, 2:18] if layout != "turned" else base.t()[2:18, 1:3].t()
+        return inside.clone() if layout == "alone" else inside
+
+    x, y = given(), given()
+    compiled = tg.compile(f)
+    for _ in range(4):
+        close(compiled(x), f(y))
+        close(x, y)
+    assert replayed(compiled) == 2
+
+
+def _of_a_sum(a: Any, b: Any) -> Any:
+    first, second = tg.autograd.grad(((a + b) ** 2).sum(), [a, b])
+    first.mul_(2)
+    return first, second
+
+
+def _of_given_ones(a: Any, b: Any) -> Any:
+    ones = tg.ones(3)
+    first, second = tg.autograd.grad(a + b, [a, b], ones)
+    first.mul_(2)
+    return first, second, ones
+
+
+def _of_a_mean(a: Any, b: Any) -> Any:
+    first, second = tg.autograd.grad(a.mean() + b.sum(), [a, b])
+    first[0] = 0.25
+    second.mul_(3)
+    return first, second
+
+
+@pytest.mark.parametrize("f", [_of_a_sum, _of_given_ones, _of_a_mean])
+def test_gradients_have_memory_of_their_own(f: Any) -> None:
+    given = [randn(3, seed=i).requires_grad_() for i in range(2)]
+    compiled = tg.compile(lambda a, b: f(a * 1, b * 1))
+    for _ in range(4):
+        for x, y in zip(compiled(*given), f(*given), strict=True):
+            close(x, y)
+    assert replayed(compiled) == 2
+    first, second, *rest = f(*given)
+    places = {x.data_ptr() for x in (first, second, *rest)}
+    assert len(places) == 2 + len(rest)
+    if f is _of_given_ones:
+        assert [x.tolist() for x in (first, second, *rest)] == [[2] * 3, [1] * 3, [1] * 3]
