@@ -118,10 +118,11 @@ class Walk:
                 _check_versions(entry, saved)
             if on_tensors:
                 saved = _as_tensors(entry, saved)
-            if entry.primitive.into is not None and not (on_tensors or anomaly):
+            p = entry.primitive
+            if p.into is not None and not (on_tensors or anomaly):
                 total = self.total_of(edges[0])
                 if total is not None and total.dtype is g.dtype:
-                    entry.primitive.into(total, g, **entry.params)
+                    p.into(total, g, **entry.params)
                     if not retain:
                         entry.saved = FREED
                     continue
@@ -130,7 +131,6 @@ class Walk:
             large = chains and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
             if large and chain.run(self, entry, g, edges, saved):
                 continue
-            p = entry.primitive
             results: Any = NotImplemented
             if chains and g.__class__ is _ndarray and g.size >= p.native_size:
                 results = self.added(entry, g, edges, saved)
