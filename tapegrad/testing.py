@@ -1,5 +1,7 @@
 """Checking gradients: `gradcheck` and `gradgradcheck` for any function, arguments for op samples.
 
+`assert_close`, for results, is defined in `closeness.py`.
+
 Numerical Jacobians are central differences in float64, whatever the dtype of the inputs; analytical
 ones come from backward. Both have one row for each element of an input and one column for each
 element of an output.
@@ -15,9 +17,12 @@ import numpy as np
 
 from . import dtypes
 from .backward import grad
+from .closeness import assert_close
 from .device import as_device, to_device
 from .ops.table import In, Sample
 from .tensor import Tensor, wrap
+
+__all__ = ["GradcheckError", "assert_close", "gradcheck", "gradgradcheck", "make_arguments"]
 
 # -- gradcheck ---------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ LAYERS = [
     {"mutation", "tape"},
     {"methods", "tensor"},
     {"primitive", "written"},
-    {"casting", "fast", "inplace", "random", "gradients"},
+    {"casting", "closeness", "fast", "inplace", "random", "gradients"},
     {"chain", "walk", "rules"},
     {"backward"},
     {"ops"},

@@ -105,3 +105,31 @@ def test_distinct_values_are_apart() -> None:
     values = np.sort(np.concatenate([x.numpy().reshape(-1), y.numpy()]))
     assert np.diff(values).min() > 0.2
     assert np.abs(values - values.round()).min() > 0.01
+
+
+def test_assert_close_names_the_first_difference() -> None:
+    close, t = tapegrad.testing.assert_close, tapegrad.tensor
+    close({"a": [t([1.0, 2.0]), 3]}, {"a": [t([1.0, 2.0 + 1e-6]), 3]})
+    close(t([float("nan"), float("inf")]), t([float("nan"), float("inf")]), equal_nan=True)
+    close(t([1, 2]), t([1.0, 2.0]), check_dtype=False)
+    for given, message in (
+        (({"a": [1, 2.0]}, {"a": [1, 2.5]}), r"at \['a'\]\[1\]: 2.0 is not 2.5"),
+        ((t([[1.0, 5.0]]), t([[1.0, 2.0]])), r"1 of 2 elements.*at \(0, 1\): 5.0 is not 2.0"),
+        ((t([1.0]), t([float("nan")])), "1 of 1"),
+        ((t([float("inf")]), t([-float("inf")])), "1 of 1"),
+        ((t([2**62 + 1]), t([2**62])), "4611686018427387905 is not 4611686018427387904"),
+        ((tapegrad.ones(2), tapegrad.ones(2, 1)), "shape"),
+        ((tapegrad.ones(2), tapegrad.ones(2).double()), "dtype"),
+        (({"a": 1}, {"b": 1}), "keys"),
+        (([1], [1, 2]), "sequence"),
+    ):
+        with pytest.raises(AssertionError, match=message):
+            close(*given)
+    with pytest.raises(AssertionError, match=r"^mine$"):
+        close(1, 2, msg="mine")
+    with pytest.raises(AssertionError, match=r"^loss: 1 is not 2$"):
+        close(1, 2, msg=lambda m: f"loss: {m}")
+    with pytest.raises(ValueError, match="both"):
+        close(1.0, 1.0, rtol=1e-3)
+    with pytest.raises(TypeError, match="got str"):
+        close("a", "b")
