@@ -7,6 +7,7 @@ value is stale when its storage was changed after the entry that saved it: `chan
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -29,8 +30,17 @@ class Mutation:
 
 _mutations: dict[int, Mutation] = {}
 
+_counting = threading.Lock()
+
 # The number of the newest change anywhere. Backward looks no further for entries newer than this.
 latest = 0
+
+
+def _next_change() -> int:
+    global latest
+    with _counting:
+        latest = number = next(numbers)
+    return number
 
 
 def owner_of(array: Any) -> Any:
@@ -48,8 +58,7 @@ def find(array: Any) -> Mutation | None:
 
 def note(array: Any) -> int:
     """Say that the memory of `array` was overwritten just now; returns the change's number."""
-    global latest
-    latest = number = next(numbers)
+    number = _next_change()
     mutation = _change_of(owner_of(array))
     mutation.count += 1
     mutation.number = number
@@ -65,8 +74,7 @@ def changes_of(arrays: Iterable[Any]) -> list[Mutation]:
 
 def note_changes(changes: Iterable[Mutation]) -> int:
     """Say that all this memory was overwritten just now, by one line."""
-    global latest
-    latest = number = next(numbers)
+    number = _next_change()
     place = here()
     for mutation in changes:
         mutation.count += 1

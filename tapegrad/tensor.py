@@ -634,7 +634,8 @@ def refresh(tensor: Tensor) -> None:
             derived = bind(primitive, (derived,), params)
     finally:
         STATE.mode = mode
-    set_history(tensor, derived._edge, derived._requires)
+    if derived._requires or tensor._edge is not None or not tensor._requires:
+        set_history(tensor, derived._edge, derived._requires)  # not of a leaf beside its memory
     for tape in STATE.tapes:
         tape.rebind(tensor, derived)
 

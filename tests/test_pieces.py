@@ -127,3 +127,25 @@ def test_errors() -> None:
     ):
         with pytest.raises(error, match=text):
             call()
+
+
+def test_pieces_of_nothing() -> None:
+    assert [tuple(p.shape) for p in tg.ones(0, 2).split(0)] == [(0, 2)]
+    with pytest.raises(RuntimeError, match="positive size"):
+        tg.ones(3).split(0)
+    with pytest.raises(RuntimeError, match="0 or more"):
+        tg.ones(3).split([4, -1])
+
+
+def test_attention_to_nothing_and_to_one_key() -> None:
+    attend = tg.nn.functional.scaled_dot_product_attention
+    q, k, v = (tg.ones(1, n, 4, requires_grad=True) for n in (2, 0, 0))
+    out = attend(q, k, v)
+    out.sum().backward()
+    assert out.tolist() == [[[0] * 4] * 2]
+    assert q.grad.tolist() == [[[0] * 4] * 2]
+    q, k, v = (30 * randn(2, 5, 1, 16, seed=i) for i in range(3))
+    q.requires_grad_()
+    close(attend(q, k, v), v)
+    (attend(q, k, v) ** 2).sum().backward()
+    assert float(q.grad.abs().max()) == 0  # there is nothing to choose

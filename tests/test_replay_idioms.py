@@ -259,3 +259,20 @@ def test_gradients_have_memory_of_their_own(f: Any) -> None:
     assert len(places) == 2 + len(rest)
     if f is _of_given_ones:
         assert [x.tolist() for x in (first, second, *rest)] == [[2] * 3, [1] * 3, [1] * 3]
+
+
+@pytest.mark.parametrize("part", [lambda h: h[0].detach(), lambda h: h.detach()[0]])
+def test_a_detached_part_may_become_a_leaf(part: Any) -> None:
+    weight = tg.ones(2, requires_grad=True)
+
+    def f(x: Any) -> Any:
+        whole = x * 2
+        leaf = part(whole).requires_grad_()
+        whole.add_(1)
+        weight.grad = None
+        (leaf * leaf + weight * leaf).sum().backward()
+        return leaf.grad, weight.grad.clone()
+
+    compiled = tg.compile(f)
+    for _ in range(4):
+        assert [g.tolist() for g in compiled(tg.ones(3, 2))] == [[7, 7], [3, 3]]

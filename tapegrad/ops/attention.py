@@ -1,8 +1,8 @@
 """Attention: softmax(q k^T / sqrt(d)) v as one composite.
 
 The square matrix of probabilities is not kept: backward makes it again from the queries, the keys
-and two numbers of each row, so memory grows with the length and not with its square. It is made in
-the same way as before, so a compiled step, which has it still, need not make it again.
+and the largest score of each row, so memory grows with the length and not with its square. It is
+made in the same way as before, so a compiled step, which has it still, need not make it again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _powers(scores: Any, top: Any) -> Any:
     return e.exp(scores - c.where(c.isinf(top), 0.0, top))
 
 
-def _inverse(total: Any) -> Any:
+def _inverse_sums(powers: Any) -> Any:
+    total = sum_(powers, dims=(len(powers.shape) - 1,), keepdim=True)
     return 1.0 / c.where(c.equal(total, 0), 1.0, total)
 
 
@@ -56,8 +57,7 @@ def _attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool)
     last = (len(scores.shape) - 1,)
     top = amax_(e.detach(scores), dims=last, keepdim=True)
     powers = _powers(scores, top)
-    total = sum_(powers, dims=last, keepdim=True)
-    return rounded(matmul_(powers, wide_v) * _inverse(total), q), top, total
+    return rounded(matmul_(powers, wide_v) * _inverse_sums(powers), q), top
 
 
 def _attention_gradient(
@@ -67,26 +67,17 @@ def _attention_gradient(
     v: Any,
     mask: Any,
     top: Any,
-    total: Any,
     scale: float,
     causal: bool,
     needs: list[bool],
 ) -> tuple[Any, ...]:
-    g_out, _, g_total = g
     wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
     powers = _powers(_scores(wide_q, wide_k, mask, scale, causal), e.detach(top))
-    g_v: Any = None
-    g_scores: Any = None
-    if g_out is not None:
-        p = powers * _inverse(total)
-        wide_g = widened(g_out)
-        g_v = matmul_(swapped(p), wide_g) if needs[2] else None
-        g_p = matmul_(wide_g, swapped(wide_v))
-        last = (len(p.shape) - 1,)
-        g_scores = p * (g_p - sum_(g_p * p, dims=last, keepdim=True))
-    if g_total is not None:
-        through = powers * g_total
-        g_scores = through if g_scores is None else g_scores + through
+    p = powers * _inverse_sums(powers)
+    wide_g = widened(g[0])
+    g_v = matmul_(swapped(p), wide_g) if needs[2] else None
+    g_p = matmul_(wide_g, swapped(wide_v))
+    g_scores = p * (g_p - sum_(g_p * p, dims=(len(p.shape) - 1,), keepdim=True))
     g_product = g_scores * scale
     g_q = matmul_(g_product, wide_k) if needs[0] else None
     g_k = matmul_(swapped(g_product), wide_q) if needs[1] else None
@@ -100,7 +91,7 @@ attention_ = define(
     _attention,
     kind=OPAQUE,
     composite=True,
-    outputs=("out", "top", "total"),
+    outputs=("out", "top"),
     joint=_attention_gradient,
 )
 
@@ -187,6 +178,8 @@ def scaled_dot_product_attention(
     )
     factor = 1.0 / math.sqrt(max(q._array.shape[-1], 1)) if scale is None else float(scale)
     _check_mask(attn_mask, (*lead, q._array.shape[-2], k._array.shape[-2]))
+    if k._array.shape[-2] == 0:
+        return matmul_(matmul_(q, swapped(k)), v)  # sums of nothing
     if dropout_p == 0:
         return attention_(q, k, v, attn_mask, scale=factor, causal=bool(is_causal))[0]
     scores = _scores(widened(q), widened(k), attn_mask, factor, bool(is_causal))

@@ -144,9 +144,9 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
     d = normal_dim(dim, len(shape))
     size = split_size_or_sections
     if isinstance(size, int):
-        if size <= 0:
+        if size < 0 or (size == 0 and shape[d]):
             raise RuntimeError(f"split needs a positive size, got {size}")
-        sizes = [min(size, shape[d] - i) for i in range(0, max(shape[d], 1), size)]
+        sizes = [min(size, shape[d] - i) for i in range(0, max(shape[d], 1), max(size, 1))]
     else:
         sizes = [operator.index(n) for n in size]
         if sum(sizes) != shape[d]:
