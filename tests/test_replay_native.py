@@ -6,6 +6,7 @@ import ast
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import warnings
@@ -203,7 +204,7 @@ def test_callbacks_are_visible() -> None:
     assert "callback argsort" in f.explain()
 
 
-@pytest.mark.parametrize("skipped", ["constants", "common", "dead", "fuse", "trim"])
+@pytest.mark.parametrize("skipped", ["constants", "common", "dead", "fuse", "again", "trim"])
 def test_every_pass_can_be_left_out(skipped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAPEGRAD_WITHOUT", skipped)
     eager, compiled = Mlp(24, 8, 5), Mlp(24, 8, 5)
@@ -229,6 +230,56 @@ def test_equal_constants_are_one() -> None:
         close(x, y)
     kernels = [line for line in compiled.explain().splitlines() if " kernel " in line]
     assert sum(" exp " in line for line in kernels) == 1
+
+
+def stored(f: Any) -> list[str]:
+    """What the loops of a compiled function write, apart from folds."""
+    (replay,) = f.replays
+    lines = str(replay.executable.program).splitlines()
+    return [line.strip() for line in lines if re.search(r"\] \+?= x\d+$", line)]
+
+
+def test_what_is_quickly_computed_is_not_kept() -> None:
+    def centered(x: Any) -> Any:
+        d = x - x.mean(1, keepdim=True)
+        return d / (d * d).mean(1, keepdim=True).sqrt()
+
+    f = same_as_eager(centered, (6, 40))
+    assert sum("i1" in line for line in stored(f)) == 1  # the result; not d
+
+
+@pytest.mark.parametrize("scale", [1.0, 3e4])
+def test_what_is_computed_again_has_the_same_bits(scale: float) -> None:
+    # The gradient of a maximum goes to the elements that equal it.
+    def gradients(x: Any, y: Any) -> Any:
+        z = (x - 0.1) * y
+        top = (z * 1.7 + y).amax(1)
+        return tg.autograd.grad((top * top).sum() + z.amax(0).sum(), (x, y))
+
+    x, y = ((randn(40, 30, seed=s) * scale).requires_grad_() for s in (1, 2))
+    compiled = tg.compile(gradients)
+    for _ in range(4):
+        found = compiled(x, y)
+    for a, b in zip(found, gradients(x, y), strict=True):
+        close(a, b)
+
+
+def test_what_changes_is_not_read_again() -> None:
+    def step(x: Any, total: Any) -> Any:
+        y = x * 2
+        total.add_(y.sum())
+        x.copy_(x.cumsum(0))
+        first = y.sum(1, keepdim=True)
+        x.add_(1)
+        return (y - first).exp(), x * y
+
+    given = [(randn(5, 7), tg.zeros(())) for _ in range(2)]
+    compiled = tg.compile(step)
+    for _ in range(5):
+        for a, b in zip(compiled(*given[0]), step(*given[1]), strict=True):
+            close(a, b)
+        for a, b in zip(*given, strict=True):
+            close(a, b)
 
 
 def test_compilation_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class Group:
 
     def matched(self, loop: Loop) -> Loop | None:
         """A loop in a shape in which it can run together with this group, if there is one."""
-        if self.loop is None or not _plain(self.loop) or self.nodes + len(loop.nodes) > LARGEST:
+        if self.loop is None or not plain(self.loop) or self.nodes + len(loop.nodes) > LARGEST:
             return None
         if self.loop.region != loop.region:
             return None  # what is computed again later must not be computed now
@@ -86,7 +86,7 @@ class Group:
         return loop
 
 
-def _plain(loop: Loop) -> bool:
+def plain(loop: Loop) -> bool:
     """Whether each element is written once, so that loops may be joined."""
     return loop.scan is None and all(not s.adds and not s.access.picks for s in loop.stores)
 
@@ -110,7 +110,7 @@ def inline(program: Program) -> Program:
     outside = {i.value.number for i in program.inputs} | {v.number for v, _ in program.constants}
     for i in range(len(instructions)):
         loop = instructions[i]
-        if not isinstance(loop, Loop) or not _plain(loop) or loop.folds or len(loop.stores) != 1:
+        if not isinstance(loop, Loop) or not plain(loop) or loop.folds or len(loop.stores) != 1:
             continue
         value = loop.stores[0].access.value
         if value.number in fixed or writers[value.number] != [i]:
@@ -139,7 +139,7 @@ def inline(program: Program) -> Program:
 
 def _pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
     """Two loops in one shape, if the second can compute the value that the first stores."""
-    if not isinstance(reader, Loop) or reader.region != loop.region or not _plain(reader):
+    if not isinstance(reader, Loop) or reader.region != loop.region or not plain(reader):
         return None
     shape = common(loop.shape, reader.shape)
     if shape is None or len(reader.nodes) + len(loop.nodes) > LARGEST:
@@ -168,7 +168,7 @@ def fuse(program: Program) -> Program:
         found = None
         if isinstance(instruction, Loop):
             instruction = simplest(_with_singles(instruction, single))
-            if _plain(instruction):
+            if plain(instruction):
                 near = alike.get(size_of(instruction.shape), [])
                 found = _place(instruction, groups, near, position)
                 if size_of(instruction.shape) == 1 and not instruction.folds:

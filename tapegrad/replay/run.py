@@ -19,6 +19,7 @@ import numpy as np
 
 from ..source import describe
 from . import native, pool
+from .again import again
 from .emit import MAX_THREADS, Pointer, Segment, emit
 from .fuse import fuse, inline
 from .lower import lower
@@ -59,6 +60,7 @@ PASSES: dict[str, Pass] = {
     "place": place,
     "inline": inline,
     "fuse": fuse,
+    "again": again,
     "trim": dead,
 }
 

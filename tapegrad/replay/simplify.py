@@ -25,7 +25,7 @@ def dead(program: Program) -> Program:
     kept: list[Instruction] = []
     for instruction in reversed(program.instructions):
         if isinstance(instruction, Loop):
-            instruction = _trimmed(instruction, needed)
+            instruction = trimmed(instruction, needed)
         impure = isinstance(instruction, (Apply, Callback)) and not instruction.primitive.pure
         if impure or any(v.number in needed for v in instruction.writes()):
             kept.append(instruction)
@@ -34,7 +34,7 @@ def dead(program: Program) -> Program:
     return replace(program, instructions=tuple(reversed(kept)), constants=tuple(used))
 
 
-def _trimmed(loop: Loop, needed: set[int]) -> Loop:
+def trimmed(loop: Loop, needed: set[int]) -> Loop:
     """A loop without the stores, folds and nodes that lead nowhere."""
     stores = tuple(s for s in loop.stores if s.access.value.number in needed)
     folds = tuple(f for f in loop.folds if f.access.value.number in needed)
