@@ -21,6 +21,8 @@ NUMBERS = (
     *("split", "step_x", "step_y", "step_out", "batches", "adds"),
 )
 BATCH, ROWS, COLUMNS = range(3)  # what threads divide
+#: batch dimensions of every product, at least: one function serves products with fewer as well
+DIMENSIONS = 2
 
 
 def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool, int]:
@@ -100,6 +102,8 @@ def product(p: Product) -> Kernel:
     ]
     for d, n in enumerate(sizes):
         numbers += [n, *(s[d] for s in strides)]
+    dimensions = max(len(sizes), DIMENSIONS)
+    numbers += [1, 0, 0, 0] * (dimensions - len(sizes))
     matrices = ((p.rows, p.inner), (p.inner, p.columns), (p.rows, p.columns))
     spans: list[Span | None] = []
     for access, matrix, step, batch in zip(accesses, matrices, steps, strides, strict=True):
@@ -117,7 +121,7 @@ def product(p: Product) -> Kernel:
             spans.append(span_of(access, step, ways + around))
     return Kernel(
         "product",
-        text_of(dtype, len(sizes), x_turned, y_turned),
+        text_of(dtype, dimensions, x_turned, y_turned),
         [(a.value.number, a.offset * size) for a in accesses],
         extent,
         grain,
