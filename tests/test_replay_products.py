@@ -11,6 +11,7 @@ import pytest
 from replaying import callbacks
 
 import tapegrad as tg
+from tapegrad.ops.triangular import triangular_
 from tapegrad.replay import matrices, pool, products
 
 pytest.importorskip("llvmlite")
@@ -92,3 +93,99 @@ def test_an_infinity_stays_in_its_row_and_column() -> None:
     assert np.isnan(found[:, 18]).all()
     clean = np.delete(np.delete(found, 3, 0), 18, 1)
     assert (clean == 20).all()
+
+
+#: what counts of x, and of the result
+FORMS = {
+    "out": (np.asarray, np.tril),
+    "lower": (np.tril, np.asarray),
+    "upper": (np.triu, np.asarray),
+}
+TRIANGLES = [(1, 1, 1), (5, 5, 3), (9, 9, 40), (64, 64, 32), (65, 70, 33), (70, 65, 50)]
+TRIANGLES += [(3, 1, 7), (130, 600, 20), (530, 530, 20), (20, 10, 530)]
+
+
+@pytest.mark.usefixtures("vectors")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_triangles_of_any_layout(form: str, dtype: str) -> None:
+    of_x, of_result = FORMS[form]
+    for rows, inner, columns in TRIANGLES:
+        for turned_x, turned_y in itertools.product([False, True], repeat=2):
+            x = matrix(rows, inner, turned_x, True, dtype)
+            y = matrix(inner, columns, turned_y, True, dtype)
+            fast = tg.compile(lambda x, y: triangular_(x, y, form=form))
+            expected = of_result(of_x(x).astype(np.float64) @ y)
+            for _ in range(3):
+                found = fast(tg.from_numpy(x), tg.from_numpy(y)).numpy()
+            tolerance = 30 * np.finfo(dtype).eps * np.sqrt(inner)
+            for result in (found, triangular_.kernel(x, y, form=form)):
+                np.testing.assert_allclose(result, expected, tolerance, tolerance)
+            assert callbacks(fast) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_triangles_do_not_depend_on_the_threads(form: str) -> None:
+    for lead in ((), (5,)):
+        x, y = tg.randn(*lead, 131, 140), tg.randn(*lead, 140, 60)
+        results = []
+        for threads in (1, 2, 3):
+            tg.set_num_threads(threads)
+            fast = tg.compile(lambda x, y: triangular_(x, y, form=form))
+            for _ in range(3):
+                found = fast(x, y)
+            results.append(found.numpy().tobytes())
+        assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("form", ["lower", "upper"])
+@pytest.mark.parametrize("size", [6, 70])
+def test_what_is_beside_a_triangle_is_not_looked_at(form: str, size: int) -> None:
+    x, y = np.ones((size, size), np.float32), np.ones((size, 5), np.float32)
+    x[np.triu_indices(size, 1)] = np.inf
+    y[4] = np.nan
+    rows = np.arange(size)
+    x, spoilt, counts = (
+        (x, rows >= 4, rows + 1) if form == "lower" else (x.T, rows <= 4, size - rows)
+    )
+    fast = tg.compile(lambda x, y: triangular_(x, y, form=form))
+    for _ in range(3):
+        found = fast(tg.from_numpy(x), tg.from_numpy(y)).numpy()
+    for result in (found, triangular_.kernel(x, y, form=form)):
+        assert np.isnan(result[spoilt]).all()
+        np.testing.assert_array_equal(result[~spoilt, 0], counts[~spoilt])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_of_triangles(form: str) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return triangular_(x, y, form=form).sin()
+
+    x, y = (tg.randn(2, *shape, dtype=tg.float64).requires_grad_() for shape in ((4, 3), (3, 5)))
+    assert tg.autograd.gradcheck(f, (x, y))
+    assert tg.autograd.gradgradcheck(f, (x, y))
+    gradients = tg.compile(lambda x, y: tg.autograd.grad(f(x, y).sum(), (x, y)))
+    for _ in range(3):
+        found = gradients(x, y)
+    tg.testing.assert_close(found, tg.autograd.grad(f(x, y).sum(), (x, y)))
+
+
+@pytest.mark.parametrize("size", [6, 70])
+def test_causal_attention_does_not_look_ahead(size: int) -> None:
+    """Keys and values that come later may be NaN: the queries before them do not notice."""
+    attend = tg.nn.functional.scaled_dot_product_attention
+
+    def step(q: Any, k: Any, v: Any) -> Any:
+        out = attend(q, k, v, is_causal=True)
+        return out, *tg.autograd.grad(out[..., :5, :].square().sum(), q)
+
+    q, k, v = (tg.randn(2, size, 20) for _ in range(3))
+    expected = step(q.requires_grad_(), k, v)
+    k[:, 5], v[:, 5] = float("nan"), float("nan")
+    fast = tg.compile(step)
+    for _ in range(4):
+        found = fast(q, k, v)
+    for results in (found, step(q, k, v)):
+        for x, y in zip(results, expected, strict=True):
+            tg.testing.assert_close(x[:, :5], y[:, :5])
+        assert results[0][:, 5].isnan().all()

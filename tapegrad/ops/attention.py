@@ -3,6 +3,7 @@
 The square matrix of probabilities is not kept: backward makes it again from the queries, the keys
 and the largest score of each row, so memory grows with the length and not with its square. It is
 made in the same way as before, so a compiled step, which has it still, need not make it again.
+Causal attention computes the triangles of queries and the keys before them, and no others.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from .movement import expand_, reshape_, swapped
 from .precision import check_floating, check_same_dtype, is_half, rounded, widened
 from .reduce import amax_, sum_
 from .table import In, Sample, op
+from .triangular import product
 
 
 def _scores(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
     """How much each query attends to each key, before softmax."""
-    scores = matmul_(q, swapped(k)) * scale
+    scores = product(q, swapped(k), "out" if causal else None) * scale
     if causal:
         raw = scores._array if isinstance(scores, Tensor) else scores
         before = xp.module(raw).tri(scores.shape[-2], scores.shape[-1], dtype=bool)
@@ -57,7 +59,8 @@ def _attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool)
     last = (len(scores.shape) - 1,)
     top = amax_(e.detach(scores), dims=last, keepdim=True)
     powers = _powers(scores, top)
-    return rounded(matmul_(powers, wide_v) * _inverse_sums(powers), q), top
+    attended = product(powers, wide_v, "lower" if causal else None)
+    return rounded(attended * _inverse_sums(powers), q), top
 
 
 def _attention_gradient(
@@ -75,12 +78,14 @@ def _attention_gradient(
     powers = _powers(_scores(wide_q, wide_k, mask, scale, causal), e.detach(top))
     p = powers * _inverse_sums(powers)
     wide_g = widened(g[0])
-    g_v = matmul_(swapped(p), wide_g) if needs[2] else None
-    g_p = matmul_(wide_g, swapped(wide_v))
+    # No key counts for the queries before it.
+    out, lower, upper = ("out", "lower", "upper") if causal else (None, None, None)
+    g_v = product(swapped(p), wide_g, upper) if needs[2] else None
+    g_p = product(wide_g, swapped(wide_v), out)
     g_scores = p * (g_p - sum_(g_p * p, dims=(len(p.shape) - 1,), keepdim=True))
     g_product = g_scores * scale
-    g_q = matmul_(g_product, wide_k) if needs[0] else None
-    g_k = matmul_(swapped(g_product), wide_q) if needs[1] else None
+    g_q = product(g_product, wide_k, lower) if needs[0] else None
+    g_k = product(swapped(g_product), wide_q, upper) if needs[1] else None
     g_mask = unbroadcast(g_scores, tuple(mask.shape)) if needs[3] else None
     found = ((g_q, q), (g_k, k), (g_v, v), (g_mask, mask))
     return tuple(None if part is None else rounded(part, x) for part, x in found)
@@ -184,7 +189,8 @@ def scaled_dot_product_attention(
         return attention_(q, k, v, attn_mask, scale=factor, causal=bool(is_causal))[0]
     scores = _scores(widened(q), widened(k), attn_mask, factor, bool(is_causal))
     powers = _powers(scores, scores.logsumexp(-1, True))
-    return rounded(matmul_(dropout(powers, dropout_p), widened(v)), query)
+    form = "lower" if is_causal else None
+    return rounded(product(dropout(powers, dropout_p), widened(v), form), query)
 
 
 def _shared_heads(query: Any, key: Any, value: Any) -> tuple[Any, Any]:

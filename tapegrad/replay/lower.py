@@ -529,20 +529,26 @@ class Builder:
         """out[...] = x, in the dtype of `out`."""
         self._lowering.cast(self.view(out), self.view(x), self.origins)
 
-    def product(self, out: Any, x: Any, y: Any) -> None:
-        """out = x @ y, with batches that broadcast."""
+    def product(self, out: Any, x: Any, y: Any, triangle: str = "") -> None:
+        """out = x @ y, with batches that broadcast; `triangle` as that of `Product`."""
         if out.size == 0:
             return
         if is_half(out.dtype):
             wide = self.new(out.shape, FLOAT32)
-            self.product(wide, x, y)
+            self.product(wide, x, y, triangle)
             self.rounded(out, wide)
             return
         x, y = self.widened(x), self.widened(y)
         if out.dtype not in (np.float32, np.float64) or not out.dtype == x.dtype == y.dtype:
             raise NoLowering(f"matrix products of {x.dtype} and {y.dtype}")
         down, across = self.view(out).strides[-2:]
-        if (across != 1 and out.shape[-1] > 1) or (out.shape[-1] == 1 and down == 1):
+        turned = across != 1 and out.shape[-1] > 1
+        if turned and triangle:
+            straight = self.new(out.shape, out.dtype)
+            self.product(straight, x, y, triangle)
+            self.copy(out, straight)
+            return
+        if turned or (out.shape[-1] == 1 and down == 1 and not triangle):
             # The transpose of a product is the product of the transposes, the other way round. A
             # column becomes a row, along which vectors go.
             out, x, y = (np.swapaxes(z, -1, -2) for z in (out, y, x))
@@ -569,6 +575,7 @@ class Builder:
                 matrix(self._ordered(x)),
                 matrix(self._ordered(y)),
                 self.origins,
+                triangle=triangle,
             )
         )
 

@@ -302,6 +302,8 @@ def _multiplies(instruction: Instruction) -> bool:
     """Whether an instruction is a product that writes all of its value, in order."""
     if not isinstance(instruction, Product) or instruction.out.value.dtype.itemsize < 4:
         return False
+    if instruction.triangle == "out":  # it writes zeros, which is not adding
+        return False
     shape = (*instruction.batch, instruction.rows, instruction.columns)
     return _is_whole(instruction.out, shape)
 

@@ -34,7 +34,7 @@ def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool
 
 
 @functools.cache
-def text_of(dtype: Any, dimensions: int, turned_x: bool, turned_y: bool) -> str:
+def text_of(dtype: Any, dimensions: int, turned_x: bool, turned_y: bool, triangle: str = "") -> str:
     """The function for products with so many batch dimensions."""
     code = Code()
     number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
@@ -67,11 +67,12 @@ def text_of(dtype: Any, dimensions: int, turned_x: bool, turned_y: bool) -> str:
         code.line(
             f"call void @multiply(ptr {x}, i64 {number['lead_x']}, ptr {y}, "
             f"i64 {number['lead_y']}, ptr {out}, i64 {number['lead_out']}, i64 {rows}, "
-            f"i64 {columns}, i64 {number['inner']}, i1 {adds})"
+            f"i64 {columns}, i64 {number['inner']}, i1 {adds}"
+            + (f", i64 {start})" if triangle else ")")
         )
     code.line("ret void")
     entry = with_entry(code, 3, numbers=len(NUMBERS) + 4 * dimensions)
-    return multiplication(dtype, turned_x, turned_y) + entry
+    return multiplication(dtype, turned_x, turned_y, triangle) + entry
 
 
 def product(p: Product) -> Kernel:
@@ -88,7 +89,7 @@ def product(p: Product) -> Kernel:
     steps = (0, 0, 0)
     if batches >= 4:
         split, extent, grain = BATCH, batches, 1
-    elif p.rows >= p.columns or (p.rows >= 128 and p.columns < 3 * p.rows):
+    elif p.triangle or p.rows >= p.columns or (p.rows >= 128 and p.columns < 3 * p.rows):
         split, extent, grain = ROWS, p.rows, grain_of(p.rows, 8 if p.rows >= 128 else 1)
         steps = (p.x.strides[-2], 0, p.out.strides[-2])
     else:
@@ -121,7 +122,7 @@ def product(p: Product) -> Kernel:
             spans.append(span_of(access, step, ways + around))
     return Kernel(
         "product",
-        text_of(dtype, dimensions, x_turned, y_turned),
+        text_of(dtype, dimensions, x_turned, y_turned, p.triangle),
         [(a.value.number, a.offset * size) for a in accesses],
         extent,
         grain,

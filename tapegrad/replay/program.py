@@ -248,7 +248,9 @@ class Loop:
 class Product:
     """out = x @ y for each index of `batch`; the last two strides of an access are the matrix's.
 
-    With `adds` it is out += x @ y.
+    With `adds` it is out += x @ y. A `triangle` says what counts, and what need not be computed:
+    "out": the result on and below its diagonal, above it is 0; "lower": x on and below its
+    diagonal; "upper": x on and above it.
     """
 
     batch: Shape
@@ -260,6 +262,7 @@ class Product:
     y: Access
     origins: tuple[Origin, ...]
     adds: bool = False
+    triangle: str = ""
 
     def reads(self) -> Iterator[Value]:
         return iter((self.x.value, self.y.value))
@@ -269,6 +272,7 @@ class Product:
 
     def __str__(self) -> str:
         sizes = f"{self.rows}x{self.inner} @ {self.inner}x{self.columns}"
+        sizes += f", triangle: {self.triangle}" if self.triangle else ""
         batch = f"{list(self.batch)} times " if self.batch else ""
         sign = "+=" if self.adds else "="
         return f"{self.out.value} {sign} product({self.x.value}, {self.y.value})  : {batch}{sizes}"
