@@ -20,11 +20,13 @@ def interleaved(
     rounds: int,
     block: int = 20,
     settle_seconds: float = 0.15,
-    block_seconds: float = 0.5,
+    least_seconds: float = 0.1,
+    most_seconds: float = 0.5,
 ) -> dict[str, float]:
     """Median seconds of one call of each candidate, over all calls of all rounds.
 
-    A block ends after `block` calls, or earlier when it has taken `block_seconds`.
+    A turn counts `block` calls, and more if they take less than `least_seconds`: what disturbs a
+    machine for a few milliseconds must not be most of a turn. It ends after `most_seconds`.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds):
@@ -33,14 +35,14 @@ def interleaved(
             start = time.perf_counter()
             while time.perf_counter() - start < (settle_seconds if turn else 3 * settle_seconds):
                 function()
-            end = time.perf_counter() + block_seconds
-            for _ in range(block):
+            began = stop = time.perf_counter()
+            counted = times[name]
+            enough = len(counted) + block
+            while stop < began + (most_seconds if len(counted) < enough else least_seconds):
                 start = time.perf_counter()
                 function()
                 stop = time.perf_counter()
-                times[name].append(stop - start)
-                if stop > end:
-                    break
+                counted.append(stop - start)
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -108,6 +108,7 @@ def inline(program: Program) -> Program:
             writers[number].append(i)
     fixed = {v.number for v in program.needed()}
     outside = {i.value.number for i in program.inputs} | {v.number for v, _ in program.constants}
+    kept = fixed | outside
     for i in range(len(instructions)):
         loop = instructions[i]
         if not isinstance(loop, Loop) or not plain(loop) or loop.folds or len(loop.stores) != 1:
@@ -125,7 +126,7 @@ def inline(program: Program) -> Program:
         read = {v.number: v for v in loop.reads()}
         if any(writers[number] and writers[number][-1] > i for number in read):
             continue
-        ending = [v for n, v in read.items() if readers[n][-1] == i and n not in fixed | outside]
+        ending = [v for n, v in read.items() if readers[n][-1] == i and n not in kept]
         if sum(map(_bytes, ending)) > _bytes(value):
             continue
         both = join([*pair])
@@ -251,8 +252,10 @@ def _everywhere(access: Access, rank: int) -> Access:
 def _renumbered(node: Any, place: dict[int, int]) -> Any:
     if not isinstance(node, Compute):
         return node
-    operands = tuple(place[o] if isinstance(o, int) else o for o in node.operands)
-    return replace(node, operands=operands)
+    operands = tuple([place[o] if o.__class__ is int else o for o in node.operands])
+    if operands == node.operands:
+        return node
+    return Compute(node.primitive, node.params, operands, node.dtype, node.fails)
 
 
 def _joined(group: Group) -> Instruction:
@@ -292,4 +295,5 @@ def join(loops: list[Loop]) -> Loop:
 def _key(node: Node) -> Any:
     if not isinstance(node, Compute):
         return node
-    return node.primitive.name, repr(node.params), tuple(map(repr, node.operands)), node.dtype
+    operands = tuple([o if o.__class__ is int else repr(o) for o in node.operands])
+    return node.primitive.name, repr(node.params) if node.params else "", operands, node.dtype
