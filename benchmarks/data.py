@@ -114,7 +114,7 @@ def measure(
         "tapegrad": loader(tapegrad, dataset(tapegrad), workers, size),
     }
     calls = {name: taking(iter(made)) for name, made in loaders.items()}
-    times = interleaved(calls, ROUNDS, settle_seconds=0.2, block_seconds=0.4)
+    times = interleaved(calls, ROUNDS, settle_seconds=0.2, most_seconds=0.4)
     rates = {name: BATCHES / seconds for name, seconds in times.items()}
     figures = f"tapegrad {rates['tapegrad']:.0f}, torch {rates['torch']:.0f} batches/s"
     report.add(what, figures, times["tapegrad"] / times["torch"], target)
