@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from .ir import Code, literal, type_of
-from .kernels import SMALL, Kernel, with_entry
-from .program import Contraction, size_of
+from .kernels import SMALL, Kernel, Span, span_of, with_entry
+from .program import Access, Contraction, size_of
 from .shapes import joined
 from .vectors import registers
 
@@ -52,8 +52,10 @@ class Writer:
         self.kept = [d for d, flag in enumerate(self.flags) if not flag]
         self.summed = [d for d, flag in enumerate(self.flags) if flag]
         self.lanes = 1
+        #: the dimension that threads share, how many steps it has for them, and the size of a step
         self.split = self.kept[0]
         self.extent = 1
+        self.step = 1
         self.numbers: list[int] = []  # sizes that the text does not depend on
 
     # -- elements ----------------------------------------------------------------------------
@@ -204,6 +206,15 @@ class Writer:
         counts = {d: -(-self.sizes[d] // steps.get(d, 1)) for d in dims}
         self.split = max(dims, key=lambda d: min(counts[d], 64))
         self.extent = counts[self.split]
+        self.step = steps.get(self.split, 1)
+
+    def span(self, access: Access, strides: list[int]) -> Span | None:
+        """What one step of those that threads share touches."""
+        if self.split < 0:
+            return None
+        ways = [(n - 1) * stride for n, stride in zip(self.sizes, strides, strict=True)]
+        ways[self.split] = (self.step - 1) * strides[self.split]
+        return span_of(access, self.step * strides[self.split], ways)
 
 
 class Rows:
@@ -436,6 +447,8 @@ def contraction(instruction: Contraction) -> Kernel:
     work = 2 * size_of(instruction.shape)
     accesses = (instruction.x, instruction.y, instruction.out)
     size = writer.dtype.itemsize
+    strides = (writer.x, writer.y, writer.out)
+    spans = [writer.span(a, s) for a, s in zip(accesses, strides, strict=True)]
     return Kernel(
         "contraction",
         with_entry(writer.code, 3, numbers=len(writer.numbers)),
@@ -445,7 +458,7 @@ def contraction(instruction: Contraction) -> Kernel:
         writer.extent < 2,
         work < 32 * SMALL,
         work,
-        [(a.value.number, None) for a in accesses[:2]],
-        [(instruction.out.value.number, None)],
+        [(a.value.number, span) for a, span in zip(accesses[:2], spans[:2], strict=True)],
+        [(instruction.out.value.number, spans[2])],
         writer.numbers,
     )

@@ -47,6 +47,7 @@ BLOCKS = 64  # parts that threads divide a kernel into, if its steps allow it
 LINE = 64  # bytes between things that different threads write
 SHORTEST = 16  # elements of an innermost loop that is vectorised rather than written out
 FEW = 2048  # elements of a result that every thread may have a copy of
+LEAST_BATCH = 16  # steps that are enough for threads to share
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,12 +356,20 @@ class LoopWriter:
                     self.store(store, values, indices)
                 for fold in loop.folds:
                     code.store(values[fold.node], self.pointer(fold.access, indices))
+        elif self.flags[-1] and self._batches_apart(kept, folds):
+            split, count = folds[0], size_of(tuple(self.sizes[d] for d in kept))
+            partials = [Partial(fold, count, running_dtype(fold)) for fold in loop.folds]
+            self._in_sums(kept, folds, partials)
         elif self.flags[-1]:
-            if not kept:
-                partials = [Partial(fold, 1, running_dtype(fold)) for fold in loop.folds]
             split = kept[0] if kept else folds[0]
             with self.over(kept, split, {}) as indices:
-                self._in_registers(folds, None if kept else split, indices)
+                for fold, total in self._in_registers(folds, split, indices):
+                    if kept:
+                        total = _converted(code, total, fold.access.value.dtype)
+                        code.store(total, self.pointer(fold.access, indices))
+                    else:
+                        code.store(total, f"%partial{len(partials)}")
+                        partials.append(Partial(fold, 1, running_dtype(fold)))
         elif self._rows_apart(kept, folds):
             split, count = folds[0], size_of(tuple(self.sizes[d] for d in kept))
             partials = [Partial(fold, count, fold.access.value.dtype) for fold in loop.folds]
@@ -371,8 +380,10 @@ class LoopWriter:
         code.line("ret void")
         return self._kernel(split, partials)
 
-    def _in_registers(self, folds: list[int], split: int | None, indices: dict[int, str]) -> None:
-        """Fold the innermost dimensions into running values."""
+    def _in_registers(
+        self, folds: list[int], split: int, indices: dict[int, str]
+    ) -> Iterator[tuple[Fold, Register]]:
+        """Fold the innermost dimensions into running values; gives each fold with its result."""
         loop, code = self.loop, self.code
         totals = []
         for fold in loop.folds:
@@ -404,13 +415,24 @@ class LoopWriter:
                 for fold, part, total in zip(loop.folds, parts, totals, strict=True):
                     found = code.load(part, fold.access.value.dtype)
                     fold_into(code, fold, total, _converted(code, found, running_dtype(fold)))
-        for row, (fold, total) in enumerate(zip(loop.folds, totals, strict=True)):
-            found = code.load(total, running_dtype(fold))
-            if split is None:
-                found = _converted(code, found, fold.access.value.dtype)
-                code.store(found, self.pointer(fold.access, indices))
-            else:
-                code.store(found, f"%partial{row}")
+        for fold, total in zip(loop.folds, totals, strict=True):
+            yield fold, code.load(total, running_dtype(fold))
+
+    def _in_sums(self, kept: list[int], folds: list[int], partials: list[Partial]) -> None:
+        """Fold the innermost dimensions in registers, and the outer ones into a row per thread."""
+        code = self.code
+        outer, inner = ([d for d in folds if (d < kept[0]) == first] for first in (True, False))
+        dtypes = [partial.dtype for partial in partials]
+        with self.over(kept, None, {}) as indices:
+            for fold, cell in self._cells(kept, dtypes, indices):
+                start = scalar.start_of(fold.primitive, running_dtype(fold))
+                code.store(literal(start, running_dtype(fold)), cell)
+        with self.over(outer, folds[0], {}) as batch, self.over(kept, None, batch) as indices:
+            found = list(self._in_registers(inner, folds[0], indices))
+            for (fold, cell), (_, total) in zip(
+                self._cells(kept, dtypes, indices), found, strict=True
+            ):
+                fold_into(code, fold, cell, total)
 
     def _in_memory(self, kept: list[int], folds: list[int], split: int) -> None:
         """Fold outer dimensions into the result's own memory, a row at a time."""
@@ -434,34 +456,49 @@ class LoopWriter:
 
         They have rows of what was made before, and hand on rows, so that no thread waits.
         """
-        sizes = tuple(self.sizes[d] for d in kept)
-        if folds != list(range(len(folds))) or size_of(sizes) > FEW or self.sizes[0] < BLOCKS:
+        leading = folds == list(range(len(folds)))
+        return leading and self.sizes[0] >= BLOCKS and self._few(kept)
+
+    def _batches_apart(self, kept: list[int], folds: list[int]) -> bool:
+        """The same where what is kept, such as channels, lies between what is folded.
+
+        Of a batch of images the channels of one thread would be in the caches of all others.
+        """
+        if not kept or folds[0] > kept[0]:
             return False
-        return all(
+        return self.sizes[0] >= min(LEAST_BATCH, self.sizes[kept[0]]) and self._few(kept)
+
+    def _few(self, kept: list[int]) -> bool:
+        """Whether the results of all folds are small, and in order."""
+        sizes = tuple(self.sizes[d] for d in kept)
+        return size_of(sizes) <= FEW and all(
             tuple(self.strides[fold.access][d] for d in kept) == contiguous(sizes)
             for fold in self.loop.folds
         )
 
+    def _cells(
+        self, kept: list[int], dtypes: list[Any], indices: dict[int, str]
+    ) -> Iterator[tuple[Fold, str]]:
+        """Each fold, and where a thread keeps its part of an element."""
+        steps = contiguous(tuple(self.sizes[d] for d in kept))
+        terms = [(indices[d], self.number(s)) for d, s in zip(kept, steps, strict=True)]
+        for row, (fold, dtype) in enumerate(zip(self.loop.folds, dtypes, strict=True)):
+            position = self.code.position("0", terms)
+            yield fold, self.code.element(f"%partial{row}", dtype, position)
+
     def _in_partials(self, kept: list[int], folds: list[int], split: int) -> None:
         """Fold outer dimensions into a row of each thread's own."""
         loop, code = self.loop, self.code
-        steps = contiguous(tuple(self.sizes[d] for d in kept))
-
-        def cells(indices: dict[int, str]) -> Iterator[tuple[Fold, str]]:
-            terms = [(indices[d], self.number(s)) for d, s in zip(kept, steps, strict=True)]
-            for row, fold in enumerate(loop.folds):
-                position = code.position("0", terms)
-                yield fold, code.element(f"%partial{row}", fold.access.value.dtype, position)
-
+        dtypes = [fold.access.value.dtype for fold in loop.folds]
         with self.over(kept, None, {}) as indices:
-            for fold, cell in cells(indices):
+            for fold, cell in self._cells(kept, dtypes, indices):
                 dtype = fold.access.value.dtype
                 code.store(literal(scalar.start_of(fold.primitive, dtype), dtype), cell)
         with self.over([*folds, *kept], split, {}) as indices:
             values = self.nodes(indices)
             for store in loop.stores:
                 self.store(store, values, indices)
-            for fold, cell in cells(indices):
+            for fold, cell in self._cells(kept, dtypes, indices):
                 fold_into(code, fold, cell, values[fold.node])
 
     # -- running sums ------------------------------------------------------------------------
