@@ -95,12 +95,12 @@ class Executable:
     """A compiled program with its arena, ready to be called."""
 
     def __init__(self, program: Program, began: float, general: bool) -> None:
-        self.plan = plan(program)
-        self.program = self.plan.program
-        self.general = general
         #: how many threads the user wants, and how many the steps are laid out for
         self.asked = pool.get_num_threads()
         self.threads = min(self.asked, MAX_THREADS)
+        self.plan = plan(program, self.threads)
+        self.program = self.plan.program
+        self.general = general
         self.emitted = emitted = emit(self.plan, general, self.threads)
         self.large = emitted.work > SMALL_PROGRAM
         self._arena = np.empty(max(self.plan.arena, 64) + 64, np.uint8)
