@@ -21,6 +21,8 @@ NUMBERS = (
     *("split", "step_x", "step_y", "step_out", "batches", "adds"),
 )
 BATCH, ROWS, COLUMNS = range(3)  # what threads divide
+#: bytes of an operand that every thread may read
+SHARED = 1 << 16
 #: batch dimensions of every product, at least: one function serves products with fewer as well
 DIMENSIONS = 2
 
@@ -75,6 +77,18 @@ def text_of(dtype: Any, dimensions: int, turned_x: bool, turned_y: bool, triangl
     return multiplication(dtype, turned_x, turned_y, triangle) + entry
 
 
+def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
+    """Whether threads divide the rows of a product, rather than its columns.
+
+    Each thread reads the other operand whole, so the larger one is divided; but rows if there are
+    many, unless y is much larger than x, and if y is small: what follows often goes by rows, and
+    then needs no barrier, and nothing from the caches of another processor.
+    """
+    if rows >= columns or (rows >= 128 and columns < 3 * rows):
+        return True
+    return (rows >= 16 and inner <= rows) or (rows >= 32 and size * inner * columns <= SHARED)
+
+
 def product(p: Product) -> Kernel:
     """The kernel of a matrix product."""
     dtype = p.out.value.dtype
@@ -83,13 +97,10 @@ def product(p: Product) -> Kernel:
     sizes, strides, _ = joined(p.batch, [a.strides[:-2] for a in accesses], set())
     batches = size_of(tuple(sizes))
     work = 2 * batches * p.rows * p.columns * p.inner
-    # Each thread reads the other operand whole, so the larger one is divided; rows if there are
-    # many, because what follows often goes by rows and then needs no barrier, unless y is much
-    # larger than x.
     steps = (0, 0, 0)
     if batches >= 4:
         split, extent, grain = BATCH, batches, 1
-    elif p.triangle or p.rows >= p.columns or (p.rows >= 128 and p.columns < 3 * p.rows):
+    elif p.triangle or _by_rows(p.rows, p.inner, p.columns, size):
         split, extent, grain = ROWS, p.rows, grain_of(p.rows, 8 if p.rows >= 128 else 1)
         steps = (p.x.strides[-2], 0, p.out.strides[-2])
     else:
