@@ -11,16 +11,13 @@ long as sixteen.
 from __future__ import annotations
 
 import ast
-import functools
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
-from ..primitive import Primitive
 from ..tape import Value
 from . import scalar
 from .fuse import LARGEST, join, plain
-from .ir import Code, NoLowering, Register
 from .program import Compute, Instruction, Literal, Loop, Program, Read, size_of
 from .shapes import common, divided
 from .simplify import trimmed
@@ -124,26 +121,13 @@ def _quick(loop: Loop) -> bool:
             kinds = tuple(
                 o.number if isinstance(o, Literal) else loop.nodes[o].dtype for o in node.operands
             )
-            params = tuple(sorted(node.params.items()))
-            count += _instructions(node.primitive, params, kinds, node.dtype)
+            count += scalar.examine(node.primitive, node.params, kinds, node.dtype)[1]
             inner = [loop.nodes[o] for o in node.operands if isinstance(o, int)]
             if any(isinstance(x, Compute) and _contracted(node, x) for x in inner):
                 return False
         elif not isinstance(node, Read) or node.access.picks:
             return False
     return count <= FEW
-
-
-@functools.lru_cache(1024)
-def _instructions(primitive: Primitive, params: Any, operands: tuple[Any, ...], dtype: Any) -> int:
-    """How many instructions a computation takes."""
-    code = Code()
-    given = [Register("%x", o) if hasattr(o, "itemsize") else o for o in operands]
-    try:
-        scalar.emit(code, primitive, dict(params), given, dtype)
-    except NoLowering:
-        return FEW + 1
-    return len(code.lines)
 
 
 def _contracted(outer: Compute, inner: Compute) -> bool:

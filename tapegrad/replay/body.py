@@ -67,7 +67,7 @@ class Body:
         given = tuple(operands.values())
         types = [o.number if isinstance(o, Literal) else self.nodes[o].dtype for o in given]
         dtype = np.dtype(dtype)
-        fails = scalar.check(primitive, {}, types, dtype)
+        fails, _ = scalar.examine(primitive, {}, types, dtype)
         return self._node(Compute(primitive, {}, given, dtype, fails))
 
     def _node(self, node: Node) -> int:

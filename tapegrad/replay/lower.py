@@ -233,7 +233,7 @@ class Lowering:
                 number = number.item() if isinstance(number, (np.ndarray, np.generic)) else number
                 operands.append(Literal(number))
         types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
-        fails = scalar.check(apply.primitive, apply.params, types, out.dtype)
+        fails, _ = scalar.examine(apply.primitive, apply.params, types, out.dtype)
         nodes.append(Compute(apply.primitive, apply.params, tuple(operands), out.dtype, fails))
         store = Store(self.spread(self.views[out.number], out.shape), len(nodes) - 1)
         self.instructions.append(Loop(out.shape, tuple(nodes), (store,), (), apply.origins))
@@ -402,7 +402,7 @@ class Builder:
             nodes.append(Read(self._lowering.spread(self.view(x), out.shape)))
             operands.append(len(nodes) - 1)
         types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
-        scalar.check(primitive, {}, types, to.value.dtype)
+        scalar.examine(primitive, {}, types, to.value.dtype)
         nodes.append(Compute(primitive, {}, tuple(operands), to.value.dtype))
         store = Store(to, len(nodes) - 1, adds)
         self.add_loop(Loop(out.shape, tuple(nodes), (store,), (), self.origins))
