@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import os
 import pathlib
@@ -20,6 +21,7 @@ from replaying import Mlp, batches, callbacks, close, randn, same_as_eager
 import tapegrad as tg
 from tapegrad import nn
 from tapegrad.replay import native, pool
+from tapegrad.replay.plan import plan
 
 F = nn.functional
 
@@ -426,3 +428,54 @@ def test_functions_at_the_ends_of_their_range(name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=0)
     numbers = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(expected[numbers]))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    "shape", [(64, 16, 30), (17, 3, 5, 7), (4, 200, 9), (2, 5, 40), (33, 1, 40)]
+)
+def test_sums_over_batch_and_space(shape: tuple[int, ...], threads: int) -> None:
+    """What is kept lies in the middle: threads share the batch, or the channels of a small one."""
+    dims = (0, *range(2, len(shape)))
+
+    def statistics(x: Any) -> Any:
+        y = x.relu()
+        wide = [1, -1] + [1] * (len(shape) - 2)
+        scaled = (y - y.mean(dims).reshape(wide)) * y.var(dims).reshape(wide)
+        return scaled, y.sum(dims), y.amax(dims), (y > 0.5).sum(dims)
+
+    before = tg.get_num_threads()
+    tg.set_num_threads(threads)
+    try:
+        same_as_eager(statistics, shape)
+    finally:
+        tg.set_num_threads(before)
+
+
+def test_threads_keep_their_memory() -> None:
+    """Places for different sizes do not overlap where that is worth the memory it takes."""
+    weights = [randn(a, b, seed=a) * 0.05 for a, b in ((80, 100), (100, 90), (90, 80))]
+
+    def chain(x: Any, y: Any) -> Any:
+        kept = y.exp()
+        for _ in range(6):
+            for w in weights:
+                x = x @ w
+        return x, kept.mean(1) + kept.amax(1) + (x.mean(1) * kept.T).mean(0)
+
+    f = same_as_eager(chain, (300, 80), (300, 300))
+    (replay,) = f.replays
+    program = replay.executable.program
+    one, two = plan(program, 1), plan(program, 2)
+
+    def slots(found: Any) -> set[tuple[int, int]]:
+        places = [p for p in found.places.values() if p.kind == "arena" and p.size >= 1 << 15]
+        return {(p.index, p.size) for p in places}
+
+    def overlapping(found: Any) -> int:
+        pairs = itertools.combinations(slots(found), 2)
+        return sum(a < b + m and b < a + n for (a, n), (b, m) in pairs)
+
+    assert overlapping(one) > 0
+    assert overlapping(two) == 0
+    assert one.arena <= two.arena <= 1.3 * one.arena
