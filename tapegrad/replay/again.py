@@ -58,7 +58,7 @@ def again(program: Program) -> Program:
                 and changes.get(v.number, at[-1] + 1) > at[-1]
                 for v in source.reads()
             )
-            if not stay or not _quick(source):
+            if not stay or len(source.stores) > 1 or not _quick(source):
                 continue
             changed = [_with(source, instructions[j], value) for j in at]
             if all(new is not None for new in changed):

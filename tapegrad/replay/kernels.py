@@ -464,7 +464,7 @@ class LoopWriter:
 
         Of a batch of images the channels of one thread would be in the caches of all others.
         """
-        if not kept or folds[0] > kept[0]:
+        if not kept or folds[0] > kept[0] or size_of(tuple(self.sizes)) < SMALL:
             return False
         return self.sizes[0] >= min(LEAST_BATCH, self.sizes[kept[0]]) and self._few(kept)
 

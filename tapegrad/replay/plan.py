@@ -8,9 +8,9 @@ otherwise it is copied there at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
 
 from ..tape import Value
 from .lower import COPY
@@ -34,6 +34,8 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 LARGE = 1 << 15  # bytes of a value that several threads write
 ROOM = 1.3  # how much larger the arena may become so that threads keep their memory
 WORTH = 1.5  # bytes that must be spared in each run for a byte of that
+SHORT = 1000  # instructions of a program for which that is looked at
+TRIED = 8  # places of a size that are looked at, from the one that was left last
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +187,10 @@ class _Arena:
         self.places = dict(places)
         self.room = room  # bytes that places for different sizes may take before they overlap
         self.peak = 0
-        self.live: dict[Any, tuple[int, int]] = {}  # by value number: (offset, size)
-        self.slots: dict[int, list[int]] = {}  # by size: the offsets that were used for it
+        self.live: dict[int, tuple[int, int]] = {}  # by value number: (offset, size)
+        self.taken: list[tuple[int, int]] = []  # the same, in order
+        self.slots: set[tuple[int, int]] = set()  # all large places that there ever were
+        self.left: dict[int, dict[int, None]] = {}  # by size: places that were left, in that order
         self._fill(program)
 
     def _fill(self, program: Program) -> None:
@@ -222,24 +226,36 @@ class _Arena:
                     offset = live.pop(donor)[0]
                 else:
                     offset = self._free(size)
+                    insort(self.taken, (offset, size))
                 live[number] = (offset, size)
                 self.places[number] = Place("arena", offset, size)
                 self.peak = max(self.peak, offset + size)
-            for number in [n for n in live if last[n] == i]:
-                del live[number]
+            for number in {v.number for v in (*instruction.writes(), *instruction.reads())}:
+                if last[number] == i and number in live:
+                    self._leave(live.pop(number))
+
+    def _leave(self, place: tuple[int, int]) -> None:
+        """Give a place back."""
+        del self.taken[bisect_left(self.taken, place)]
+        left = self.left.setdefault(place[1], {})
+        left.pop(place[0], None)
+        left[place[0]] = None
 
     def _free(self, size: int) -> int:
         """Where `size` bytes are free."""
-        slots = self.slots.setdefault(size, [])
-        for offset in slots:
-            if not any(a < offset + size and offset < a + n for a, n in self.live.values()):
+        left = self.left.get(size, {})
+        for offset in islice(reversed(left), TRIED):
+            following = bisect_left(self.taken, (offset, 0))
+            before = self.taken[following - 1] if following else (0, 0)
+            after = self.taken[following] if following < len(self.taken) else (offset + size, 0)
+            if sum(before) <= offset and offset + size <= after[0]:
+                del left[offset]
                 return offset
-        offset = _gap(self.live.values(), size)
+        offset = _gap(self.taken, size)
         if self.room and size >= LARGE:
-            taken = [(a, n) for n, offsets in self.slots.items() if n >= LARGE for a in offsets]
-            apart = _gap([*self.live.values(), *taken], size)
+            apart = _gap(sorted(self.slots.union(self.taken)), size)
             offset = apart if apart + size <= self.room else offset
-        slots.append(offset)
+            self.slots.add((offset, size))
         return offset
 
     def foreign(self, program: Program, threads: int) -> int:
@@ -263,7 +279,7 @@ class _Arena:
 def _place_in_arena(program: Program, places: dict[int, Place], threads: int) -> int:
     """Give the remaining values parts of one arena; returns its size in bytes."""
     arena = _Arena(program, places, 0)
-    if threads > 1 and arena.peak > threads * LARGE:
+    if threads > 1 and arena.peak > threads * LARGE and len(program.instructions) <= SHORT:
         apart = _Arena(program, places, int(ROOM * arena.peak))
         spared = arena.foreign(program, threads) - apart.foreign(program, threads)
         if spared > WORTH * (apart.peak - arena.peak):
@@ -272,10 +288,10 @@ def _place_in_arena(program: Program, places: dict[int, Place], threads: int) ->
     return arena.peak
 
 
-def _gap(taken: Iterable[tuple[int, int]], size: int) -> int:
-    """The lowest offset where `size` bytes are free."""
+def _gap(taken: list[tuple[int, int]], size: int) -> int:
+    """The lowest offset where `size` bytes are free, given what is taken, in order."""
     offset = 0
-    for start, length in sorted(taken):
+    for start, length in taken:
         if start - offset >= size:
             break
         offset = max(offset, start + length)
