@@ -266,6 +266,17 @@ def test_what_is_computed_again_has_the_same_bits(scale: float) -> None:
         close(a, b)
 
 
+def test_what_is_computed_again_is_rounded_first() -> None:
+    """The largest of some products minus each of them is never below 0, and 0 for itself."""
+    f = same_as_eager(
+        lambda x, y: ((x * y).amax(1, keepdim=True) - x * y).sqrt(), (50, 40), (50, 40)
+    )
+    found = f(randn(50, 40), randn(50, 40, seed=3))
+    assert not found.isnan().any()
+    assert bool((found.amin(1) == 0).all())
+    same_as_eager(lambda x: (x * 0.2 - (x * 0.2).mean(1, keepdim=True)) == 0, (30, 1))
+
+
 def test_what_changes_is_not_read_again() -> None:
     def step(x: Any, total: Any) -> Any:
         y = x * 2

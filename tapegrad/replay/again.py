@@ -73,7 +73,7 @@ def again(program: Program) -> Program:
 def _with(source: Loop, reader: Instruction, value: Value) -> Loop | None:
     """A loop that computes a value itself, if it then need not read more than now."""
     pair = _pair(source, reader, value)
-    if pair is None or not _pays(*pair, value):
+    if pair is None or not _pays(*pair, value) or _rounds_otherwise(*pair, value):
         return None
     both = join([*pair])
     stores = tuple(s for s in both.stores if s.access.value.number != value.number)
@@ -111,6 +111,18 @@ def _pays(source: Loop, reader: Loop, value: Value) -> bool:
     return more <= _bytes(value)
 
 
+def _rounds_otherwise(source: Loop, reader: Loop, value: Value) -> bool:
+    """Whether a reader could take a value before it is rounded: x - max(x) must not be above 0."""
+    made = source.nodes[source.stores[0].node]
+    mine = {
+        i
+        for i, node in enumerate(reader.nodes)
+        if isinstance(node, Read) and node.access.value.number == value.number
+    }
+    users = [n for n in reader.nodes if isinstance(n, Compute) and not mine.isdisjoint(n.operands)]
+    return isinstance(made, Compute) and any(_contracted(user, made) for user in users)
+
+
 def _quick(loop: Loop) -> bool:
     """Whether a loop only does a little arithmetic, to the same bits wherever it is done."""
     count = 0
@@ -132,9 +144,9 @@ def _quick(loop: Loop) -> bool:
 
 def _contracted(outer: Compute, inner: Compute) -> bool:
     """Whether LLVM may round two computations only once, depending on who else reads them."""
-    top, below = (scalar.parsed(c.primitive.expression or "0") for c in (outer, inner))
-    sums = isinstance(top, ast.BinOp) and isinstance(top.op, (ast.Add, ast.Sub))
-    return sums and isinstance(below, ast.BinOp) and isinstance(below.op, ast.Mult)
+    sums, below = (scalar.parsed(c.primitive.expression or "0") for c in (outer, inner))
+    adds = any(isinstance(part, (ast.Add, ast.Sub)) for part in ast.walk(sums))
+    return adds and isinstance(below, ast.BinOp) and isinstance(below.op, ast.Mult)
 
 
 def _bytes(value: Value) -> int:
