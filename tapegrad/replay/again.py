@@ -13,13 +13,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from dataclasses import replace
-from typing import Any
 
 from ..tape import Value
 from . import scalar
-from .fuse import LARGEST, join, plain
-from .program import Compute, Instruction, Literal, Loop, Program, Read, size_of
-from .shapes import common, divided
+from .fuse import join, pair, plain
+from .program import Compute, Instruction, Literal, Loop, Program, Read, bytes_of
 from .simplify import trimmed
 
 #: instructions that are done again, at most
@@ -72,28 +70,12 @@ def again(program: Program) -> Program:
 
 def _with(source: Loop, reader: Instruction, value: Value) -> Loop | None:
     """A loop that computes a value itself, if it then need not read more than now."""
-    pair = _pair(source, reader, value)
-    if pair is None or not _pays(*pair, value) or _rounds_otherwise(*pair, value):
+    loops = pair(source, reader, value)
+    if loops is None or not _pays(*loops, value) or _rounds_otherwise(*loops, value):
         return None
-    both = join([*pair])
+    both = join([*loops])
     stores = tuple(s for s in both.stores if s.access.value.number != value.number)
     return replace(both, stores=stores, origins=reader.origins)
-
-
-def _pair(source: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
-    """Both loops in one shape, if the reader is at the element that the other one computes."""
-    if not isinstance(reader, Loop) or not plain(reader) or reader.region != source.region:
-        return None
-    shape = common(source.shape, reader.shape)
-    if shape is None or len(reader.nodes) + len(source.nodes) > LARGEST:
-        return None
-    source, reader = divided(source, shape), divided(reader, shape)
-    reads = [node.access for node in reader.nodes if isinstance(node, Read)]
-    # A loop that looks up indices is not vectorised, which arithmetic should not share.
-    if any(access.picks for access in reads):
-        return None
-    mine = [access for access in reads if access.value.number == value.number]
-    return (source, reader) if all(a == source.stores[0].access for a in mine) else None
 
 
 def _pays(source: Loop, reader: Loop, value: Value) -> bool:
@@ -101,14 +83,14 @@ def _pays(source: Loop, reader: Loop, value: Value) -> bool:
     there = {node.access for node in reader.nodes if isinstance(node, Read)}
     more = 0
     for access in {node.access for node in source.nodes if isinstance(node, Read)} - there:
-        size = _bytes(access.value)
-        if SMALL * size > _bytes(value):
+        size = bytes_of(access.value)
+        if SMALL * size > bytes_of(value):
             more += size
             if access.strides != source.stores[0].access.strides:
                 return False
         elif access.strides[-1] not in (0, 1):
             return False
-    return more <= _bytes(value)
+    return more <= bytes_of(value)
 
 
 def _rounds_otherwise(source: Loop, reader: Loop, value: Value) -> bool:
@@ -147,7 +129,3 @@ def _contracted(outer: Compute, inner: Compute) -> bool:
     sums, below = (scalar.parsed(c.primitive.expression or "0") for c in (outer, inner))
     adds = any(isinstance(part, (ast.Add, ast.Sub)) for part in ast.walk(sums))
     return adds and isinstance(below, ast.BinOp) and isinstance(below.op, ast.Mult)
-
-
-def _bytes(value: Value) -> int:
-    return size_of(value.shape) * int(value.dtype.itemsize)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from .plan import bytes_of
-from .program import Instruction, show_origins
+from .program import Instruction, bytes_of, show_origins
 
 if TYPE_CHECKING:
     from .compiled import Compiled

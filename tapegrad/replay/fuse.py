@@ -25,6 +25,7 @@ from .program import (
     Program,
     Read,
     Store,
+    bytes_of,
     size_of,
 )
 from .shapes import common, divided, simplest
@@ -120,16 +121,16 @@ def inline(program: Program) -> Program:
             continue
         (at,) = readers[value.number]
         reader = instructions[at]
-        pair = _pair(loop, reader, value)
-        if pair is None:
+        loops = pair(loop, reader, value)
+        if loops is None:
             continue
         read = {v.number: v for v in loop.reads()}
         if any(writers[number] and writers[number][-1] > i for number in read):
             continue
         ending = [v for n, v in read.items() if readers[n][-1] == i and n not in kept]
-        if sum(map(_bytes, ending)) > _bytes(value):
+        if sum(map(bytes_of, ending)) > bytes_of(value):
             continue
-        both = join([*pair])
+        both = join([*loops])
         stores = tuple(s for s in both.stores if s.access.value.number != value.number)
         instructions[at] = replace(both, stores=stores)
         instructions[i] = None
@@ -138,7 +139,7 @@ def inline(program: Program) -> Program:
     return program.with_instructions(i for i in instructions if i is not None)
 
 
-def _pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
+def pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
     """Two loops in one shape, if the second can compute the value that the first stores."""
     if not isinstance(reader, Loop) or reader.region != loop.region or not plain(reader):
         return None
@@ -152,10 +153,6 @@ def _pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
         return None
     mine = [access for access in reads if access.value.number == value.number]
     return (loop, reader) if all(a == loop.stores[0].access for a in mine) else None
-
-
-def _bytes(value: Value) -> int:
-    return size_of(value.shape) * int(value.dtype.itemsize)
 
 
 def fuse(program: Program) -> Program:

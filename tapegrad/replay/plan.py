@@ -25,9 +25,9 @@ from .program import (
     Program,
     Read,
     Store,
+    bytes_of,
     contiguous,
     in_order,
-    size_of,
 )
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -54,10 +54,6 @@ class Plan:
     program: Program
     places: dict[int, Place]
     arena: int  # bytes
-
-
-def bytes_of(value: Value) -> int:
-    return size_of(value.shape) * int(value.dtype.itemsize)
 
 
 def plan(program: Program, threads: int) -> Plan:

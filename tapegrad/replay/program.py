@@ -430,3 +430,7 @@ def size_of(shape: Shape) -> int:
     for n in shape:
         total *= n
     return total
+
+
+def bytes_of(value: Value) -> int:
+    return size_of(value.shape) * int(value.dtype.itemsize)
