@@ -211,6 +211,8 @@ def observe(case: Case, compiles: bool) -> Run:
     random.seed(0)
     np.random.seed(0)
     tg.manual_seed(0)
+    tg.set_default_dtype(tg.float32)
+    tg.set_grad_enabled(True)
     run, compiler = Run(), Compiler(compiles)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
