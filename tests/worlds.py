@@ -135,6 +135,8 @@ def look(value: Any) -> Any:
         return Seen("exception", {"class": type(value).__name__})
     if isinstance(value, (set, frozenset)):
         return Seen(type(value).__name__, {"items": sorted(map(repr, value))})
+    if isinstance(value, tg.Gradients):  # its keys are numbers that no two runs share
+        return Seen("gradients", {"items": [look(value[key]) for key in sorted(value)]})
     if isinstance(value, collections.abc.Mapping):
         return Seen(type(value).__name__, {"items": [(look(k), look(v)) for k, v in value.items()]})
     if isinstance(value, (list, tuple, collections.deque)):
