@@ -102,6 +102,43 @@ def with_rates(function: Any, holder: Any, name: str = "rate") -> Any:
         yield function(vec())
 
 
+def batch(i: int, rows: int = 6) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of one step, of double precision: steps make roundings larger."""
+    return mat(i, rows).double(), tg.tensor([(i + j) % 3 for j in range(rows)])
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    """A classifier of three classes."""
+    tg.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+
+
+class Training:
+    """A model, an optimizer, and the step that everybody writes."""
+
+    def __init__(self, compile: Any, kind: Any = tg.optim.SGD, **options: Any) -> None:
+        self.model = network()
+        self.optimizer = kind(self.model.parameters(), **({"lr": 0.1} | options))
+        self.step = compile(self.plain_step)
+
+    def plain_step(self, x: Any, y: Any) -> Any:
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def run(self, before: Any = None, after: Any = None, steps: int = 10) -> Iterator[Any]:
+        """Steps, with what is done before and after each; yields what can be seen."""
+        for i in range(steps):
+            if before is not None:
+                before(i)
+            loss = self.step(*batch(i))
+            if after is not None:
+                after(i, loss)
+            yield loss, self.model, self.optimizer
+
+
 # -- what can be seen ----------------------------------------------------------------------------
 
 
@@ -118,9 +155,13 @@ def look(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return value
     if isinstance(value, Tensor):
-        facts = {"shape": tuple(value.shape), "requires_grad": value.requires_grad}
-        array = np.array(value.detach().numpy())
-        return Seen(f"tensor of {value.dtype}", facts | {"values": array})
+        facts = {
+            "shape": tuple(value.shape),
+            "requires_grad": value.requires_grad,
+            "is_leaf": value.is_leaf,
+            "values": np.array(value.detach().numpy()),
+        }
+        return Seen(f"{type(value).__name__} of {value.dtype}", facts)
     if isinstance(value, (np.ndarray, np.generic)):
         return Seen(f"array of {value.dtype}", {"values": np.array(value)})
     if isinstance(value, nn.Module):
@@ -153,7 +194,7 @@ def difference(a: Any, b: Any, path: str = "") -> str | None:
         return f"{where}: eager {a!r}, compiled {b!r}"
     if isinstance(a, Seen):
         if a.kind != b.kind or list(a.facts) != list(b.facts):
-            return f"{where}: eager {a.kind} {list(a.facts)}, compiled {b.kind} {list(b.facts)}"
+            return f"{where}: eager {a!r:.200}, compiled {b!r:.200}"
         found = (difference(a.facts[k], b.facts[k], f"{path}.{k}") for k in a.facts)
         return next(filter(None, found), None)
     if isinstance(a, (list, tuple)):
