@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import importlib
 import random
+import re
 import sys
 import types
 import warnings
@@ -292,6 +293,9 @@ class Verdict:
             return self.wrong
         if len(set(self.refusals)) < len(self.refusals):
             return f"the same warning came twice: {self.refusals}"
+        nameless = [text for text in self.refusals if not re.search(r"\.py:\d+", text)]
+        if nameless:
+            return f"the warning names no line: {nameless[0]}"
         if self.case.replays and self.refusals:
             return f"should be replayed, but {self.refusals[0]}"
         if self.case.replays and not self.replays_last:

@@ -393,3 +393,106 @@ def dataclass_as_a_dict(compile):
 def dataclass_compared(compile):
     c, other = Fields(), Fields(3.0)
     return with_rates(compile(lambda x: x * 2 if c == other else x + 1), c)
+
+
+# -- changes that nothing reads ------------------------------------------------------------------
+
+
+def with_others(compile, change, model=None):
+    """Calls of a model with a rate, while something else changes each time."""
+    c = Config() if model is None else model
+    f = compile(lambda x: x * c.rate + 1)
+    for i in range(8):
+        change(c, i)
+        yield f(vec(i))
+
+
+@case(replays=True)
+def other_attribute_changes(compile):
+    return with_others(compile, lambda c, i: setattr(c, "verbose", i))
+
+
+@case(replays=True)
+def new_attribute_each_time(compile):
+    return with_others(compile, lambda c, i: setattr(c, f"attribute{i}", i))
+
+
+@case(replays=True)
+def other_attribute_of_the_class_changes(compile):
+    class Model(Config):
+        pass
+
+    return with_others(compile, lambda c, i: setattr(Model, "calls", i), Model())
+
+
+@case(replays=True)
+def other_key_changes(compile):
+    c = {"rate": 2.0}
+    f = compile(lambda x: x * c["rate"] + 1)
+    for i in range(8):
+        c["step"] = i
+        c[f"key{i}"] = i
+        yield f(vec(i))
+
+
+@case(replays=True)
+def other_items_of_a_list_change(compile):
+    c = [2.0, 0.0]
+    f = compile(lambda x: x * c[0] + 1)
+    for i in range(8):
+        c[1] = float(i)
+        c.append(i)
+        yield f(vec(i))
+
+
+@case(replays=True)
+def history_of_the_owner_grows(compile):
+    class Trainer:
+        def __init__(self):
+            self.rate, self.history, self.metrics = 2.0, [], {}
+
+        def scale(self, x):
+            return x * self.rate + 1
+
+    trainer = Trainer()
+    f = compile(trainer.scale)
+    for i in range(8):
+        y = f(vec(i))
+        trainer.history.append(y)
+        trainer.metrics[i] = i
+        yield y
+
+
+@case(replays=True)
+def other_attributes_of_an_argument_change(compile):
+    c, f = Config(), compile(lambda c, x: x * c.rate + 1)
+    for i in range(8):
+        c.name = f"run {i}"
+        yield f(c, vec(i))
+
+
+@case(replays=True)
+def equal_value_set_again(compile):
+    c = Config()
+    f = compile(lambda x: x * c.rate + 1)
+    for i in range(8):
+        c.rate = float("2.0")
+        yield f(vec(i))
+
+
+@case(replays=True)
+def equal_object_set_again(compile):
+    c = Config(Frozen(2.0))
+    f = compile(lambda x: x * c.rate.rate + 1)
+    for i in range(8):
+        c.rate = Frozen(2.0)
+        yield f(vec(i))
+
+
+@case(replays=True)
+def equal_dict_set_again(compile):
+    c = Config({"k": 2.0})
+    f = compile(lambda x: x * c.rate["k"] + 1)
+    for i in range(8):
+        c.rate = {"k": 2.0, "step": i}
+        yield f(vec(i))

@@ -384,3 +384,31 @@ def threads_with_context_variables(compile):
 
     for rate in TURNS:
         yield contextvars.copy_context().run(work, rate)
+
+
+@case
+def threads_that_share_a_compiled_function(compile):
+    f = compile(lambda x, k: x * k + 1)
+    for i in range(6):
+        results = {}
+
+        def work(k, results=results, i=i):
+            results[k] = f(vec(i), k)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in (2.0, 3.0)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        yield [results[k] for k in sorted(results)]
+
+
+@case
+def thread_that_changes_a_setting(compile):
+    c = Config()
+    f = compile(lambda x: x * c.rate + 1)
+    for rate in TURNS:
+        thread = threading.Thread(target=setattr, args=(c, "rate", rate))
+        thread.start()
+        thread.join()
+        yield f(vec())
