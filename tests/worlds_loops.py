@@ -69,7 +69,7 @@ def lbfgs_with_a_compiled_closure(compile):
         loss.backward()
         return loss
 
-    for _ in range(5):
+    for _ in range(6):
         yield optimizer.step(closure), model
 
 

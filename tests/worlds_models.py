@@ -482,6 +482,8 @@ class Scaled(tg.autograd.Function):
 
 def with_function(compile):
     """A compiled step that gives the gradient of the argument."""
+    TABLE.update(forward=2.0, backward=1.0)
+    Scaled.rate = 1.0
 
     @compile
     def step(x):
