@@ -32,6 +32,9 @@ def check_writable(tensor: Tensor, what: str) -> None:
             f"{what} cannot write here: several elements share one place in memory (expand), or "
             "the memory is read-only; use clone() first"
         )
+    if STATE.mode & TAPE:
+        for tape in STATE.tapes:
+            tape.will_write(tensor)
     if not STATE.mode & GRAD:
         return
     root = tensor if tensor._view is None else tensor._view[0]

@@ -28,10 +28,6 @@ AUTOCAST = 32  # operations choose the dtype that they run in, see `casting.py`
 # One counter numbers tensors and entries of the whole process: later work has higher numbers.
 numbers = itertools.count(1)
 
-# Grows when something changes that decides which operations a program has but is no tensor: hooks,
-# attributes of modules, parameter groups. Compiled functions look at it before they replay.
-structure = 0
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -50,12 +46,6 @@ class State(threading.local):
 
 
 STATE = State()
-
-
-def structure_changed() -> None:
-    """Say that a hook, a module or a parameter group was changed."""
-    global structure
-    structure += 1
 
 
 class Mode:

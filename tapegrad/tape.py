@@ -272,6 +272,12 @@ class Tape:
     def note_flag(self, tensor: Tensor) -> None:
         """Called before `requires_grad` of a tensor is set."""
 
+    def will_write(self, tensor: Tensor) -> None:
+        """Called before the memory of a tensor is written to."""
+
+    def note_replaced(self, tensor: Tensor) -> None:
+        """Called before a tensor gets other memory, through `.data`."""
+
     def repeat(self, begins: bool) -> None:
         """Called when a checkpointed function begins to run again, and when that ends."""
 

@@ -16,7 +16,7 @@ from . import dtypes, mutation
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
 from .methods import TensorMethods
-from .state import GRAD, STATE, TAPE, numbers, structure_changed
+from .state import GRAD, STATE, TAPE, numbers
 from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
@@ -313,8 +313,10 @@ class Tensor(TensorMethods):
                 before = tensor._grad
                 if before is not None:
                     tensor._grad = before + gradient
+                elif gradient._requires or STATE.mode & TAPE:
+                    tensor._grad = gradient  # on a tape it must be known where it comes from
                 else:
-                    tensor._grad = gradient if gradient._requires else wrap(gradient._array.copy())
+                    tensor._grad = wrap(gradient._array.copy())
 
         keep.retains = self.id  # type: ignore[attr-defined]  # backward reports this gradient too
         self._add_entry_hook(keep)
@@ -348,11 +350,9 @@ class Tensor(TensorMethods):
         hooks: dict[int, Any] = getattr(self._extra, group)
         key = next(numbers)
         hooks[key] = hook
-        structure_changed()
 
         def remove() -> None:
             hooks.pop(key, None)
-            structure_changed()
 
         return RemovableHandle(remove)
 
@@ -402,6 +402,9 @@ class Tensor(TensorMethods):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f".data must be a Tensor, got {type(value).__name__}")
+        if value._array is not self._array:
+            for tape in STATE.tapes:
+                tape.note_replaced(self)
         self._array = value._array
         self._view = None
         for tape in STATE.tapes:

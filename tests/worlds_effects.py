@@ -39,9 +39,29 @@ def with_counter(compile, use=lambda n, x: x, calls=8):
         yield f(vec(i)), model.n
 
 
+@case
+def counter_that_is_passed_on(compile):
+    return with_counter(compile)
+
+
+class Counted(nn.Module):
+    """A model that counts its calls for nobody."""
+
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def forward(self, x):
+        self.n += 1
+        return x * 2 + 1
+
+
 @case(replays=True)
 def counter_that_nothing_reads(compile):
-    return with_counter(compile)
+    model = Counted()
+    f = compile(model)
+    for i in range(8):
+        yield f(vec(i)), model.n
 
 
 @case
@@ -61,7 +81,7 @@ def counter_as_factor(compile):
 
 @case(replays=True)
 def counter_set_back_outside(compile):
-    model = Counting()
+    model = Counted()
     f = compile(model)
     for i in range(10):
         if i == 5:

@@ -64,7 +64,7 @@ class Trainer:
         return loss
 
 
-@case(replays=True)
+@case
 def trainer_with_counters_and_history(compile):
     trainer = Trainer(compile)
     for i in range(10):

@@ -17,7 +17,7 @@ import numpy as np
 from ..device import as_device
 from ..dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..ops.creation import CREATION
-from ..state import no_grad, structure_changed
+from ..state import no_grad
 from ..tensor import RemovableHandle, Tensor, wrap
 from .hooks import EVERYWHERE, BackwardHooks
 from .parameter import Buffer, Parameter
@@ -41,6 +41,9 @@ class Module(StateDict):
     >>> model(tapegrad.ones(5, 3)).shape
     Size([5, 2])
     """
+
+    #: dictionaries whose entries are attributes too
+    _attributes_in = ("_parameters", "_buffers", "_modules")
 
     training: bool
     call_super_init: bool = False
@@ -183,7 +186,6 @@ class Module(StateDict):
         self.__dict__.pop("forward", None)
         if not options.get("disable", False):
             self.__dict__["forward"] = compile(self.forward, **options)
-        structure_changed()
 
     def _compiled_copy(self, options: Any) -> Module:
         from .compiled import compiled_module
@@ -218,16 +220,12 @@ class Module(StateDict):
         self._put("_parameters", name, param)
 
     def _put(self, group: str, name: str, value: Any) -> None:
-        """Enter something under a name; compiled functions look again if that is a change."""
-        entries = self.__dict__[group]
-        if entries.get(name, self) is not value:
-            structure_changed()
-        entries[name] = value
+        """Enter something under a name."""
+        self.__dict__[group][name] = value
 
     def _drop(self, group: str, name: str) -> None:
         """Take away what stands under a name."""
         del self.__dict__[group][name]
-        structure_changed()
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is not trained; with `persistent` it is part of the state dict."""
@@ -266,8 +264,6 @@ class Module(StateDict):
         elif name in attributes.get("_buffers", ()):
             self.register_buffer(name, value, name not in self._not_saved)
         else:
-            if attributes.get(name, self) is not value:
-                structure_changed()
             object.__setattr__(self, name, value)
 
     def _forget(self, name: str, group: str) -> None:
@@ -290,7 +286,6 @@ class Module(StateDict):
                 self._drop(group, name)
                 self._not_saved.discard(name)
                 return
-        structure_changed()
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:

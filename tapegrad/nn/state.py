@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..state import no_grad, numbers, structure_changed
+from ..state import no_grad, numbers
 from ..tensor import RemovableHandle, Tensor, wrap
 from .parameter import Parameter
 
@@ -120,11 +120,9 @@ def add_hook(hooks: dict[int, Any], item: Any, prepend: bool = False) -> Removab
         hooks.update({key: item, **others})
     else:
         hooks[key] = item
-    structure_changed()
 
     def remove() -> None:
         hooks.pop(key, None)
-        structure_changed()
 
     return RemovableHandle(remove)
 

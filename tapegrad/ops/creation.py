@@ -433,6 +433,7 @@ def random_array(
     params = {"kind": kind, "shape": shape, "dtype": np.dtype(dtype), "low": low, "high": high}
     for tape in STATE.tapes:
         tape.value_of(source.state)  # as it is before the draw, which changes it
+        tape.will_write(source.state)
     before = source.take(_words(kind, math.prod(shape), params["dtype"]))
     array, after = random_.kernel(before, **params)
     out = wrap(array)

@@ -1,4 +1,4 @@
-"""Parameter groups and state: what the constructor was given, and dicts that compiled code watches.
+"""Parameter groups and state: what the constructor was given, and dicts that recordings notice.
 
 Comes in: what users pass as parameters. Goes out: lists of tensors, groups, the dicts that hold the
 state of a parameter. Used by `optimizer.py`.
@@ -6,48 +6,24 @@ state of a parameter. Used by `optimizer.py`.
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
 from ..replay.capture import decided, happens_once, runtime_number, setting
-from ..state import STATE, TAPE, structure_changed
+from ..state import STATE, TAPE
 from ..tensor import Tensor
 
 Group = dict[str, Any]
 
 
-class _Stepping(threading.local):
-    """How many steps of optimizers are going on in this thread."""
-
-    depth: int = 0
-
-
-STEPPING = _Stepping()
-
-
-def _changed() -> None:
-    """Say that state was replaced, so that compiled steps are recorded anew.
-
-    They know tensors, not the names under which they are kept. A step that replaces its own state
-    says nothing: its recordings differ, so no compiled function repeats it.
-    """
-    if not STEPPING.depth:
-        structure_changed()
-
-
 class State(dict[str, Any]):
-    """The state of one parameter, which says when a tensor of it is replaced or taken away."""
+    """The state of one parameter: a step that puts a tensor here is not one to be replayed."""
 
     def __setitem__(self, key: str, value: Any) -> None:
-        before = self.get(key)
-        if before is not value:
-            if isinstance(before, Tensor):
-                _changed()
-            if isinstance(value, Tensor):
-                happens_once()
+        if isinstance(value, Tensor) and self.get(key) is not value:
+            happens_once()
         super().__setitem__(key, value)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
@@ -55,50 +31,24 @@ class State(dict[str, Any]):
             self[key] = default
         return self[key]
 
-    def __delitem__(self, key: str) -> None:
-        super().__delitem__(key)
-        _changed()
-
     def update(self, *args: Any, **kwargs: Any) -> None:
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
-
-    def clear(self) -> None:
-        super().clear()
-        _changed()
-
-    def pop(self, *args: Any) -> Any:
-        _changed()
-        return super().pop(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return State, (dict(self),)
 
 
 class States(defaultdict[Any, State]):
-    """The state of all parameters, which says when that of one is replaced or taken away."""
+    """The state of all parameters, each in a `State`."""
 
     def __init__(self, given: Any = ()) -> None:
         super().__init__(State, given)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if key in self:
-            _changed()
         if value:
             happens_once()
         super().__setitem__(key, State(value) if type(value) is dict else value)
-
-    def __delitem__(self, key: Any) -> None:
-        super().__delitem__(key)
-        _changed()
-
-    def clear(self) -> None:
-        super().clear()
-        _changed()
-
-    def pop(self, *args: Any) -> Any:
-        _changed()
-        return super().pop(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return States, (), None, None, iter(self.items())

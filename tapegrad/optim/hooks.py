@@ -12,7 +12,6 @@ from typing import Any
 
 from ..state import numbers
 from ..tensor import RemovableHandle
-from .groups import STEPPING
 
 Hook = Callable[..., Any]
 
@@ -54,7 +53,6 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             # An optimizer around another one may never call `__init__` of its class.
             optimizer.__dict__.setdefault(name, {})
         optimizer._opt_called = optimizer._stepping = True
-        STEPPING.depth += 1
         try:
             if GLOBAL_BEFORE or optimizer._pre_hooks:
                 args, kwargs = _run_before(optimizer, args, kwargs)
@@ -63,7 +61,6 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                 for hook in (*optimizer._post_hooks.values(), *GLOBAL_AFTER.values()):
                     hook(optimizer, args, kwargs)
         finally:
-            STEPPING.depth -= 1
             optimizer._stepping = False
         return result
 

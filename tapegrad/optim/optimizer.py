@@ -17,7 +17,7 @@ from .. import dtypes
 from ..gradients import Gradients
 from ..replay.capture import decided, given, runtime_number, setting
 from ..replay.update import Update, pays
-from ..state import STATE, TAPE, enable_grad, no_grad, structure_changed
+from ..state import STATE, TAPE, enable_grad, no_grad
 from ..tensor import RemovableHandle, Tensor, wrap
 from .groups import Group, States, WatchedGroup, as_groups, as_parameters, ordered
 from .hooks import (
@@ -83,6 +83,10 @@ class Optimizer:
             cls.step = with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
         methods = [getattr(cls, name) for name in _OF_UPDATES]
         cls._library = all(m.__module__.startswith(__package__) for m in methods)
+
+    #: attributes that replays do not compare, and those whose options they read anew
+    _unguarded = ("param_groups", "defaults", "_updates", "_stepping", "_opt_called")
+    _options_in = ("param_groups",)
 
     _library: bool = False  # whether the library defines all that updates consist of
 
@@ -295,7 +299,6 @@ class Optimizer:
         if self._reads_groups():
             group = WatchedGroup(group)
         self.param_groups.append(group)
-        structure_changed()
 
     def _reads_groups(self) -> bool:
         """Whether code from outside the library reads the options of the groups."""
@@ -359,7 +362,6 @@ class Optimizer:
         for group, replacement in zip(self.param_groups, groups, strict=True):
             group.clear()
             group.update(replacement)
-        structure_changed()
         for hook in list(self._load_post_hooks.values()):
             hook(self)
 

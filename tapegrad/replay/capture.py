@@ -23,10 +23,11 @@ from ..mutation import owner_of
 from ..state import STATE, TAPE, numbers
 from ..tape import FREED, Entry, Output, Tape, Value
 from ..tensor import Tensor, refresh, wrap
-from ..tree import leaves, map_leaves
 from .derivative import Derivative, Obstacle, place_of, trace
 from .program import Apply, Input, Program
-from .recording import Decision, Given, Made, Plain, Recording
+from .facts import bounds
+from .recording import Decision, Given, GradResult, Made, Part, Plain, Recording, Shared
+from .results import Template, tensors_in
 from .slots import Argument, Captured, Cotangent, GradOf, Number, Slot
 
 _CHANGED_HISTORY = (
@@ -53,6 +54,10 @@ def capturing() -> Capture | None:
     for tape in reversed(STATE.tapes):
         if isinstance(tape, Capture):
             return tape
+    return None
+
+
+def _nothing(value: Any) -> None:
     return None
 
 
@@ -120,8 +125,10 @@ class Capture(Tape):
     logs_backward = True
     watches = False
 
-    def __init__(self, arguments: Sequence[Tensor]) -> None:
+    def __init__(self, arguments: Sequence[Tensor], strict: bool = True) -> None:
         super().__init__()
+        #: whether what cannot be replayed is an error at once
+        self.strict = strict
         #: tensors made later than this are born in the captured function
         self.start = next(numbers)
         self.arguments = list(arguments)
@@ -174,10 +181,32 @@ class Capture(Tape):
             self._check(tensor)
             self._note_history(tensor)
             self._keep_grad(tensor)
+        #: arguments that are views, with their bases: an argument is a tensor of its own here
+        self._views: list[tuple[Tensor, Any]] = []
+        #: by id of a returned tensor: what stands for it
+        self._results: dict[int, Any] = {}
+        self._returned: list[Tensor] = []
 
     def __enter__(self) -> Self:
+        for tensor in self.arguments:
+            if tensor._view is not None:
+                self._views.append((tensor, tensor._view))
+                tensor._view = None
         self.start_recording()
         return self
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        for tensor, view in self._views:
+            if tensor._view is None:
+                tensor._view = view
+        self._views = []
+
+    def refuse(self, why: str) -> None:
+        """Say that this run cannot be replayed, in words that name the line."""
+        if self.strict:
+            raise CaptureError(why)
+        self.obstacle = self.obstacle or why
 
     # -- values ------------------------------------------------------------------------------
 
@@ -288,7 +317,7 @@ class Capture(Tape):
         self.value_of(tensor)
         apart = tensor._array is not result._array
         if apart and tensor._view is None and self._shares_unseen_memory(tensor._array):
-            raise CaptureError(
+            self.refuse(
                 "a compiled function changed a tensor in place that is a detached part of another "
                 f"one, at {source.describe(source.here())}; change the part itself, or the whole"
             )
@@ -320,6 +349,13 @@ class Capture(Tape):
             if tensor.id not in self.first_edges:
                 self._note_history(tensor)
             self.first_flags.setdefault(tensor.id, (tensor, tensor._requires))
+
+    def note_replaced(self, tensor: Tensor) -> None:
+        if tensor.id <= self.start:
+            self.refuse(
+                "it gives a tensor from outside other memory, by setting .data at "
+                f"{source.describe(source.here())}; use copy_() to change what the memory holds"
+            )
 
     def _flags(self) -> tuple[tuple[Any, bool, bool], ...]:
         """Tensors from outside whose requires_grad was set: what it was and what it is."""
@@ -381,7 +417,7 @@ class Capture(Tape):
         if decision is not None:
             self.decisions.append(decision)
             return
-        raise CaptureError(
+        self.refuse(
             f"{what} inside a compiled function, at {source.describe(source.here())}: when the "
             "function is replayed no Python runs, so the value would stay that of the recording. "
             "Return the tensor and read it outside, or use tapegrad.where() for a choice that "
@@ -427,18 +463,20 @@ class Capture(Tape):
 
     # -- the recording -----------------------------------------------------------------------
 
-    def finish(self, returned: Any) -> Recording:
+    def finish(self, returned: Any, known: Callable[[Any], Any] = _nothing) -> Recording:
         """What the run did, with values numbered in order, so that two runs can be compared.
 
         Called while the tape still records: views among the results may need their newest values.
+        `known` gives what stands for objects that were there before. Raises `NotRepeatable`.
         """
         for ending in self.endings.values():
             self.obstacle = self.obstacle or ending()
-        for leaf in leaves(returned):
-            if isinstance(leaf, Tensor) and leaf._view is not None:
+        self._returned = list(tensors_in(returned))
+        for leaf in self._returned:
+            if leaf._view is not None:
                 refresh(leaf)
         made: list[Value] = []
-        results = map_leaves(lambda leaf: self._result(leaf, made), returned)
+        results = Template(lambda leaf: self._result(leaf, made), known).of(returned)
         grads = self._grads(made)
         self._check_histories()
         self._check_numbers()
@@ -458,7 +496,7 @@ class Capture(Tape):
             results=results,
             decisions=tuple(self.decisions),
             derivative=derivative,
-            obstacle=self.obstacle or self._overlap(slots),
+            obstacle=self._overlap(slots) or self.obstacle,
             once=self.once,
         )
 
@@ -477,6 +515,9 @@ class Capture(Tape):
         for number, slot in self.slots.items():
             of_leaf = isinstance(slot, Captured) and slot.tensor.id in owners
             slots[number] = GradOf(owners[number]) if of_leaf else slot
+        grads = [g.id for _, g in self.first_grads.values() if g is not None]
+        if len(set(grads)) < len(grads):
+            self.obstacle = self.obstacle or "two of the tensors that it uses share one .grad"
         return slots
 
     def _check_histories(self) -> None:
@@ -509,22 +550,69 @@ class Capture(Tape):
     def _result(self, leaf: Any, made: list[Value]) -> Any:
         if not isinstance(leaf, Tensor):
             return Plain(leaf)
+        found = self._results.get(id(leaf))
+        if found is None:
+            found = self._results[id(leaf)] = self._new_result(leaf, made)
+        return found
+
+    def _new_result(self, leaf: Tensor, made: list[Value]) -> Any:
         if leaf.id <= self.start:
             return Given(self.slot_of(leaf), ())
-        if leaf._view is not None and leaf._view[0].id <= self.start:
-            return Given(self.slot_of(leaf._view[0]), leaf._view[1])
+        if leaf._view is not None:
+            base, chain, _ = leaf._view
+            if base.id <= self.start:
+                return Given(self.slot_of(base), chain)
+            if self._outside(base) is not None or any(
+                self._shows_the_same(leaf, base, other) for other in self._returned
+            ):
+                return Part(self._result(base, made), chain, leaf._requires)
+        shared = self._outside(leaf)
+        if shared is not None and not leaf._requires:
+            return Shared(self.slot_of(shared))
+        for owner, _ in self.first_grads.values():
+            if owner._grad is leaf:
+                return GradResult(self.slot_of(owner))
         spent = output = None
         self._check_fresh(leaf)
-        made.append(self.value_of(leaf))
+        index = len(made)
+        for other in self._returned:
+            earlier = self._results.get(id(other))
+            if other._array is leaf._array and isinstance(earlier, Made):
+                index = earlier.index
+        if index == len(made):
+            made.append(self.value_of(leaf))
         if leaf._requires and leaf._edge is not None:
             spent = _spent(leaf)
             if spent is None:
                 output = len(self.outputs)
                 self.outputs.append(leaf)
-                self.output_places.append(len(made) - 1)
+                self.output_places.append(index)
         elif leaf._requires:
             self.obstacle = "it returns a leaf that it has made itself"
-        return Made(len(made) - 1, spent, output)
+        return Made(index, spent, output)
+
+    def _outside(self, tensor: Tensor) -> Tensor | None:
+        """A tensor from outside that has the very array of a tensor that was made inside."""
+        for other in (*self.arguments, *self.externals.values()):
+            if other._array is tensor._array and other.id <= self.start:
+                return other
+        return None
+
+    def _shows_the_same(self, part: Tensor, base: Tensor, other: Tensor) -> bool:
+        """Whether another result shows memory that a view among the results shows."""
+        if other is part:
+            return False
+        beside = other._view is not None and other._view[0] is base
+        return other is base or (beside and np.may_share_memory(part._array, other._array))
+
+    def hooked(self) -> list[tuple[str, Any]]:
+        """The hooks on tensors from outside, which run in backward."""
+        found: list[tuple[str, Any]] = []
+        for tensor, _, _ in self.first_edges.values():
+            extra = tensor._extra
+            for group in (extra.hooks, extra.post_hooks) if extra is not None else ():
+                found += [("hook", hook) for hook in group.values()]
+        return found
 
     def _grads(self, made: list[Value]) -> tuple[tuple[Any, Any], ...]:
         effects: list[tuple[Any, Any]] = []
@@ -619,7 +707,7 @@ class Capture(Tape):
         tensors = [self.externals[n] for n, slot in slots.items() if not isinstance(slot, Number)]
         before: list[tuple[int, Tensor, bool]] = []  # those that may reach further: to where
         on_cpu = [t for t in tensors if isinstance(t._array, np.ndarray)]
-        for start, end, _, a in sorted((*_bounds(t._array), t.id, t) for t in on_cpu):
+        for start, end, _, a in sorted((*bounds(t._array), t.id, t) for t in on_cpu):
             changed = self._number_of(a) != a.id
             before = [entry for entry in before if entry[0] > start]
             for _, b, also in before:
@@ -628,15 +716,6 @@ class Capture(Tape):
                     return "it changes a tensor whose memory another tensor shares"
             before.append((end, a, changed))
         return None
-
-
-def _bounds(array: Any) -> tuple[int, int]:
-    """The addresses of an array's first byte and of the byte after its last one."""
-    start = end = array.__array_interface__["data"][0]
-    for size, step in zip(array.shape, array.strides, strict=True):
-        start += min((size - 1) * step, 0)
-        end += max((size - 1) * step, 0)
-    return start, end + array.itemsize if array.size else start
 
 
 def _constant(array: Any) -> Any:

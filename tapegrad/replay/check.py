@@ -7,7 +7,7 @@ something differs, a program that gives every value as a result is run to find t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ import numpy as np
 from ..source import describe
 from ..tape import Entry, Output, Value
 from ..tensor import Tensor
-from ..tree import leaves
 from .capture import Capture
 from .program import Apply, Program
 from .recording import Made
 from .repeat import Replay
+from .results import matched
 from .run import build
 from .slots import Cotangent, Number
 
@@ -51,8 +51,9 @@ class Witness(Capture):
 class Check:
     """One call that is checked."""
 
-    def __init__(self, replay: Replay, tensors: list[Tensor]) -> None:
+    def __init__(self, replay: Replay, tensors: list[Tensor], call: Any) -> None:
         self.replay = replay
+        self.call = call
         self.tensors = tensors
         self.witness = Witness(tensors)
         self.program = replay.recording.program
@@ -69,9 +70,9 @@ class Check:
             copy = None if grad is None else (grad._array, grad._array.copy())
             self.grads.append((leaf, grad, copy))
 
-    def saw(self, returned: Any) -> None:
+    def saw(self, returned: Any, known: Callable[[Any], Any]) -> None:
         """The eager function has returned: compare what it did with the recording."""
-        recording = self.witness.finish(returned)
+        recording = self.witness.finish(returned, known)
         difference = self.replay.recording.difference(recording)
         if difference is not None:
             raise CheckError(f"the function no longer does what was recorded: {difference}")
@@ -83,7 +84,7 @@ class Check:
     def run(self) -> Any:
         """Replay from where the eager function began, and compare."""
         self._go_back()
-        result = self.replay.run(self.tensors)
+        result = self.replay.run(self.tensors, self.call)
         for value, array in self._left(result):
             if not _close(array, self.seen[value.number]):
                 raise CheckError(self._report(value, array))
@@ -103,7 +104,7 @@ class Check:
         """What the replay left: values of the program and the arrays that should hold them."""
         recording, results = self.replay.recording, self.program.results
         entry = None
-        for place, leaf in zip(leaves(recording.results), leaves(result), strict=True):
+        for place, leaf in matched(recording.results, result):
             if isinstance(place, Made):
                 yield results[place.index], leaf._array
                 if place.output is not None:

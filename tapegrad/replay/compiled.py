@@ -1,8 +1,9 @@
 """`compile`: a function that is recorded for its first calls and replayed natively afterwards.
 
-A call is looked up by its signature. A signature replays once two consecutive recordings agree, as
-long as what they took for granted (`Replay.refusal`) still holds. Everything else runs eagerly, is
-recorded, and is replaced by what the recording gives (`rehearsal.py`).
+A call is looked up by the signature of its arguments (`signature.py`). For each signature there are
+variants: a recording that two calls agreed on, and the world that it was made in (`world.py`). A
+variant is replayed while its world holds; every other call runs eagerly, is recorded, and is
+replaced by what the recording gives (`rehearsal.py`).
 """
 
 from __future__ import annotations
@@ -17,20 +18,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import casting, dtypes, mutation
+from .. import casting, dtypes
 from ..state import AUTOCAST, GRAD, INFERENCE, STATE
-from ..tensor import Tensor
 from . import native
+from .capture import CaptureError
 from .check import Check
-from .names import Names
+from .effects import Effects, effects_of
+from .observe import Observer
 from .recording import Recording
 from .rehearsal import Rehearsal
-from .repeat import Replay
-from .signature import Signature, describe, shown
+from .repeat import DataError, Replay
+from .results import NotRepeatable
+from .signature import Arguments, shown
+from .variant import Signature, Variant
 from .watch import Watch
+from .world import Unguardable, World
 
-#: recordings of one signature that may differ from one another before that is an error
-PATIENCE = 4
+#: recordings of one signature in a row without a replay, before calls run eagerly
+PATIENCE = 8
+#: of them, those that may differ in what they do although the world was the same
+TOLERANCE = 4
 
 
 #: names of `backend`: whether they compile
@@ -44,7 +51,8 @@ class Options:
 
     max_signatures: int = 32
     keep_grads: bool = True
-    check: bool = False
+    check: int = 0  # every how many replays one is compared with an eager run
+    fullgraph: bool = False
     backend: str = "inductor"
 
 
@@ -56,7 +64,6 @@ class Compiled:
         self.function = function
         self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self.options = options or Options()
-        self._names: Names | None = None
         self._signatures: dict[Any, Signature] = {}
         self._lock = threading.RLock()
         self._warned: set[str] = set()
@@ -66,6 +73,9 @@ class Compiled:
         elif not BACKENDS[self.options.backend]:
             self.why_eager = f"backend={self.options.backend!r}"
         self._off = self.why_eager is not None
+
+    #: what replays of other functions compare of this one
+    _walked = ("function",)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -94,21 +104,8 @@ class Compiled:
         return result
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tensors: list[Tensor] = []
-        objects: list[Any] = []
-        parts: list[Any] = [STATE.mode, dtypes.get_default_dtype(), casting.key()]
-        describe(args, parts, tensors, objects)
-        if kwargs:
-            describe(kwargs, parts, tensors, objects)
-        if len(tensors) > 1:
-            owners = [id(mutation.owner_of(t._array)) for t in tensors]
-            parts.append(tuple([owners.index(o) for o in owners]))
-        if self._names is None:
-            # Not before the first call: names may be defined later than the function.
-            self._names = Names(self.function, args)
-        describe(self._names.values(args), parts, None, objects)
-        key = tuple(parts)
-        signature = self._signatures.get(key)
+        call = Arguments(self._modes(), args, kwargs)
+        signature = self._signatures.get(call.key)
         if signature is None:
             most = self.options.max_signatures
             if len(self._signatures) >= most:
@@ -118,112 +115,222 @@ class Compiled:
                     args,
                     kwargs,
                 )
-            signature = self._signatures[key] = Signature(shown(args, kwargs), objects)
+            signature = self._signatures[call.key] = Signature(shown(args, kwargs))
         if signature.eager is not None:
             return self._eagerly(signature.eager, args, kwargs)
+        for variant in signature.variants:
+            tensors = variant.fits(call)
+            if tensors is not None:
+                return self._use(signature, variant, call, tensors, args, kwargs)
         why = "it is new"
-        for replay in signature.replays:
-            refusal = replay.refusal(tensors)
-            if refusal is None:
-                if replay.executable is None:
-                    if not native.available():
-                        self._off = True
-                        return self._eagerly("llvmlite is not installed", args, kwargs)
-                    replay.build()
-                if self.options.check:
-                    return self._checked(replay, args, kwargs, tensors)
-                return replay.run(tensors)
-            why = refusal
-        if signature.difference is not None and not signature.replays:
-            why = signature.difference
-        return self._record(signature, why, args, kwargs, tensors)
+        for variant in signature.variants:
+            difference = variant.difference(call)
+            if difference is None:
+                tensors = variant.fits(call)
+                if tensors is not None:
+                    return self._use(signature, variant, call, tensors, args, kwargs)
+                difference = variant.refusal(call)
+            why = difference
+        return self._record(signature, why, call, args, kwargs)
+
+    @staticmethod
+    def _modes() -> tuple[Any, ...]:
+        """What else decides what operations do."""
+        return STATE.mode, dtypes.get_default_dtype(), casting.key()
+
+    def _use(
+        self,
+        signature: Signature,
+        variant: Variant,
+        call: Arguments,
+        tensors: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Replay a variant that fits, or run eagerly where that is known to be the only way."""
+        replay = variant.replay
+        if replay is None:
+            return self._eagerly(str(variant.eager), args, kwargs)
+        if signature.variants[0] is not variant:
+            signature.variants.remove(variant)
+            signature.variants.insert(0, variant)
+        if replay.executable is None:
+            if not native.available():
+                self._off = True
+                return self._eagerly("llvmlite is not installed", args, kwargs)
+            replay.build()
+        signature.strikes = 0
+        check = self.options.check
+        if check and replay.count % check == check - 1:
+            returned, values = self._checked(replay, variant, call, tensors, args, kwargs)
+        else:
+            try:
+                returned, values = replay.run(tensors, call)
+            except DataError:
+                # Nothing was changed yet: the eager call says what is wrong, in its own words.
+                return self._plainly(args, kwargs)
+        variant.effects.do(values, call.containers)
+        return returned
 
     def _eagerly(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._warn(reason)
+        return self._plainly(args, kwargs)
+
+    def _warn(self, reason: str) -> None:
+        code = getattr(self.function, "__code__", None)
+        if ".py:" not in reason and code is not None:
+            reason = f"{reason} (the function is at {code.co_filename}:{code.co_firstlineno})"
         self.why_eager = reason
+        if self.options.fullgraph:
+            raise CaptureError(f"compiled function {self.name} cannot be replayed: {reason}")
         if reason not in self._warned:
             self._warned.add(reason)
-            warnings.warn(f"compiled function {self.name} runs eagerly: {reason}", stacklevel=4)
-        return self._plainly(args, kwargs)
+            warnings.warn(f"compiled function {self.name} runs eagerly: {reason}", stacklevel=5)
 
     def _checked(
         self,
         replay: Replay,
+        variant: Variant,
+        call: Arguments,
+        tensors: list[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        tensors: list[Tensor],
     ) -> Any:
         """Run eagerly, go back, replay, and compare."""
-        check = Check(replay, tensors)
+        check = Check(replay, tensors, call)
+        world = variant.look(call)
+        copies = [copied(c) for c in call.containers]
         with check.witness:
             returned = self.function(*args, **kwargs)
             if not self.options.keep_grads:
                 check.witness.drop_grads()
-            check.saw(returned)
-        return check.run()
+            effects = effects_of(world, call.containers, copies)
+            check.saw((returned, effects.values), call.known(world))
+        result = check.run()
+        effects.undo(call.containers)
+        return result
+
+    # -- recording ---------------------------------------------------------------------------
 
     def _record(
         self,
         signature: Signature,
         why: str,
+        call: Arguments,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        tensors: list[Tensor],
     ) -> Any:
         """Run eagerly, write down what happens, and do that instead."""
-        if signature.since_agreement >= PATIENCE:
-            raise RuntimeError(
-                f"a compiled function did something else in each of {PATIENCE} recordings, so it "
-                f"cannot be replayed: {signature.difference}"
+        refusal: str | None = None
+        world: World | None = None
+        try:
+            world = signature.look(call, self._roots(signature))
+        except Unguardable as error:
+            refusal = str(error)
+        if world is not None:
+            if signature.latest is not None:
+                why = signature.latest.difference(world) or why
+            signature.latest = world
+        if signature.disagreements >= TOLERANCE:
+            signature.eager = (
+                f"it did something else in each of {TOLERANCE} recordings, although nothing had "
+                f"changed that is compared: {signature.difference}"
             )
+        elif signature.strikes >= PATIENCE:
+            signature.eager = f"{why}; what changes in every call should be a tensor"
+        if signature.eager is not None:
+            return self._eagerly(signature.eager, args, kwargs)
         signature.reasons.append(why)
-        capture = Rehearsal(tensors)
-        with capture:
-            result = self.function(*args, **kwargs)
-            if not self.options.keep_grads:
-                capture.drop_grads()
-            recording = capture.finish(result)
+        signature.strikes += 1
         signature.recordings += 1
-        if recording.obstacle is not None:
-            signature.eager = recording.obstacle
+        tensors = call.tensors + signature.moving(world)
+        copies = [copied(c) for c in call.containers]
+        effects = Effects()
+        modes = self._modes()
+        observer = Observer()
+        capture = Rehearsal(tensors, strict=self.options.fullgraph)
+        recording: Recording | None = None
+        try:
+            with capture, observer:
+                result = self.function(*args, **kwargs)
+                if not self.options.keep_grads:
+                    capture.drop_grads()
+                try:
+                    if world is not None:
+                        effects = effects_of(world, call.containers, copies)
+                    recording = capture.finish((result, effects.values), call.known(world))
+                except NotRepeatable as error:
+                    refusal = str(error)
+        except BaseException:
+            signature.strikes -= 1
+            signature.latest = None
+            raise
+        if recording is not None and recording.derivative is not None and world is not None:
+            refusal = refusal or _late_effects(world, call, copies, effects)
+        if self._modes() != modes:
+            refusal = "it leaves another gradient mode, default dtype or autocast behind"
+        covered = signature.cover(observer.scope)
+        obstacle = recording.obstacle if recording is not None else None
+        refusal = obstacle or observer.refusal or refusal
+        if refusal is not None:
+            # Something that happens in the first call alone, such as a message, is not held
+            # against the next one.
+            if world is None and obstacle is None:
+                return result
+            self._refuse(signature, refusal, call)
             return result
+        assert recording is not None
         if capture.passing:
             return result
+        hooked = capture.hooked()
         undo = capture.undo()
         del capture  # it knows every tensor: only what others know may stay
-        replay = self._compare(signature, recording, tensors)
+        signature.hooked = hooked
+        replay = self._compare(signature, recording, tensors, world if covered else None, effects)
         if replay is None or not native.available():
             return result
-        return undo.replayed(replay, tensors, result)
+        return undo.replayed(replay, tensors, call, result)
+
+    def _roots(self, signature: Signature) -> list[tuple[str, Any]]:
+        """Where the walk through the world of a recording begins."""
+        return [("", self.function), *signature.hooked]
+
+    def _refuse(self, signature: Signature, refusal: str, call: Arguments) -> None:
+        """Remember that a call in this world can only run eagerly."""
+        try:
+            world = signature.look(call, self._roots(signature))
+        except Unguardable:
+            world = None
+        if world is None:
+            signature.eager = refusal
+        else:
+            signature.variants.insert(0, Variant(world, None, refusal))
+        self._warn(refusal)
 
     def _compare(
-        self, signature: Signature, recording: Recording, tensors: list[Tensor]
+        self,
+        signature: Signature,
+        recording: Recording,
+        tensors: list[Any],
+        world: World | None,
+        effects: Effects,
     ) -> Replay | None:
         """Confirm a recording by one that agrees with it; returns what replays it."""
         if recording.once:
             signature.difference = "it made or replaced tensors of an optimizer's state"
-            signature.since_agreement += 1
             return None
         for replay in signature.replays:
             if replay.recording.difference(recording) is None:
                 replay.confirm(recording, tensors)
-                signature.since_agreement = 0
+                signature.enter(world, replay, effects)
                 return replay
-        signature.difference = "two recordings that agree were not seen yet"
-        for earlier in (signature.previous, signature.last.get(recording.case)):
-            if earlier is None:
-                continue
-            difference = earlier.recording.difference(recording)
-            if difference is None:
-                earlier.confirm(recording, tensors)
-                signature.replays.append(earlier)
-                signature.last.pop(recording.case, None)
-                signature.previous = signature.difference = None
-                signature.since_agreement = 0
-                return earlier
-            signature.difference = difference
         replay = Replay(recording, tensors, self.name)
-        signature.previous = signature.last[recording.case] = replay
-        signature.since_agreement += 1
+        if world is not None:
+            world.settle_for(recording.tensors())
+        earlier = signature.compare(world, replay)
+        if earlier is not None:
+            replay.take(earlier)
+            signature.enter(world, replay, effects)
         return replay
 
     # -- telling -----------------------------------------------------------------------------
@@ -232,6 +339,11 @@ class Compiled:
     def replays(self) -> list[Replay]:
         """The recordings that calls replay, of all kinds of arguments."""
         return [r for s in self._signatures.values() for r in s.replays]
+
+    def __repr__(self) -> str:
+        replays = sum(r.count for r in self.replays)
+        recordings = sum(s.recordings for s in self._signatures.values())
+        return f"<compiled function {self.name}: {recordings} recordings, {replays} replays>"
 
     def explain(self, programs: bool = False, code: str | None = None) -> str:
         """What was captured, what became of it, and why calls were recorded, in words.
@@ -254,7 +366,7 @@ def compile(
     options: dict[str, Any] | None = None,
     disable: bool = False,
     keep_grads: bool = True,
-    check: bool = False,
+    check: bool | int = False,
     max_signatures: int = 32,
 ) -> Any:
     """Record a function's tensor operations and run them as one native program from then on.
@@ -265,8 +377,9 @@ def compile(
     class that shares everything with it.
 
     With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients
-    need no memory of their own. With `check=True` every replay is compared with an eager run.
-    `disable=True` returns the function as it is, and `backend="eager"` never compiles. The other
+    need no memory of their own. With `check=True` every replay is compared with an eager run, with
+    `check=100` every hundredth. What cannot be replayed runs eagerly, with a warning; with
+    `fullgraph=True` it is an error. `disable=True` returns the function as it is, and `backend="eager"` never compiles. The other
     keywords are PyTorch's: they are checked and change nothing, since there is one compiler, which
     records whole functions and each shape by itself.
 
@@ -283,7 +396,9 @@ def compile(
         raise ValueError(f"mode must be one of {', '.join(map(str, MODES))}, got {mode!r}")
     if options is not None and not isinstance(options, dict):
         raise TypeError(f"options must be a dict or None, got {type(options).__name__}")
-    chosen = Options(max_signatures, keep_grads, check, backend)
+    if not isinstance(check, int) or check < 0:
+        raise ValueError(f"check must be True, False or a number of calls, got {check!r}")
+    chosen = Options(max_signatures, keep_grads, int(check), fullgraph, backend)
 
     def compiled(function: Callable[..., Any]) -> Any:
         if not callable(function):
@@ -295,3 +410,19 @@ def compile(
         return Compiled(function, chosen)
 
     return compiled if model is None else compiled(model)
+
+
+def copied(container: Any) -> Any:
+    """A copy of a container among the arguments, to see what a call has changed."""
+    return dict(container) if isinstance(container, dict) else list(container)
+
+
+def _late_effects(world: World, call: Arguments, copies: list[Any], effects: Effects) -> str | None:
+    """Why the backward pass of results, which runs outside, cannot be replayed."""
+    try:
+        late = effects_of(world, call.containers, copies)
+    except NotRepeatable as error:
+        return str(error)
+    known = {effect.path for effect in effects.effects}
+    new = [effect.path for effect in late.effects if effect.path not in known]
+    return f"its backward pass changes {new[0]}" if new else None

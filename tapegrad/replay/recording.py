@@ -14,10 +14,10 @@ import numpy as np
 
 from .. import source
 from ..tape import Entry, Value
-from ..tree import leaves, map_leaves
 from .derivative import Derivative
 from .program import Apply, Program
-from .slots import Number, Slot
+from .results import is_atom, leaves
+from .slots import Captured, GradOf, Number, Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,37 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """In the tree of results: a view of another result."""
+
+    base: Any
+    chain: tuple[Any, ...]
+    requires: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """In the tree of results: a new tensor on the memory of one that was there before."""
+
+    slot: Any
+
+
+@dataclass(frozen=True, slots=True)
+class GradResult:
+    """In the tree of results: the `.grad` that a leaf has when the call ends."""
+
+    slot: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """In the tree of results: an object or a container that was among the arguments."""
+
+    container: bool
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plain:
     """In the tree of results: anything that is not a tensor."""
 
@@ -90,8 +121,21 @@ class Recording:
         flags = tuple(before for _, before, _ in self.flags)
         return self.pattern, flags, repr([d.outcome for d in self.decisions])
 
-    def difference(self, other: Recording) -> str | None:
-        """Where another recording differs first, in words; None where the two agree."""
+    def tensors(self) -> set[int]:
+        """The ids of the tensors from outside that the run read, wrote or returned."""
+        slots: list[Any] = [*self.slots, *self.leaves, *(slot for slot, _, _ in self.flags)]
+        slots += [x for pair in self.grads for x in pair]
+        slots += [x.slot for x in leaves(self.results) if isinstance(x, (Given, GradResult, Shared))]
+        slots += self.derivative.inputs if self.derivative is not None else ()
+        slots = [s.leaf if isinstance(s, GradOf) else s for s in slots]
+        captured = {s.tensor.id for s in slots if isinstance(s, Captured)}
+        return captured | {t.id for t in self.twins}
+
+    def difference(self, other: Recording, ends: bool = True) -> str | None:
+        """Where another recording differs first, in words; None where the two agree.
+
+        Without `ends`, what is returned and left behind is not compared.
+        """
         mine, theirs = self.program.applied(), other.program.applied()
         for first, second in zip(mine, theirs, strict=False):
             if first.primitive is not second.primitive or not _same(first.params, second.params):
@@ -120,7 +164,9 @@ class Recording:
                 )
         if _inputs(self.program) != _inputs(other.program):
             return "a tensor from outside has another shape, dtype or layout"
-        if _ends(self) != _ends(other) or not _same(_plain(self.results), _plain(other.results)):
+        if not ends:
+            return None
+        if _ends(self) != _ends(other) or not _same(_plain(self), _plain(other)):
             return "the function returned or changed something else"
         if not _same([d.outcome for d in self.decisions], [d.outcome for d in other.decisions]):
             return "a number that decides what is computed changed"
@@ -158,7 +204,8 @@ def _inputs(program: Program) -> list[Any]:
 
 def _ends(recording: Recording) -> Any:
     program = recording.program
-    made = [x for x in leaves(recording.results) if isinstance(x, Made)]
+    found = list(leaves(recording.results))
+    made = [x for x in found if isinstance(x, Made)]
     return (
         [(t.number, v.number) for t, v in program.writes],
         [v.number for v in program.results],
@@ -167,9 +214,17 @@ def _ends(recording: Recording) -> Any:
         recording.flags,
         recording.derivative,
         [(x.index, x.spent is None, x.output) for x in made],
-        [x.slot for x in leaves(recording.results) if isinstance(x, Given)],
+        [(type(x), x.slot) for x in found if isinstance(x, (Given, GradResult, Shared))],
+        [repr(x.chain) for x in found if isinstance(x, Part)],
+        [x for x in found if isinstance(x, Passed)],
     )
 
 
-def _plain(results: Any) -> Any:
-    return map_leaves(lambda x: x.value if isinstance(x, Plain) else 0, results)
+def _plain(recording: Recording) -> Any:
+    """The plain values among the results; other leaves count elsewhere."""
+    return [_shown_value(x.value) if isinstance(x, Plain) else 0 for x in leaves(recording.results)]
+
+
+def _shown_value(value: Any) -> Any:
+    """A plain value, or the identity of an object that is part of the result as it is."""
+    return value if is_atom(value) else (type(value), id(value))

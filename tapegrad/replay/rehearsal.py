@@ -12,31 +12,36 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from ..mutation import owner_of
 from ..tape import Entry
 from ..tensor import Tensor
-from ..tree import leaves
 from .capture import Capture
 from .repeat import Replay
+from .results import containers_in, kept_elsewhere, tensors_in
 
 
 class Rehearsal(Capture):
     """A capture that remembers what the memory from outside held, and which tensors were made."""
 
-    def __init__(self, arguments: Sequence[Tensor]) -> None:
-        super().__init__(arguments)
-        #: tensors from outside, in the order in which they were met, with a copy of their memory
-        self.met: list[tuple[Tensor, Any, Any]] = []
+    def __init__(self, arguments: Sequence[Tensor], strict: bool = True) -> None:
+        super().__init__(arguments, strict)
+        #: tensors from outside that were written to, with copies of what they held, in order
+        self.overwritten: list[tuple[Tensor, Any, Any]] = []
+        #: ids of the arrays that own memory from outside
+        self.owners: set[int] = set()
         self.born: list[weakref.ref[Tensor]] = []
 
     def _enter(self, tensor: Tensor) -> None:
         super()._enter(tensor)
-        array = tensor._array
         if tensor.id > self.start:
             self.born.append(weakref.ref(tensor))
-        elif isinstance(array, np.ndarray):
-            self.met.append((tensor, array, array.copy()))
+        self.owners.add(id(owner_of(tensor._array)))
+
+    def will_write(self, tensor: Tensor) -> None:
+        root = tensor if tensor._view is None else tensor._view[0]
+        array = tensor._array
+        if root.id <= self.start or id(owner_of(array)) in self.owners:
+            self.overwritten.append((tensor, array, array.copy()))
 
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         super().write(entry, inputs, outputs)
@@ -51,18 +56,18 @@ class Undo:
     """What a captured run changed, and what it was before."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
-        self.met = rehearsal.met
+        self.overwritten = rehearsal.overwritten
         self.born = rehearsal.born
         self.grads = list(rehearsal.first_grads.values())
         self.flags = list(rehearsal.first_flags.values())
 
-    def replayed(self, replay: Replay, tensors: list[Tensor], result: Any) -> Any:
+    def replayed(self, replay: Replay, tensors: list[Tensor], call: Any, result: Any) -> Any:
         """What a replay makes of the same call; where it cannot be repeated, `result`."""
         if not self._can_go_back(result):
             return result
         if replay.executable is None:
             replay.build()
-        before = [(array, copy) for _, array, copy in self.met]
+        before = [(array, copy) for _, array, copy in self.overwritten]
         after = [(array, array.copy()) for array, _ in before]
         grads = [(leaf, leaf._grad) for leaf, _ in self.grads]
         flags = [(leaf, leaf._requires) for leaf, _ in self.flags]
@@ -70,7 +75,7 @@ class Undo:
         if replay.refusal(tensors) is not None:
             self._put(after, grads, flags)
             return result
-        repeated = replay.run(tensors)
+        repeated, _ = replay.run(tensors, call)
         replay.count -= 1  # the call counts as recorded
         return repeated
 
@@ -79,14 +84,16 @@ class Undo:
 
         New state of an optimizer is one: no replay can make it.
         """
-        if any(tensor._array is not array for tensor, array, _ in self.met):
+        if any(tensor._array is not array for tensor, array, _ in self.overwritten):
             return False
-        seen = {id(leaf) for leaf in leaves(result)} | {id(leaf._grad) for leaf, _ in self.grads}
+        if kept_elsewhere(containers_in(result)):
+            return False
+        seen = {id(leaf) for leaf in tensors_in(result)} | {id(leaf._grad) for leaf, _ in self.grads}
         alive = (reference() for reference in self.born)
         return all(tensor is None or id(tensor) in seen for tensor in alive)
 
     def _put(self, memory: list[tuple[Any, Any]], grads: list[Any], flags: list[Any]) -> None:
-        # A view that was changed before its base was met holds the older values: it comes last.
+        # What was written to several times comes back to what it was at first.
         for array, values in reversed(memory):
             array[...] = values
         for leaf, grad in grads:

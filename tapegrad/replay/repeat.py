@@ -14,19 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from .. import mutation, state
+from .. import mutation
 from ..inplace import through
+from ..state import set_grad_enabled
 from ..tape import Entry
-from ..tensor import Tensor, wrap
-from ..tree import map_leaves
+from ..tensor import Tensor, own, wrap
 from .derivative import split
+from .facts import memory_of
 from .node import Node
-from .recording import Given, Made, Plain, Recording
+from .recording import Given, GradResult, Made, Part, Passed, Plain, Recording, Shared
+from .results import rebuilt
 from .run import Executable, build
 from .slots import Captured, GradOf, Number
 
 _array_of = attrgetter("_array")
 _requires_of = attrgetter("_requires")
+_extra_of = attrgetter("_extra")
 _references = sys.getrefcount
 _weak_references = weakref.getweakrefcount
 
@@ -34,6 +37,10 @@ _weak_references = weakref.getweakrefcount
 def _address(array: Any) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+class DataError(Exception):
+    """Native code met data that the eager function refuses; nothing was changed."""
 
 
 class Replay:
@@ -90,22 +97,29 @@ class Replay:
     def confirm(self, recording: Recording, tensors: list[Tensor]) -> None:
         """Take over the circumstances of another recording that agrees with this one."""
         self.patterns.add(recording.pattern)
-        self.structure = state.structure
         before = {s.tensor.id: was for s, was, _ in recording.flags if isinstance(s, Captured)}
         self.requires = [before.get(t.id, t._requires) for t in self.tensors]
+        self.extras = [t._extra for t in self.tensors]
+        self.hooks = [_hooks_of(t) for t in self.tensors]
         self.overlap = self._overlap(tensors)
+
+    def take(self, earlier: Replay) -> None:
+        """Go on with the compiled code of an earlier recording that is the same."""
+        if earlier.executable is not None and earlier.recording.difference(self.recording) is None:
+            self.executable, self.node = earlier.executable, earlier.node
+            self._bind()
 
     # -- what must hold ----------------------------------------------------------------------
 
     def refusal(self, tensors: list[Tensor]) -> str | None:
         """Why this recording does not fit now; None if it does."""
         recording = self.recording
-        if self.structure != state.structure:
-            return "a hook, a module or a parameter group was changed"
         if not all(map(is_, map(_array_of, self.tensors), self.arrays)) and not self._moved():
             return "a captured tensor has another shape, dtype or layout"
         if list(map(_requires_of, self.tensors)) != self.requires:
             return "requires_grad of a captured tensor was changed"
+        if not all(map(is_, map(_extra_of, self.tensors), self.extras)) and not self._hooks_hold():
+            return "a hook on a captured tensor was added or removed"
         if any(slot.find(tensors)._requires != before for slot, before, _ in recording.flags):
             return "requires_grad of a tensor that the function sets was another one before"
         if self.entered and [t._edge is None for t in self.entered] != self.leaves:
@@ -119,16 +133,39 @@ class Replay:
             return "a number that decides what is computed was changed"
         if tensors and self._overlap(tensors) != self.overlap:
             return "an argument shares memory with a captured tensor, or no longer does"
+        if len(self.grads_read) > 1:
+            found = [slot.find(tensors)._array for slot in self.grads_read]
+            if len({id(memory_of(array)) for array in found}) < len(found):
+                return "two tensors share a .grad"
+        if self.written and not self._writable(tensors):
+            return "memory that it writes to is read-only"
         for slot in self.grads_read:
             grad, leaf = slot.find(tensors)._array, slot.leaf.find(tensors)._array
             if not grad.flags.c_contiguous or (grad.dtype, grad.shape) != (leaf.dtype, leaf.shape):
                 return "a .grad has another layout"
         return None
 
+    def _hooks_hold(self) -> bool:
+        """Whether captured tensors have the hooks that they had; notes where they keep them."""
+        if [_hooks_of(t) for t in self.tensors] != self.hooks:
+            return False
+        self.extras = [t._extra for t in self.tensors]
+        return True
+
     def _overlap(self, tensors: list[Tensor]) -> list[bool]:
         """For each argument, whether it shows memory of a captured tensor."""
         owner_of = mutation.owner_of
         return [id(owner_of(t._array)) in self.owners for t in tensors]
+
+    def _writable(self, tensors: list[Tensor]) -> bool:
+        """Whether all memory that is written to can be; memory that is lent is copied first."""
+        for slot in self.written:
+            tensor = slot.find(tensors)
+            if tensor._extra is not None:
+                own(tensor)
+            if not tensor._array.flags.writeable:
+                return False
+        return True
 
     def _numbers_hold(self) -> bool:
         """Read the numbers anew; False if one decides otherwise than it did."""
@@ -183,8 +220,8 @@ class Replay:
         self.changes = mutation.changes_of(fixed)
         self.written_elsewhere = [s for s in self.written if not isinstance(s, Captured)]
 
-    def run(self, tensors: list[Tensor]) -> Any:
-        """The effects and the result of the recorded run."""
+    def run(self, tensors: list[Tensor], call: Any = None) -> Any:
+        """Do what the recorded run did; returns its result and the values that it stored."""
         executable, recording = self.executable, self.recording
         assert executable is not None
         inputs = [slot.find(tensors)._array for slot in self.moving]
@@ -201,10 +238,8 @@ class Replay:
             made[i] = np.empty(shape, dtype)
         try:
             executable.run((*inputs, *made))
-        except BaseException:
-            for grad in self.made_grads:
-                grad[0].find(tensors)._grad = None  # its memory may be half written
-            raise
+        except Exception as error:
+            raise DataError(str(error)) from error
         if self.written:
             mutation.note_changes(self.changes)
             for slot in self.written_elsewhere:
@@ -218,13 +253,25 @@ class Replay:
                 slot.find(tensors).requires_grad_(after)
         self.count += 1
         entry = None if self.node is None else self.node.attach(tensors, made)
-        results = recording.results
-        if results.__class__ is Made:
-            return self._rebuilt(results, made, tensors, entry)
-        return map_leaves(lambda leaf: self._rebuilt(leaf, made, tensors, entry), results)
+        returned, stored = recording.results
+        if returned.__class__ is Made and not stored:
+            return self._rebuilt(returned, made, tensors, entry, {}), ()
+        known: dict[int, Any] = {}
+
+        def result(leaf: Any) -> Any:
+            if isinstance(leaf, Passed):
+                return (call.containers if leaf.container else call.objects)[leaf.index]
+            return self._rebuilt(leaf, made, tensors, entry, known)
+
+        return rebuilt(returned, result, known), rebuilt(stored, result, known)
 
     def _rebuilt(
-        self, leaf: Any, made: list[Any], tensors: list[Tensor], entry: Entry | None
+        self,
+        leaf: Any,
+        made: list[Any],
+        tensors: list[Tensor],
+        entry: Entry | None,
+        known: dict[int, Any],
     ) -> Any:
         """A result of the function, from its place in the recorded tree of results."""
         if isinstance(leaf, Made):
@@ -238,8 +285,24 @@ class Replay:
             return tensor
         if isinstance(leaf, Given):
             return through(leaf.chain, leaf.slot.find(tensors))
+        if isinstance(leaf, Shared):
+            return wrap(leaf.slot.find(tensors)._array)
+        if isinstance(leaf, GradResult):
+            return leaf.slot.find(tensors)._grad
+        if isinstance(leaf, Part):
+            base = known.get(id(leaf.base))
+            if base is None:
+                base = self._rebuilt(leaf.base, made, tensors, entry, known)
+                known[id(leaf.base)] = base
+            with set_grad_enabled(leaf.requires):
+                return through(leaf.chain, base)
         assert isinstance(leaf, Plain)
         return leaf.value
+
+
+def _hooks_of(tensor: Tensor) -> tuple[int, ...]:
+    extra = tensor._extra
+    return () if extra is None else (*extra.hooks, 0, *extra.post_hooks)[: None if extra.hooks or extra.post_hooks else 0]
 
 
 def _reusable(leaf: Tensor, shape: Any, dtype: Any, strides: Any) -> Any:

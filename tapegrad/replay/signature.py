@@ -1,96 +1,137 @@
-"""Signatures: what decides whether a call is like an earlier one.
+"""Signatures: what decides whether a call is like an earlier one, as far as its arguments tell.
 
-Arguments count by shape, dtype and layout; plain values among them, and those that the function's
-code names (see `names.py`), by value; everything else by identity.
+Tensors count by their facts (`facts.py`), plain values by type and value, containers and records of
+tensors by what is in them. Every other object counts by its type here; `world.py` looks into it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor, refresh
 from ..tree import map_leaves
-
-if TYPE_CHECKING:
-    from .repeat import Replay
+from .facts import facts_of, overlaps
+from .recording import Passed, Plain
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
+#: attributes of an object that is a record of tensors, at most
+MOST_ATTRIBUTES = 64
 
 
-class Signature:
-    """What is known of one signature."""
+class Arguments:
+    """The arguments of one call, taken apart."""
 
-    def __init__(self, shown: str, objects: list[Any]) -> None:
-        self.shown = shown
-        self.objects = objects  # kept, so that their ids are not given to others
-        self.replays: list[Replay] = []
-        #: recordings that were not confirmed yet, by case
-        self.last: dict[Any, Replay] = {}
-        self.previous: Replay | None = None
-        self.recordings = 0
-        self.since_agreement = 0
-        self.reasons: list[str] = []
-        self.eager: str | None = None
-        self.difference: str | None = None
+    __slots__ = ("containers", "copies", "key", "objects", "tensors")
+
+    def __init__(self, first: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> None:
+        #: in the order in which they are met: tensors, other objects, containers of either
+        self.tensors: list[Tensor] = []
+        self.objects: list[Any] = []
+        self.containers: list[Any] = []
+        parts: list[Any] = list(first)
+        for value in args:
+            self._describe(value, parts)
+        if kwargs:
+            for name in kwargs:
+                parts.append(name)
+                self._describe(kwargs[name], parts)
+        if len(self.tensors) > 1:
+            parts.append(_shared(self.tensors))
+        self.key = tuple(parts)
+
+    def known(self, world: Any) -> Callable[[Any], Any]:
+        """What stands, in a result, for objects that were there before; None for new ones."""
+
+        def find(value: Any) -> Any:
+            for i, found in enumerate(self.containers):
+                if found is value or (found is getattr(value, "__dict__", None)):
+                    return Passed(True, i) if found is value else Plain(value)
+            for i, found in enumerate(self.objects):
+                if found is value:
+                    return Passed(False, i)
+            return Plain(value) if world is not None and world.knows(value) else None
+
+        return find
+
+    def _describe(self, value: Any, parts: list[Any]) -> None:
+        """Add to a signature what decides about a value."""
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            if value._view is not None:
+                refresh(value)
+            parts.append(facts_of(value))
+        elif isinstance(value, PLAIN):
+            parts.append(type(value))
+            # 0.0 and -0.0 are equal, and NaN is not equal to itself.
+            inexact = isinstance(value, (float, complex)) and (value == 0 or value != value)
+            parts.append(repr(value) if inexact else value)
+        elif isinstance(value, (list, tuple)):
+            parts.append((type(value), len(value)))
+            if isinstance(value, list):
+                self.containers.append(value)
+            for item in value:
+                self._describe(item, parts)
+        elif isinstance(value, dict) and not _is_namespace(value):
+            self.containers.append(value)
+            parts.append((type(value), len(value)))
+            for name in dict.keys(value):
+                self._describe(name, parts)
+                self._describe(dict.__getitem__(value, name), parts)
+        elif _is_record(value):
+            entries = value.__dict__
+            self.containers.append(entries)
+            parts.append((type(value), len(entries)))
+            for name, item in entries.items():
+                parts.append(name)
+                self._describe(item, parts)
+        else:
+            self.objects.append(value)
+            parts.append(type(value))
 
 
-def describe(
-    value: Any, parts: list[Any], tensors: list[Tensor] | None, objects: list[Any]
-) -> None:
-    """Add to a signature what decides about a value.
-
-    Tensors of the arguments are collected in `tensors` and count by shape, dtype and layout; those
-    that a function's code names (`tensors` is None) are the function's own and count by identity,
-    as do objects of other kinds, which are collected in `objects`.
-    """
-    if isinstance(value, Tensor):
-        if tensors is None:
-            parts.append(value.id)
-            return
-        tensors.append(value)
-        if value._view is not None:
-            refresh(value)
-        array = value._array
-        kind = value._requires and (1 if value._edge is None else 2)
-        parts.append(
-            (array.shape, array.dtype, array.strides, type(value), kind)
-            if type(array) is np.ndarray
-            else ("device", array.shape, array.dtype)
-        )
-    elif isinstance(value, PLAIN):
-        parts.append(type(value))
-        parts.append(value)
-    elif isinstance(value, (list, tuple)):
-        parts.append((type(value), len(value)))
-        for item in value:
-            describe(item, parts, tensors, objects)
-    elif type(value) is dict and not _is_namespace(value):
-        parts.append((dict, len(value)))
-        for name, item in value.items():
-            describe(name, parts, tensors, objects)
-            describe(item, parts, tensors, objects)
-    elif isinstance(value, np.ndarray) and tensors is not None:
-        raise TypeError(
-            "a compiled function got a NumPy array as an argument; make a tensor of it with "
-            "tapegrad.from_numpy(...), so that a replay reads its contents"
-        )
-    else:
-        objects.append(value)
-        parts.append(id(value))
+def _shared(tensors: list[Tensor]) -> Any:
+    """Which of several tensors are one, and which of them share memory."""
+    ids = [t.id for t in tensors]
+    same = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
+    arrays = [t._array for t in tensors]
+    if not all([type(a) is np.ndarray for a in arrays]):
+        return same
+    return same, overlaps(arrays)
 
 
 def _is_namespace(value: dict[Any, Any]) -> bool:
     return "__builtins__" in value or len(value) > 1000
 
 
+def _is_record(value: Any) -> bool:
+    """Whether an object is a record of tensors, such as a batch: data and nothing else."""
+    entries = getattr(value, "__dict__", None)
+    if type(entries) is not dict or not 0 < len(entries) <= MOST_ATTRIBUTES:
+        return False
+    if not (dataclasses.is_dataclass(value) or isinstance(value, types.SimpleNamespace)):
+        plain = (Tensor, *PLAIN)
+        if callable(value) or not all(isinstance(v, plain) for v in entries.values()):
+            return False
+    return not isinstance(value, type) and any(isinstance(v, Tensor) for v in entries.values())
+
+
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The arguments of a call in a few words."""
+
     def show(x: Any) -> str:
         if isinstance(x, Tensor):
             return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
         return repr(x) if isinstance(x, PLAIN) else type(x).__name__
 
-    shown = [str(map_leaves(show, a)) for a in args]
-    return f"({', '.join(shown + [f'{k}={map_leaves(show, v)}' for k, v in kwargs.items()])})"
+    shown = [str(_plainly(a, show)) for a in args]
+    return f"({', '.join(shown + [f'{k}={_plainly(v, show)}' for k, v in kwargs.items()])})"
+
+
+def _plainly(value: Any, show: Any) -> Any:
+    return map_leaves(show, value) if type(value) in (list, tuple, dict) else show(value)

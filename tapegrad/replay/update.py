@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import state
 from ..state import GRAD, STATE
 from ..tensor import Tensor
 from . import native
@@ -59,7 +58,7 @@ class Update:
         capture = Capture([])
         with capture:
             function()
-            recording = capture.finish(None)
+            recording = capture.finish((None, []))
         after = tensors()
         stays = len(after) != len(before) or any(
             a is not b for a, b in zip(after, before, strict=True)
@@ -82,8 +81,6 @@ class Update:
 
 def _repeated(replay: Replay) -> bool:
     """Replay, if what the recording took for granted still holds."""
-    # An update depends on no module and no hook.
-    replay.structure = state.structure
     if replay.refusal([]) is not None:
         return False
     replay.run([])

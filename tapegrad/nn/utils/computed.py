@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ...state import structure_changed
 
 
 def _read(name: str) -> property:
@@ -44,7 +43,6 @@ def _settle(module: Any) -> None:
     plain = kind.__bases__[0] if "_computed_names" in vars(kind) else kind
     names = tuple(sorted(module.__dict__.get("_computed", ())))
     module.__class__ = _with_properties(plain, names) if names else plain
-    structure_changed()
 
 
 def add(module: Any, name: str, function: Callable[[Any], Any]) -> None:

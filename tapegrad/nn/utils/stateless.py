@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ...state import structure_changed
 from ...tensor import Tensor
 from ..module import Module
 
@@ -51,12 +50,10 @@ def _replaced(module: Module, values: Mapping[str, Any], tie: bool, strict: bool
             entries = owner.__dict__[group]
             kept.append((entries, last, entries[last]))
             entries[last] = value
-        structure_changed()
         yield
     finally:
         for entries, last, value in reversed(kept):
             entries[last] = value
-        structure_changed()
 
 
 def functional_call(

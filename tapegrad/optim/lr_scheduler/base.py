@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...replay.capture import capturing
+from ...source import describe, here
 from ...tensor import Tensor
 from ..optimizer import Group, Optimizer
 
@@ -168,11 +169,12 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def check_not_captured(scheduler: Any) -> None:
-    if capturing() is not None:
-        raise RuntimeError(
-            f"{type(scheduler).__name__}.step() sets numbers in Python, which does not happen when "
-            "a compiled function is replayed; call it outside, after the compiled function, which "
-            "reads the learning rates in every call"
+    capture = capturing()
+    if capture is not None:
+        capture.refuse(
+            f"{type(scheduler).__name__}.step() at {describe(here())} sets numbers in Python, "
+            "which does not happen when a compiled function is replayed; call it outside, after "
+            "the compiled function, which reads the learning rates in every call"
         )
 
 

@@ -1,0 +1,57 @@
+"""Facts of memory: what decides whether a program fits a tensor, other than its values.
+
+The same for arguments, captured tensors and gradients: shape, dtype, layout, writability, whether
+gradients are wanted, and which tensors show the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+
+
+def facts_of(tensor: Tensor) -> tuple[Any, ...]:
+    """What of a tensor decides whether a recording fits it, but for overlaps with others."""
+    array = tensor._array
+    requires = tensor._requires and (1 if tensor._edge is None else 2)
+    if type(array) is np.ndarray:
+        writable = array.flags.writeable
+        return array.shape, array.dtype, array.strides, type(tensor), requires, writable
+    return "elsewhere", array.shape, array.dtype, type(tensor), requires
+
+
+def memory_of(array: Any) -> Any:
+    """The object that owns the memory of an array."""
+    base = array.base
+    while isinstance(base, np.ndarray):
+        array, base = base, base.base
+    return array if base is None else base
+
+
+def bounds(array: Any) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the byte after its last one."""
+    start = end = array.__array_interface__["data"][0]
+    for size, step in zip(array.shape, array.strides, strict=True):
+        start += min((size - 1) * step, 0)
+        end += max((size - 1) * step, 0)
+    return start, end + array.itemsize if array.size else start
+
+
+def overlaps(arrays: Sequence[Any]) -> tuple[tuple[int, int, bool], ...]:
+    """The pairs of arrays that show common bytes, and whether they show the very same ones."""
+    owners = [id(memory_of(a)) for a in arrays]
+    if len(set(owners)) == len(owners) and all(memory_of(a) is a or a.base is not None for a in arrays):
+        return ()
+    found = []
+    spans = [bounds(a) for a in arrays]
+    for j, b in enumerate(arrays):
+        for i in range(j):
+            a = arrays[i]
+            if spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1]:
+                same = spans[i] == spans[j] and (a.shape, a.strides) == (b.shape, b.strides)
+                found.append((i, j, same))
+    return tuple(found)

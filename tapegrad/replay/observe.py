@@ -1,0 +1,186 @@
+"""Observing: which Python code runs while a function is recorded, and what it does that cannot be
+repeated.
+
+`Observer` is a context manager around one recorded call. It sees every Python function that starts
+in this thread, and every C function that user code calls (`sys.setprofile`). Goes out: a `Scope`,
+and a refusal, in words, for effects that a replay could not repeat: files, threads, other people's
+random numbers, iterators that were there before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import functools
+import io
+import os
+import random
+import sys
+import sysconfig
+import types
+from types import CodeType, FrameType
+from typing import Any, Self
+
+import numpy as np
+
+from .. import source
+from .scope import Scope
+
+#: packages of the library whose code reads what users set: attributes of layers, hooks, datasets
+_WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
+#: packages whose own code reads nothing else that users set
+_CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "ml_dtypes")
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
+
+#: C functions with effects outside of the program
+_EFFECTS = {
+    "print": "it prints",
+    "input": "it reads from the terminal",
+    "open": "it opens a file",
+    "start_new_thread": "it starts a thread",
+    "start_joinable_thread": "it starts a thread",
+    "fork": "it starts a process",
+    "system": "it starts a process",
+    "fork_exec": "it starts a process",
+}
+#: modules whose C functions read no attributes of their arguments
+_PLAIN_MODULES = {
+    *("builtins", "math", "cmath", "operator", "_operator", "itertools", "functools", "_functools"),
+    *("collections", "_collections", "_collections_abc", "time", "sys", "os", "posix", "nt", "re"),
+    *("_sre", "random", "_random", "weakref", "_weakref", "_weakrefset", "abc", "_abc", "enum"),
+    *("types", "typing", "_typing", "copyreg", "_thread", "threading", "io", "_io", "_codecs"),
+    *("_warnings", "_contextvars", "contextvars", "_string", "_imp", "marshal", "gc", "_bisect"),
+    *("_heapq", "_struct", "_datetime", "datetime", "_decimal", "decimal", "_random", "_stat"),
+}
+#: packages whose C functions read arrays and numbers, not attributes of users' objects
+_PLAIN_PACKAGES = ("numpy", "scipy", "tapegrad", "ml_dtypes", "llvmlite")
+
+
+class Observer:
+    """What runs during one recorded call."""
+
+    def __init__(self) -> None:
+        self.scope = Scope()
+        self.refusal: str | None = None
+        self._known: set[Any] = set()
+        self._user: set[CodeType] = set()
+        self._generators: set[int] = set()
+
+    def __enter__(self) -> Self:
+        self._random = random.getstate()
+        self._numpy = _numpy_state()
+        self._before = sys.getprofile()
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        sys.setprofile(None)
+        _restore(self._before)
+        if random.getstate() != self._random or not _same_state(self._numpy, _numpy_state()):
+            self._refuse("it draws random numbers that are not tapegrad's", None)
+
+    def _see(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            code = frame.f_code
+            if (code, id(frame.f_globals)) not in self._known:
+                self._enter(frame, code)
+            if code.co_flags & _GENERATES:
+                self._resumed(frame)
+        elif event == "c_call" and frame.f_code in self._user:
+            self._called(frame, arg)
+        before = self._before
+        if before is not None and callable(before):
+            before(frame, event, arg)
+
+    def _enter(self, frame: FrameType, code: CodeType) -> None:
+        """Take note of code that runs for the first time."""
+        self._known.add((code, id(frame.f_globals)))
+        name = str(frame.f_globals.get("__name__", ""))
+        written = code.co_filename.startswith(source.LIBRARY)  # by the library, while it runs
+        library = written or name.split(".", 1)[0] in _CLOSED
+        if library and not name.startswith(_WATCHED):
+            return
+        if code.co_filename.startswith("<frozen importlib"):
+            return
+        if not library:
+            self._user.add(code)
+        self.scope.add(code, frame.f_globals, library)
+
+    def _resumed(self, frame: FrameType) -> None:
+        """A generator that runs: one which began before the call has a state that is not seen."""
+        if frame.f_lasti <= _beginning(frame.f_code):
+            self._generators.add(id(frame))
+        elif id(frame) not in self._generators and frame.f_code in self._user:
+            self._refuse("it takes the next item of a generator from outside", frame.f_back)
+
+    def _called(self, frame: FrameType, function: Any) -> None:
+        """User code calls a C function."""
+        name = getattr(function, "__name__", "")
+        holder = getattr(function, "__self__", None)
+        effect = _EFFECTS.get(name)
+        if effect is not None and (holder is None or isinstance(holder, types.ModuleType)):
+            self._refuse(effect, frame)
+        elif isinstance(holder, io.IOBase):
+            self._refuse("it reads or writes a file", frame)
+        elif isinstance(holder, random.Random):
+            self._refuse("it draws random numbers that are not tapegrad's", frame)
+        elif name == "format" and isinstance(holder, str):
+            if "." in holder or "[" in holder:
+                self.scope.everything = True
+        elif not _is_plain(function, holder):
+            self.scope.everything = True
+
+    def _refuse(self, what: str, frame: FrameType | None) -> None:
+        if self.refusal is not None:
+            return
+        while frame is not None and frame.f_code.co_filename.startswith(_STANDARD):
+            frame = frame.f_back
+        where = "" if frame is None else _at(frame)
+        self.refusal = f"{what}{where}, which a replay would not do"
+
+
+#: flags of code objects of generators
+_GENERATES = 0x20 | 0x200
+
+
+def _at(frame: FrameType) -> str:
+    return f", at {source.describe((frame.f_code, frame.f_lasti))}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _beginning(code: CodeType) -> int:
+    """The instruction at which a generator is when it first runs."""
+    return next(step.offset for step in dis.get_instructions(code) if step.opname == "RESUME")
+
+
+def _is_plain(function: Any, holder: Any) -> bool:
+    """Whether a C function is known to read no attributes of the objects that it is given."""
+    module = getattr(function, "__module__", None)
+    if module is None and holder is not None:
+        module = type(holder).__module__
+    return module in _PLAIN_MODULES or str(module).startswith(_PLAIN_PACKAGES)
+
+
+def _numpy_state() -> Any:
+    """The state of NumPy's global generator, if it was ever used."""
+    if "numpy.random" not in sys.modules:
+        return None
+    return np.random.get_state(legacy=False)
+
+
+def _same_state(before: Any, after: Any) -> bool:
+    if before is None or after is None:
+        return True
+    a, b = before["state"], after["state"]
+    return a["pos"] == b["pos"] and bool(np.array_equal(a["key"], b["key"]))
+
+
+def _restore(before: Any) -> None:
+    """Put back the profiler that was there."""
+    if before is None:
+        return
+    if callable(before):
+        sys.setprofile(before)
+    else:
+        with contextlib.suppress(AttributeError, ValueError):
+            before.enable()

@@ -1,0 +1,315 @@
+"""Scopes: which names the code that ran can read or write, found in its instructions.
+
+Comes in: code objects. Goes out: for each of them its `Names`, and for all of a recording together
+their `Scope`. `world.py` compares what stands under these names. Only the public instruction
+listing of `dis` is used; an instruction that is not known counts as an ordinary read.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from ..source import LIBRARY, describe
+
+#: instructions that read an attribute, a global variable, or a variable of an enclosing function
+_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"}
+_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+_FREE = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+_STORE = {"STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF"}
+_DELETE = {"DELETE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF"}
+#: instructions that push one value which needs nothing from the stack
+_SIMPLE = {"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
+
+#: functions that read or write attributes under names that they are given
+_BY_NAME = {"getattr", "hasattr"}
+#: names through which code reaches all attributes of an object, or all variables of a module
+_REFLECTION = {
+    *("__dict__", "__getstate__", "__reduce__", "__reduce_ex__", "__getattribute__"),
+    *("attrgetter", "methodcaller", "vars", "dir", "setattr", "delattr", "eval", "exec"),
+    *("globals", "locals", "format_map", "_getframe"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What one code object names."""
+
+    attributes: frozenset[str]
+    variables: frozenset[str]  # globals that it reads
+    imports: frozenset[tuple[str, int]]  # modules that it imports, with the level of dots
+    stored: frozenset[str]  # attributes and variables that it sets or deletes
+    #: read in an ordinary way, so that what stands there may decide something
+    read: frozenset[str]
+    #: read to be increased in place, as in `self.n += 1`
+    counted: frozenset[str]
+    #: read to have something put into it, as in `losses.append(x)` or `metrics["loss"] = x`
+    collected: frozenset[str]
+    #: read to take items under constant keys, as in `config["rate"]`: pairs of name and key
+    indexed: frozenset[tuple[str, Any]]
+    #: whether it reads attributes whose names it computes
+    everything: bool
+
+
+@functools.lru_cache(maxsize=4096)
+def names_of(code: CodeType) -> Names:
+    """What the instructions of a code object name; nested functions count when they run."""
+    steps = list(dis.get_instructions(code))
+    attributes: set[str] = set()
+    variables: set[str] = set()
+    imports: set[tuple[str, int]] = set()
+    stored: set[str] = set()
+    read: set[str] = set()
+    counted: set[str] = set()
+    collected: set[str] = set()
+    indexed: set[tuple[str, Any]] = set()
+    everything = False
+    for i, step in enumerate(steps):
+        operation, name = step.opname, step.argval
+        if operation == "IMPORT_NAME":
+            imports.add((name, _level(steps, i)))
+        elif operation in _STORE or operation in _DELETE:
+            stored.add(name)
+            (variables if operation.endswith("GLOBAL") else attributes).add(name)
+        elif operation in _ATTRIBUTE or operation in _GLOBAL or operation in _FREE:
+            if operation in _ATTRIBUTE:
+                attributes.add(name)
+            elif operation in _GLOBAL:
+                variables.add(name)
+            if name in _REFLECTION:
+                everything = True
+            if _is_counted(steps, i):
+                counted.add(name)
+            elif _is_collected(steps, i):
+                collected.add(name)
+            elif _is_indexed(steps, i):
+                indexed.add((name, steps[i + 1].argval))
+            else:
+                read.add(name)
+    if "__setattr__" in attributes or "__delattr__" in attributes:
+        constants = {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
+        attributes |= constants
+        stored |= constants
+    if _BY_NAME & variables:
+        constants = {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
+        attributes |= constants
+        read |= constants
+        everything = everything or not _names_are_constant(steps)
+    return Names(
+        *map(frozenset, (attributes, variables)),
+        frozenset(imports),
+        *map(frozenset, (stored, read, counted, collected)),
+        frozenset(indexed),
+        everything,
+    )
+
+
+def _level(steps: list[Any], i: int) -> int:
+    """The dots of an import: the constant that was pushed before the names."""
+    before = steps[i - 2].argval if i >= 2 else 0
+    return before if isinstance(before, int) else 0
+
+
+def _is_counted(steps: list[Any], i: int) -> bool:
+    """Whether a value is loaded only to be changed by `+=` and the like and stored again."""
+    end = _increased(steps, i + 1)
+    if end is None:
+        return False
+    while steps[end].opname == "SWAP":
+        end += 1
+    return steps[end].opname in _STORE and steps[end].argval == steps[i].argval
+
+
+def _increased(steps: list[Any], start: int) -> int | None:
+    """The step after the in-place operation whose left side was just pushed, if there is one."""
+    depth = 0
+    for i in range(start, len(steps) - 1):
+        step = steps[i]
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            return None
+        depth += dis.stack_effect(step.opcode, step.arg, jump=False)
+        if depth < 0:
+            return None
+        if depth == 0 and step.opname != "NOP":
+            in_place = step.opname == "BINARY_OP" and step.argrepr.endswith("=")
+            return i + 1 if in_place else None
+    return None
+
+
+def _is_collected(steps: list[Any], i: int) -> bool:
+    """Whether a container is loaded only to have something put into it."""
+    i += 1
+    while i + 1 < len(steps) and steps[i].opname in _SIMPLE:
+        if steps[i + 1].opname == "BINARY_SUBSCR":
+            i += 2
+        elif steps[i + 1].opname == "STORE_SUBSCR":
+            return True
+        elif [s.opname for s in steps[i + 1 : i + 4]] == ["COPY", "COPY", "BINARY_SUBSCR"]:
+            end = _increased(steps, i + 4)
+            while end is not None and steps[end].opname == "SWAP":
+                end += 1
+            return end is not None and steps[end].opname == "STORE_SUBSCR"
+        else:
+            return False
+    return (
+        i < len(steps)
+        and steps[i].opname in ("LOAD_METHOD", "LOAD_ATTR")
+        and steps[i].argval == "append"
+    )
+
+
+def _is_indexed(steps: list[Any], i: int) -> bool:
+    """Whether a container is loaded only to take one item under a constant key."""
+    return (
+        i + 2 < len(steps)
+        and steps[i + 1].opname in ("LOAD_CONST", "LOAD_SMALL_INT")
+        and isinstance(steps[i + 1].argval, (str, int))
+        and steps[i + 2].opname == "BINARY_SUBSCR"
+    )
+
+
+def _names_are_constant(steps: list[Any]) -> bool:
+    """Whether each `getattr` and `hasattr` gets its name as a constant."""
+    for i, step in enumerate(steps):
+        if step.opname not in _GLOBAL or step.argval not in _BY_NAME:
+            continue
+        depth = 0
+        for k in range(i + 1, len(steps) - 1):
+            if steps[k].opname in ("PUSH_NULL", "NOP"):
+                continue
+            if steps[k].opcode in dis.hasjrel or steps[k].opcode in dis.hasjabs:
+                return False
+            depth += dis.stack_effect(steps[k].opcode, steps[k].arg, jump=False)
+            if depth == 1 and steps[k + 1].opname == "LOAD_CONST":
+                following = steps[k + 2].opname if k + 2 < len(steps) else ""
+                if not isinstance(steps[k + 1].argval, str) or following.startswith("FORMAT"):
+                    return False
+                break
+            if depth != 1 and depth < 1:
+                return False
+        else:
+            return False
+    return not any(step.opname == "BUILD_STRING" for step in steps)
+
+
+class Scope:
+    """All that the code of one recording names."""
+
+    def __init__(self) -> None:
+        self.codes: set[CodeType] = set()
+        #: by id of a module's dictionary: the dictionary, and the variables that code there reads
+        self.variables: dict[int, tuple[dict[str, Any], set[str]]] = {}
+        self.modules: set[str] = set()
+        #: ids of the dictionaries of modules whose variables are read under computed names
+        self.whole: set[int] = set()
+        self.attributes: set[str] = set()
+        self.named_by_user: set[str] = set()
+        self.stored: set[str] = set()
+        self.read: set[str] = set()
+        self.counted: set[str] = set()
+        self.collected: set[str] = set()
+        self.indexed: dict[str, set[Any]] = {}
+        self.everything = False
+        self._searched: set[CodeType] = set()
+        self._functions: list[weakref.ref[FunctionType]] = []
+
+    def add(self, code: CodeType, variables: dict[str, Any], library: bool) -> None:
+        """Take in code that ran with these global variables."""
+        self.codes.add(code)
+        names = names_of(code)
+        self.attributes |= names.attributes
+        self.read |= names.read
+        if library:
+            self.read |= names.counted | names.collected | {name for name, _ in names.indexed}
+        else:
+            self.named_by_user |= names.attributes
+            self.stored |= names.stored
+            self.counted |= names.counted
+            self.collected |= names.collected
+            for name, key in names.indexed:
+                self.indexed.setdefault(name, set()).add(key)
+            self.everything = self.everything or names.everything
+        wanted = names.variables
+        if library:
+            # Functions and classes of the library stay what they are; its registries do not.
+            wanted = frozenset(n for n in wanted if _is_registry(variables.get(n)))
+        known = self.variables.setdefault(id(variables), (variables, set()))
+        known[1].update(wanted)
+        if not library and names.variables & {"globals", "eval", "exec", "vars"}:
+            self.whole.add(id(variables))
+        for name, level in names.imports if not library else ():
+            self.modules.update(_modules(name, level, variables))
+
+    def covers(self, other: Scope) -> bool:
+        """Whether everything that the other names is named here too."""
+        return (
+            other.codes <= self.codes
+            and other.variables.keys() <= self.variables.keys()
+            and (self.everything or not other.everything)
+        )
+
+    def size(self) -> int:
+        """Grows with what is named."""
+        return len(self.codes) + self.everything
+
+    def joined(self, other: Scope) -> Scope:
+        """What either of the two names."""
+        both = Scope()
+        for scope in (self, other):
+            both.codes |= scope.codes
+            both.modules |= scope.modules
+            both.whole |= scope.whole
+            both.attributes |= scope.attributes
+            both.named_by_user |= scope.named_by_user
+            both.stored |= scope.stored
+            both.read |= scope.read
+            both.counted |= scope.counted
+            both.collected |= scope.collected
+            for name, keys in scope.indexed.items():
+                both.indexed.setdefault(name, set()).update(keys)
+            both.everything = both.everything or scope.everything
+            for key, (variables, names) in scope.variables.items():
+                both.variables.setdefault(key, (variables, set()))[1].update(names)
+        return both
+
+    def line_of(self, name: str) -> str:
+        """Where code that ran reads a name, in words; empty if that is not known."""
+        for code in self.codes:
+            if code.co_filename.startswith(LIBRARY) or name not in names_of(code).read:
+                continue
+            for step in dis.get_instructions(code):
+                if step.argval == name and step.opname.startswith("LOAD"):
+                    return f" (read at {describe((code, step.offset))})"
+        return ""
+
+    def functions(self, codes: Iterable[CodeType]) -> list[FunctionType]:
+        """The functions that exist with one of these codes; they are searched for once."""
+        wanted = [code for code in codes if code not in self._searched]
+        if wanted:
+            self._searched.update(wanted)
+            for found in gc.get_referrers(*wanted):
+                if isinstance(found, FunctionType) and found.__code__ in self._searched:
+                    self._functions.append(weakref.ref(found))
+        alive = (reference() for reference in self._functions)
+        return [function for function in alive if function is not None]
+
+
+def _is_registry(value: Any) -> bool:
+    plain = (type(None), bool, int, float, str, bytes, tuple, frozenset)
+    return not callable(value) and not isinstance(value, (*plain, type(sys)))
+
+
+def _modules(name: str, level: int, variables: dict[str, Any]) -> Iterable[str]:
+    """The names of the modules that an import statement leads to."""
+    if level:
+        package = str(variables.get("__package__") or "").split(".")
+        name = ".".join([*package[: len(package) - level + 1], *([name] if name else [])])
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]

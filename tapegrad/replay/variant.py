@@ -1,0 +1,191 @@
+"""Variants: recordings of one signature, each with the world that it was made in.
+
+A `Signature` keeps what is known of calls with like arguments; a `Variant` is one world and what
+happens in it: a replay with its effects on Python objects, or a reason to run eagerly. Several
+variants may share a replay, as training and evaluation of a model without dropout do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tensor import Tensor
+from .effects import Effects
+from .facts import facts_of, overlaps
+from .repeat import Replay
+from .scope import Scope
+from .signature import Arguments
+from .world import Place, Unguardable, World
+
+
+#: recordings that wait for one that agrees with them, at most
+MOST_PENDING = 8
+
+
+class Variant:
+    """One world, and what happens in it."""
+
+    def __init__(
+        self,
+        world: World,
+        replay: Replay | None,
+        eager: str | None = None,
+        effects: Effects | None = None,
+        moving: list[Place] | None = None,
+    ) -> None:
+        self.world = world
+        self.replay = replay
+        self.eager = eager
+        self.effects = Effects() if effects is None else effects
+        #: where tensors stand that are other ones in each call; they follow the arguments
+        self.moving = moving or []
+        self.facts = [facts_of(place.read()) for place in self.moving]
+        self.overlaps = overlaps([place.read()._array for place in self.moving])
+
+    def tensors(self, call: Arguments) -> list[Tensor] | None:
+        """The tensors of a call, with those that are found at their places; None if one is gone."""
+        if not self.moving:
+            return call.tensors
+        found = [place.read() for place in self.moving]
+        for tensor, facts in zip(found, self.facts, strict=True):
+            if not isinstance(tensor, Tensor) or facts_of(tensor) != facts:
+                return None
+        arrays = [t._array for t in found]
+        return call.tensors + found if overlaps(arrays) == self.overlaps else None
+
+    def fits(self, call: Arguments) -> list[Tensor] | None:
+        """The tensors to replay on; None if something is another object than it was."""
+        tensors = self.tensors(call)
+        if tensors is None or not self.world.holds(tensors, call.objects):
+            return None
+        if self.replay is not None and self.replay.refusal(tensors) is not None:
+            return None
+        return tensors
+
+    def look(self, call: Arguments) -> World:
+        """The world as it is now."""
+        tensors = self.tensors(call)
+        given = call.tensors if tensors is None else tensors
+        return World(self.world.scope, self.world.roots, given, call.objects)
+
+    def difference(self, call: Arguments) -> str | None:
+        """What is another value than it was; where nothing is, the objects of now are taken."""
+        quick = self.world.changed_value()
+        if quick is not None:
+            return quick
+        try:
+            world = self.look(call)
+        except Unguardable as error:
+            return str(error)
+        found = self.world.difference(world)
+        if found is None:
+            self.world.adopt(world)
+        return found
+
+    def refusal(self, call: Arguments) -> str:
+        """Why a recording does not fit although its world does."""
+        tensors = self.tensors(call)
+        if tensors is None:
+            return "a tensor has another shape, dtype or layout"
+        found = None if self.replay is None else self.replay.refusal(tensors)
+        return found or "tensors share memory in another way"
+
+
+class Signature:
+    """What is known of calls with like arguments."""
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self.variants: list[Variant] = []
+        self.scope: Scope | None = None
+        #: functions of hooks on tensors, with names for them
+        self.hooked: list[tuple[str, Any]] = []
+        #: recordings that were not confirmed yet, with the worlds that they were made in
+        self.pending: list[tuple[World | None, Replay]] = []
+        self.recordings = 0
+        #: recordings since the latest replay, and how many of them disagreed for no known reason
+        self.strikes = 0
+        self.disagreements = 0
+        self.reasons: list[str] = []
+        self.eager: str | None = None
+        self.difference: str | None = None
+        #: the world of the latest recording
+        self.latest: World | None = None
+        #: where tensors stood in the latest recording, and the paths where they change
+        self._tensors: dict[tuple[int, str], int] = {}
+        self._changing: set[tuple[int, str]] = set()
+        self._places: list[Place] = []
+
+    @property
+    def replays(self) -> list[Replay]:
+        """The confirmed recordings, each once."""
+        found = {id(v.replay): v.replay for v in self.variants if v.replay is not None}
+        return list(found.values())
+
+    def look(self, call: Arguments, roots: list[tuple[str, Any]]) -> World | None:
+        """The world of a call that is about to be recorded; None before the first recording."""
+        if self.scope is None:
+            return None
+        return World(self.scope, roots, call.tensors, call.objects)
+
+    def moving(self, world: World | None) -> list[Tensor]:
+        """Tensors that are found at their places in every call, since other ones stand there."""
+        self._places = []
+        if world is None:
+            return []
+        found: dict[int, Tensor] = {}
+        now: dict[tuple[int, str], int] = {}
+        for at, tensor in world.tensors.items():
+            place = world.marks[at].place
+            key = (id(place.owner), world.path(at))  # `latest` keeps the owner alive
+            now[key] = tensor.id
+            if self._tensors.get(key, tensor.id) != tensor.id or world.is_rewritten(at):
+                self._changing.add(key)
+            if key in self._changing and tensor.id not in world.arguments:
+                if place.is_stored() and tensor.id not in found:
+                    found[tensor.id] = tensor
+                    self._places.append(place)
+        self._tensors = now
+        count = len(world.given)
+        world.arguments |= {number: count + i for i, number in enumerate(found)}
+        return list(found.values())
+
+    def cover(self, seen: Scope) -> bool:
+        """Take in the code that ran; whether all of it was known before it ran."""
+        if self.scope is None:
+            self.scope = seen
+            return False
+        if self.scope.covers(seen):
+            return True
+        self.scope = self.scope.joined(seen)
+        return False
+
+    def compare(self, world: World | None, replay: Replay) -> Replay | None:
+        """An earlier recording of the same world that agrees with a new one, which waits if not."""
+        agreeing = None
+        waiting = []
+        for earlier, other in self.pending[-MOST_PENDING:]:
+            first = earlier is None or world is None
+            same = first or earlier.difference(world) is None  # type: ignore[union-attr]
+            alike = other.recording.case == replay.recording.case
+            # Before the first recording nobody knew what to look at, so its effects are unknown.
+            difference = other.recording.difference(replay.recording, ends=not first)
+            if difference is None and same:
+                agreeing = other
+                continue
+            if not same or not alike:
+                waiting.append((earlier, other))
+            elif earlier is not None and world is not None:
+                self.disagreements += 1
+                self.difference = difference
+        self.pending = [*waiting, (world, replay)]
+        return agreeing
+
+    def enter(self, world: World | None, replay: Replay, effects: Effects) -> None:
+        """Remember what happens in a world, if it is known."""
+        if world is None:
+            return
+        self.pending = [pair for pair in self.pending if pair[1] is not replay]
+        world.settle_for(replay.recording.tensors())
+        self.variants.insert(0, Variant(world, replay, None, effects, self._places))
+        self.disagreements = 0
