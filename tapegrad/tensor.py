@@ -278,7 +278,7 @@ class Tensor(TensorMethods):
         if set_to_none or self._grad is None:
             self._grad = None
         else:
-            self._grad = self._grad.detach()
+            _forget_history(self._grad)
             self._grad.zero_()
 
     def backward(
@@ -654,6 +654,12 @@ def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
     tensor._requires = requires
     if moved and edge is not None:
         tensor._add_entry_hook(moved[0])
+
+
+def _forget_history(grad: Tensor) -> None:
+    """Make a gradient that `create_graph` left a leaf again; it stays the same tensor."""
+    grad._edge = None
+    grad._requires = False
 
 
 def _note_grad(tensor: Tensor) -> None:
