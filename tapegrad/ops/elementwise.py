@@ -215,7 +215,8 @@ def _pow_base(g: Any, x: Any, y: Any) -> Any:
             return zero(g)
         if y == 2:
             return g * (2 * x)
-        return g * (y * pow(x, y - 1))
+        root = _root(x, y - 1)
+        return g * (y * (pow(x, y - 1) if root is None else root))
     return where(equal(y, 0), 0.0, g * (y * pow(x, y - 1)))
 
 
@@ -246,12 +247,21 @@ def _power(x: Any, y: Any) -> Any:
 pow: Primitive = binary("pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False)
 
 
-def _check_exponent(base: Any, exponent: Any) -> None:
+def _root(x: Any, exponent: Any) -> Any:
+    """`x` to the power 0.5 or -0.5, else None: a general power is inf at -inf, and 0 at -0."""
+    if isinstance(exponent, float) and exponent in (0.5, -0.5):
+        return sqrt(x) if exponent > 0 else rsqrt(x)
+    return None
+
+
+def _special_power(base: Any, exponent: Any) -> Any:
+    """The result where that is a root; refuses negative powers of integers."""
     whole = isinstance(base, Tensor) and base._array.dtype.kind in "iub"
     if whole and isinstance(exponent, int) and exponent < 0:
         raise RuntimeError(
             f"an integer tensor to the power {exponent} is not made of integers; use .float() first"
         )
+    return _root(base, exponent)
 
 
 @op(
@@ -271,8 +281,8 @@ def _check_exponent(base: Any, exponent: Any) -> None:
 )
 def pow_(input: Any, exponent: Any) -> Any:
     """`input` to the power `exponent`, either of which may be a number."""
-    _check_exponent(input, exponent)
-    return pow(input, exponent)
+    root = _special_power(input, exponent)
+    return pow(input, exponent) if root is None else root
 
 
 # -- extremes ----------------------------------------------------------------------------------
@@ -349,7 +359,8 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     if numbers and input._array.dtype.kind in "fV":
         low = -math.inf if min is None else float(min)
         high = math.inf if max is None else float(max)
-        return clamp_numbers(input, low=low, high=high)
+        if low == low and high == high:  # a limit that is NaN makes all elements NaN
+            return clamp_numbers(input, low=low, high=high)
     out = input if min is None else clamp_low(input, min)
     return out if max is None else clamp_high(out, max)
 
@@ -384,7 +395,8 @@ clamp_numbers: Primitive = define(
     vjp=lambda g, x, low, high: where(
         logical_and(greater_equal(x, low), less_equal(x, high)), g, 0.0
     ),
-    expression="where(x < low, low, where(x > high, high, x))",
+    # A low limit above the high one loses, as in np.clip.
+    expression="where(x > high or (low > high and x == x), high, where(x < low, low, x))",
 )
 
 
@@ -534,11 +546,6 @@ relu: Primitive = unary(
 
 
 def _sigmoid(x: Any) -> Any:
-    # tanh neither overflows nor loses digits at either end.
-    return 0.5 * np.tanh(0.5 * x) + 0.5 if x.dtype.itemsize > 4 else _logistic(x)
-
-
-def _logistic(x: Any) -> Any:
     wide = xp.widened(x)
     out = np.exp(-wide)
     if x.ndim:
@@ -582,7 +589,7 @@ operator("__mul__", mul, "__rmul__", "__imul__")
 operator("__truediv__", div, "__rtruediv__", "__itruediv__")
 operator("__floordiv__", floor_divide, "__rfloordiv__", "__ifloordiv__")
 operator("__mod__", remainder, "__rmod__", "__imod__")
-operator("__pow__", pow, "__rpow__", "__ipow__", check=_check_exponent, autocast=ON_GPU)
+operator("__pow__", pow, "__rpow__", "__ipow__", special=_special_power, autocast=ON_GPU)
 operator("__eq__", equal)
 operator("__ne__", not_equal)
 operator("__lt__", less)

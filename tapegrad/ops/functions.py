@@ -186,9 +186,10 @@ erf: Primitive = unary(
 erfc: Primitive = unary(
     "erfc", _special("erfc"), lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))), "erfc(x)"
 )
+_erfinv = _special("erfinv")
 erfinv: Primitive = unary(
     "erfinv",
-    _special("erfinv"),
+    lambda x: np.copysign(_erfinv(x), x),  # SciPy says 0 at -0
     lambda g, out: g * ((0.5 * math.sqrt(math.pi)) * exp(out * out)),
     "erfinv(x)",
     low=-0.8,
@@ -231,8 +232,9 @@ _gammaln = _special("gammaln")
 
 
 def _lgamma(x: Any) -> Any:
-    # SciPy says -inf at -inf, where the logarithm of the size of gamma is inf.
-    return np.where(np.isinf(x), np.abs(x), _gammaln(x))
+    # SciPy says -inf at -inf, where the logarithm of the size of gamma is inf, and inf close to 0.
+    size = np.abs(x)
+    return np.where(np.isinf(x), size, np.where(size < 1e-30, -np.log(size), _gammaln(x)))
 
 
 lgamma: Primitive = unary(

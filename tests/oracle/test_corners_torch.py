@@ -298,3 +298,39 @@ def test_max_pool_of_infinities_beside_padding(options: Any) -> None:
     a.sum().backward()
     b.sum().backward()
     assert ours.grad.tolist() == theirs.grad.tolist()
+
+
+#: calls whose results once depended on whether NumPy or native code ran
+SIZES: dict[str, Any] = {
+    "sigmoid": lambda t, x: t.sigmoid(x),
+    "silu": lambda t, x: t.nn.functional.silu(x),
+    "clamp, low above high": lambda t, x: t.clamp(x, 5.0, 2.0),
+    "clamp, low is NaN": lambda t, x: t.clamp(x, min=NAN),
+    "clamp, high is NaN": lambda t, x: t.clamp(x, max=NAN),
+    "square root as a power": lambda t, x: x**0.5,
+    "power of 1.5": lambda t, x: x**1.5,
+    "lgamma": lambda t, x: t.lgamma(x),
+    "erfinv": lambda t, x: t.erfinv(x),
+    "hardswish": lambda t, x: t.nn.functional.hardswish(x),
+}
+
+
+@pytest.mark.parametrize("times", [1, 5000], ids=["few", "many"])
+@pytest.mark.parametrize("name", SIZES)
+def test_calls_of_any_size(name: str, times: int) -> None:
+    values = [*SPECIAL[:-1], -40.0, -100.0, 5e-324, -3.0, 5.0, 2.5]
+    if not name.startswith("clamp"):
+        values.append(NAN)
+    if name in ("sigmoid", "silu"):
+        values.remove(-math.inf)  # 0 times infinity
+    few = tapegrad.tensor(values * times, dtype=tapegrad.float64, requires_grad=True)
+    theirs = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    got, expected = SIZES[name](tapegrad, few), SIZES[name](torch, theirs)
+    got.sum().backward()
+    expected.sum().backward()
+    assert few.grad is not None
+    for ours, wanted in ((got, expected), (few.grad, theirs.grad)):
+        a, b = ours.detach().numpy()[-len(values) :], wanted.detach().numpy()
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-320, err_msg=name)
+        zeros = b == 0
+        assert (np.signbit(a[zeros]) == np.signbit(b[zeros])).all(), name
