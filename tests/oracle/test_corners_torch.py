@@ -195,6 +195,21 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "lerp": (lambda t, x, y: t.lerp(x, y, 0.25), [[1.0, 2.0], [5.0, 6.0]]),
     "diag of a vector": (lambda t, x: t.diag(x, -1), [[1.0, 2.0]]),
+    **{
+        f"{name}, {what}": (lambda t, x, name=name: getattr(t, name)(x), [values])
+        for name in ("median", "nanmedian", "max", "min", "amax", "amin")
+        for what, values in {
+            "ties": TIES,
+            "NaN": [[1.0, NAN, 2.0], [2.0, NAN, 1.0]],
+            "only NaN": [NAN, NAN],
+            "one": 3.0,
+        }.items()
+    },
+    **{
+        f"{name} of rows": (lambda t, x, name=name: tuple(getattr(t, name)(x, 1)), [rows])
+        for name in ("median", "nanmedian", "max", "min")
+        for rows in ([*TIES, [1.0, NAN, 2.0, NAN], [NAN, 1.0, NAN, 0.0]],)
+    },
     "tril below": (lambda t, x: t.tril(x, -1), [TIES]),
 }
 
