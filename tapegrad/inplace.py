@@ -23,15 +23,26 @@ from .tensor import Extra, Tensor, own, refresh, set_history, wrap
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
 
-def check_writable(tensor: Tensor, what: str) -> None:
-    """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed."""
+def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
+    """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed.
+
+    Refuses memory that cannot be written to as well, and, if the `whole` tensor is to be written,
+    elements that share a place.
+    """
     array, extra = tensor._array, tensor._extra
     lent = extra is not None and extra.lender is not None  # copied before the first write
-    if isinstance(array, np.ndarray) and not array.flags.writeable and not lent:
-        raise RuntimeError(
-            f"{what} cannot write here: several elements share one place in memory (expand), or "
-            "the memory is read-only; use clone() first"
-        )
+    if isinstance(array, np.ndarray) and not lent:
+        flags = array.flags
+        if not flags.writeable:
+            raise RuntimeError(
+                f"{what} cannot write here: several elements share one place in memory (expand), "
+                "or the memory is read-only; use clone() first"
+            )
+        if whole and not flags.forc and xp.overlaps_itself(array):
+            raise RuntimeError(
+                f"{what} cannot write here: more than one element of the tensor refers to a single "
+                "memory location (unfold); use clone() first"
+            )
     if not STATE.mode & GRAD:
         return
     root = tensor if tensor._view is None else tensor._view[0]
@@ -63,7 +74,7 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
 
 def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
     """`tensor.transpose_(...)` and the like: the tensor becomes a view of its own memory."""
-    check_writable(tensor, what)
+    check_writable(tensor, what, whole=False)
     own(tensor)
     value = movement(tensor)
     tensor._array = value._array
