@@ -18,7 +18,7 @@ from . import mutation, xp
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .state import GRAD, STATE, TAPE, numbers
 from .tape import Entry, Output
-from .tensor import Extra, Tensor, own, refresh, set_history, wrap
+from .tensor import Extra, Tensor, check_derivable, own, refresh, set_history, wrap
 
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
@@ -46,6 +46,8 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
     if not STATE.mode & GRAD:
         return
     root = tensor if tensor._view is None else tensor._view[0]
+    if tensor._view is not None and (tensor._requires or root._requires):
+        check_derivable(tensor._view[1], f"{what} would change")
     if any(t._requires and t._edge is None for t in (tensor, root)):
         kind = "a view of a leaf" if root is not tensor else "a leaf"
         raise RuntimeError(

@@ -623,6 +623,8 @@ def refresh(tensor: Tensor) -> None:
             "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
             "...) and written to, so its history is unknown; take the view again"
         )
+    if base._requires:
+        check_derivable(chain, "somebody has changed")
     tensor._view = (base, chain, change.number)
     from .primitive import bind
 
@@ -638,6 +640,16 @@ def refresh(tensor: Tensor) -> None:
         set_history(tensor, derived._edge, derived._requires)  # not of a leaf beside its memory
     for tape in STATE.tapes:
         tape.rebind(tensor, derived)
+
+
+def check_derivable(chain: tuple[Any, ...], what: str) -> None:
+    """Refuse to derive the history of a view from its base where the user's backward is it."""
+    if not all(primitive.differentiable for primitive, _ in chain):
+        raise RuntimeError(
+            f"{what} in place what a view shows that a Function has returned, so that the "
+            "Function's backward would no longer be its gradient; return a clone() there, or work "
+            "on one"
+        )
 
 
 def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
