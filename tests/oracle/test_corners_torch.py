@@ -349,3 +349,91 @@ def test_calls_of_any_size(name: str, times: int) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-320, err_msg=name)
         zeros = b == 0
         assert (np.signbit(a[zeros]) == np.signbit(b[zeros])).all(), name
+
+
+def _same_gradient(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    w.sum().backward()
+    first = w.grad
+    (w * 2).sum().backward()
+    w.grad.add_(1)
+    return w.grad is first, first
+
+
+def _zeroed_gradient(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    optimizer = t.optim.SGD([w], 0.1)
+    w.sum().backward()
+    first = w.grad
+    optimizer.zero_grad(set_to_none=False)
+    w.sum().backward()
+    return w.grad is first, first
+
+
+def _gradient_with_a_history(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    (w * w).sum().backward(gradient=None, retain_graph=True)
+    (w * w).sum().backward(retain_graph=True, inputs=[w])
+    first = w.grad
+    return w.grad is first, first
+
+
+def _retained_gradient(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    h = w * 2
+    h.retain_grad()
+    h.register_hook(lambda g: g * 3)
+    (h * h).sum().backward(retain_graph=True)
+    first, seen = h.grad, h.grad.tolist()
+    h.sum().backward()
+    return h.grad, seen, first, w.grad
+
+
+def _retained_after_a_change(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    h = w * 2
+    h.retain_grad()
+    h.mul_(3)
+    (h * t.tensor([1.0, 2.0])).sum().backward()
+    return h.grad, w.grad
+
+
+def _taken(t: Any) -> Any:
+    x = t.arange(24.0).reshape(2, 3, 4).requires_grad_()
+    found = [
+        t.take_along_dim(x, t.tensor([[[0]], [[2]]]), 1),
+        t.take_along_dim(x[:1], t.tensor([[[0, 3]], [[2, 1]]]), 2),
+        t.take_along_dim(x[:, :1], t.tensor([[[1], [0], [0]]]), 0),
+        x.take_along_dim(t.tensor([[[-1 % 4]]]), -1),
+        t.take_along_dim(x, t.tensor([5, 0])),
+    ]
+    sum((y * y).sum() for y in found).backward()
+    return *found, x.grad
+
+
+def _shared(t: Any) -> Any:
+    w = t.ones(4, requires_grad=True)
+    h = t.cat([w[:2].reshape(1, 2), w[2:].reshape(1, 2)]).double().sum(0)
+    (h * h).sum().backward()
+    (h * 3).sum().backward()
+    return w.grad
+
+
+PROGRAMS = {
+    f.__name__: f
+    for f in (
+        *(_same_gradient, _zeroed_gradient, _gradient_with_a_history, _retained_gradient),
+        *(_retained_after_a_change, _taken, _shared),
+    )
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    assert _plain(PROGRAMS[name](tapegrad)) == _plain(PROGRAMS[name](torch))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
