@@ -424,3 +424,14 @@ def test_every_fusible_primitive_has_an_expression() -> None:
 
 def test_array_of_accepts_numbers() -> None:
     assert array_of(True).dtype == np.bool_
+
+
+def test_cut_division_of_integers_keeps_all_digits() -> None:
+    x = tapegrad.tensor([2**62 + 1, -(2**62) - 1, 7, -7, -8])
+    assert tapegrad.div(x, 1, rounding_mode="trunc").tolist() == x.tolist()
+    assert tapegrad.div(x, 4, rounding_mode="trunc").tolist() == [2**60, -(2**60), 1, -1, -2]
+    assert tapegrad.div(x, -4, rounding_mode="trunc").tolist() == [-(2**60), 2**60, -1, 1, 2]
+    small = tapegrad.tensor([250, 7], dtype=tapegrad.uint8)
+    assert tapegrad.div(small, 3, rounding_mode="trunc").tolist() == [83, 2]
+    with pytest.raises(RuntimeError, match="division by zero"):
+        tapegrad.div(x, 0, rounding_mode="trunc")

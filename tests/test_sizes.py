@@ -36,6 +36,7 @@ SMALL = 200
 #: of zeros of both signs NumPy takes either, depending on where they stand in its vectors
 EITHER_ZERO = {
     *("maximum", "minimum", "fmax", "fmin", "clamp", "clamp_low", "clamp_high"),
+    "clamp_between",
     *("amax", "amin", "max", "min"),
 }
 #: differences of large terms, which native code rounds once and NumPy twice

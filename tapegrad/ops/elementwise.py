@@ -108,9 +108,11 @@ def div_(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode == "floor":
         return div_floor(input, other)
     if rounding_mode == "trunc":
-        quotient = trunc(div(input, other))
-        whole = not any(is_floating(x) for x in (input, other))
-        return quotient.to(result_dtype(input, other)) if whole else quotient
+        if any(is_floating(x) for x in (input, other)):
+            return div_trunc(input, other)
+        quotient = floor_divide(input, other)
+        rest = not_equal(remainder(input, other), 0)
+        return quotient + logical_and(rest, not_equal(less(input, 0), less(other, 0)))
     raise RuntimeError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 
@@ -145,6 +147,13 @@ floor_divide: Primitive = binary(
 )
 
 # The same for `div` with rounding, which PyTorch lets pass gradients of zero.
+div_trunc: Primitive = binary(
+    "div_trunc",
+    lambda x, y: np.trunc(np.true_divide(x, y)),
+    (lambda g: zero(g), lambda g: zero(g)),
+    "trunc(x / y)",
+    public=False,
+)
 div_floor: Primitive = binary(
     "div_floor",
     _floor_divide,
@@ -361,8 +370,9 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
         high = math.inf if max is None else float(max)
         if low == low and high == high:  # a limit that is NaN makes all elements NaN
             return clamp_numbers(input, low=low, high=high)
-    out = input if min is None else clamp_low(input, min)
-    return out if max is None else clamp_high(out, max)
+    if min is not None and max is not None:
+        return clamp_between(input, min, max)
+    return clamp_low(input, min) if max is None else clamp_high(input, max)
 
 
 # All of the gradient goes to the input where it equals its limit, and none to either at NaN.
@@ -388,6 +398,18 @@ clamp_high: Primitive = binary(
 )
 
 
+clamp_between: Primitive = define(
+    "clamp_between",
+    lambda x, y, z: np.minimum(np.maximum(x, y), z),
+    kind=ELEMENTWISE,
+    promote="same",
+    vjp=(
+        lambda g, x, y, z: where(logical_and(greater_equal(x, y), less_equal(x, z)), g, 0.0),
+        lambda g, x, y, z: where(logical_and(less(y, z), less(x, y)), g, 0.0),
+        lambda g, x, y, z: where(logical_or(greater(x, z), less(z, y)), g, 0.0),
+    ),
+    expression="minimum(maximum(x, y), z)",
+)
 clamp_numbers: Primitive = define(
     "clamp",
     lambda x, *, low, high: np.clip(x, low, high).astype(x.dtype, copy=False),

@@ -19,6 +19,7 @@ from ..tensor import Tensor
 from .comparison import equal, greater, less, logical_or, where
 from .elementwise import clamp, exp, pow, rsqrt, sigmoid, sign, zero
 from .families import binary, unary
+from .precision import rounded, widened
 from .table import In, Sample, op
 
 # -- powers, signs and logarithms -------------------------------------------------------------
@@ -269,9 +270,27 @@ def logit(input: Any, eps: float | None = None) -> Any:
     return logit_(input if eps is None else clamp(input, eps, 1 - eps))
 
 
+def _sinc(x: Any) -> Any:
+    wide = widened(x)
+    zero = equal(wide, 0)
+    angle = where(zero, 1.0, wide * math.pi)
+    return rounded(where(zero, 1.0, sin(angle) / angle), x)
+
+
+def _sinc_gradient(g: Any, x: Any) -> Any:
+    """(pi x cos(pi x) - sin(pi x)) / (pi x^2), and 0 where the square is."""
+    angle, square = x * math.pi, x * x * math.pi
+    flat = equal(square, 0)
+    slope = (angle * cos(angle) - sin(angle)) / where(flat, 1.0, square)
+    return g * where(flat, 0.0, slope)
+
+
+sinc_: Primitive = define(
+    "sinc", _sinc, kind=ELEMENTWISE, promote="float", composite=True, vjp=_sinc_gradient
+)
+
+
 @op(samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
 def sinc(input: Any) -> Any:
     """sin(pi x) / (pi x), and 1 at 0."""
-    zero = equal(input, 0)
-    x = where(zero, 1.0, input * math.pi)
-    return where(zero, 1.0, sin(x) / x)
+    return sinc_(input)

@@ -17,7 +17,7 @@ from . import comparison as c
 from . import elementwise as e
 from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
 from .index import take_
-from .movement import movedim, normal_dim, reshape_, select, squeeze, unsqueeze
+from .movement import movedim, narrow, normal_dim, reshape_, select, squeeze, unsqueeze
 from .order import argsort_, sort
 from .precision import check_floating
 from .reduce import any_, sum_
@@ -328,11 +328,16 @@ def quantile(
     shares = q if isinstance(q, Tensor) else input.new_tensor(q)
     if shares.dtype is not input.dtype:
         raise RuntimeError(f"quantile: q must be of the tensor's dtype {input.dtype}")
+    if not (isinstance(q, Tensor) and STATE.tapes):  # what is recorded is not read
+        given = shares._array
+        if not bool(((given >= 0) & (given <= 1)).all()):
+            raise RuntimeError(f"quantile: q must lie between 0 and 1, got {shares.tolist()}")
     x = reshape_(input, shape=(input._array.size,)) if dim is None else input
     d = normal_dim(0 if dim is None else dim, x._array.ndim)
     ordered = sort(movedim(x, d, -1), -1).values
     found = _at_share(ordered, shares, interpolation)
-    found = c.where(unsqueeze(any_(c.isnan(x), dims=(d,), keepdim=False), -1), np.nan, found)
+    last = narrow(ordered, -1, ordered._array.shape[-1] - 1, 1)  # NaN, if one is there
+    found = c.where(c.isnan(last), last, found)
     found = movedim(found, -1, 0)
     if keepdim:
         rank = input._array.ndim

@@ -210,6 +210,29 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
         for name in ("median", "nanmedian", "max", "min")
         for rows in ([*TIES, [1.0, NAN, 2.0, NAN], [NAN, 1.0, NAN, 0.0]],)
     },
+    "clamp by equal tensors": (
+        lambda t, x, a, b: t.clamp(x, a, b),
+        [[0.0, 2.0, 4.0, 0.0, 4.0, 9.0], [2.0, 2.0, 2.0, 3.0, 3.0, 3.0], [2.0] * 6],
+    ),
+    "clamp from a number to a tensor": (
+        lambda t, x, b: t.clamp(x, t.tensor(1.0), b),
+        [[0.0, 2.0, 4.0, NAN], [1.0, 2.0, 3.0, 4.0]],
+    ),
+    "division by zeros, cut": (
+        lambda t, x, y: t.div(x, y, rounding_mode="trunc"),
+        [[-1.0, 0.0, NAN, 7.0, -7.0], [0.0, 0.0, 2.0, 2.0, 2.0]],
+    ),
+    "sinc near 0": (lambda t, x: t.sinc(x), [[0.0, 1e-200, -1e-170, 1e-160, 5e-324, 1e-3, 2.0]]),
+    "quantile with NaN": (
+        lambda t, x: t.quantile(x, 0.3, dim=1, interpolation="lower"),
+        [[[1.0, NAN, 2.0, 0.0], [3.0, 2.0, 1.0, 0.0]]],
+    ),
+    "cosine_embedding_loss of zeros": (
+        lambda t, x, y: t.nn.functional.cosine_embedding_loss(
+            x, y, t.tensor([1.0, -1.0, 1.0]), margin=-1.0, reduction="sum"
+        ),
+        [[[0.0, 0.0], [0.0, 0.0], [1.0, 2.0]], [[1.0, 2.0], [0.0, 0.0], [3.0, 1.0]]],
+    ),
     "tril below": (lambda t, x: t.tril(x, -1), [TIES]),
 }
 
@@ -222,6 +245,8 @@ def test_calls(name: str) -> None:
 
 #: calls that are refused, each with the type of error
 REFUSED: dict[str, Any] = {
+    "quantile above 1": lambda t: t.quantile(t.ones(2), 1.5),
+    "quantile below 0": lambda t: t.quantile(t.ones(2), t.tensor([0.5, -0.1])),
     "shapes": lambda t: t.ones(2) + t.ones(3),
     "matmul": lambda t: t.ones(2, 3) @ t.ones(2, 3),
     "matmul of numbers": lambda t: t.tensor(1.0) @ t.ones(2),
