@@ -364,6 +364,7 @@ UNREACHED = {
     "to_device": "needs a GPU",
     "random": "draws without inputs, so it is no op of the table",
     "shared_cast": "made by autocast for parameters, which tests/test_amp.py uses",
+    "shown": "made by a Function that returns a view, which tests/test_function.py has",
     "write": "changes of views in place, which tests/test_indexing.py makes",
 }
 
@@ -398,6 +399,7 @@ NOT_DIFFERENTIABLE = {
     *("running_places", "sign_det"),
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
+    "shown",  # its gradient is the user's
     "random",
     "zero",  # nor do these depend on their input
     "zeros_as",

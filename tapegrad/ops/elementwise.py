@@ -354,6 +354,8 @@ fmin: Primitive = binary(
         Sample(In(3, 4), -0.5, 0.7),
         Sample(In(3, 4), min=-0.5),
         Sample(In(3, 4), max=0.5),
+        Sample(In(3, 4), max=In(4)),
+        Sample(In(3, 4), In(4)),
         Sample(In(3, 4), (4,), In(4, low=2.0, high=3.0)),
         Sample(In(5, kind="int", low=-9, high=9), -2, 3),
     ],
