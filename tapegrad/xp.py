@@ -52,8 +52,12 @@ def windows(x: Any, size: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 
 def overlaps_itself(x: Any) -> bool:
     """Whether several elements of an array share a place in memory."""
-    steps = sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1)
     reach = x.itemsize
+    if x.ndim == 2:  # the short way: 0.2 instead of 2 µs
+        (rows, columns), (down, across) = x.shape, x.strides
+        if down >= across * columns >= reach * columns or across >= down * rows >= reach * rows:
+            return False
+    steps = sorted([(abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1])
     for stride, n in steps:
         if stride < reach:
             break
