@@ -172,7 +172,7 @@ def _leave(walk: Walk, members: Sequence[_Member]) -> None:
     """The entries have been visited: nothing waits for them, and what they saved is free."""
     for member in members:
         walk.pending.pop(member.entry, None)
-        if not walk.retain and member.saved:
+        if not walk.retain and member.saved and member.entry.primitive.keeps_values:
             member.entry.saved = FREED
 
 

@@ -13,9 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from . import casting, inplace, mutation
-from .primitive import OPAQUE, Primitive, pack, record
+from .primitive import MOVEMENT, OPAQUE, Primitive, define, pack, record
 from .state import GRAD, HOOKS, STATE, TAPE, no_grad
 from .tensor import Tensor, wrap
+
+#: The last movement of a view that a Function has returned. It has no gradient of its own: the
+#: history of such a view is the user's backward, and cannot be derived from its base again.
+SHOWN: Primitive = define("shown", lambda x: x[...], kind=MOVEMENT, view=True)
 
 
 class Context:
@@ -140,14 +144,12 @@ def _record(
         if id(t) in dirty:
             mutation.note(t._array)  # before the entry, which may save the changed value
     owners = {id(mutation.owner_of(x._array)) for x in inputs}
-    # Memory of an input that comes out unchanged is copied, so that a later write to the result
-    # does not reach the input behind its history's back.
+    # What is captured would be differentiated through the view instead of the user's backward.
+    copies = inlined and any(ctx.needs_input_grad)
     fresh = tuple(
-        wrap(
-            t._array.copy()
-            if id(mutation.owner_of(t._array)) in owners and id(t) not in dirty
-            else t._array
-        )
+        _shown(t, inputs, copies)
+        if id(mutation.owner_of(t._array)) in owners and id(t) not in dirty
+        else wrap(t._array)
         for t in made
     )
     p = _primitive(cls, ctx, args, made)
@@ -173,6 +175,20 @@ def _record(
     # The context keeps no tensors itself: what backward needs is in the entry.
     ctx._to_save, ctx._dirty, ctx._not_differentiable = (), (), ()
     return [replaced.get(id(o), o) for o in outs]
+
+
+def _shown(t: Tensor, inputs: tuple[Tensor, ...], copies: bool) -> Tensor:
+    """A result in the memory of an input: a view of it, which ends in `SHOWN`.
+
+    Without a way from the input to the result it is a copy, so that a later write to the result
+    does not reach the input behind its history's back.
+    """
+    if copies or (t._view is None and not any(t is x for x in inputs)):
+        return wrap(t._array.copy())
+    base, chain, _ = t._view or (t, (), 0)
+    view = wrap(t._array)
+    view._view = (base, (*chain, (SHOWN, {})), view.id)
+    return view
 
 
 def _saved(

@@ -18,26 +18,39 @@ from . import mutation, xp
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .state import GRAD, STATE, TAPE, numbers
 from .tape import Entry, Output
-from .tensor import Extra, Tensor, own, refresh, set_history, wrap
+from .tensor import Extra, Tensor, check_derivable, own, refresh, set_history, wrap
 
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
 
-def check_writable(tensor: Tensor, what: str) -> None:
-    """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed."""
+def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
+    """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed.
+
+    Refuses memory that cannot be written to as well, and, if the `whole` tensor is to be written,
+    elements that share a place.
+    """
     array, extra = tensor._array, tensor._extra
     lent = extra is not None and extra.lender is not None  # copied before the first write
-    if isinstance(array, np.ndarray) and not array.flags.writeable and not lent:
-        raise RuntimeError(
-            f"{what} cannot write here: several elements share one place in memory (expand), or "
-            "the memory is read-only; use clone() first"
-        )
+    if isinstance(array, np.ndarray) and not lent:
+        flags = array.flags
+        if not flags.writeable:
+            raise RuntimeError(
+                f"{what} cannot write here: several elements share one place in memory (expand), "
+                "or the memory is read-only; use clone() first"
+            )
+        if whole and not flags.forc and xp.overlaps_itself(array):
+            raise RuntimeError(
+                f"{what} cannot write here: more than one element of the tensor refers to a single "
+                "memory location (unfold); use clone() first"
+            )
     if STATE.mode & TAPE:
         for tape in STATE.tapes:
             tape.will_write(tensor)
     if not STATE.mode & GRAD:
         return
     root = tensor if tensor._view is None else tensor._view[0]
+    if tensor._view is not None and (tensor._requires or root._requires):
+        check_derivable(tensor._view[1], f"{what} would change")
     if any(t._requires and t._edge is None for t in (tensor, root)):
         kind = "a view of a leaf" if root is not tensor else "a leaf"
         raise RuntimeError(
@@ -66,7 +79,7 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
 
 def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
     """`tensor.transpose_(...)` and the like: the tensor becomes a view of its own memory."""
-    check_writable(tensor, what)
+    check_writable(tensor, what, whole=False)
     own(tensor)
     value = movement(tensor)
     tensor._array = value._array

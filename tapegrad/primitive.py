@@ -94,6 +94,8 @@ class Primitive:
     into: Callable[..., None] | None = None
     #: what is saved: (what, index, inputs whose rules need it)
     slots: tuple[Slot, ...] = ()
+    #: some of that are values, which backward frees; shapes and dtypes alone stay
+    keeps_values: bool = True
     differentiable: bool = False
     #: elements from which on its kernel may run as native code
     native_size: int = NEVER
@@ -191,6 +193,7 @@ def define(
         pure, expression, lower, abstract, batch, into,
     )  # fmt: skip
     p.slots = _slots_of(p)
+    p.keeps_values = any(what not in ("shape", "dtype", "shapes") for what, _, _ in p.slots)
     assert name not in PRIMITIVES, f"a primitive named {name!r} exists already"
     PRIMITIVES[name] = p
     return p

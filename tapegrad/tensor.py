@@ -278,7 +278,7 @@ class Tensor(TensorMethods):
         if set_to_none or self._grad is None:
             self._grad = None
         else:
-            self._grad = self._grad.detach()
+            _forget_history(self._grad)
             self._grad.zero_()
 
     def backward(
@@ -626,6 +626,8 @@ def refresh(tensor: Tensor) -> None:
             "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
             "...) and written to, so its history is unknown; take the view again"
         )
+    if base._requires:
+        check_derivable(chain, "somebody has changed")
     tensor._view = (base, chain, change.number)
     from .primitive import bind
 
@@ -643,6 +645,16 @@ def refresh(tensor: Tensor) -> None:
         tape.rebind(tensor, derived)
 
 
+def check_derivable(chain: tuple[Any, ...], what: str) -> None:
+    """Refuse to derive the history of a view from its base where the user's backward is it."""
+    if not all(primitive.differentiable for primitive, _ in chain):
+        raise RuntimeError(
+            f"{what} in place what a view shows that a Function has returned, so that the "
+            "Function's backward would no longer be its gradient; return a clone() there, or work "
+            "on one"
+        )
+
+
 def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
     """Say what made the value that a tensor has now; a gradient it retains is that of this value.
 
@@ -657,6 +669,12 @@ def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
     tensor._requires = requires
     if moved and edge is not None:
         tensor._add_entry_hook(moved[0])
+
+
+def _forget_history(grad: Tensor) -> None:
+    """Make a gradient that `create_graph` left a leaf again; it stays the same tensor."""
+    grad._edge = None
+    grad._requires = False
 
 
 def _note_grad(tensor: Tensor) -> None:

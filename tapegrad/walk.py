@@ -123,7 +123,7 @@ class Walk:
                 total = self.total_of(edges[0])
                 if total is not None and total.dtype is g.dtype:
                     p.into(total, g, **entry.params)
-                    if not retain:
+                    if not retain and p.keeps_values:
                         entry.saved = FREED
                     continue
                 if edges[0].__class__ is Entry and edges[0] not in pending:
@@ -138,7 +138,7 @@ class Walk:
                 results = (p._pull or p.pull)(g, edges, saved, entry.params)
             if rounds:
                 results = _rounded(p, g, edges, results)
-            if not retain and saved:
+            if not retain and saved and p.keeps_values:
                 entry.saved = FREED
             if anomaly:
                 _check_nan(entry, g, results)

@@ -50,6 +50,27 @@ def windows(x: Any, size: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     return module(x).lib.stride_tricks.sliding_window_view(x, size, axis=axes)
 
 
+def overlaps_itself(x: Any) -> bool:
+    """Whether several elements of an array share a place in memory."""
+    reach = x.itemsize
+    if x.ndim == 2:  # the short way: 0.2 instead of 2 µs
+        (rows, columns), (down, across) = x.shape, x.strides
+        if down >= across * columns >= reach * columns or across >= down * rows >= reach * rows:
+            return False
+    steps = sorted([(abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1])
+    for stride, n in steps:
+        if stride < reach:
+            break
+        reach += stride * (n - 1)
+    else:
+        return False
+    places = np.zeros(1, np.int64)
+    for stride, n in steps:
+        places = (places[:, None] + stride * np.arange(n)).reshape(-1)
+    places.sort()
+    return bool((np.diff(places) < x.itemsize).any())
+
+
 def contiguous(x: Any) -> Any:
     """With the elements in memory in order, where `view` finds them; arrays and NumPy scalars.
 

@@ -151,6 +151,38 @@ def test_several_losses_over_one_graph():
     assert x.grad.tolist() == [6, 12]
 
 
+SAVES_NO_VALUES = {
+    "slice": lambda w: w[:2],
+    "reshape": lambda w: w.reshape(2, 2),
+    "sum": lambda w: w.reshape(2, 2).sum(0),
+    "mean": lambda w: w.mean(),
+    "cat": lambda w: tg.cat([w, w]),
+    "cast": lambda w: w.double(),
+    "expand": lambda w: w.expand(3, 4),
+    "unbind": lambda w: w.unbind()[0],
+    "tril": lambda w: w.reshape(2, 2).tril(),
+}
+
+
+@pytest.mark.parametrize("name", SAVES_NO_VALUES)
+def test_several_losses_over_a_shared_part_that_saves_no_values(name):
+    w = leaf(1.0, 2.0, 3.0, 4.0)
+    h = SAVES_NO_VALUES[name](w)
+    h.sum().backward()
+    once = w.grad.clone()
+    (h * 2).sum().backward()
+    assert w.grad.tolist() == (3 * once).tolist()
+
+
+def test_a_shared_part_that_saves_no_values_with_packed_ones_and_create_graph():
+    w = leaf(1.0, 2.0)
+    with autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
+        h = w[:1]
+    h.sum().backward()
+    h.sum().backward(create_graph=True)
+    assert w.grad.tolist() == [2, 0]
+
+
 def test_backward_through_a_freed_graph():
     x = leaf(1.0, 2.0)
     y = (x * x).sum()
@@ -366,8 +398,21 @@ def test_grad_assignment_is_checked():
 def test_zero_grad():
     x = leaf(1.0)
     (x * 2).sum().backward()
+    before = x.grad
     x.zero_grad(set_to_none=False)
-    assert x.grad.item() == 0
+    assert x.grad is before
+    assert before.item() == 0
+    (x * x).sum().backward(create_graph=True)
+    before = x.grad
+    assert before.requires_grad
+    x.zero_grad(set_to_none=False)
+    assert x.grad is before
+    assert before.item() == 0
+    assert before.is_leaf
+    assert not before.requires_grad
+    (x * 2).sum().backward()
+    assert x.grad is before
+    assert before.item() == 2
     x.zero_grad()
     assert x.grad is None
 

@@ -317,3 +317,71 @@ def test_saved_inputs_are_those_of_forward():
     for e, f in zip(expected, found, strict=True):
         np.testing.assert_allclose(f.numpy(), e.numpy(), rtol=1e-6)
         assert not f.requires_grad
+
+
+class Same(Function):
+    """Returns a view of its input; the gradient is 5 times as large as that of the view."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 5 * g
+
+
+class Itself(Same):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+
+@pytest.mark.parametrize("kind", [Same, Itself])
+def test_a_returned_view_of_an_input_is_a_view(kind):
+    x = tg.ones(2, requires_grad=True)
+    y = kind.apply(x)
+    assert y is not x
+    assert y._base is x
+    assert y.detach().data_ptr() == x.data_ptr()
+    y.sum().backward()
+    assert x.grad.tolist() == [5, 5]
+    plain = tg.ones(2)
+    shown = kind.apply(plain)
+    shown.add_(1)
+    plain[0] = 7.0
+    assert plain.tolist() == shown.tolist() == [7, 2]
+
+
+def test_a_view_that_a_function_returns_is_not_changed_where_gradients_are_recorded():
+    w = tg.ones(2, requires_grad=True)
+    changes = (lambda x, y: y.mul_(3), lambda x, y: y[:1].mul_(3), lambda x, y: x.mul_(3) * y)
+    for change in changes:
+        x = w * 1
+        y = Same.apply(x)
+        with pytest.raises(RuntimeError, match="that a Function has returned"):
+            change(x, y)
+    x = w * 1
+    y = Same.apply(x)
+    with tg.no_grad():
+        y.mul_(3)
+        assert y.tolist() == x.tolist() == [3, 3]
+
+
+def test_a_view_that_a_function_returns_in_a_compiled_function():
+    @tg.compile
+    def graded(x):
+        return Same.apply(x)
+
+    @tg.compile
+    def written(x):
+        Same.apply(x).add_(1)
+        return x * 2
+
+    for _ in range(4):
+        x = tg.ones(2, requires_grad=True)
+        graded(x).sum().backward()
+        assert x.grad.tolist() == [5, 5]
+        plain = tg.ones(2)
+        assert written(plain).tolist() == [4, 4]
+        assert plain.tolist() == [2, 2]

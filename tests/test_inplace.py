@@ -358,3 +358,62 @@ def test_quotients_may_be_changed():
     y.mul_(2)
     y.sum().backward()
     assert n.grad.tolist() == pytest.approx([-6 / 16, -6 / 25])
+
+
+def test_overlapping_windows_are_a_view():
+    x = tg.arange(5.0)
+    windows = x.unfold(0, 3, 1)
+    x[1] = 9.0
+    assert windows.tolist() == [[0, 9, 2], [9, 2, 3], [2, 3, 4]]
+    windows[0] = 7.0
+    assert x.tolist() == [7, 7, 7, 3, 4]
+    windows[2].mul_(2)
+    assert x.tolist() == [7, 7, 14, 6, 8]
+    assert windows._base is x
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_gradients_through_overlapping_windows_that_are_written_to(turned):
+    w = tg.arange(10.0).reshape(5, 2).requires_grad_()
+    x = w.T.contiguous().T * 1 if turned else w * 1
+    windows = x.unfold(0, 3, 1)
+    windows[1].mul_(2)
+    x.mul_(3)
+    (windows * windows).sum().backward()
+    factors = np.array([1, 2, 2, 2, 1])[:, None] * 3
+    times = np.array([1, 2, 3, 2, 1])[:, None]
+    assert w.grad.tolist() == (2 * factors**2 * times * w.detach().numpy()).tolist()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda u: u.add_(1), lambda u: u.fill_(1.0), lambda u: u.T.mul_(2), lambda u: u[:2].neg_()],
+)
+def test_overlapping_windows_cannot_be_written_to_at_once(change):
+    x = tg.arange(5.0)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        change(x.unfold(0, 3, 1))
+    assert x.tolist() == [0, 1, 2, 3, 4]
+    change(x[:4].unfold(0, 2, 2))
+
+
+def test_windows_of_read_only_and_of_expanded_memory():
+    array = np.arange(4.0)
+    array.flags.writeable = False
+    for x in (tg.from_numpy(array), tg.ones(1).expand(4)):
+        with pytest.raises(RuntimeError, match="cannot write"):
+            x.unfold(0, 2, 2).add_(1)
+    assert array.tolist() == [0, 1, 2, 3]
+
+
+def test_windows_in_a_compiled_function():
+    @tg.compile
+    def step(x):
+        windows = x.unfold(0, 3, 1)
+        windows[1].mul_(2)
+        return (windows * windows).sum(1), x
+
+    for _ in range(4):
+        found, x = step(tg.arange(5.0))
+        assert found.tolist() == [20, 56, 68]
+        assert x.tolist() == [0, 2, 4, 6, 4]

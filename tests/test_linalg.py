@@ -182,3 +182,15 @@ def test_gradients_of_matrices_that_are_not_finite(bad: float) -> None:
     assert x.grad is not None
     np.testing.assert_array_equal(x.grad[0].numpy(), np.eye(3))
     assert bool(x.grad[1].isnan().all())
+
+
+def test_diag_of_a_matrix_is_a_copy_and_diagonal_a_view() -> None:
+    x = tg.ones(2, 2)
+    x.diag().add_(1)
+    assert x.tolist() == [[1, 1], [1, 1]]
+    x.diagonal().add_(1)
+    assert x.tolist() == [[2, 1], [1, 2]]
+    w = tg.ones(2, 2, requires_grad=True)
+    y = w * 1
+    y.diag().mul_(5).sum().backward()
+    assert w.grad.tolist() == [[5, 0], [0, 5]]

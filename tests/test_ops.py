@@ -364,6 +364,7 @@ UNREACHED = {
     "to_device": "needs a GPU",
     "random": "draws without inputs, so it is no op of the table",
     "shared_cast": "made by autocast for parameters, which tests/test_amp.py uses",
+    "shown": "made by a Function that returns a view, which tests/test_function.py has",
     "write": "changes of views in place, which tests/test_indexing.py makes",
 }
 
@@ -398,6 +399,7 @@ NOT_DIFFERENTIABLE = {
     *("running_places", "sign_det"),
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
+    "shown",  # its gradient is the user's
     "random",
     "zero",  # nor do these depend on their input
     "zeros_as",
@@ -424,3 +426,14 @@ def test_every_fusible_primitive_has_an_expression() -> None:
 
 def test_array_of_accepts_numbers() -> None:
     assert array_of(True).dtype == np.bool_
+
+
+def test_cut_division_of_integers_keeps_all_digits() -> None:
+    x = tapegrad.tensor([2**62 + 1, -(2**62) - 1, 7, -7, -8])
+    assert tapegrad.div(x, 1, rounding_mode="trunc").tolist() == x.tolist()
+    assert tapegrad.div(x, 4, rounding_mode="trunc").tolist() == [2**60, -(2**60), 1, -1, -2]
+    assert tapegrad.div(x, -4, rounding_mode="trunc").tolist() == [-(2**60), 2**60, -1, 1, 2]
+    small = tapegrad.tensor([250, 7], dtype=tapegrad.uint8)
+    assert tapegrad.div(small, 3, rounding_mode="trunc").tolist() == [83, 2]
+    with pytest.raises(RuntimeError, match="division by zero"):
+        tapegrad.div(x, 0, rounding_mode="trunc")

@@ -58,7 +58,7 @@ REFUSED = {
 #: may only become shorter.
 IN_NUMPY: dict[str, set[str]] = {
     **{name: {"argsort"} for name in ("argsort", "sort", "topk")},
-    **{name: {"argsort"} for name in ("kthvalue", "median", "quantile")},
+    **{name: {"argsort"} for name in ("kthvalue", "median", "nanmedian", "quantile")},
     **{name: {"searchsorted"} for name in ("bucketize", "searchsorted")},
     "scatter_reduce": {"scatter_extreme"},
     **{name: {"polygamma"} for name in ("digamma", "polygamma")},

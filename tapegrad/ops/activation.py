@@ -469,8 +469,8 @@ def relu6(input: Any, inplace: bool = False) -> Any:
 
 
 def _hardswish_gradient(g: Any, x: Any) -> Any:
-    middle = c.where(c.less(x, -3), 0.0, g * (x / 3 + 0.5))
-    return c.where(c.less_equal(x, 3), middle, g)
+    middle = c.where(c.less_equal(x, -3), 0.0, g * (x / 3 + 0.5))
+    return c.where(c.less(x, 3), middle, g)
 
 
 hardswish_ = composite(

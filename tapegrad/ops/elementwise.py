@@ -108,9 +108,11 @@ def div_(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode == "floor":
         return div_floor(input, other)
     if rounding_mode == "trunc":
-        quotient = trunc(div(input, other))
-        whole = not any(is_floating(x) for x in (input, other))
-        return quotient.to(result_dtype(input, other)) if whole else quotient
+        if any(is_floating(x) for x in (input, other)):
+            return div_trunc(input, other)
+        quotient = floor_divide(input, other)
+        rest = not_equal(remainder(input, other), 0)
+        return quotient + logical_and(rest, not_equal(less(input, 0), less(other, 0)))
     raise RuntimeError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 
@@ -145,6 +147,13 @@ floor_divide: Primitive = binary(
 )
 
 # The same for `div` with rounding, which PyTorch lets pass gradients of zero.
+div_trunc: Primitive = binary(
+    "div_trunc",
+    lambda x, y: np.trunc(np.true_divide(x, y)),
+    (lambda g: zero(g), lambda g: zero(g)),
+    "trunc(x / y)",
+    public=False,
+)
 div_floor: Primitive = binary(
     "div_floor",
     _floor_divide,
@@ -215,7 +224,8 @@ def _pow_base(g: Any, x: Any, y: Any) -> Any:
             return zero(g)
         if y == 2:
             return g * (2 * x)
-        return g * (y * pow(x, y - 1))
+        root = _root(x, y - 1)
+        return g * (y * (pow(x, y - 1) if root is None else root))
     return where(equal(y, 0), 0.0, g * (y * pow(x, y - 1)))
 
 
@@ -246,12 +256,21 @@ def _power(x: Any, y: Any) -> Any:
 pow: Primitive = binary("pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False)
 
 
-def _check_exponent(base: Any, exponent: Any) -> None:
+def _root(x: Any, exponent: Any) -> Any:
+    """`x` to the power 0.5 or -0.5, else None: a general power is inf at -inf, and 0 at -0."""
+    if isinstance(exponent, float) and exponent in (0.5, -0.5):
+        return sqrt(x) if exponent > 0 else rsqrt(x)
+    return None
+
+
+def _special_power(base: Any, exponent: Any) -> Any:
+    """The result where that is a root; refuses negative powers of integers."""
     whole = isinstance(base, Tensor) and base._array.dtype.kind in "iub"
     if whole and isinstance(exponent, int) and exponent < 0:
         raise RuntimeError(
             f"an integer tensor to the power {exponent} is not made of integers; use .float() first"
         )
+    return _root(base, exponent)
 
 
 @op(
@@ -271,8 +290,8 @@ def _check_exponent(base: Any, exponent: Any) -> None:
 )
 def pow_(input: Any, exponent: Any) -> Any:
     """`input` to the power `exponent`, either of which may be a number."""
-    _check_exponent(input, exponent)
-    return pow(input, exponent)
+    root = _special_power(input, exponent)
+    return pow(input, exponent) if root is None else root
 
 
 # -- extremes ----------------------------------------------------------------------------------
@@ -335,6 +354,8 @@ fmin: Primitive = binary(
         Sample(In(3, 4), -0.5, 0.7),
         Sample(In(3, 4), min=-0.5),
         Sample(In(3, 4), max=0.5),
+        Sample(In(3, 4), max=In(4)),
+        Sample(In(3, 4), In(4)),
         Sample(In(3, 4), (4,), In(4, low=2.0, high=3.0)),
         Sample(In(5, kind="int", low=-9, high=9), -2, 3),
     ],
@@ -349,9 +370,11 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     if numbers and input._array.dtype.kind in "fV":
         low = -math.inf if min is None else float(min)
         high = math.inf if max is None else float(max)
-        return clamp_numbers(input, low=low, high=high)
-    out = input if min is None else clamp_low(input, min)
-    return out if max is None else clamp_high(out, max)
+        if low == low and high == high:  # a limit that is NaN makes all elements NaN
+            return clamp_numbers(input, low=low, high=high)
+    if min is not None and max is not None:
+        return clamp_between(input, min, max)
+    return clamp_low(input, min) if max is None else clamp_high(input, max)
 
 
 # All of the gradient goes to the input where it equals its limit, and none to either at NaN.
@@ -377,6 +400,18 @@ clamp_high: Primitive = binary(
 )
 
 
+clamp_between: Primitive = define(
+    "clamp_between",
+    lambda x, y, z: np.minimum(np.maximum(x, y), z),
+    kind=ELEMENTWISE,
+    promote="same",
+    vjp=(
+        lambda g, x, y, z: where(logical_and(greater_equal(x, y), less_equal(x, z)), g, 0.0),
+        lambda g, x, y, z: where(logical_and(less(y, z), less(x, y)), g, 0.0),
+        lambda g, x, y, z: where(logical_or(greater(x, z), less(z, y)), g, 0.0),
+    ),
+    expression="minimum(maximum(x, y), z)",
+)
 clamp_numbers: Primitive = define(
     "clamp",
     lambda x, *, low, high: np.clip(x, low, high).astype(x.dtype, copy=False),
@@ -384,7 +419,8 @@ clamp_numbers: Primitive = define(
     vjp=lambda g, x, low, high: where(
         logical_and(greater_equal(x, low), less_equal(x, high)), g, 0.0
     ),
-    expression="where(x < low, low, where(x > high, high, x))",
+    # A low limit above the high one loses, as in np.clip.
+    expression="where(x > high or (low > high and x == x), high, where(x < low, low, x))",
 )
 
 
@@ -534,11 +570,6 @@ relu: Primitive = unary(
 
 
 def _sigmoid(x: Any) -> Any:
-    # tanh neither overflows nor loses digits at either end.
-    return 0.5 * np.tanh(0.5 * x) + 0.5 if x.dtype.itemsize > 4 else _logistic(x)
-
-
-def _logistic(x: Any) -> Any:
     wide = xp.widened(x)
     out = np.exp(-wide)
     if x.ndim:
@@ -582,7 +613,7 @@ operator("__mul__", mul, "__rmul__", "__imul__")
 operator("__truediv__", div, "__rtruediv__", "__itruediv__")
 operator("__floordiv__", floor_divide, "__rfloordiv__", "__ifloordiv__")
 operator("__mod__", remainder, "__rmod__", "__imod__")
-operator("__pow__", pow, "__rpow__", "__ipow__", check=_check_exponent, autocast=ON_GPU)
+operator("__pow__", pow, "__rpow__", "__ipow__", special=_special_power, autocast=ON_GPU)
 operator("__eq__", equal)
 operator("__ne__", not_equal)
 operator("__lt__", less)

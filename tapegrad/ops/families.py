@@ -142,15 +142,20 @@ def operator(
     p: Primitive,
     reflected: str | None = None,
     changing: str | None = None,
-    check: Callable[[Any, Any], None] | None = None,
+    special: Callable[[Any, Any], Any] | None = None,
     autocast: Policy | None = None,
 ) -> None:
-    """Attach a binary primitive as Python operators; `check` may refuse operands."""
+    """Attach a binary primitive as Python operators.
+
+    `special` may refuse operands, or return the result for some of them instead of None.
+    """
     short = fast.binary(p, p.kernel, autocast=autocast)
 
     def accept(x: Tensor, y: Any) -> Any:
-        if check is not None:
-            check(x, y)
+        if special is not None:
+            found = special(x, y)
+            if found is not None:
+                return found
         return short(x, y) if _is_operand(y) else NotImplemented
 
     # The bare short path saves a call for the four operators of the hot loop.
@@ -165,7 +170,13 @@ def operator(
     if changing is not None:
         from .. import inplace
 
-        setattr(Tensor, changing, lambda x, y: inplace.apply(p, x, (y,)))
+        def change(x: Tensor, y: Any) -> Any:
+            found = None if special is None else special(x, y)
+            if found is not None:
+                return inplace.assign(x, found, f"{p.name}_")
+            return inplace.apply(p, x, (y,))
+
+        setattr(Tensor, changing, change)
 
 
 def _is_operand(y: Any) -> bool:

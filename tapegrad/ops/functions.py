@@ -19,6 +19,7 @@ from ..tensor import Tensor
 from .comparison import equal, greater, less, logical_or, where
 from .elementwise import clamp, exp, pow, rsqrt, sigmoid, sign, zero
 from .families import binary, unary
+from .precision import rounded, widened
 from .table import In, Sample, op
 
 # -- powers, signs and logarithms -------------------------------------------------------------
@@ -186,9 +187,10 @@ erf: Primitive = unary(
 erfc: Primitive = unary(
     "erfc", _special("erfc"), lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))), "erfc(x)"
 )
+_erfinv = _special("erfinv")
 erfinv: Primitive = unary(
     "erfinv",
-    _special("erfinv"),
+    lambda x: np.copysign(_erfinv(x), x),  # SciPy says 0 at -0
     lambda g, out: g * ((0.5 * math.sqrt(math.pi)) * exp(out * out)),
     "erfinv(x)",
     low=-0.8,
@@ -231,8 +233,9 @@ _gammaln = _special("gammaln")
 
 
 def _lgamma(x: Any) -> Any:
-    # SciPy says -inf at -inf, where the logarithm of the size of gamma is inf.
-    return np.where(np.isinf(x), np.abs(x), _gammaln(x))
+    # SciPy says -inf at -inf, where the logarithm of the size of gamma is inf, and inf close to 0.
+    size = np.abs(x)
+    return np.where(np.isinf(x), size, np.where(size < 1e-30, -np.log(size), _gammaln(x)))
 
 
 lgamma: Primitive = unary(
@@ -267,9 +270,27 @@ def logit(input: Any, eps: float | None = None) -> Any:
     return logit_(input if eps is None else clamp(input, eps, 1 - eps))
 
 
+def _sinc(x: Any) -> Any:
+    wide = widened(x)
+    zero = equal(wide, 0)
+    angle = where(zero, 1.0, wide * math.pi)
+    return rounded(where(zero, 1.0, sin(angle) / angle), x)
+
+
+def _sinc_gradient(g: Any, x: Any) -> Any:
+    """(pi x cos(pi x) - sin(pi x)) / (pi x^2), and 0 where the square is."""
+    angle, square = x * math.pi, x * x * math.pi
+    flat = equal(square, 0)
+    slope = (angle * cos(angle) - sin(angle)) / where(flat, 1.0, square)
+    return g * where(flat, 0.0, slope)
+
+
+sinc_: Primitive = define(
+    "sinc", _sinc, kind=ELEMENTWISE, promote="float", composite=True, vjp=_sinc_gradient
+)
+
+
 @op(samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
 def sinc(input: Any) -> Any:
     """sin(pi x) / (pi x), and 1 at 0."""
-    zero = equal(input, 0)
-    x = where(zero, 1.0, input * math.pi)
-    return where(zero, 1.0, sin(x) / x)
+    return sinc_(input)

@@ -294,7 +294,7 @@ def _check_pairs(pairs: list[tuple[int, Tensor]], shape: tuple[int, ...]) -> Non
 
 def setitem(self: Tensor, key: Any, value: Any) -> None:
     """`x[key] = value`, recorded like any other operation."""
-    inplace.check_writable(self, "x[...] = ...")
+    inplace.check_writable(self, "x[...] = ...", whole=False)
     if not isinstance(value, Tensor):
         value = wrap(xp.module(self._array).asarray(value, dtype=self._array.dtype))
     if isinstance(key, Tensor) and key._array.dtype.kind == "b" and value._array.ndim == 0:

@@ -520,7 +520,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 def diag(input: Any, diagonal: int = 0) -> Any:
     """A matrix with this vector on a diagonal, or the diagonal of a matrix."""
     if input._array.ndim == 2:
-        return diagonal_(input, offset=int(diagonal), dim1=0, dim2=1)
+        return diagonal_(input, offset=int(diagonal), dim1=0, dim2=1).clone()
     if input._array.ndim != 1:
         raise RuntimeError(f"diag needs a vector or a matrix, got shape {tuple(input.shape)}")
     return diag_embed(input, diagonal)

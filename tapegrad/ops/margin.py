@@ -17,7 +17,7 @@ from ..tensor import wrap
 from . import comparison as c
 from . import elementwise as e
 from .activation import logsigmoid
-from .distance import cosine_similarity, pairwise_distance
+from .distance import pairwise_distance
 from .gather import gather_, scatter_add_, zeros_as
 from .index import take_
 from .loss import (
@@ -30,7 +30,7 @@ from .loss import (
     reduction_samples,
 )
 from .movement import reshape_
-from .precision import check_floating
+from .precision import check_floating, rounded, widened
 from .reduce import cumprod, mean_, sum_
 from .table import In, Sample, op
 
@@ -119,7 +119,11 @@ def cosine_embedding_loss(
     """1 - cos for targets 1, max(0, cos - margin) for targets -1."""
     reduction = as_reduction(reduction, size_average, reduce)
     x, y = (v if v.dtype.is_floating_point else v.float() for v in (input1, input2))
-    cosine = cosine_similarity(x, y, dim=-1, eps=1e-8)
+    wide, other = widened(x), widened(y)
+    # PyTorch keeps the sizes of vectors from 0 in another way than cosine_similarity does.
+    small = float(np.float32(1e-12))
+    squares = ((wide * wide).sum(-1) + small) * ((other * other).sum(-1) + small)
+    cosine = rounded((wide * other).sum(-1) / e.sqrt(squares), x)
     far = c.where(c.equal(target, -1), e.clamp(cosine - margin, min=0.0), 0.0)
     return reduced(c.where(c.equal(target, 1), 1 - cosine, far), reduction)
 

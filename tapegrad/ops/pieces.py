@@ -1,7 +1,7 @@
 """Repeating, cutting and joining by composition: windows, differences, turned and stacked tensors.
 
-Everything here is made of views, joins and lookups by constant indices, so it differentiates and
-replays through those.
+Beside windows everything here is made of views, joins and lookups by constant indices, so it
+differentiates and replays through those.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from .. import xp
+from ..mutation import owner_of
+from ..primitive import MOVEMENT, Primitive, define
 from ..state import STATE
 from ..tensor import Tensor, wrap
 from .index import take_
 from .joining import cat, cat_
-from .movement import flip, movedim, narrow, normal_dim, reshape_, transpose
+from .movement import flip, narrow, normal_dim, reshape_, transpose
 from .table import In, Sample, op
 
 
@@ -25,21 +27,91 @@ def _constant_index(x: Any, values: Any) -> Any:
     return wrap(xp.module(x._array).asarray(np.ascontiguousarray(values, np.int64)))
 
 
+def _sliding(x: Any, dim: int, size: int, step: int) -> Any:
+    """Windows of one dimension, whose elements come last: a view that leads to the owner of `x`.
+
+    NumPy's own windows lead nowhere, so nobody could say whose memory they show. Memory that NumPy
+    did not lay out itself is copied.
+    """
+    count = (x.shape[dim] - size) // step + 1
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+    if 0 in shape:
+        return xp.module(x).empty(shape, x.dtype)
+    last = x.strides[dim]
+    strides = (*x.strides[:dim], last * step, *x.strides[dim + 1 :], last)
+    if xp.module(x) is not np:
+        return xp.module(x).lib.stride_tricks.as_strided(x, shape, strides)
+    owner = owner_of(x)
+    largest_first = sorted(range(owner.ndim), key=lambda d: -owner.strides[d])
+    memory = owner.transpose(largest_first).reshape(-1)
+    if owner_of(memory) is not owner:
+        return _sliding(np.array(x, order="C"), dim, size, step)
+    offset = x.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+    out: Any = np.ndarray(shape, x.dtype, memory.view(np.uint8), offset, strides)
+    if not x.flags.writeable:
+        out.flags.writeable = False
+    return out
+
+
+def _parts(size: int, step: int) -> list[slice]:
+    """Windows that do not overlap each other, so that they can be added at once."""
+    every = -(-size // step) or 1
+    return [slice(first, None, every) for first in range(every)]
+
+
+def _unwindow(x: Any, *, shape: Any, dim: int, size: int, step: int) -> Any:
+    wide = xp.widened(x)
+    out = xp.module(x).zeros(shape, wide.dtype)
+    windows = _sliding(out, dim, size, step).swapaxes(0, dim)
+    added = wide.swapaxes(0, dim)
+    for part in _parts(size, step):
+        windows[part] += added[part]
+    return out.astype(x.dtype, copy=False)
+
+
+def _unwindow_in_loops(
+    b: Any, out: Any, x: Any, *, shape: Any, dim: int, size: int, step: int
+) -> None:
+    total = b.new(out.shape, b.widest(out.dtype))
+    b.fill(total, 0)
+    windows = _sliding(total, dim, size, step).swapaxes(0, dim)
+    added = b.widened(x).swapaxes(0, dim)
+    for part in _parts(size, step):
+        b.add(windows[part], added[part])
+    b.rounded(out, total)
+
+
+window_: Primitive = define(
+    "window",
+    lambda x, *, dim, size, step: _sliding(x, dim, size, step),
+    kind=MOVEMENT,
+    vjp=lambda g, x_shape, dim, size, step: unwindow_(
+        g, shape=tuple(x_shape), dim=dim, size=size, step=step
+    ),
+    view=True,
+)
+unwindow_: Primitive = define(
+    "unwindow",
+    _unwindow,
+    kind=MOVEMENT,
+    lower=_unwindow_in_loops,
+    vjp=lambda g, dim, size, step: window_(g, dim=dim, size=size, step=step),
+)
+
+
 @op(
     samples=lambda: [
         Sample((7, 2), 0, 3, 2),
         Sample((2, 6), 1, 2, 2),
         Sample((2, 7), -1, 2, 3),
+        Sample((2, 7, 3), 1, 4, 1),
         Sample((), 0, 1, 1),
     ],
     function=False,
     torch="Tensor.unfold",
 )
 def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
-    """Windows of a dimension, each `step` after the one before, in a new last dimension.
-
-    Where windows do not overlap this is a view of the tensor.
-    """
+    """Windows of a dimension, each `step` after the one before, in a new last dimension: a view."""
     x = input if input._array.ndim else reshape_(input, shape=(1,))
     d = normal_dim(dimension, x._array.ndim)
     length = x._array.shape[d]
@@ -47,15 +119,7 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
         raise RuntimeError(f"unfold: step must be above 0, got {step}")
     if not 0 <= size <= length:
         raise RuntimeError(f"unfold: windows of {size} do not fit dimension {d} of size {length}")
-    count = (length - size) // step + 1
-    if size <= step and count * step <= length:
-        lead, rest = x._array.shape[:d], x._array.shape[d + 1 :]
-        cut = reshape_(narrow(x, d, 0, count * step), shape=(*lead, count, step, *rest))
-        windows = narrow(cut, d + 1, 0, size)
-    else:
-        places = np.arange(count)[:, None] * step + np.arange(size)
-        windows = take_(x, _constant_index(x, places), dims=(d,))
-    out = movedim(windows, d + 1, -1)
+    out = window_(x, dim=d, size=int(size), step=int(step))
     return out if input._array.ndim else reshape_(out, shape=(size,))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from typing import Any
 
 import numpy as np
 
 from .. import xp
-from ..dtypes import float32, int32
+from ..dtypes import as_dtype, float32, int32, int64
 from ..primitive import OPAQUE, Primitive, define
 from ..state import STATE
 from ..tensor import Tensor, wrap
@@ -16,10 +17,10 @@ from . import comparison as c
 from . import elementwise as e
 from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
 from .index import take_
-from .movement import movedim, normal_dim, reshape_, select, unsqueeze
-from .order import sort
+from .movement import movedim, narrow, normal_dim, reshape_, select, squeeze, unsqueeze
+from .order import argsort_, sort
 from .precision import check_floating
-from .reduce import any_
+from .reduce import any_, sum_
 from .table import In, Sample, op
 
 Indexed = namedtuple("Indexed", ["values", "indices"])
@@ -235,34 +236,68 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     )
 
 
-@op(
-    samples=lambda: [
+def _middle_places(x: Any, d: int, skips_nan: bool) -> Any:
+    """Where the median along a dimension is, or the first NaN if those count."""
+    size = x.shape[d]
+    known = sum_(e.cast(c.equal(x, x), dtype=int64), dims=(d,), keepdim=True)  # NaN comes last
+    if skips_nan:
+        rank = e.clamp_low(e.floor_divide(known - 1, 2), 0)
+    else:
+        rank = c.where(c.equal(known, size), (size - 1) // 2, known)
+    return gather_(argsort_(x, dim=d, descending=False), rank, dim=d)
+
+
+def _median(x: Any, *, skips_nan: bool) -> Any:
+    flat = reshape_(x, shape=(math.prod(x.shape),))
+    return reshape_(gather_(flat, _middle_places(flat, 0, skips_nan), dim=0), shape=())
+
+
+def _median_gradient(g: Any, x: Any, out: Any) -> Any:
+    """Equal parts to all elements that equal the median, or are NaN as it is."""
+    hit = c.where(c.isnan(out), c.isnan(x), c.equal(x, out))
+    shares = e.cast(hit, dtype=as_dtype(g.dtype))
+    return g * (shares / sum_(shares, dims=tuple(range(len(x.shape))), keepdim=False))
+
+
+median_: Primitive = define("median", _median, kind=OPAQUE, composite=True, vjp=_median_gradient)
+
+
+def _median_of(input: Any, dim: int | None, keepdim: bool, skips_nan: bool) -> Any:
+    if dim is None:
+        return median_(input, skips_nan=skips_nan) if input._array.size else input.sum() * np.nan
+    x = input if input._array.ndim else reshape_(input, shape=(1,))
+    d = normal_dim(dim, x._array.ndim)
+    if not x._array.shape[d]:
+        raise IndexError(f"the median along dimension {d}, which is empty, has no value")
+    indices = _middle_places(x, d, skips_nan)
+    values = gather_(x, indices, dim=d)
+    if keepdim and input._array.ndim:
+        return Indexed(values, indices)
+    return Indexed(squeeze(values, d), squeeze(indices, d))
+
+
+def _median_samples() -> list[Sample]:
+    return [
         Sample(In(3, 5, distinct=True)),
         Sample(In(3, 4, distinct=True), 1),
         Sample(In(4, 3, distinct=True), 0, True),
+        Sample(In(), 0),
     ]
-)
+
+
+@op(samples=_median_samples)
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The middle value, the lower one of two; with a dim also where it is."""
-    if dim is None:
-        flat = reshape_(input, shape=(input._array.size,))
-        if not input._array.size:
-            return input.sum() * np.nan
-        return _or_nan(kthvalue(flat, (flat._array.size + 1) // 2).values, flat, 0)
-    d = normal_dim(dim, input._array.ndim)
-    size = input._array.shape[d] if input._array.ndim else 1
-    found = kthvalue(input, (size + 1) // 2, d)
-    values = _or_nan(found.values, input, d) if input._array.ndim else found.values
-    if keepdim and input._array.ndim:
-        return Indexed(unsqueeze(values, d), unsqueeze(found.indices, d))
-    return Indexed(values, found.indices)
+    """The middle value, the lower one of two; with a dim also where it is.
+
+    Without a dim equal values share the gradient.
+    """
+    return _median_of(input, dim, keepdim, skips_nan=False)
 
 
-def _or_nan(values: Any, input: Any, d: int) -> Any:
-    """NaN where some value along the dimension is."""
-    if input._array.dtype.kind not in "fV":
-        return values
-    return c.where(any_(c.isnan(input), dims=(d,), keepdim=False), np.nan, values)
+@op(samples=_median_samples)
+def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The median of the values that are not NaN, if there are any."""
+    return _median_of(input, dim, keepdim, skips_nan=True)
 
 
 @op(
@@ -293,11 +328,16 @@ def quantile(
     shares = q if isinstance(q, Tensor) else input.new_tensor(q)
     if shares.dtype is not input.dtype:
         raise RuntimeError(f"quantile: q must be of the tensor's dtype {input.dtype}")
+    if not (isinstance(q, Tensor) and STATE.tapes):  # what is recorded is not read
+        given = shares._array
+        if not bool(((given >= 0) & (given <= 1)).all()):
+            raise RuntimeError(f"quantile: q must lie between 0 and 1, got {shares.tolist()}")
     x = reshape_(input, shape=(input._array.size,)) if dim is None else input
     d = normal_dim(0 if dim is None else dim, x._array.ndim)
     ordered = sort(movedim(x, d, -1), -1).values
     found = _at_share(ordered, shares, interpolation)
-    found = c.where(unsqueeze(any_(c.isnan(x), dims=(d,), keepdim=False), -1), np.nan, found)
+    last = narrow(ordered, -1, ordered._array.shape[-1] - 1, 1)  # NaN, if one is there
+    found = c.where(c.isnan(last), last, found)
     found = movedim(found, -1, 0)
     if keepdim:
         rank = input._array.ndim

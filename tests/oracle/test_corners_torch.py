@@ -195,6 +195,44 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "lerp": (lambda t, x, y: t.lerp(x, y, 0.25), [[1.0, 2.0], [5.0, 6.0]]),
     "diag of a vector": (lambda t, x: t.diag(x, -1), [[1.0, 2.0]]),
+    **{
+        f"{name}, {what}": (lambda t, x, name=name: getattr(t, name)(x), [values])
+        for name in ("median", "nanmedian", "max", "min", "amax", "amin")
+        for what, values in {
+            "ties": TIES,
+            "NaN": [[1.0, NAN, 2.0], [2.0, NAN, 1.0]],
+            "only NaN": [NAN, NAN],
+            "one": 3.0,
+        }.items()
+    },
+    **{
+        f"{name} of rows": (lambda t, x, name=name: tuple(getattr(t, name)(x, 1)), [rows])
+        for name in ("median", "nanmedian", "max", "min")
+        for rows in ([*TIES, [1.0, NAN, 2.0, NAN], [NAN, 1.0, NAN, 0.0]],)
+    },
+    "clamp by equal tensors": (
+        lambda t, x, a, b: t.clamp(x, a, b),
+        [[0.0, 2.0, 4.0, 0.0, 4.0, 9.0], [2.0, 2.0, 2.0, 3.0, 3.0, 3.0], [2.0] * 6],
+    ),
+    "clamp from a number to a tensor": (
+        lambda t, x, b: t.clamp(x, t.tensor(1.0), b),
+        [[0.0, 2.0, 4.0, NAN], [1.0, 2.0, 3.0, 4.0]],
+    ),
+    "division by zeros, cut": (
+        lambda t, x, y: t.div(x, y, rounding_mode="trunc"),
+        [[-1.0, 0.0, NAN, 7.0, -7.0], [0.0, 0.0, 2.0, 2.0, 2.0]],
+    ),
+    "sinc near 0": (lambda t, x: t.sinc(x), [[0.0, 1e-200, -1e-170, 1e-160, 5e-324, 1e-3, 2.0]]),
+    "quantile with NaN": (
+        lambda t, x: t.quantile(x, 0.3, dim=1, interpolation="lower"),
+        [[[1.0, NAN, 2.0, 0.0], [3.0, 2.0, 1.0, 0.0]]],
+    ),
+    "cosine_embedding_loss of zeros": (
+        lambda t, x, y: t.nn.functional.cosine_embedding_loss(
+            x, y, t.tensor([1.0, -1.0, 1.0]), margin=-1.0, reduction="sum"
+        ),
+        [[[0.0, 0.0], [0.0, 0.0], [1.0, 2.0]], [[1.0, 2.0], [0.0, 0.0], [3.0, 1.0]]],
+    ),
     "tril below": (lambda t, x: t.tril(x, -1), [TIES]),
 }
 
@@ -207,6 +245,8 @@ def test_calls(name: str) -> None:
 
 #: calls that are refused, each with the type of error
 REFUSED: dict[str, Any] = {
+    "quantile above 1": lambda t: t.quantile(t.ones(2), 1.5),
+    "quantile below 0": lambda t: t.quantile(t.ones(2), t.tensor([0.5, -0.1])),
     "shapes": lambda t: t.ones(2) + t.ones(3),
     "matmul": lambda t: t.ones(2, 3) @ t.ones(2, 3),
     "matmul of numbers": lambda t: t.tensor(1.0) @ t.ones(2),
@@ -298,3 +338,127 @@ def test_max_pool_of_infinities_beside_padding(options: Any) -> None:
     a.sum().backward()
     b.sum().backward()
     assert ours.grad.tolist() == theirs.grad.tolist()
+
+
+#: calls whose results once depended on whether NumPy or native code ran
+SIZES: dict[str, Any] = {
+    "sigmoid": lambda t, x: t.sigmoid(x),
+    "silu": lambda t, x: t.nn.functional.silu(x),
+    "clamp, low above high": lambda t, x: t.clamp(x, 5.0, 2.0),
+    "clamp, low is NaN": lambda t, x: t.clamp(x, min=NAN),
+    "clamp, high is NaN": lambda t, x: t.clamp(x, max=NAN),
+    "square root as a power": lambda t, x: x**0.5,
+    "power of 1.5": lambda t, x: x**1.5,
+    "lgamma": lambda t, x: t.lgamma(x),
+    "erfinv": lambda t, x: t.erfinv(x),
+    "hardswish": lambda t, x: t.nn.functional.hardswish(x),
+}
+
+
+@pytest.mark.parametrize("times", [1, 5000], ids=["few", "many"])
+@pytest.mark.parametrize("name", SIZES)
+def test_calls_of_any_size(name: str, times: int) -> None:
+    values = [*SPECIAL[:-1], -40.0, -100.0, 5e-324, -3.0, 5.0, 2.5]
+    if not name.startswith("clamp"):
+        values.append(NAN)
+    if name in ("sigmoid", "silu"):
+        values.remove(-math.inf)  # 0 times infinity
+    few = tapegrad.tensor(values * times, dtype=tapegrad.float64, requires_grad=True)
+    theirs = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    got, expected = SIZES[name](tapegrad, few), SIZES[name](torch, theirs)
+    got.sum().backward()
+    expected.sum().backward()
+    assert few.grad is not None
+    for ours, wanted in ((got, expected), (few.grad, theirs.grad)):
+        a, b = ours.detach().numpy()[-len(values) :], wanted.detach().numpy()
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-320, err_msg=name)
+        zeros = b == 0
+        assert (np.signbit(a[zeros]) == np.signbit(b[zeros])).all(), name
+
+
+def _same_gradient(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    w.sum().backward()
+    first = w.grad
+    (w * 2).sum().backward()
+    w.grad.add_(1)
+    return w.grad is first, first
+
+
+def _zeroed_gradient(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    optimizer = t.optim.SGD([w], 0.1)
+    w.sum().backward()
+    first = w.grad
+    optimizer.zero_grad(set_to_none=False)
+    w.sum().backward()
+    return w.grad is first, first
+
+
+def _gradient_with_a_history(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    (w * w).sum().backward(gradient=None, retain_graph=True)
+    (w * w).sum().backward(retain_graph=True, inputs=[w])
+    first = w.grad
+    return w.grad is first, first
+
+
+def _retained_gradient(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    h = w * 2
+    h.retain_grad()
+    h.register_hook(lambda g: g * 3)
+    (h * h).sum().backward(retain_graph=True)
+    first, seen = h.grad, h.grad.tolist()
+    h.sum().backward()
+    return h.grad, seen, first, w.grad
+
+
+def _retained_after_a_change(t: Any) -> Any:
+    w = t.ones(2, requires_grad=True)
+    h = w * 2
+    h.retain_grad()
+    h.mul_(3)
+    (h * t.tensor([1.0, 2.0])).sum().backward()
+    return h.grad, w.grad
+
+
+def _taken(t: Any) -> Any:
+    x = t.arange(24.0).reshape(2, 3, 4).requires_grad_()
+    found = [
+        t.take_along_dim(x, t.tensor([[[0]], [[2]]]), 1),
+        t.take_along_dim(x[:1], t.tensor([[[0, 3]], [[2, 1]]]), 2),
+        t.take_along_dim(x[:, :1], t.tensor([[[1], [0], [0]]]), 0),
+        x.take_along_dim(t.tensor([[[-1 % 4]]]), -1),
+        t.take_along_dim(x, t.tensor([5, 0])),
+    ]
+    sum((y * y).sum() for y in found).backward()
+    return *found, x.grad
+
+
+def _shared(t: Any) -> Any:
+    w = t.ones(4, requires_grad=True)
+    h = t.cat([w[:2].reshape(1, 2), w[2:].reshape(1, 2)]).double().sum(0)
+    (h * h).sum().backward()
+    (h * 3).sum().backward()
+    return w.grad
+
+
+PROGRAMS = {
+    f.__name__: f
+    for f in (
+        *(_same_gradient, _zeroed_gradient, _gradient_with_a_history, _retained_gradient),
+        *(_retained_after_a_change, _taken, _shared),
+    )
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    assert _plain(PROGRAMS[name](tapegrad)) == _plain(PROGRAMS[name](torch))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
