@@ -113,8 +113,9 @@ def _sum_to(g: Any, shape: Any) -> Any:
 def _put_in_loops(
     b: Any, out: Any, x: Any, value: Any, *indices: Any, dims: tuple[int, ...], accumulate: bool
 ) -> None:
+    places = [b.valid(index, x.shape[d]) for index, d in zip(indices, dims, strict=True)]
     b.copy(out, x)
-    (b.add if accumulate else b.copy)(b.index(out, indices, dims), value)
+    (b.add if accumulate else b.copy)(b.index(out, places, dims), value)
 
 
 put_: Primitive = define("index_put", _put, kind=OPAQUE, joint=_put_joint, lower=_put_in_loops)

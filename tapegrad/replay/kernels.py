@@ -24,7 +24,6 @@ from . import scalar
 from .ir import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, is_half, literal, type_of
 from .plan import Place, can_fail
 from .program import (
-    BAD_INDEX,
     Access,
     Compute,
     Fold,
@@ -283,11 +282,13 @@ class LoopWriter:
         code, size = self.code, self.number(pick.size)
         raw = code.load(self.pointer(pick.index, indices), pick.index.value.dtype)
         index = scalar.Scalar(code, {}, INT64, "").convert(raw, INT64).text
+        if pick.checked:
+            return index
         negative = code.value(f"icmp slt i64 {index}, 0")
         wrapped = code.value(f"add nsw i64 {index}, {size}")
         index = code.value(f"select i1 {negative}, i64 {wrapped}, i64 {index}")
         bad = code.value(f"icmp uge i64 {index}, {size}")
-        code.fail(bad, BAD_INDEX)
+        code.fail(bad, pick.failure)
         return code.value(f"select i1 {bad}, i64 0, i64 {index}")
 
     def nodes(self, indices: dict[int, str]) -> list[Register]:
