@@ -45,7 +45,7 @@ def _grid(index: Any, dim: int) -> tuple[Any, ...]:
         module.arange(n).reshape([-1 if k == d else 1 for k in range(index.ndim)])
         for d, n in enumerate(index.shape)
     ]
-    axes[dim] = index
+    axes[dim] = xp.contiguous(index)  # of equal indices the last one counts, in this order
     return tuple(axes)
 
 
@@ -58,7 +58,7 @@ def _scatter(x: Any, index: Any, src: Any, *, dim: int) -> Any:
         if hasattr(source, "ndim") and source.ndim
         else source
     )
-    out[_grid(index, dim)] = source
+    out[_grid(index, dim)] = xp.contiguous(source) if hasattr(source, "flags") else source
     return out
 
 

@@ -88,11 +88,12 @@ def _put(x: Any, value: Any, *indices: Any, dims: tuple[int, ...], accumulate: b
     for index, d in zip(indices, dims, strict=True):
         xp.check_index(index, x.shape[d], "index_put")
     out = x.copy()
-    key = _key(indices, dims, x.ndim)
+    # Of equal indices the last one counts, in the order of the index.
+    key = _key([xp.contiguous(index) for index in indices], dims, x.ndim)
     if accumulate:
         xp.add_at(out, key, value)
     else:
-        out[key] = value
+        out[key] = xp.contiguous(value) if hasattr(value, "flags") else value
     return out
 
 
