@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import inplace, xp
+from .. import inplace, mutation, xp
 from ..primitive import OPAQUE, Primitive, define
 from ..state import STATE, numbers
-from ..tensor import Tensor, as_array, wrap
+from ..tensor import Tensor, as_array, own, wrap
 from . import comparison as c
 from .movement import reshape_, slice_
 from .table import In, Sample, attach, op
@@ -304,7 +304,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         return
     static, after, pairs = _parse(self, key)
     view = _basic(self, static, after)
-    if view is self:
+    if view is self and not pairs:
         view = reshape_(self, shape=self._array.shape)
     if pairs:
         _check_pairs(pairs, view._array.shape)
@@ -315,11 +315,25 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         _check_fits(value, shape)
         while value._array.ndim > len(shape):
             value = value.squeeze(0)
+        if inplace.is_plain(view, value, *indices):
+            _put_into(view, value, indices, dims)
+            return
         value = put_(view, value, *indices, dims=dims, accumulate=False)
     else:
         while value._array.ndim > view._array.ndim and value._array.shape[0] == 1:
             value = value.squeeze(0)
     inplace.assign(view, value, "x[...] = ...")
+
+
+def _put_into(view: Tensor, value: Tensor, indices: list[Tensor], dims: tuple[int, ...]) -> None:
+    """Write straight into memory what nobody records: the rest of a large tensor is not touched."""
+    own(view)
+    target, given = view._array, value._array
+    if mutation.owner_of(given) is mutation.owner_of(target):
+        given = given.copy()
+    places = [xp.contiguous(index._array) for index in indices]
+    target[_key(places, dims, target.ndim)] = xp.contiguous(given)
+    mutation.note(target)
 
 
 def _fill(self: Tensor, mask: Tensor, value: Tensor) -> None:
