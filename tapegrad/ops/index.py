@@ -186,7 +186,7 @@ def _item(i: Any) -> Any:
         i = wrap(i)
     if isinstance(i, Tensor):
         if i._array.dtype == np.uint8:
-            i = wrap(i._array.astype(bool))  # PyTorch reads bytes as masks
+            i = i.bool()  # PyTorch reads bytes as masks
         kind = i._array.dtype.kind
         if kind == "b" and i._array.ndim == 0:
             return bool(i)
@@ -299,6 +299,8 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     inplace.check_writable(self, "x[...] = ...")
     if not isinstance(value, Tensor):
         value = wrap(xp.module(self._array).asarray(value, dtype=self._array.dtype))
+    if isinstance(key, Tensor) and key._array.dtype == np.uint8:
+        key = key.bool()
     if isinstance(key, Tensor) and key._array.dtype.kind == "b" and value._array.ndim == 0:
         _fill(self, key, value)
         return
