@@ -312,3 +312,59 @@ def test_bad_data_leaves_accumulated_gradients() -> None:
     with pytest.raises(IndexError, match="cross_entropy: label is out of range for 6 classes"):
         step(tg.arange(8) - 1)
     np.testing.assert_array_equal(weight.grad.numpy(), before)
+
+
+def test_bad_labels_in_a_function_that_is_differentiated_outside() -> None:
+    weight = nn.Parameter(tg.randn(8, 6))
+    table = nn.Parameter(tg.randn(5, 6))
+
+    @tg.compile
+    def loss_of(tokens: Any, y: Any) -> Any:
+        return F.cross_entropy(F.embedding(tokens, table) @ weight.T, y)
+
+    tokens, y = tg.arange(4), tg.arange(4)
+    for _ in range(4):
+        loss_of(tokens, y).backward()
+    assert replayed(loss_of) >= 1
+    assert weight.grad is not None
+    before = weight.grad.numpy().copy()
+    for bad in ((tokens - 1, y), (tokens, y - 1), (tokens + 2, y), (tokens, y + 5)):
+        with pytest.raises(IndexError, match="out of range"):
+            loss_of(*bad)
+    np.testing.assert_array_equal(weight.grad.numpy(), before)
+    loss_of(tokens, y).backward()
+    np.testing.assert_allclose(weight.grad.numpy(), before * 1.25, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_that_are_not_finite_in_a_compiled_step() -> None:
+    weight = nn.Parameter(tg.ones(4))
+    optimizer = tg.optim.SGD([weight], lr=0.1, momentum=0.9)
+
+    @tg.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        total = nn.utils.clip_grad_norm_([weight], 1.0, error_if_nonfinite=True)
+        optimizer.step()
+        return total
+
+    for i in range(4):
+        assert step(tg.ones(4) * (i + 1)).item() == 2.0 * (i + 1)
+    assert replayed(step) >= 1
+    before = weight.detach().numpy().copy()
+    with pytest.raises(RuntimeError, match="the norm of the gradients is not finite"):
+        step(tg.tensor([1.0, np.inf, 1.0, 1.0]))
+    np.testing.assert_array_equal(weight.detach().numpy(), before)
+
+
+def test_the_error_names_the_line() -> None:
+    @tg.compile
+    def looked_up(table: Any, tokens: Any, scale: Any) -> Any:
+        doubled = scale * 2
+        return F.embedding(tokens, table) * doubled  # here
+
+    table, scale = tg.randn(5, 3), tg.ones(1)
+    for _ in range(3):
+        looked_up(table, tg.arange(5), scale)
+    with pytest.raises(IndexError, match=r"embedding: token is out of range for 5 rows.*# here"):
+        looked_up(table, tg.arange(5) + 1, scale)
