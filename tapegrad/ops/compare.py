@@ -46,11 +46,13 @@ def isclose(
         raise RuntimeError(f"isclose needs one dtype, got {input.dtype} and {other.dtype}")
     a, b = (_floating(x.detach()) for x in (input, other))
     near = c.less_equal(e.abs(a - b), e.abs(b) * rtol + atol)
-    found = c.logical_or(c.logical_and(near, c.isfinite(b)), c.equal(a, b))
-    return c.logical_or(found, c.logical_and(c.isnan(a), c.isnan(b))) if equal_nan else found
+    found: Tensor = c.logical_or(c.logical_and(near, c.isfinite(b)), c.equal(a, b))
+    if equal_nan:
+        found = c.logical_or(found, c.logical_and(c.isnan(a), c.isnan(b)))
+    return found
 
 
-def _floating(x: Tensor) -> Tensor:
+def _floating(x: Any) -> Any:
     """A tensor whose differences are neither rounded to half precision nor to integers."""
     if not x.dtype.is_floating_point:
         return x.double()
