@@ -134,6 +134,14 @@ def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:
     return raw
 
 
+def is_plain(tensor: Tensor, *others: Tensor) -> bool:
+    """Whether nobody records a change of a tensor in memory: neither a tape nor a history."""
+    if STATE.mode & ~GRAD or any(type(t._array) is not np.ndarray for t in (tensor, *others)):
+        return False
+    whole = tensor if tensor._view is None else tensor._view[0]
+    return not STATE.mode or not any(t.requires_grad for t in (tensor, whole, *others))
+
+
 def _is_untracked(*operands: Any) -> bool:
     """Whether nobody records what happens to tensors that need no gradients."""
     return STATE.mode == GRAD and not any(
@@ -161,7 +169,9 @@ def assign(
     value = _fitting(tensor, value, what)
     if value._view is not None:
         refresh(value)  # another view of its memory may have changed it
-    is_leaf = value._edge is None and (value._requires or STATE.mode & TAPE)
+    # A capture knows values by number; a tape that differentiates needs an edge to the value.
+    watched = STATE.mode & TAPE and any(tape.watches for tape in STATE.tapes)
+    is_leaf = value._edge is None and (value._requires or watched)
     if STATE.mode & GRAD and (is_leaf or (given and value._edge is not None)):
         value = bind(PRIMITIVES["clone"], (value,))  # an edge that leads there
     target = tensor._array

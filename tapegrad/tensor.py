@@ -313,10 +313,10 @@ class Tensor(TensorMethods):
                 before = tensor._grad
                 if before is not None:
                     tensor._grad = before + gradient
-                elif gradient._requires or STATE.mode & TAPE:
-                    tensor._grad = gradient  # on a tape it must be known where it comes from
+                elif gradient._requires:
+                    tensor._grad = gradient
                 else:
-                    tensor._grad = wrap(gradient._array.copy())
+                    tensor._grad = _duplicate(gradient)
 
         keep.retains = self.id  # type: ignore[attr-defined]  # backward reports this gradient too
         self._add_entry_hook(keep)
@@ -505,7 +505,8 @@ class Tensor(TensorMethods):
         if id(self) in memo:
             found: Tensor = memo[id(self)]
             return found
-        copy = _copied(type(self), self._array.copy(), self._requires, _attributes(self))
+        array = _duplicate(self)._array
+        copy = _copied(type(self), array, self._requires, _attributes(self))
         memo[id(self)] = copy
         if self._grad is not None:
             copy._grad = self._grad.__deepcopy__(memo)
@@ -516,17 +517,35 @@ class Tensor(TensorMethods):
         copy = _copied(type(self), self._array, self._requires, _attributes(self))
         copy._edge = self._edge
         copy._grad = self._grad
+        for tape in STATE.tapes:
+            tape.values[copy.id] = tape.value_of(self).number
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         if not self.is_leaf:
             raise RuntimeError("only leaves can be pickled; use tensor.detach()")
+        not_recorded(self, "pickling")
         array = to_device(self._array, device("cpu"))
         name = self.dtype.name
         if name == "bfloat16":
             array = array.view(np.uint16)
         place = str(self.device)
         return _unpickled, (type(self), array, name, place, self._requires, _attributes(self))
+
+
+def _duplicate(tensor: Tensor) -> Tensor:
+    """A leaf with the same values in memory of its own, which a tape sees being made."""
+    if not STATE.mode & TAPE:
+        return wrap(tensor._array.copy())
+    from .primitive import PRIMITIVES, bind
+
+    mode = STATE.mode
+    STATE.mode = mode & ~GRAD
+    try:
+        duplicate: Tensor = bind(PRIMITIVES["clone"], (tensor,))
+    finally:
+        STATE.mode = mode
+    return duplicate
 
 
 def _attributes(tensor: Tensor) -> dict[str, Any]:

@@ -93,3 +93,11 @@ def test_no_gpu_says_what_to_install():
 def test_unknown_names():
     with pytest.raises(AttributeError, match="no_such_thing"):
         _ = tg.no_such_thing
+
+
+def test_integer_division_towards_zero_is_exact():
+    x, y = tg.tensor([2**62 + 1, -(2**62) - 1, -7, 7]), tg.tensor([3, 3, 2, -2])
+    got = tg.div(x, y, rounding_mode="trunc")
+    assert got.tolist() == [1537228672809129301, -1537228672809129301, -3, -3]
+    with pytest.raises(RuntimeError, match="integer division by zero"):
+        tg.div(x, 0, rounding_mode="trunc")

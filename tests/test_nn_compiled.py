@@ -11,6 +11,7 @@ from replaying import callbacks, close, replayed
 
 import tapegrad as tg
 from tapegrad import nn
+from tapegrad.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
 
 pytest.importorskip("llvmlite")
 
@@ -172,3 +173,94 @@ def test_a_decoder_in_a_compiled_step() -> None:
         for a, b in zip(fast(*given), step(*given), strict=True):
             close(a, b, 5e-5)
     assert replayed(fast) >= 2
+
+
+#: layers whose buffers or random numbers differ from call to call, and the shape of their input
+WITH_STATE: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "BatchNorm1d, mean of all": (lambda: nn.BatchNorm1d(4, momentum=None), (8, 4)),
+    "BatchNorm2d, mean of all": (lambda: nn.BatchNorm2d(4, momentum=None), (8, 4, 3, 3)),
+    "BatchNorm3d, mean of all": (lambda: nn.BatchNorm3d(4, momentum=None), (8, 4, 2, 3, 2)),
+    "LazyBatchNorm1d": (lambda: nn.LazyBatchNorm1d(momentum=None), (8, 4)),
+    "BatchNorm2d, not tracked": (
+        lambda: nn.BatchNorm2d(4, track_running_stats=False),
+        (8, 4, 3, 3),
+    ),
+    "InstanceNorm2d, tracked": (
+        lambda: nn.InstanceNorm2d(4, affine=True, track_running_stats=True),
+        (8, 4, 3, 3),
+    ),
+    "InstanceNorm1d, fixed": (
+        lambda: nn.InstanceNorm1d(4, momentum=None, affine=True, track_running_stats=True),
+        (8, 4, 3),
+    ),
+    "LazyInstanceNorm2d": (lambda: nn.LazyInstanceNorm2d(track_running_stats=True), (8, 4, 3, 3)),
+    "LazyLinear": (lambda: nn.LazyLinear(5), (8, 4)),
+    "LazyConv2d": (lambda: nn.LazyConv2d(5, 3), (2, 4, 5, 5)),
+    "spectral_norm": (lambda: nn.utils.spectral_norm(nn.Linear(4, 5)), (8, 4)),
+    "spectral_norm, new": (
+        lambda: nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 5, 3)),
+        (2, 4, 5, 5),
+    ),
+    "weight_norm": (lambda: nn.utils.weight_norm(nn.Linear(4, 5)), (8, 4)),
+    "weight_norm, new": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 5)), (8, 4)),
+    "RReLU": (lambda: nn.Sequential(nn.Linear(4, 4), nn.RReLU()), (8, 4)),
+    "AlphaDropout": (lambda: nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout(0.3)), (8, 4)),
+}
+
+AVERAGES: dict[str, Any] = {
+    "none": None,
+    "mean": lambda model: AveragedModel(model),
+    "mean with buffers": lambda model: AveragedModel(model, use_buffers=True),
+    "moving": lambda model: AveragedModel(model, avg_fn=get_ema_avg_fn(0.9)),
+    "moving lists": lambda model: AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9)),
+}
+
+
+def _trained(make: Any, shape: tuple[int, ...], average: Any, compiled: bool) -> list[Any]:
+    """Everything that six training steps give and change."""
+    tg.manual_seed(0)
+    rng = np.random.default_rng(0)
+    data = [tg.tensor(rng.standard_normal(shape).astype(np.float32)) for _ in range(7)]
+    model = make()
+    model(data.pop())  # lazy layers learn their sizes
+    averaged = None if average is None else average(model)
+    parameters = list(model.parameters())
+    optimizer = tg.optim.SGD(parameters, lr=0.1) if parameters else None
+
+    def step(x: Any) -> Any:
+        loss = model(x).square().mean()
+        if optimizer is not None:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if averaged is not None:
+            averaged.update_parameters(model)
+        return loss
+
+    run = tg.compile(step) if compiled else step
+    kept = [model] if averaged is None else [model, averaged]
+    seen = []
+    for x in data:
+        changing = [t for m in kept for t in (*m.parameters(), *m.buffers())]
+        seen += [t.detach().numpy().copy() for t in (run(x), *changing)]
+    if compiled:
+        assert replayed(run) >= 4
+    return seen
+
+
+@pytest.mark.parametrize("name", WITH_STATE)
+def test_a_layer_with_state_in_a_compiled_step(name: str) -> None:
+    make, shape = WITH_STATE[name]
+    eager, compiled = (_trained(make, shape, None, compiled=flag) for flag in (False, True))
+    for a, b in zip(compiled, eager, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_averages_of_weights_in_a_compiled_step(name: str) -> None:
+    def make() -> Any:
+        return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 4))
+
+    eager, compiled = (_trained(make, (8, 4), AVERAGES[name], flag) for flag in (False, True))
+    for a, b in zip(compiled, eager, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)

@@ -212,3 +212,35 @@ def test_a_loop_of_another_shape_does_the_same() -> None:
     again = divided(simplest(loop), (3, 4, 2, 3))
     assert again.folds[0].dims == (2, 3)
     assert simplest(again) == simplest(loop)
+
+
+@pytest.mark.parametrize(
+    ("write", "arguments"),
+    [
+        (lambda c, i, v: c.__setitem__(i, v), (tg.tensor(3), tg.ones(8, 100))),
+        (lambda c, i, v: c.__setitem__(i, v), (tg.tensor([3, -1]), tg.ones(2, 8, 100))),
+        (lambda c, i, v: c.__setitem__((slice(None), i), v), (tg.tensor(3), tg.ones(500, 100))),
+        (lambda c, v: c.__setitem__((slice(None), 3), v), (tg.ones(500, 100),)),
+        (lambda c, v: c.__setitem__((slice(None), slice(2, 4)), v), (tg.ones(500, 2, 100),)),
+        (lambda c, i, v: c.index_copy_(0, i, v), (tg.tensor([3]), tg.ones(1, 8, 100))),
+        (lambda c, i, v: c.index_put_((i,), v), (tg.tensor([3]), tg.ones(1, 8, 100))),
+        (lambda c, i: c.index_fill_(0, i, 2.0), (tg.tensor([3]),)),
+        (lambda c, i, v: c.scatter_(0, i, v), (tg.zeros(1, 8, 9).long(), tg.ones(1, 8, 9))),
+    ],
+)
+def test_a_small_write_into_a_large_tensor_is_done_in_place(write, arguments):
+    """A cache of keys and values is not copied for each new row."""
+    cache, expected = (tg.zeros(500, 8, 100) for _ in range(2))
+
+    def step(*given):
+        write(cache, *given)
+
+    compiled = tg.compile(step)
+    for k in range(4):
+        given = [a if a.dtype is tg.int64 else a + k for a in arguments]
+        compiled(*given)
+        write(expected, *given)
+        np.testing.assert_array_equal(cache.numpy(), expected.numpy())
+    (replay,) = compiled.replays
+    assert replay.count >= 2
+    assert replay.executable.plan.arena < 10_000

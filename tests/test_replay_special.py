@@ -118,3 +118,67 @@ def test_replays_of_the_first_sample(name: str) -> None:
         fill(arguments, filling)
         compare(fast, op, arguments, what)
     assert replayed(fast)
+
+
+INTEGERS = [tg.uint8, tg.int8, tg.int16, tg.int32, tg.int64]
+
+OF_INTEGERS: dict[str, Any] = {
+    "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y,
+    "fmod": lambda x, y: tg.fmod(x, y),
+    "trunc": lambda x, y: tg.div(x, y, rounding_mode="trunc"),
+    "floor": lambda x, y: tg.div(x, y, rounding_mode="floor"),
+    "/": lambda x, y: x / y,
+    "<<": lambda x, y: x << y,
+    ">>": lambda x, y: x >> y,
+    "**": lambda x, y: x**y,
+}
+
+
+def _pairs(dtype: Any) -> tuple[Any, Any]:
+    """All pairs of integers at which arithmetic may differ, and so many that vectors are used."""
+    limits = np.iinfo(dtype.numpy)
+    near = [*range(-9, 10), 15, 16, 17, 31, 32, 33, 63, 64, 65, -31, -32, -64]
+    ends = [limits.min, limits.min + 1, limits.max - 1, limits.max]
+    numbers = np.array([n for n in (*near, *ends) if limits.min <= n <= limits.max], dtype.numpy)
+    x, y = (a.reshape(-1) for a in np.meshgrid(numbers, numbers))
+    return np.tile(x, 40), np.tile(y, 40)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_integer_arithmetic_equals_eager(name: str, dtype: Any) -> None:
+    function = OF_INTEGERS[name]
+    compiled = tg.compile(function)
+    x, y = _pairs(dtype)
+    divides = name in ("//", "%", "fmod", "trunc", "floor")
+    kept = y != 0 if divides else y == y
+    for _ in range(2):
+        compiled(*(tg.ones(int(kept.sum())).to(dtype) for _ in range(2)))
+    small = function(tg.tensor(x[kept][:3000]), tg.tensor(y[kept][:3000])).numpy()
+    for run in (function, compiled):
+        got = run(tg.tensor(x[kept]), tg.tensor(y[kept])).numpy()
+        assert got.dtype == small.dtype
+        np.testing.assert_array_equal(got[:3000], small)
+    if divides:
+        zeros = y[kept].copy()
+        zeros[-1] = 0
+        for run in (function, compiled):
+            with pytest.raises(RuntimeError, match="integer division by zero"):
+                run(tg.tensor(x[kept]), tg.tensor(zeros))
+
+
+@pytest.mark.parametrize("dtype", [tg.float16, tg.bfloat16, tg.float32, tg.float64], ids=str)
+@pytest.mark.parametrize("to", [*INTEGERS, tg.bool], ids=str)
+def test_floats_become_integers_as_in_eager(dtype: Any, to: Any) -> None:
+    powers = [2.0**n + d for n in (7, 8, 15, 16, 31, 32, 53, 62, 63, 64) for d in (-1, 0, 1)]
+    numbers = [0.0, -0.0, 0.5, 0.99, 1.5, 1.9, 2.5, 1e19, 1e30, np.inf, np.nan, *powers]
+    with np.errstate(over="ignore"):
+        array = np.array([*numbers, *(-n for n in numbers)]).astype(dtype.numpy)
+    expected = tg.tensor(array).to(to).numpy()
+    large = np.tile(array, 1000)
+    compiled = tg.compile(lambda x: x.to(to))
+    for _ in range(2):
+        compiled(tg.ones(large.size, dtype=dtype))
+    for run in (lambda x: x.to(to), compiled):
+        np.testing.assert_array_equal(run(tg.tensor(large)).numpy(), np.tile(expected, 1000))

@@ -3,8 +3,10 @@
 import threading
 
 import numpy as np
+import pytest
 
 import tapegrad as tg
+from tapegrad.nn import functional as F
 
 
 def in_threads(count, work):
@@ -104,3 +106,87 @@ def test_warnings_are_off_in_every_thread():
     # catch_warnings is not thread-safe, so one thread at a time
     for _ in range(3):
         assert in_threads(1, work) == [[float("inf")] * 2]
+
+
+def _last_written(x, places, values):
+    """x[places] = values, one after another."""
+    out = x.copy()
+    for place, value in zip(places, values, strict=True):
+        out[place] = value
+    return out
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+def test_of_equal_indices_the_last_one_counts(threads):
+    rng = np.random.default_rng(threads)
+    x = rng.standard_normal((200, 300)).astype(np.float32)
+    rows = rng.integers(-200, 200, 900)
+    values = rng.standard_normal((900, 300)).astype(np.float32)
+    line, many = x.reshape(-1), rng.integers(0, 50, 90_000)
+    numbers = rng.standard_normal(90_000).astype(np.float32)
+    down = rng.integers(0, 200, (500, 300))
+    across = rng.integers(0, 300, (200, 900)).astype(np.int64)
+    columns = np.arange(300)
+    expected = [
+        _last_written(x, rows, values),
+        _last_written(line, many, numbers),
+        _last_written(x, [(row, columns) for row in down], values[:500]),
+        _last_written(x.T, [(place, np.arange(200)) for place in across.T], values[:, :200]).T,
+    ]
+
+    def put(x, rows, values, line, many, numbers, down, across):
+        first, second = x.clone(), line.clone()
+        first[rows] = values
+        second[many] = numbers
+        third = x.scatter(0, down, values[:500])
+        return first, second, third, x.scatter(1, across, values[:, :200].T)
+
+    given = [tg.tensor(a) for a in (x, rows, values, line, many, numbers, down, across)]
+    compiled = tg.compile(put)
+    before = tg.get_num_threads()
+    tg.set_num_threads(threads)
+    try:
+        for _ in range(20):
+            for function in (put, compiled):
+                for got, wanted in zip(function(*given), expected, strict=True):
+                    np.testing.assert_array_equal(got.numpy(), wanted)
+    finally:
+        tg.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+def test_sums_at_equal_indices_repeat_bit_for_bit(threads):
+    rng = np.random.default_rng(threads)
+    x = tg.tensor(rng.standard_normal((200, 64)).astype(np.float32), requires_grad=True)
+    rows = tg.tensor(rng.integers(0, 20, 900))
+    values = tg.tensor(rng.standard_normal((900, 64)).astype(np.float32))
+    down = tg.tensor(rng.integers(0, 200, (900, 64)))
+
+    def summed(x, rows, values, down):
+        lost = (F.embedding(rows, x) * values).sum()
+        return (
+            x.index_add(0, rows, values),
+            x.scatter_add(0, down, values),
+            x.scatter_reduce(0, down, values, "mean"),
+            x.scatter_reduce(0, down, values, "amax"),
+            x.index_put((rows,), values, accumulate=True),
+            tg.autograd.grad(lost, x)[0],
+        )
+
+    def counted():
+        return (tg.bincount(rows, values[:, 0].contiguous()),)
+
+    compiled = tg.compile(summed)
+    before = tg.get_num_threads()
+    tg.set_num_threads(threads)
+    try:
+        for function in (summed, compiled):
+            first = [
+                t.detach().numpy().copy() for t in (*function(x, rows, values, down), *counted())
+            ]
+            for _ in range(20):
+                now = (*function(x, rows, values, down), *counted())
+                for a, b in zip(first, now, strict=True):
+                    np.testing.assert_array_equal(a, b.detach().numpy())
+    finally:
+        tg.set_num_threads(before)

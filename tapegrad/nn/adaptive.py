@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..ops.checks import check_range
 from ..ops.comparison import where_ as where
 from ..ops.joining import cat
 from ..state import STATE, TAPE
@@ -178,7 +179,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             raise RuntimeError(f"got {len(input_)} inputs for {len(target_)} targets")
         input = input_ if target_.ndim else input_.unsqueeze(0)
         target = target_ if target_.ndim else target_.unsqueeze(0)
-        self._check_targets(target)
+        message = f"targets must lie between 0 and {self.n_classes - 1}, got {{}}"
+        target = check_range(target, self.n_classes, message, RuntimeError)
         head = F.log_softmax(self.head(input), 1)
         place = target.clamp(max=self.shortlist_size - 1)
         for i, low in enumerate(self.cutoffs[:-1]):
@@ -204,14 +206,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         log_p = F.log_softmax(self.tail[i](input[rows]), 1)
         own = log_p.gather(1, (target[rows] - low).unsqueeze(1)).squeeze(1)
         return zeros.index_copy(0, rows, own)
-
-    def _check_targets(self, target: Any) -> None:
-        values = target._array
-        if values.size and (int(values.min()) < 0 or int(values.max()) >= self.n_classes):
-            raise RuntimeError(
-                f"targets must lie between 0 and {self.n_classes - 1}, got values from "
-                f"{int(values.min())} to {int(values.max())}"
-            )
 
     def _full_log_prob(self, input: Any, head: Any) -> Any:
         log_p = F.log_softmax(head, 1)

@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 from ..ops.creation import CREATION
+from ..state import STATE, TAPE
 from . import functional as F
 from . import init
 from .linear import new_parameter
@@ -119,11 +120,13 @@ class _BatchNorm(_ChannelNorm):
                 f"{type(self).__name__} expects an input of {expected} dimensions, got shape "
                 f"{tuple(input.shape)}"
             )
-        factor = 0.0 if self.momentum is None else self.momentum
+        factor: Any = 0.0 if self.momentum is None else self.momentum
         tracked = self.training and self.num_batches_tracked is not None
         if tracked and self.momentum is None:
-            # Without a momentum the statistics are the mean over all batches.
-            factor = 1.0 / (float(self.num_batches_tracked) + 1.0)
+            # Without a momentum the statistics are the mean over all batches. On a tape the count
+            # stays a tensor: it is another one in a later run.
+            count = self.num_batches_tracked
+            factor = 1.0 / ((count.double() if STATE.mode & TAPE else float(count)) + 1.0)
         out = F.batch_norm(
             input,
             self.running_mean,
@@ -192,7 +195,7 @@ class _InstanceNorm(_ChannelNorm):
             self.weight,
             self.bias,
             self.training or not self.track_running_stats,
-            self.momentum,
+            0.0 if self.momentum is None else self.momentum,
             self.eps,
         )
         return out if input.ndim == self.rank else out.squeeze(0)

@@ -17,6 +17,7 @@ from ..primitive import OPAQUE, define
 from ..tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
+from .checks import checked
 from .embedding import check_padding, check_tokens, embedding_, limit_rows
 from .gather import gather_
 from .index import put_add_
@@ -111,10 +112,11 @@ def embedding_bag(
     _check_bags(input, weight, offsets, mode, sparse, per_sample_weights, scale_grad_by_freq)
     rows = weight._array.shape[0]
     padding = check_padding("embedding_bag", padding_idx, rows)
-    check_tokens("embedding_bag", input._array, rows)
-    count, begins = len(input._array), offsets
+    input = check_tokens("embedding_bag", input, rows)
+    count, begins = len(input._array), None
     if offsets is not None:
-        count = _check_offsets(offsets, input._array.size, include_last_offset)
+        begins = _check_offsets(offsets, input._array.size, include_last_offset)
+        count = len(begins._array) - bool(include_last_offset)
     if max_norm is not None:
         limit_rows(input, weight, float(max_norm), norm_type)
     found = widened(embedding_(weight, input, padding=padding, by_count=bool(scale_grad_by_freq)))
@@ -172,18 +174,21 @@ def _check_bags(
         check_same_dtype(what, weight, per_sample_weights=scales)
 
 
-def _check_offsets(offsets: Any, tokens: int, with_last: bool) -> int:
-    """The number of bags; raises unless offsets begin at 0 and stay among the tokens."""
-    values = offsets._array
-    if values.dtype.kind not in "iu":
-        raise RuntimeError(f"embedding_bag needs integer offsets, got {offsets.dtype}")
-    if with_last and not len(values):
-        raise RuntimeError("embedding_bag: include_last_offset needs at least one offset")
-    if len(values) and int(values[0]) != 0:
-        raise RuntimeError(f"embedding_bag: offsets must begin with 0, got {int(values[0])}")
-    if len(values) and (int(values.max()) > tokens or bool((np.diff(values) < 0).any())):
-        raise RuntimeError(
-            f"embedding_bag: offsets must not decrease or exceed the number of tokens {tokens}, "
-            f"got {values.tolist()}"
-        )
-    return len(values) - bool(with_last)
+def _check_offsets(offsets: Any, tokens: int, with_last: bool) -> Any:
+    """The offsets, if they begin at 0, do not decrease and stay among the tokens."""
+    what = "embedding_bag"
+    size = len(offsets._array)
+    if offsets._array.dtype.kind not in "iu":
+        raise RuntimeError(f"{what} needs integer offsets, got {offsets.dtype}")
+    if with_last and not size:
+        raise RuntimeError(f"{what}: include_last_offset needs at least one offset")
+    if not size:
+        return offsets
+    message = f"{what}: offsets must begin with 0, got {{}}"
+    offsets = checked(offsets, offsets[:1], low=0, high=0, message=message)
+    message = f"{what}: offsets must not decrease or exceed the number of tokens {tokens}"
+    offsets = checked(offsets, high=tokens, message=message)
+    if size == 1:
+        return offsets
+    steps = (offsets[1:] - offsets[:-1]).amin()
+    return checked(offsets, steps, low=0, message=message)

@@ -17,6 +17,7 @@ from ..tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
 from .activation import log_softmax_
+from .checks import check_range
 from .gather import gather_
 from .index import take_
 from .linalg import linear
@@ -156,8 +157,8 @@ cross_entropy_ = define(
 
 def _check_labels(
     what: str, input: Any, target: Any, weight: Any, ignored: int, reduction: str
-) -> dict[str, Any]:
-    """Check shapes and values of labels; returns the parameters of the primitives."""
+) -> tuple[Any, dict[str, Any]]:
+    """Check shapes and values of labels; returns the labels and the primitives' parameters."""
     shape, given = tuple(input._array.shape), tuple(target._array.shape)
     if not shape:
         raise RuntimeError(f"{what} needs an input with a dimension of classes, got a 0-d tensor")
@@ -183,22 +184,24 @@ def _check_labels(
     if weight is not None and weight.requires_grad and STATE.mode & GRAD:
         raise RuntimeError(f"{what} has no gradient for its weight; detach() it")
     labels = target._array
-    all_count = not 0 <= ignored < classes
-    if labels.size:
-        # Read as unsigned, negative labels are huge: one look finds both ends of the range.
-        unsigned = labels.view(f"u{labels.dtype.itemsize}")
-        if int(unsigned.max()) >= classes:
-            all_count = False
-            wrong = labels[((labels < 0) | (labels >= classes)) & (labels != ignored)]
-            if wrong.size:
-                raise IndexError(
-                    f"{what}: label {int(wrong[0])} is out of range for {classes} classes "
-                    f"(0 to {classes - 1}; ignore_index is {ignored})"
-                )
     # On a tape the labels of a later run may be others: there `ignored` stays a number.
-    if all_count and not STATE.mode & TAPE:
-        return {"dim": dim, "ignored": None, "reduction": reduction}
-    return {"dim": dim, "ignored": int(ignored), "reduction": reduction}
+    taped = STATE.mode & TAPE
+    # Read as unsigned, negative labels are huge: one look finds both ends of the range.
+    outside = taped or (
+        labels.size and int(labels.view(f"u{labels.dtype.itemsize}").max()) >= classes
+    )
+    if outside:
+        target = check_range(
+            target,
+            classes,
+            f"{what}: label {{}} is out of range for {classes} classes (0 to {classes - 1}; "
+            f"ignore_index is {ignored})",
+            IndexError,
+            besides=int(ignored),
+        )
+    all_count = not outside and not 0 <= ignored < classes
+    ignored_label = None if all_count else int(ignored)
+    return target, {"dim": dim, "ignored": ignored_label, "reduction": reduction}
 
 
 _CHANCES = In(3, 4, low=0.1, high=0.9)
@@ -230,7 +233,7 @@ def nll_loss(
     """-input[label]: the negative log-likelihood of labels, for log-probabilities `input`."""
     reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "nll_loss")
-    params = _check_labels("nll_loss", input, target, weight, ignore_index, reduction)
+    target, params = _check_labels("nll_loss", input, target, weight, ignore_index, reduction)
     return nll_(input, target, weight, **params)
 
 
@@ -272,7 +275,7 @@ def cross_entropy(
         raise RuntimeError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
     if target._array.dtype.kind in "fV" and target._array.shape == input._array.shape:
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    params = _check_labels("cross_entropy", input, target, weight, ignore_index, reduction)
+    target, params = _check_labels("cross_entropy", input, target, weight, ignore_index, reduction)
     if label_smoothing == 0:
         return cross_entropy_(input, target, weight, **params)[0]
     return _smooth_cross_entropy(input, target, weight, params, label_smoothing)

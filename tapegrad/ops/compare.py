@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 
 from ..device import as_device, to_device
-from ..tensor import Size, Tensor, not_recorded, wrap
+from ..tensor import Size, Tensor, not_recorded
+from . import comparison as c
+from . import elementwise as e
 from .creation import CREATION, creation
 from .joining import cat
 from .movement import as_shape, reshape_
+from .precision import widened
 from .table import In, Sample, op
 
 
 def _raw(x: Tensor) -> Any:
-    not_recorded(x, "isclose(), allclose() or equal()")
+    not_recorded(x, "equal()")
     array = to_device(x._array, as_device("cpu"))
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
@@ -31,7 +34,7 @@ def allclose(
     input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
     """Whether all |a - b| <= atol + rtol * |b|."""
-    return bool(isclose(input, other, rtol, atol, equal_nan)._array.all())
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
 @op(samples=lambda: [Sample(In(values=[1.0, 2.0]), In(values=[1.0, 2.1]))], differentiable=False)
@@ -41,7 +44,19 @@ def isclose(
     """Where |a - b| <= atol + rtol * |b|."""
     if input._array.dtype != other._array.dtype:
         raise RuntimeError(f"isclose needs one dtype, got {input.dtype} and {other.dtype}")
-    return wrap(np.asarray(np.isclose(_raw(input), _raw(other), rtol, atol, equal_nan)))
+    a, b = (_floating(x.detach()) for x in (input, other))
+    near = c.less_equal(e.abs(a - b), e.abs(b) * rtol + atol)
+    found: Tensor = c.logical_or(c.logical_and(near, c.isfinite(b)), c.equal(a, b))
+    if equal_nan:
+        found = c.logical_or(found, c.logical_and(c.isnan(a), c.isnan(b)))
+    return found
+
+
+def _floating(x: Any) -> Any:
+    """A tensor whose differences are neither rounded to half precision nor to integers."""
+    if not x.dtype.is_floating_point:
+        return x.double()
+    return widened(x)
 
 
 @op(samples=lambda: [Sample(In(values=[1.0, 2.0]), In(values=[1.0, 2.0]))], differentiable=False)

@@ -12,7 +12,7 @@ from ..device import as_device, device, to_device
 from ..dtypes import DType
 from ..primitive import OPAQUE, Primitive, define
 from ..tensor import Size, Tensor, wrap
-from .creation import random_array
+from .creation import as_chance, random_array
 from .elementwise import cast, clone_
 from .movement import normal_dim
 from .table import In, Sample, attach, op
@@ -284,7 +284,7 @@ _random_in_place(
 )
 _random_in_place(
     "bernoulli_",
-    lambda x, g, p=0.5: to(_like("uniform", x, g) < p, x.dtype),
+    lambda x, g, p=0.5: to(_like("uniform", x, g) < as_chance("bernoulli_", p), x.dtype),
     "Make every element 1 with the probability `p` (0.5), else 0, in place.",
 )
 _random_in_place(

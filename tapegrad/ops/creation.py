@@ -14,6 +14,7 @@ from ..inplace import rebind
 from ..primitive import OPAQUE, Primitive, define, record
 from ..state import STATE, TAPE
 from ..tensor import Tensor, as_array, not_recorded, wrap
+from .checks import checked
 from .movement import as_shape
 from .order import argsort_
 from .table import attach
@@ -542,10 +543,20 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     return out
 
 
+def as_chance(what: str, p: Any) -> Any:
+    """A probability, a number or a tensor, if it lies between 0 and 1."""
+    message = f"{what} needs probabilities between 0 and 1, got {{}}"
+    if isinstance(p, Tensor):
+        return checked(p, low=0, high=1, message=message)
+    if not 0 <= p <= 1:
+        raise RuntimeError(message.format(p))
+    return p
+
+
 @creation
 def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
     """1 with the probability that each element gives, else 0."""
-    chance = input.detach() if p is None else p
+    chance = as_chance("bernoulli", input.detach() if p is None else p)
     draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
     out: Tensor = (draw < chance).to(input.dtype)
     return out

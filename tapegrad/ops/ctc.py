@@ -18,6 +18,7 @@ from ..primitive import NEVER, OPAQUE, define
 from ..state import STATE, TAPE
 from ..tensor import Tensor, wrap
 from . import comparison as c
+from .checks import checked
 from .gather import gather_
 from .index import take_
 from .loss import check_reduction, reduced
@@ -258,10 +259,9 @@ def _lengths(name: str, values: Any, samples: int, most: int | None, like: Any) 
             f"ctc_loss: {name} needs one value for each of {samples} samples, got shape "
             f"{tuple(given.shape)}"
         )
-    low, high = (int(f(given._array)) for f in (np.min, np.max)) if samples else (0, 0)
-    if low < 0 or (most is not None and high > most):
-        allowed = "at least 0" if most is None else f"between 0 and {most}"
-        raise RuntimeError(f"ctc_loss: {name} must be {allowed}, got {low if low < 0 else high}")
+    allowed = "at least 0" if most is None else f"between 0 and {most}"
+    message = f"ctc_loss: {name} must be {allowed}, got {{}}"
+    given = checked(given, low=0, high=math.inf if most is None else most, message=message)
     return reshape_(given, shape=(samples,)).to(int64, device=like.device)
 
 
@@ -334,12 +334,12 @@ def ctc_loss(
             f"ctc_loss: {samples} samples need as many rows of targets, got {tuple(targets.shape)}"
         )
     if not wide:
-        total = int(counts._array.sum())
-        if targets._array.shape != (total,):
-            raise RuntimeError(
-                f"ctc_loss: target_lengths ask for {total} targets in one row, got shape "
-                f"{tuple(targets.shape)}"
-            )
+        size = targets._array.size
+        shape = tuple(targets._array.shape)
+        message = f"ctc_loss: target_lengths ask for {{}} targets in one row, got shape {shape}"
+        if len(shape) != 1:
+            raise RuntimeError(message.format("all"))
+        counts = checked(counts, counts.sum(), low=size, high=size, message=message)
         labels = _padded_targets(labels, counts, samples)
     states, skips, ends = _states(labels, counts, samples, int(blank))
     log_p = log_probs if batched else reshape_(log_probs, shape=(times, 1, classes))

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import fast, inplace, xp
 from ..casting import ON_GPU
-from ..dtypes import as_dtype
+from ..dtypes import BOOL, as_dtype
 from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
 from .comparison import (
@@ -110,9 +110,10 @@ def div_(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode == "trunc":
         if any(is_floating(x) for x in (input, other)):
             return div_trunc(input, other)
-        quotient = floor_divide(input, other)
-        rest = not_equal(remainder(input, other), 0)
-        return quotient + logical_and(rest, not_equal(less(input, 0), less(other, 0)))
+        if result_dtype(input, other).category == BOOL:
+            return trunc(div(input, other)).to(result_dtype(input, other))
+        # A quotient in floating point would lose the last digits of large integers.
+        return floor_divide(sub(input, fmod(input, other)), other)
     raise RuntimeError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 

@@ -15,6 +15,7 @@ from ..state import STATE, no_grad
 from ..tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
+from .checks import check_range
 from .creation import random_array
 from .index import put_add_, take_
 from .movement import reshape_
@@ -92,7 +93,7 @@ def embedding(
         raise RuntimeError("embedding: sparse gradients do not exist here; use sparse=False")
     rows = weight._array.shape[0]
     padding = check_padding("embedding", padding_idx, rows)
-    check_tokens("embedding", input._array, rows)
+    input = check_tokens("embedding", input, rows)
     if max_norm is not None:
         limit_rows(input, weight, float(max_norm), norm_type)
     return embedding_(weight, input, padding=padding, by_count=bool(scale_grad_by_freq))
@@ -107,15 +108,10 @@ def check_padding(what: str, padding_idx: int | None, rows: int) -> int | None:
     return int(padding_idx) % rows
 
 
-def check_tokens(what: str, index: Any, rows: int) -> None:
-    """Raise unless all tokens name rows."""
-    if index.size:
-        low, high = int(index.min()), int(index.max())
-        if low < 0 or high >= rows:
-            raise IndexError(
-                f"{what}: token {low if low < 0 else high} is out of range for {rows} rows "
-                f"(0 to {rows - 1})"
-            )
+def check_tokens(what: str, tokens: Any, rows: int) -> Any:
+    """The tokens, if all of them name rows."""
+    message = f"{what}: token {{}} is out of range for {rows} rows (0 to {rows - 1})"
+    return check_range(tokens, rows, message, IndexError)
 
 
 def limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import inplace, xp
+from .. import inplace, mutation, xp
 from ..primitive import OPAQUE, Primitive, define
 from ..state import STATE, numbers
-from ..tensor import Tensor, as_array, wrap
+from ..tensor import Tensor, as_array, own, wrap
 from . import comparison as c
 from .movement import reshape_, slice_
 from .table import In, Sample, attach, op
@@ -88,11 +88,12 @@ def _put(x: Any, value: Any, *indices: Any, dims: tuple[int, ...], accumulate: b
     for index, d in zip(indices, dims, strict=True):
         xp.check_index(index, x.shape[d], "index_put")
     out = x.copy()
-    key = _key(indices, dims, x.ndim)
+    # Of equal indices the last one counts, in the order of the index.
+    key = _key([xp.contiguous(index) for index in indices], dims, x.ndim)
     if accumulate:
         xp.add_at(out, key, value)
     else:
-        out[key] = value
+        out[key] = xp.contiguous(value) if hasattr(value, "flags") else value
     return out
 
 
@@ -113,8 +114,9 @@ def _sum_to(g: Any, shape: Any) -> Any:
 def _put_in_loops(
     b: Any, out: Any, x: Any, value: Any, *indices: Any, dims: tuple[int, ...], accumulate: bool
 ) -> None:
+    places = [b.valid(index, x.shape[d]) for index, d in zip(indices, dims, strict=True)]
     b.copy(out, x)
-    (b.add if accumulate else b.copy)(b.index(out, indices, dims), value)
+    (b.add if accumulate else b.copy)(b.index(out, places, dims), value)
 
 
 put_: Primitive = define("index_put", _put, kind=OPAQUE, joint=_put_joint, lower=_put_in_loops)
@@ -184,7 +186,7 @@ def _item(i: Any) -> Any:
         i = wrap(i)
     if isinstance(i, Tensor):
         if i._array.dtype == np.uint8:
-            i = wrap(i._array.astype(bool))  # PyTorch reads bytes as masks
+            i = i.bool()  # PyTorch reads bytes as masks
         kind = i._array.dtype.kind
         if kind == "b" and i._array.ndim == 0:
             return bool(i)
@@ -297,12 +299,14 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     inplace.check_writable(self, "x[...] = ...", whole=False)
     if not isinstance(value, Tensor):
         value = wrap(xp.module(self._array).asarray(value, dtype=self._array.dtype))
+    if isinstance(key, Tensor) and key._array.dtype == np.uint8:
+        key = key.bool()
     if isinstance(key, Tensor) and key._array.dtype.kind == "b" and value._array.ndim == 0:
         _fill(self, key, value)
         return
     static, after, pairs = _parse(self, key)
     view = _basic(self, static, after)
-    if view is self:
+    if view is self and not pairs:
         view = reshape_(self, shape=self._array.shape)
     if pairs:
         _check_pairs(pairs, view._array.shape)
@@ -313,11 +317,25 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         _check_fits(value, shape)
         while value._array.ndim > len(shape):
             value = value.squeeze(0)
+        if inplace.is_plain(view, value, *indices):
+            _put_into(view, value, indices, dims)
+            return
         value = put_(view, value, *indices, dims=dims, accumulate=False)
     else:
         while value._array.ndim > view._array.ndim and value._array.shape[0] == 1:
             value = value.squeeze(0)
     inplace.assign(view, value, "x[...] = ...")
+
+
+def _put_into(view: Tensor, value: Tensor, indices: list[Tensor], dims: tuple[int, ...]) -> None:
+    """Write straight into memory what nobody records: the rest of a large tensor is not touched."""
+    own(view)
+    target, given = view._array, value._array
+    if mutation.owner_of(given) is mutation.owner_of(target):
+        given = given.copy()
+    places = [xp.contiguous(index._array) for index in indices]
+    target[_key(places, dims, target.ndim)] = xp.contiguous(given)
+    mutation.note(target)
 
 
 def _fill(self: Tensor, mask: Tensor, value: Tensor) -> None:

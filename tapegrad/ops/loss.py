@@ -18,6 +18,7 @@ from ..primitive import ELEMENTWISE, Primitive, define
 from ..tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
+from .checks import checked
 from .movement import expand_, reshape_
 from .precision import as_floating, check_floating, rounded, widened
 from .reduce import mean, sum
@@ -290,12 +291,9 @@ def binary_cross_entropy(
     reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "binary_cross_entropy")
     equal_shapes("binary_cross_entropy", input, target)
-    p = input._array
-    if p.size and not (bool((p >= 0).all()) and bool((p <= 1).all())):
-        raise RuntimeError(
-            "binary_cross_entropy needs probabilities between 0 and 1; for logits use "
-            "binary_cross_entropy_with_logits"
-        )
+    message = "binary_cross_entropy needs probabilities between 0 and 1; for logits use "
+    message += "binary_cross_entropy_with_logits"
+    input = checked(input, low=0, high=1, message=message)
     loss = bce_(input, as_float(target, input))
     return reduced(loss if weight is None else loss * weight, reduction)
 
@@ -470,8 +468,8 @@ def gaussian_nll_loss(
     check_floating(input, "gaussian_nll_loss")
     if isinstance(var, (int, float)):
         var = expand_(input.new_tensor(float(var)), shape=tuple(input._array.shape))
-    if bool((var._array < 0).any()):
-        raise ValueError("gaussian_nll_loss needs variances of at least 0")
+    message = "gaussian_nll_loss needs variances of at least 0"
+    var = checked(var, c.less(var, 0), high=0, message=message, error=ValueError)
     var = _variances(var, tuple(input._array.shape))
     # The limit is applied to the value alone: the gradient passes, as in PyTorch.
     spread = var + (e.clamp_numbers(var.detach(), low=eps, high=math.inf) - var.detach())

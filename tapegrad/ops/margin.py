@@ -17,6 +17,7 @@ from ..tensor import wrap
 from . import comparison as c
 from . import elementwise as e
 from .activation import logsigmoid
+from .checks import checked
 from .distance import pairwise_distance
 from .gather import gather_, scatter_add_, zeros_as
 from .index import take_
@@ -322,9 +323,10 @@ def multilabel_margin_loss(
         )
     samples, classes = scores._array.shape
     listed = reshape_(target, shape=(samples, classes))
-    if listed._array.size and int(listed._array.min()) < -1:
-        raise RuntimeError(f"{what}: labels are at least -1, got {int(listed._array.min())}")
-    xp.check_index(listed._array, classes, what, RuntimeError)
+    message = (
+        f"{what}: label {{}} is out of range: labels are at least -1 and at most {classes - 1}"
+    )
+    listed = checked(listed, low=-1, high=classes - 1, message=message)
     before_end = cumprod(c.not_equal(listed, -1).to(int64), 1)
     valid = c.greater(before_end, 0)
     index = c.where(valid, listed, 0)

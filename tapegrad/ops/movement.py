@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import xp
-from ..primitive import MOVEMENT, Primitive, define
-from ..tensor import Size, Tensor, wrap
+from ..primitive import MOVEMENT, OPAQUE, Primitive, define
+from ..tensor import Size, Tensor
 from .elementwise import clone_
 from .table import In, Sample, attach, op
 
@@ -105,6 +105,15 @@ def reshape(input: Any, *shape: Any) -> Any:
     return _reshape(input, as_shape(shape))
 
 
+#: the same bits, read as elements of another dtype
+bits_: Primitive = define(
+    "view_dtype",
+    lambda x, *, dtype: x.view(dtype.numpy),
+    kind=OPAQUE,
+    lower=lambda b, out, x, *, dtype: b.each(out, "same_bits(x)", x=x),
+)
+
+
 @op(
     function=False,
     samples=lambda: [Sample((3, 4), [2, 6]), Sample((3, 4), 12)],
@@ -115,7 +124,9 @@ def view(input: Any, *shape: Any) -> Any:
     from ..dtypes import DType
 
     if len(shape) == 1 and isinstance(shape[0], DType):
-        return wrap(input._array.view(shape[0].numpy))
+        if shape[0] is input.dtype:
+            return _reshape(input, tuple(input._array.shape))
+        return bits_(input, dtype=shape[0])
     out = _reshape(input, as_shape(shape))
     if out._view is None and input._array.size:
         raise RuntimeError(

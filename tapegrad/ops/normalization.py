@@ -14,6 +14,7 @@ from ..casting import ON_GPU
 from ..dtypes import finfo
 from ..primitive import OPAQUE, define
 from ..state import no_grad
+from ..tensor import Tensor
 from . import elementwise as e
 from .movement import as_shape, expand_, normal_dim, reshape_
 from .precision import check_floating, check_parameters, in_dtype, rounded, widened
@@ -261,10 +262,14 @@ def group_norm(
     return reshape_(out, shape=shape)
 
 
-def _track(running: Any, value: Any, momentum: float) -> None:
-    """Move a running statistic towards a new value."""
+def _track(running: Any, value: Any, momentum: Any) -> None:
+    """Move a running statistic towards a new value, by a number or a 0-d tensor."""
     if value._array.dtype is not running._array.dtype:
         value = value.to(running.dtype)
+    if isinstance(momentum, Tensor):
+        running.mul_((1.0 - momentum).to(running.dtype))
+        running.add_(value * momentum.to(running.dtype))
+        return
     running.mul_(1.0 - momentum)
     running.add_(value, alpha=momentum)
 

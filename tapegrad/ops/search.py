@@ -15,6 +15,7 @@ from ..state import STATE
 from ..tensor import Tensor, wrap
 from . import comparison as c
 from . import elementwise as e
+from .checks import checked
 from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
 from .index import take_
 from .movement import movedim, narrow, normal_dim, reshape_, select, squeeze, unsqueeze
@@ -328,10 +329,7 @@ def quantile(
     shares = q if isinstance(q, Tensor) else input.new_tensor(q)
     if shares.dtype is not input.dtype:
         raise RuntimeError(f"quantile: q must be of the tensor's dtype {input.dtype}")
-    if not (isinstance(q, Tensor) and STATE.tapes):  # what is recorded is not read
-        given = shares._array
-        if not bool(((given >= 0) & (given <= 1)).all()):
-            raise RuntimeError(f"quantile: q must lie between 0 and 1, got {shares.tolist()}")
+    shares = checked(shares, low=0, high=1, message="quantile: q must lie between 0 and 1, got {}")
     x = reshape_(input, shape=(input._array.size,)) if dim is None else input
     d = normal_dim(0 if dim is None else dim, x._array.ndim)
     ordered = sort(movedim(x, d, -1), -1).values
@@ -371,6 +369,7 @@ def _scatter_extreme(x: Any, index: Any, src: Any, *, dim: int, largest: bool) -
         # CuPy's `maximum.at` does not keep all digits of float64, so the host does it.
         given = (array.get() for array in (x, index, src))
         return module.asarray(_scatter_extreme(*given, dim=dim, largest=largest))
+    xp.check_index(index, x.shape[dim], "scatter_reduce", RuntimeError)
     out = x.copy()
     grid = list(np.ogrid[tuple(slice(n) for n in index.shape)])
     grid[dim] = index

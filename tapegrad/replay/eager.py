@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import source
+from ..failures import ERRORS
 from ..inplace import through
 from ..primitive import CONTRACTION, Accelerator, Link, Primitive, set_accelerator
 from ..rules import abstract
@@ -28,15 +29,13 @@ from ..tree import map_leaves
 from . import native
 from .capture import Capture, CaptureError
 from .ir import NoLowering
-from .program import FAILURES, Apply, Input, Program
+from .program import Apply, Input, Program
 from .recording import Given, Made, Plain, Recording
 from .run import Executable, build
 from .slots import Argument
 
 #: multiplications below which NumPy's product, on one thread, takes as long
 SMALL_PRODUCT = 1 << 17
-#: what native code raises about bad data; the NumPy kernel then says it in its own words
-FAILED = tuple({error for error, _ in FAILURES.values()})
 #: forms of arguments that are remembered; when there are more, all are forgotten
 MOST_FORMS = 4096
 
@@ -80,13 +79,13 @@ class Form:
             out = _empty(*self.single)
             try:
                 self.executable.run((*arrays, out))
-            except FAILED:
+            except ERRORS:  # the NumPy kernel says it in its own words
                 return NotImplemented
             return out
         made = [_empty(shape, dtype) for shape, dtype in self.specs]
         try:
             self.executable.run((*[arrays[i] for i in self.used], *made))
-        except FAILED:
+        except ERRORS:  # the NumPy kernel says it in its own words
             return NotImplemented
         if isinstance(self.results, Made):
             return made[self.results.index]

@@ -16,7 +16,7 @@ from ..source import Place as Line
 from . import contract, kernels, pool, products
 from .kernels import BLOCKS, LINE, Kernel, Span
 from .plan import Plan, can_fail
-from .program import Callback, Contraction, Instruction, Loop, Product
+from .program import Callback, Compute, Contraction, Instruction, Loop, Product
 
 MAX_THREADS = 64
 
@@ -210,7 +210,7 @@ class Emitter:
             self._finish(kernel)
         if can_fail(instruction):
             assert kernel.checks
-            self.failures.append(instruction.origins[0])
+            self.failures.append(_checking(instruction))
             self.steps.append(Step(pool.CHECK, None, 0, 1, (status,)))
             self.written, self.read = [], []
 
@@ -233,6 +233,14 @@ class Emitter:
             self.written.append(self._touch(number, None, alone))
         everyone = (0, self.threads)
         self.read.append(("partials", [everyone] + [(0, 0)] * (self.threads - 1)))
+
+
+def _checking(instruction: Instruction) -> tuple[str, Line | None]:
+    """Which of the primitives that an instruction came from may find bad data."""
+    nodes = instruction.nodes if isinstance(instruction, Loop) else ()
+    failing = {n.primitive.name for n in nodes if isinstance(n, Compute) and n.fails}
+    found = (origin for origin in instruction.origins if origin[0] in failing)
+    return next(found, instruction.origins[0])
 
 
 def _alone(extent: int, threads: int) -> list[tuple[int, int]]:

@@ -7,10 +7,11 @@ by zero sets the status, as a bad index does; the quotient that would trap becom
 from __future__ import annotations
 
 import ast
+import math
 from typing import Any
 
-from .ir import BOOL, UINT64, Code, Register, literal, type_of
-from .program import BAD_LABEL, ZERO_DIVISION
+from ..failures import BAD_LABEL, ZERO_DIVISION
+from .ir import BOOL, INT64, UINT64, Code, Register, literal, type_of
 
 
 class Integers:
@@ -21,6 +22,7 @@ class Integers:
     _compare: Any
     _call_where: Any
     _unary: Any
+    convert: Any
 
     def _instruction(self, operation: str, x: Register, y: Register) -> Register:
         text = self.code.value(f"{operation} {type_of(x.dtype)} {x.text}, {y.text}")
@@ -70,6 +72,31 @@ class Integers:
     def _call_label(self, x: Register, count: int) -> Register:
         """`x`, which must be a label: 0 to count - 1."""
         self.code.fail(self.code.value(f"icmp uge i64 {x.text}, {count}"), BAD_LABEL)
+        return x
+
+    def _call_place(self, x: Register, size: Register, failure: int) -> Any:
+        """`x` counted from the front, which must be an index of so many elements."""
+        negative = self._compare(ast.Lt, x, 0)
+        place = self._call_where(negative, self._binary(ast.Add, x, size), x)
+        self.code.fail(self.code.value(f"icmp uge i64 {place.text}, {size.text}"), failure)
+        return place
+
+    def _call_checked(
+        self, x: Any, tested: Any, low: float, high: float, besides: float, failure: int
+    ) -> Any:
+        """`x`, where `tested` lies between `low` and `high` or is `besides`; NaN does not."""
+        if isinstance(tested, Register):
+            if tested.dtype.kind != "f":
+                tested = self.convert(tested, INT64)
+            good = literal(True, BOOL)
+            for kind, limit in ((ast.GtE, low), (ast.LtE, high)):
+                # Without a limit only NaN is left to be found.
+                if math.isfinite(limit) or tested.dtype.kind == "f":
+                    good = self._binary(ast.BitAnd, good, self._compare(kind, tested, limit))
+            if math.isfinite(besides):
+                good = self._binary(ast.BitOr, good, self._compare(ast.Eq, tested, besides))
+            bad = self._binary(ast.BitXor, good, literal(True, BOOL))
+            self.code.fail(bad.text, failure)
         return x
 
     # -- powers ------------------------------------------------------------------------------

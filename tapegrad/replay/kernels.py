@@ -24,7 +24,6 @@ from . import scalar
 from .ir import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, is_half, literal, type_of
 from .plan import Place, can_fail
 from .program import (
-    BAD_INDEX,
     Access,
     Compute,
     Fold,
@@ -283,11 +282,13 @@ class LoopWriter:
         code, size = self.code, self.number(pick.size)
         raw = code.load(self.pointer(pick.index, indices), pick.index.value.dtype)
         index = scalar.Scalar(code, {}, INT64, "").convert(raw, INT64).text
+        if pick.checked:
+            return index
         negative = code.value(f"icmp slt i64 {index}, 0")
         wrapped = code.value(f"add nsw i64 {index}, {size}")
         index = code.value(f"select i1 {negative}, i64 {wrapped}, i64 {index}")
         bad = code.value(f"icmp uge i64 {index}, {size}")
-        code.fail(bad, BAD_INDEX)
+        code.fail(bad, pick.failure)
         return code.value(f"select i1 {bad}, i64 0, i64 {index}")
 
     def nodes(self, indices: dict[int, str]) -> list[Register]:
@@ -349,7 +350,7 @@ class LoopWriter:
         if loop.scan is not None:
             split = self._scanned(loop.scan, kept, folds)
         elif not folds:
-            split = 0
+            split = self._split(dims)
             with self.over(dims, split, {}) as indices:
                 values = self.nodes(indices)
                 for store in loop.stores:
@@ -552,17 +553,34 @@ class LoopWriter:
 
     # -- the result --------------------------------------------------------------------------
 
+    def _split(self, dims: list[int]) -> int:
+        """The dimension that threads share: one whose steps write different elements.
+
+        Threads that put values at the same index would leave that of the last one to come; those
+        that share rows of such an index each keep the order of its values.
+        """
+        at_indices = [s.access for s in self.loop.stores if s.adds or s.access.picks]
+        found = (d for d in dims if all(self._apart(access, d) for access in at_indices))
+        return next(found, 0)
+
     def _apart(self, access: Access, split: int) -> bool:
         """Whether steps of one dimension reach different elements, whatever the others do."""
         strides = self.strides[access]
-        others = sum((n - 1) * abs(strides[d]) for d, n in enumerate(self.sizes) if d != split)
-        return not access.picks and abs(strides[split]) > others
+        step = abs(strides[split])
+        others = [(abs(strides[d]), n) for d, n in enumerate(self.sizes) if d != split and n > 1]
+        others += [(abs(pick.stride), pick.size) for pick in access.picks if pick.size > 1]
+        # Smaller steps must stay between two of these; the larger ones lead past all of these.
+        within = sum((n - 1) * s for s, n in others if s < step)
+        beyond = math.gcd(*[s for s, _ in others if s >= step])
+        return within < step and (not beyond or (self.sizes[split] - 1) * step + within < beyond)
 
     def _kernel(self, split: int, partials: list[Partial]) -> Kernel:
         loop = self.loop
         work = size_of(tuple(self.sizes)) * max(sum(self.work.values()), 1)
-        # Two threads must not add to the same element.
-        shared = any(s.adds and not self._apart(s.access, split) for s in loop.stores)
+        # Two threads must not write the same element.
+        shared = any(
+            (s.adds or s.access.picks) and not self._apart(s.access, split) for s in loop.stores
+        )
         alone = loop.scan is not None and all(self.flags)
         serial = shared or alone
         extent = self.sizes[split]

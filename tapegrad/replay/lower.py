@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ..failures import BAD_INDEX, BAD_PLACE
 from ..mutation import owner_of
 from ..primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primitive
 from ..tape import Value
 from . import scalar
 from .body import Body
 from .fuse import join
-from .ir import FLOAT32, Code, NoLowering, Register, is_half, type_of
+from .ir import FLOAT32, INT64, Code, NoLowering, Register, is_half, type_of
 from .program import (
     Access,
     Apply,
@@ -54,11 +55,19 @@ CAST = Primitive("convert", lambda x: x, ELEMENTWISE, ("x",), expression="cast(x
 class Picked:
     """Elements of a ghost at places that index arrays give; made by `Builder.along` and `index`."""
 
-    def __init__(self, array: Any, shape: Shape, strides: tuple[int, ...], picks: Any) -> None:
+    def __init__(
+        self,
+        array: Any,
+        shape: Shape,
+        strides: tuple[int, ...],
+        picks: Any,
+        failure: int = BAD_INDEX,
+    ) -> None:
         self.array = array
         self.shape = shape
         self.strides = strides  # of the loop's dimensions, in elements of the array
         self.picks = picks  # (ghost of an index, its strides, stride, size)
+        self.failure = failure  # if an index is out of range
 
 
 class Lowering:
@@ -322,6 +331,8 @@ class Builder:
         self.origins = apply.origins
         #: by id() of a ghost's memory: that memory, the value, and where the memory begins in it
         self._memories: dict[int, tuple[Any, Value, int]] = {}
+        #: ids of the memories whose indices are known to be in range
+        self._valid: set[int] = set()
 
     # -- ghosts ------------------------------------------------------------------------------
 
@@ -460,17 +471,37 @@ class Builder:
             return lowering.spread(self.view(x), shape)
         root = self.view(x.array)
         picks = tuple(
-            Pick(Access(self.view(index).root, self.view(index).offset, strides), stride, size)
+            Pick(
+                Access(self.view(index).root, self.view(index).offset, strides),
+                stride,
+                size,
+                x.failure,
+                id(owner_of(index)) in self._valid,
+            )
             for index, strides, stride, size in x.picks
         )
         return Access(root.root, root.offset, x.strides, picks)
+
+    def valid(self, index: Any, size: int, failure: int = BAD_INDEX) -> Any:
+        """Indices counted from the front, checked before what is lowered next.
+
+        What writes at these places cannot fail, so it may change memory from outside in place.
+        """
+        out = self.new(index.shape, INT64)
+        self._valid.add(id(owner_of(out)))
+        body = self.over(out.shape)
+        among = body.position((0,) * len(out.shape), size)  # no number: other sizes share the code
+        text = f"place(as_int64(x), among, {failure})"
+        body.store(out, body.compute(text, INT64, x=body.read(index), among=among))
+        body.done()
+        return out
 
     def along(self, x: Any, index: Any, dim: int) -> Picked:
         """The elements that `index`, of as many dimensions as `x`, names along a dimension."""
         steps = self.view(x).strides
         strides = tuple(0 if d == dim else s for d, s in enumerate(steps))
         pick = (index, self.view(index).strides, steps[dim], x.shape[dim])
-        return Picked(x, index.shape, strides, (pick,))
+        return Picked(x, index.shape, strides, (pick,), BAD_PLACE)
 
     def index(self, x: Any, indices: Sequence[Any], dims: Sequence[int]) -> Picked:
         """x[..., index, ...] with index arrays at `dims`, arranged as NumPy does it."""

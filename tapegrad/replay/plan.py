@@ -104,7 +104,8 @@ def can_fail(instruction: Instruction) -> bool:
         accesses = [n.access for n in instruction.nodes if isinstance(n, Read)]
         accesses += [s.access for s in instruction.stores]
         computed = (n for n in instruction.nodes if isinstance(n, Compute))
-        return any(a.picks for a in accesses) or any(n.fails for n in computed)
+        unchecked = any(not pick.checked for a in accesses for pick in a.picks)
+        return unchecked or any(n.fails for n in computed)
     return isinstance(instruction, Callback)
 
 

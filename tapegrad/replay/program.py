@@ -17,20 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from ..failures import BAD_INDEX
 from ..primitive import Primitive
 from ..source import Place, line_of
 from ..tape import Value
-
-#: what native code writes into its status when it finds bad data, and what is then raised
-BAD_INDEX, ZERO_DIVISION, BAD_LABEL = 1, 2, 3
-FAILURES: dict[int, tuple[type[Exception], str]] = {
-    BAD_INDEX: (IndexError, "an index is out of range"),
-    ZERO_DIVISION: (
-        RuntimeError,
-        "integer division by zero; divide floating tensors to get infinities",
-    ),
-    BAD_LABEL: (RuntimeError, "a label is out of range"),
-}
 
 Shape = tuple[int, ...]
 Origin = tuple[str, Place | None]
@@ -66,11 +56,16 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One index read from memory: it adds `index * stride` and must lie in -size..size-1."""
+    """One index read from memory: it adds `index * stride` and must lie in -size..size-1.
+
+    What is `checked` lies in 0..size-1, as an earlier instruction has made sure.
+    """
 
     index: Access
     stride: int
     size: int
+    failure: int = BAD_INDEX
+    checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..failures import described
 from ..source import describe
 from . import native, pool
 from .again import again
@@ -25,7 +26,7 @@ from .fuse import fuse, inline
 from .lower import lower
 from .placing import place
 from .plan import Place, plan
-from .program import FAILURES, Callback, Program, View, contiguous
+from .program import Callback, Program, View, contiguous
 from .simplify import common, constants, dead
 
 #: the word of a descriptor that says where the arrays of a call are
@@ -202,10 +203,10 @@ class Executable:
 
     def _fail(self) -> None:
         found = int(np.flatnonzero(self._status)[0])
-        error, message = FAILURES[int(self._status[found])]
-        self._status[:] = 0
         name, place = self.emitted.failures[found]
-        raise error(f"{name}: {message}, at {describe(place)}")
+        error, message = described(int(self._status[found]), name)
+        self._status[:] = 0
+        raise error(f"{message}, at {describe(place)}")
 
     # -- callbacks ---------------------------------------------------------------------------
 

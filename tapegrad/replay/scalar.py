@@ -307,6 +307,15 @@ class Scalar(Integers):
             return literal(True, BOOL)
         return self._compare(ast.Lt, self._call("abs", [x]), math.inf)
 
+    def _call_same_bits(self, x: Register) -> Register:
+        """The bits of `x` read as an element of the type of the result, which is as wide."""
+        to, dtypes = self.target, (x.dtype, self.target)
+        if BOOL in dtypes or any(map(is_half, dtypes)) or x.dtype.itemsize != to.itemsize:
+            raise NoLowering(f"the bits of {x.dtype} as {to}")
+        return Register(
+            self.code.value(f"bitcast {type_of(x.dtype)} {x.text} to {type_of(to)}"), to
+        )
+
     def _call_bits(self, x: Register) -> Register:
         to = INT32 if x.dtype == FLOAT32 else INT64
         kinds = f"{type_of(x.dtype)} {x.text} to {type_of(to)}"

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from ...ops.checks import checked
 from ...ops.creation import CREATION
 from ...ops.joining import stack
 from ...ops.statistics import norm
@@ -39,11 +40,12 @@ def total_norm(
             return CREATION["tensor"](0.0)
         place = norms[0].device
         total = norm(stack([_moved(n, n.dtype, place) for n in norms]), float(norm_type))
-    if error_if_nonfinite and not bool(total.isfinite()):
-        raise RuntimeError(
-            f"the norm of the gradients is {total.item()}, so they cannot be clipped; nothing was "
-            "changed (error_if_nonfinite=False would clip anyway)"
-        )
+        if error_if_nonfinite:
+            message = (
+                "the norm of the gradients is not finite, so they cannot be clipped; nothing was "
+                "changed (error_if_nonfinite=False would clip anyway)"
+            )
+            total = checked(total, total.isfinite(), low=1, message=message)
     return total
 
 

@@ -1,0 +1,78 @@
+"""Checks of data: a primitive that passes a tensor on if its values lie in a range.
+
+In eager code a check looks at the array and leaves the tensor as it is. While a function is
+captured it is a primitive whose result is used instead of the tensor, so that every replay checks
+its own data, before the first change of memory from outside.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import xp
+from ..failures import FAILURES, failure_of
+from ..primitive import ELEMENTWISE, Primitive, define
+from ..state import STATE, TAPE
+from ..tensor import Tensor
+
+
+def checked(
+    x: Any,
+    tested: Any = None,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    besides: int | None = None,
+    message: str,
+    error: type[Exception] = RuntimeError,
+) -> Any:
+    """`x`, if all elements of `tested` (or of `x`) lie between `low` and `high` or are `besides`.
+
+    `tested` broadcasts to `x`. A `{}` in the message stands for the first wrong value.
+    """
+    tested = x if tested is None else tested
+    if STATE.mode & TAPE and any(tape.inlines for tape in STATE.tapes):
+        return checked_(
+            x,
+            tested,
+            low=low,
+            high=high,
+            besides=low if besides is None else besides,
+            failure=failure_of(error, message),
+        )
+    verify(tested._array, low, high, besides, error, message)
+    return x
+
+
+def verify(
+    x: Any, low: float, high: float, besides: float | None, error: type[Exception], message: str
+) -> None:
+    """Raise unless all elements of an array lie in a range; NaN lies in none."""
+    if x.size and not (low <= x.min() and x.max() <= high):
+        wrong = x[~(((x >= low) & (x <= high)) | (x == besides))]
+        if wrong.size:
+            raise error(message.format(wrong.reshape(-1)[0].item()))
+
+
+def _checked(x: Any, tested: Any, *, low: float, high: float, besides: float, failure: int) -> Any:
+    error, message = FAILURES[failure]
+    verify(tested, low, high, besides, error, message)
+    return xp.module(x).array(x)  # a value of its own: the other one was not checked
+
+
+checked_: Primitive = define(
+    "checked",
+    _checked,
+    kind=ELEMENTWISE,
+    vjp=(lambda g: g, None),
+    abstract=lambda x, tested, **params: x,
+    expression="checked(x, tested, low, high, besides, failure)",
+)
+
+
+def check_range(
+    x: Tensor, count: int, message: str, error: type[Exception], besides: int | None = None
+) -> Any:
+    """`x`, if all its integers lie between 0 and count - 1."""
+    return checked(x, low=0, high=count - 1, besides=besides, message=message, error=error)
