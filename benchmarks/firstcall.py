@@ -1,9 +1,9 @@
 """The first calls of a training step, in fresh processes: how long nothing seems to happen.
 
 Four models with Adam, each in a process of its own, with an empty cache folder (cold) and with the
-one that this process left (warm). `compiled`: seconds of all calls up to and with the first one that
-is replayed and not recorded, and of the longest call. `eager`: seconds of the first eager step.
-The import of tapegrad and the making of model and data are not counted.
+one that this process left (warm). `compiled`: seconds of all calls up to and with the first one
+that is replayed and not recorded. `eager`: seconds of the first eager step. The import of tapegrad
+and the making of model and data are not counted.
 
 `python -m benchmarks.firstcall model compiled|eager` measures one in this process.
 """
@@ -50,7 +50,7 @@ def language_model(lib: ModuleType, steps: int = 50, batch: int = 16, width: int
 
 
 def unet(lib: ModuleType, batch: int = 4, size: int = 64) -> Problem:
-    """Three levels of 16, 32 and 64 channels with batch norm; each way down is seen on the way up."""
+    """Three levels of 16, 32 and 64 channels with batch norm, joined across on the way up."""
     nn = lib.nn
 
     def convolved(inside: int, outside: int) -> Any:
@@ -133,7 +133,7 @@ MODELS: dict[str, Callable[[ModuleType], Problem]] = {
 
 
 def compiled_calls(problem: Problem) -> list[float]:
-    """Seconds of each call of a compiled step up to and with the first one that is only replayed."""
+    """Seconds of each call of a compiled step, up to and with the first that is only replayed."""
     import tapegrad
 
     step = tapegrad.compile(problem.step)

@@ -131,6 +131,11 @@ class Primitive:
             self.native_size = ARRAY_SIZE
 
     @property
+    def registered(self) -> bool:
+        """Whether the name stands for this primitive: those of users' classes have no name."""
+        return PRIMITIVES.get(self.name) is self
+
+    @property
     def pull(self) -> Callable[..., Sequence[Any]]:
         """`pull(g, edges, saved, params)`: the gradients of all inputs whose edge is not None."""
         if self._pull is None:

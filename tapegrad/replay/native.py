@@ -28,10 +28,10 @@ if hasattr(os, "register_at_fork"):
 class Function:
     """A compiled function; its code lives as long as this object."""
 
-    def __init__(self, engine: Any, name: str, text: str) -> None:
+    def __init__(self, engine: Any, name: str, text: str | None) -> None:
         self._engine = engine
         self.name = name
-        self.text = text
+        self.text = text  # None where its name alone was known so far
         self.address = int(engine.get_function_address(name))
 
     def also(self, name: str) -> int:
@@ -41,6 +41,7 @@ class Function:
     @property
     def llvm(self) -> str:
         """The text under the name of the function, as it is given to LLVM."""
+        assert self.text is not None
         return self.text.replace("@NAME", f"@{self.name}")
 
     @property
@@ -81,7 +82,7 @@ def _target() -> Any:
 
 
 @functools.cache
-def _circumstances() -> str:
+def circumstances() -> str:
     """What the code of a function depends on beside its text."""
     import llvmlite
     import llvmlite.binding as llvm
@@ -95,7 +96,7 @@ def _circumstances() -> str:
 
 def _named(text: str) -> str:
     """The name of the function that a text defines: it says all that its code depends on."""
-    return f"k{hashlib.sha256((text + _circumstances()).encode()).hexdigest()}"
+    return f"k{hashlib.sha256((text + circumstances()).encode()).hexdigest()}"
 
 
 def _optimised(text: str) -> tuple[Any, tuple[Any, Any]]:
@@ -154,4 +155,25 @@ def functions(texts: Iterable[str]) -> dict[str, Function]:
             engine = _engine(codes)
             for text, name in missing.items():
                 found[text] = _functions[name] = Function(engine, name, text)
+        for text, function in found.items():
+            assert function is not None
+            function.text = text
     return {text: function for text, function in found.items() if function is not None}
+
+
+def stored(names: Iterable[str]) -> list[Function] | None:
+    """The functions of some names, from memory or disk; None if one of them is in neither."""
+    with _lock:
+        found = {name: _functions.get(name) for name in names}
+        missing = [name for name, function in found.items() if function is None]
+        codes = []
+        for name in missing:
+            code = cache.load(name)
+            if code is None:
+                return None
+            codes.append(code)
+        if codes:
+            engine = _engine(codes)
+            for name in missing:
+                found[name] = _functions[name] = Function(engine, name, None)
+    return [function for function in found.values() if function is not None]
