@@ -1,12 +1,14 @@
 """LLVM: text of functions goes in, their addresses come out.
 
 Each kernel is a module of its own, compiled once: a process keeps it for as long as somebody uses
-it, and the object code is kept on disk (`cache.py`) for later processes. llvmlite is loaded here,
-at the first compilation, and nowhere else.
+it, and the object code is kept on disk (`cache.py`) for later processes. Several kernels are
+compiled at once, by as many threads as there are processors. llvmlite is loaded here, at the first
+compilation, and nowhere else.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -99,26 +101,69 @@ def _named(text: str) -> str:
     return f"k{hashlib.sha256((text + circumstances()).encode()).hexdigest()}"
 
 
+@functools.cache
+def _unlocked() -> Any:
+    """The two functions of LLVM that take long, without the lock that llvmlite puts around each.
+
+    LLVM compiles in several threads if each has a context of its own, and ctypes lets go of
+    Python's lock meanwhile.
+    """
+    from llvmlite.binding import ffi
+
+    library = ctypes.CDLL(ffi.lib._name, handle=ffi.lib._handle)
+    found = []
+    for name in ("LLVMPY_RunNewModulePassManager", "LLVMPY_TargetMachineEmitToMemory"):
+        locked, function = getattr(ffi.lib, name), getattr(library, name)
+        function.argtypes, function.restype = locked.argtypes, locked.restype
+        found.append(function)
+    return found
+
+
 def _optimised(text: str) -> tuple[Any, tuple[Any, Any]]:
     import llvmlite.binding as llvm
 
     target, settings = _target()
     machine = target.create_target_machine(**settings)
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = True
     options.slp_vectorization = True
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    optimise, _ = _unlocked()
+    optimise(builder.getModulePassManager(), module, builder)
     return module, (machine, module)
 
 
 def _object_of(text: str) -> bytes:
+    from llvmlite.binding import ffi
+
     module, (machine, _) = _optimised(text)
-    code: bytes = machine.emit_object(module)
-    return code
+    _, emit = _unlocked()
+    with ffi.OutputString() as error:
+        buffer = emit(machine, module, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    try:
+        start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _objects_of(texts: dict[str, str]) -> dict[str, bytes]:
+    """The object code of some texts by name; long ones begin first, so that none is left alone."""
+    names = sorted(texts, key=lambda name: -len(texts[name]))
+    workers = min(len(names), os.cpu_count() or 1)
+    if workers < 2:
+        return {name: _object_of(texts[name]) for name in names}
+    from concurrent.futures import ThreadPoolExecutor
+
+    _unlocked()
+    with ThreadPoolExecutor(workers) as threads:
+        codes = threads.map(_object_of, [texts[name] for name in names])
+        return dict(zip(names, codes, strict=True))
 
 
 def _engine(objects: Iterable[bytes]) -> Any:
@@ -145,14 +190,16 @@ def functions(texts: Iterable[str]) -> dict[str, Function]:
         found = {text: _functions.get(name) for text, name in names.items()}
         missing = {text: names[text] for text, function in found.items() if function is None}
         if missing:
-            codes = []
-            for text, name in missing.items():
-                code = cache.load(name)
-                if code is None:
-                    code = _object_of(text.replace("@NAME", f"@{name}"))
-                    cache.store(name, code)
-                codes.append(code)
-            engine = _engine(codes)
+            codes = {name: cache.load(name) for name in missing.values()}
+            new = {
+                name: text.replace("@NAME", f"@{name}")
+                for text, name in missing.items()
+                if codes[name] is None
+            }
+            for name, code in _objects_of(new).items():
+                codes[name] = code
+                cache.store(name, code)
+            engine = _engine(code for code in codes.values() if code is not None)
             for text, name in missing.items():
                 found[text] = _functions[name] = Function(engine, name, text)
         for text, function in found.items():

@@ -22,7 +22,7 @@ import numpy as np
 from .. import dtypes, source
 from ..primitive import Primitive
 from ..tape import Value
-from . import cache, contract, native
+from . import cache, native, vectors
 from .layout import PATCH_WORDS, STEP_WORDS, Layout, Steps
 from .program import Apply, Program
 
@@ -55,7 +55,7 @@ def name_of(program: Program, general: bool, threads: int) -> str | None:
     if cache.folder() is None:
         return None
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "")
-    parts = [_circumstances(), f"{general} {threads} {skipped!r} {contract.registers()}"]
+    parts = [_circumstances(), f"{general} {threads} {skipped!r} {vectors.registers()}"]
     try:
         _describe(program, parts)
     except _NotStorable:
@@ -66,8 +66,8 @@ def name_of(program: Program, general: bool, threads: int) -> str | None:
 
 def _describe(program: Program, parts: list[str]) -> None:
     """Everything that decides what becomes of a program."""
-    for given in program.inputs:
-        parts.append(f"input {_typed(given.value)} {given.strides} {given.shared}")
+    for outside in program.inputs:
+        parts.append(f"input {_typed(outside.value)} {outside.strides} {outside.shared}")
     for value, array in program.constants:
         content = hashlib.sha256(array.tobytes()).hexdigest()
         parts.append(f"constant {_typed(value)} {array.dtype.str} {array.shape} {content}")
