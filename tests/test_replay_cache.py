@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,8 +16,9 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.primitive import PRIMITIVES, Primitive, define
-from tapegrad.replay import cache, native, run, stored
+from tapegrad.replay import cache, native, progress, run, stored
 from tapegrad.replay.program import Program
+from tapegrad.replay.progress import Progress
 
 pytest.importorskip("llvmlite")
 
@@ -30,7 +32,7 @@ from tapegrad.replay import native, run
 plain, compiled = native._object_of, []
 native._object_of = lambda text: compiled.append(text) or plain(text)
 passed = run.passed
-run.passed = lambda program: compiled.append(program) or passed(program)
+run.passed = lambda program, progress: compiled.append(program) or passed(program, progress)
 f = tg.compile(lambda x: (x * 2 + 1).exp().sum(1) @ x)
 x = tg.arange(12.0).reshape(4, 3)[:3] / 10
 for _ in range(4):
@@ -266,9 +268,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     programs: list[Program] = []
     plain = run.passed
 
-    def counted(program: Program) -> Program:
+    def counted(program: Program, progress: Progress) -> Program:
         programs.append(program)
-        return plain(program)
+        return plain(program, progress)
 
     monkeypatch.setattr(run, "passed", counted)
     return programs
@@ -457,6 +459,57 @@ def test_programs_with_operations_of_users_are_not_stored(place: pathlib.Path) -
             assert (stored.name_of(changed, False, 1) is not None) == storable
     finally:
         del PRIMITIVES["mul_of_users"]
+
+
+# -- what takes long -----------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock on which every look takes some seconds."""
+
+    def __init__(self, tick: float) -> None:
+        self.tick, self.now = tick, 0.0
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+def test_what_takes_long_says_what_it_does_once_for_each_stage(
+    place: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TAPEGRAD_QUIET")
+    monkeypatch.setattr(progress, "clock", Clock(0.5))
+    replayed()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    patterns = [r"passes over \d+ operations … \d+\.\d s", r"\d+ kernels, \d+ cached … \d+\.\d s"]
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.fullmatch(f"tapegrad: compiling step: {pattern}", line)
+
+
+def test_what_is_quick_says_nothing(
+    place: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TAPEGRAD_QUIET")
+    monkeypatch.setattr(progress, "clock", Clock(0.01))
+    replayed()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_nobody_is_told_who_does_not_want_to_know(
+    there: bool,
+    place: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(progress, "clock", Clock(0.5))
+    monkeypatch.setenv("TAPEGRAD_QUIET", "1" if there else "0")
+    if not there:
+        monkeypatch.setattr(sys, "stderr", None)
+    replayed()
+    assert capsys.readouterr().err == ""
 
 
 # -- pruning -------------------------------------------------------------------------------------

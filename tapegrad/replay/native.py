@@ -14,10 +14,11 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import cache
+from .progress import Progress
 
 _lock = threading.Lock()
 if hasattr(os, "register_at_fork"):
@@ -152,18 +153,25 @@ def _object_of(text: str) -> bytes:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def _objects_of(texts: dict[str, str]) -> dict[str, bytes]:
+def _objects_of(texts: dict[str, str], progress: Progress) -> Iterator[tuple[str, bytes]]:
     """The object code of some texts by name; long ones begin first, so that none is left alone."""
     names = sorted(texts, key=lambda name: -len(texts[name]))
-    workers = min(len(names), os.cpu_count() or 1)
-    if workers < 2:
-        return {name: _object_of(texts[name]) for name in names}
-    from concurrent.futures import ThreadPoolExecutor
+    if len(names) < 2:
+        yield from ((name, _object_of(texts[name])) for name in names)
+        return
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    from .pool import default_threads
 
     _unlocked()
-    with ThreadPoolExecutor(workers) as threads:
-        codes = threads.map(_object_of, [texts[name] for name in names])
-        return dict(zip(names, codes, strict=True))
+    with ThreadPoolExecutor(min(len(names), default_threads())) as threads:
+        compiling = {threads.submit(_object_of, texts[name]): name for name in names}
+        try:
+            for done in as_completed(compiling):
+                progress.check()
+                yield compiling[done], done.result()
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _engine(objects: Iterable[bytes]) -> Any:
@@ -183,8 +191,9 @@ def _engine(objects: Iterable[bytes]) -> Any:
     return engine
 
 
-def functions(texts: Iterable[str]) -> dict[str, Function]:
+def functions(texts: Iterable[str], progress: Progress | None = None) -> dict[str, Function]:
     """The functions of some texts, each of which defines `@NAME`; compiled where they are new."""
+    progress = progress or Progress("compiling")
     with _lock:
         names = {text: _named(text) for text in dict.fromkeys(texts)}
         found = {text: _functions.get(name) for text, name in names.items()}
@@ -196,7 +205,9 @@ def functions(texts: Iterable[str]) -> dict[str, Function]:
                 for text, name in missing.items()
                 if codes[name] is None
             }
-            for name, code in _objects_of(new).items():
+            if new:
+                progress.stage(f"{len(names)} kernels, {len(names) - len(new)} cached")
+            for name, code in _objects_of(new, progress):
                 codes[name] = code
                 cache.store(name, code)
             engine = _engine(code for code in codes.values() if code is not None)

@@ -29,6 +29,7 @@ from .lower import lower
 from .placing import place
 from .plan import Place, Plan, plan
 from .program import FAILURES, Callback, Program, View, contiguous
+from .progress import Progress
 from .simplify import common, constants, dead
 
 #: the word of a descriptor that says where the arrays of a call are
@@ -68,18 +69,20 @@ PASSES: dict[str, Pass] = {
 }
 
 
-def build(program: Program, general: bool = False) -> Executable:
+def build(program: Program, general: bool = False, name: str = "a program") -> Executable:
     """Compile a recorded program, with kernels for its own sizes or for others as well."""
-    with _all_kept():
-        return Executable(program, general)
+    with _all_kept(), Progress(f"compiling {name}") as progress:
+        return Executable(program, general, progress)
 
 
-def passed(program: Program) -> Program:
+def passed(program: Program, progress: Progress) -> Program:
     """A recorded program after all passes."""
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "").split(",")
+    progress.stage(f"passes over {len(program.instructions)} operations")
     for name, change in PASSES.items():
         if name == "lower" or name not in skipped:
             program = change(program)
+            progress.check()
     return program
 
 
@@ -101,11 +104,11 @@ def _all_kept() -> Iterator[None]:
 class Executable:
     """A compiled program with its arena, ready to be called."""
 
-    def __init__(self, program: Program, general: bool) -> None:
+    def __init__(self, program: Program, general: bool, progress: Progress) -> None:
         began = time.perf_counter()
         self._recorded = program
         self.general = general
-        #: how many threads the user wants, and how many the steps are laid out for
+        #: how many threads the user wants, and how many steps and plan are made for
         self.asked = pool.get_num_threads()
         self.threads = self._planned = min(self.asked, MAX_THREADS)
         self._plan: Plan | None = None
@@ -113,10 +116,10 @@ class Executable:
         self._functions: list[native.Function] = []
         self.first_result = 0
         self.buffers: Any = np.zeros(0, np.uintp)
-        self._take(self._laid_out())
+        self._take(self._laid_out(progress))
         self.compile_seconds = time.perf_counter() - began
 
-    def _laid_out(self) -> Layout:
+    def _laid_out(self, progress: Progress) -> Layout:
         """The layout and the kernels for so many threads: from disk, or made now."""
         name = stored.name_of(self._recorded, self.general, self.threads)
         # A plan that is there already decides where everything is.
@@ -126,8 +129,12 @@ class Executable:
             if found is not None and functions is not None:
                 self._functions = functions
                 return found[0]
-        layout = lay_out(self.plan, self.emitted)
-        self._functions = list(self.functions.values())
+        if self._plan is None:
+            self._plan = plan(passed(self._recorded, progress), self._planned)
+            progress.check()
+        layout = lay_out(self._plan, self.emitted)
+        progress.check()
+        self._functions = list(native.functions(texts_of(self.emitted), progress).values())
         if name is not None and self.threads == self._planned:
             stored.store(name, self._recorded, layout, [f.name for f in self._functions])
         return layout
@@ -161,10 +168,12 @@ class Executable:
 
     def _divide(self, threads: int) -> None:
         """Lay out the steps for another number of threads."""
-        plan = self.plan  # for as many threads as there were first
         self.asked, self.threads = threads, min(threads, MAX_THREADS)
-        self._plan, self._emitted = plan, None
-        self._take(self._laid_out())
+        self._emitted = None
+        if self._plan is None:
+            self._planned = self.threads
+        with Progress(f"compiling for {threads} threads") as progress:
+            self._take(self._laid_out(progress))
         self.expect(self._expected)
 
     def _described(self, segment: Steps) -> Any:
@@ -187,8 +196,8 @@ class Executable:
     @property
     def plan(self) -> Plan:
         if self._plan is None:
-            with _all_kept():
-                self._plan = plan(passed(self._recorded), self._planned)
+            with _all_kept(), Progress("finding out what became of a program") as progress:
+                self._plan = plan(passed(self._recorded, progress), self._planned)
         return self._plan
 
     @property
