@@ -298,11 +298,10 @@ def accelerator() -> Accelerator:
 def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on raw arrays, as native code if that pays."""
     # While a program is captured its primitives run one by one, and only then.
-    if p.loads or not (STATE.mode & TAPE and STATE.tapes[-1].inlines):
-        out = accelerator().kernel(p, arrays, params)
-        if out is not NotImplemented:
-            return out
-    return p.kernel(*arrays, **params)
+    if not p.loads and STATE.mode & TAPE and STATE.tapes[-1].inlines:
+        return STATE.tapes[-1].kernel(p, arrays, params)
+    out = accelerator().kernel(p, arrays, params)
+    return p.kernel(*arrays, **params) if out is NotImplemented else out
 
 
 def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any) -> Any:
