@@ -42,8 +42,11 @@ def _circumstances() -> str:
     """What every layout depends on beside its program."""
     code = hashlib.sha256()
     folder = Path(source.LIBRARY)
-    for path in sorted(folder.rglob("*.py")):
-        code.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    try:
+        for path in sorted(folder.rglob("*.py")):
+            code.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    except OSError as error:
+        raise _NotStorable from error
     return f"{code.hexdigest()} {np.__version__} {native.circumstances()}"
 
 
@@ -55,8 +58,9 @@ def name_of(program: Program, general: bool, threads: int) -> str | None:
     if cache.folder() is None:
         return None
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "")
-    parts = [_circumstances(), f"{general} {threads} {skipped!r} {vectors.registers()}"]
+    parts = [f"{general} {threads} {skipped!r} {vectors.registers()}"]
     try:
+        parts.append(_circumstances())
         _describe(program, parts)
     except _NotStorable:
         return None
