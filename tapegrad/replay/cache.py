@@ -1,4 +1,4 @@
-"""Object code and layouts on disk, by name, so that a later process need not make them again.
+"""Object code and blueprints on disk, by name, so that a later process need not make them again.
 
 A file holds a checksum and the data. It is written elsewhere and renamed, so other processes see it
 whole or not at all; a file that is not what its checksum says is ignored and replaced. The folder

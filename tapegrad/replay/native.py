@@ -27,6 +27,16 @@ if hasattr(os, "register_at_fork"):
         before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
     )
 
+#: held while threads compile without the lock of llvmlite: a fork waits for them, unless it is in
+#: the thread that waits itself, in a signal handler for example
+_compiling = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_compiling.acquire,
+        after_in_parent=_compiling.release,
+        after_in_child=_compiling.release,
+    )
+
 
 class Function:
     """A compiled function; its code lives as long as this object."""
@@ -207,9 +217,10 @@ def functions(texts: Iterable[str], progress: Progress | None = None) -> dict[st
             }
             if new:
                 progress.stage(f"{len(names)} kernels, {len(names) - len(new)} cached")
-            for name, code in _objects_of(new, progress):
-                codes[name] = code
-                cache.store(name, code)
+            with _compiling:
+                for name, code in _objects_of(new, progress):
+                    codes[name] = code
+                    cache.store(name, code)
             engine = _engine(code for code in codes.values() if code is not None)
             for text, name in missing.items():
                 found[text] = _functions[name] = Function(engine, name, text)

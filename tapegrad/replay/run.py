@@ -2,7 +2,7 @@
 
 `build` makes an `Executable` of a recorded program. Its table of buffers holds the addresses of
 inputs, constants, results and the arena; those that stay the same are filled in once. A program
-whose layout an earlier process has left on disk (`stored.py`) goes through the passes only when
+whose blueprint an earlier process has left on disk (`stored.py`) goes through the passes only when
 somebody asks what became of it, or for another number of threads.
 """
 
@@ -22,9 +22,9 @@ import numpy as np
 from ..source import describe
 from . import native, pool, stored
 from .again import again
+from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .emit import MAX_THREADS, Emitted, emit
 from .fuse import fuse, inline
-from .layout import Layout, Steps, lay_out, texts_of
 from .lower import lower
 from .placing import place
 from .plan import Place, Plan, plan
@@ -116,11 +116,11 @@ class Executable:
         self._functions: list[native.Function] = []
         self.first_result = 0
         self.buffers: Any = np.zeros(0, np.uintp)
-        self._take(self._laid_out(progress))
+        self._take(self._blueprint(progress))
         self.compile_seconds = time.perf_counter() - began
 
-    def _laid_out(self, progress: Progress) -> Layout:
-        """The layout and the kernels for so many threads: from disk, or made now."""
+    def _blueprint(self, progress: Progress) -> Blueprint:
+        """The blueprint and the kernels for so many threads: from disk, or made now."""
         name = stored.name_of(self._recorded, self.general, self.threads)
         # A plan that is there already decides where everything is.
         if name is not None and self._plan is None:
@@ -132,19 +132,19 @@ class Executable:
         if self._plan is None:
             self._plan = plan(passed(self._recorded, progress), self._planned)
             progress.check()
-        layout = lay_out(self._plan, self.emitted)
+        blueprint = blueprint_of(self._plan, self.emitted)
         progress.check()
         self._functions = list(native.functions(texts_of(self.emitted), progress).values())
         if name is not None and self.threads == self._planned:
-            stored.store(name, self._recorded, layout, [f.name for f in self._functions])
-        return layout
+            stored.store(name, self._recorded, blueprint, [f.name for f in self._functions])
+        return blueprint
 
-    def _take(self, layout: Layout) -> None:
-        """Give a layout its memory and its addresses; those of inputs stay."""
+    def _take(self, blueprint: Blueprint) -> None:
+        """Give a blueprint its memory and its addresses; those of inputs stay."""
         inputs, results = len(self._recorded.inputs), len(self._recorded.results)
-        self._failures = layout.failures
-        self.large = layout.work > SMALL_PROGRAM
-        self._constants = layout.constants
+        self._failures = blueprint.failures
+        self.large = blueprint.work > SMALL_PROGRAM
+        self._constants = blueprint.constants
         self.first_result = inputs + len(self._constants)
         self._arena_at = self.first_result + results
         given = self.buffers[:inputs]
@@ -152,10 +152,10 @@ class Executable:
         self.buffers[: len(given)] = given
         for i, array in enumerate(self._constants):
             self.buffers[inputs + i] = array.ctypes.data
-        self._arena = np.empty(max(layout.arena, 64) + 64, np.uint8)
-        self._status = np.zeros(max(len(layout.failures), 1), np.int64)
+        self._arena = np.empty(max(blueprint.arena, 64) + 64, np.uint8)
+        self._status = np.zeros(max(len(blueprint.failures), 1), np.int64)
         self._control = np.zeros(16, np.int64)
-        self._partials = np.zeros(layout.scratch + 64, np.uint8)
+        self._partials = np.zeros(blueprint.scratch + 64, np.uint8)
         self.buffers[self._arena_at :] = (
             -(-self._arena.ctypes.data // 64) * 64,
             self._status.ctypes.data,
@@ -163,7 +163,7 @@ class Executable:
         )
         self._segments: list[Any] = [
             self._described(segment) if isinstance(segment, Steps) else segment
-            for segment in layout.segments
+            for segment in blueprint.segments
         ]
 
     def _divide(self, threads: int) -> None:
@@ -173,7 +173,7 @@ class Executable:
         if self._plan is None:
             self._planned = self.threads
         with Progress(f"compiling for {threads} threads") as progress:
-            self._take(self._laid_out(progress))
+            self._take(self._blueprint(progress))
         self.expect(self._expected)
 
     def _described(self, segment: Steps) -> Any:

@@ -1,9 +1,9 @@
-"""Whole programs on disk: a later process takes a layout instead of running passes and emission.
+"""Whole programs on disk: a later process takes a blueprint instead of running passes and emission.
 
-A layout is found by a checksum of everything that decides it: the recorded program with its shapes,
-strides, parameters and the bytes of its constants, the number of threads, the settings of passes,
-the source of tapegrad, the versions of NumPy and LLVM, and the processor. Files hold JSON and
-raw arrays; `cache.py` keeps them, and checks that they are whole. A program that cannot be
+A blueprint is found by a checksum of everything that decides it: the recorded program with its
+shapes, strides, parameters and the bytes of its constants, the number of threads, the settings of
+passes, the source of tapegrad, the versions of NumPy and LLVM, and the processor. Files hold JSON
+and raw arrays; `cache.py` keeps them, and checks that they are whole. A program that cannot be
 described exactly, because a primitive or a parameter is not tapegrad's own, is not stored, nor is
 one with callbacks.
 """
@@ -23,7 +23,7 @@ from .. import dtypes, source
 from ..primitive import Primitive
 from ..tape import Value
 from . import cache, native, vectors
-from .layout import PATCH_WORDS, STEP_WORDS, Layout, Steps
+from .blueprint import PATCH_WORDS, STEP_WORDS, Blueprint, Steps
 from .program import Apply, Program
 
 #: values that say all of themselves when they are written down
@@ -39,7 +39,7 @@ class _NotStorable(Exception):
 
 @functools.cache
 def _circumstances() -> str:
-    """What every layout depends on beside its program."""
+    """What every blueprint depends on beside its program."""
     code = hashlib.sha256()
     folder = Path(source.LIBRARY)
     try:
@@ -147,19 +147,19 @@ def _exact(value: Any) -> str:
 # -- files ---------------------------------------------------------------------------------------
 
 
-def store(name: str, program: Program, layout: Layout, kernels: list[str]) -> None:
-    """Keep the layout of a recorded program, with the names of its kernels."""
-    segments = [s for s in layout.segments if isinstance(s, Steps)]
-    if len(segments) < len(layout.segments):
+def store(name: str, program: Program, blueprint: Blueprint, kernels: list[str]) -> None:
+    """Keep the blueprint of a recorded program, with the names of its kernels."""
+    segments = [s for s in blueprint.segments if isinstance(s, Steps)]
+    if len(segments) < len(blueprint.segments):
         return
     lines = {(a.primitive.name, a.place): i for i, a in enumerate(program.applied())}
-    failures = [lines.get(failure) for failure in layout.failures]
+    failures = [lines.get(failure) for failure in blueprint.failures]
     if None in failures:
         return
     known = {id(array): i for i, (_, array) in enumerate(program.constants)}
-    constants = [known.get(id(array)) for array in layout.constants]
+    constants = [known.get(id(array)) for array in blueprint.constants]
     arrays = [part for s in segments for part in (s.steps, s.tables, s.patches)]
-    new = [a for a, place in zip(layout.constants, constants, strict=True) if place is None]
+    new = [a for a, place in zip(blueprint.constants, constants, strict=True) if place is None]
     about = {
         "name": name,
         "kernels": kernels,
@@ -167,17 +167,17 @@ def store(name: str, program: Program, layout: Layout, kernels: list[str]) -> No
         "constants": constants,
         "sizes": [array.nbytes for array in new],
         "failures": failures,
-        "arena": layout.arena,
-        "scratch": layout.scratch,
-        "work": layout.work,
+        "arena": blueprint.arena,
+        "scratch": blueprint.scratch,
+        "work": blueprint.work,
     }
     head = json.dumps(about).encode()
     raw = b"".join(array.tobytes() for array in [*arrays, *new])
     cache.store(name, len(head).to_bytes(HEAD, "little") + head + raw)
 
 
-def load(name: str, program: Program) -> tuple[Layout, list[str]] | None:
-    """The layout of a recorded program and the names of its kernels, if it is there and whole."""
+def load(name: str, program: Program) -> tuple[Blueprint, list[str]] | None:
+    """The blueprint of a recorded program and the names of its kernels, if they are on disk."""
     data = cache.load(name)
     if data is None:
         return None
@@ -187,7 +187,7 @@ def load(name: str, program: Program) -> tuple[Layout, list[str]] | None:
         return None  # what a checksum does not notice: a file that something else has written
 
 
-def _parsed(name: str, program: Program, data: bytes) -> tuple[Layout, list[str]]:
+def _parsed(name: str, program: Program, data: bytes) -> tuple[Blueprint, list[str]]:
     end = HEAD + int.from_bytes(data[:HEAD], "little")
     about = json.loads(data[HEAD:end])
     if about["name"] != name:
@@ -224,7 +224,7 @@ def _parsed(name: str, program: Program, data: bytes) -> tuple[Layout, list[str]
         apply = applied[i]
         assert isinstance(apply, Apply)
         failures.append((apply.primitive.name, apply.place))
-    layout = Layout(
+    blueprint = Blueprint(
         tuple(segments),
         tuple(constants),
         tuple(failures),
@@ -232,4 +232,4 @@ def _parsed(name: str, program: Program, data: bytes) -> tuple[Layout, list[str]
         about["scratch"],
         about["work"],
     )
-    return layout, about["kernels"]
+    return blueprint, about["kernels"]

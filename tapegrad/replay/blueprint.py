@@ -1,8 +1,8 @@
-"""Layouts: a compiled program without addresses, as it is kept on disk and put into memory.
+"""Blueprints: a compiled program without addresses, as it is kept on disk and put into memory.
 
 Comes in: a plan and what was emitted for it. Goes out: arrays of numbers, names of kernels and
 constants, which are all that running needs. `run.py` fills in the addresses, `stored.py` keeps
-layouts for later processes.
+blueprints for later processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Blueprint:
     """A compiled program without addresses."""
 
     segments: tuple[Steps | Callback, ...]
@@ -47,16 +47,16 @@ class Layout:
 
 
 def texts_of(emitted: Emitted) -> list[str]:
-    """The different kernels of a program, in the order in which a layout numbers them."""
+    """The different kernels of a program, in the order in which a blueprint numbers them."""
     steps = (step for s in emitted.segments if isinstance(s, Segment) for step in s.steps)
     return list(dict.fromkeys(step.text for step in steps if step.text is not None))
 
 
-def lay_out(plan: Plan, emitted: Emitted) -> Layout:
+def blueprint_of(plan: Plan, emitted: Emitted) -> Blueprint:
     """What running a program needs, apart from its kernels."""
     numbers: dict[str | None, int] = {text: i for i, text in enumerate(texts_of(emitted))}
     numbers[None] = -1
-    return Layout(
+    return Blueprint(
         tuple(s if isinstance(s, Callback) else _numbered(s, numbers) for s in emitted.segments),
         tuple(np.ascontiguousarray(array) for _, array in plan.program.constants),
         emitted.failures,
