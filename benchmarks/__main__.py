@@ -6,10 +6,16 @@ import sys
 
 import torch
 
-from . import data, eager, others, replay
+from . import data, eager, firstcall, others, replay
 from .measure import Report
 
-SUITES = {"eager": eager.run, "replay": replay.run, "others": others.run, "data": data.run}
+SUITES = {
+    "eager": eager.run,
+    "replay": replay.run,
+    "others": others.run,
+    "data": data.run,
+    "firstcall": firstcall.run,
+}
 
 
 def main() -> None:

@@ -133,6 +133,11 @@ class Primitive:
             self.native_size = ARRAY_SIZE
 
     @property
+    def registered(self) -> bool:
+        """Whether the name stands for this primitive: those of users' classes have no name."""
+        return PRIMITIVES.get(self.name) is self
+
+    @property
     def pull(self) -> Callable[..., Sequence[Any]]:
         """`pull(g, edges, saved, params)`: the gradients of all inputs whose edge is not None."""
         if self._pull is None:
@@ -296,11 +301,10 @@ def accelerator() -> Accelerator:
 def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on raw arrays, as native code if that pays."""
     # While a program is captured its primitives run one by one, and only then.
-    if p.loads or not (STATE.mode & TAPE and STATE.tapes[-1].inlines):
-        out = accelerator().kernel(p, arrays, params)
-        if out is not NotImplemented:
-            return out
-    return p.kernel(*arrays, **params)
+    if not p.loads and STATE.mode & TAPE and STATE.tapes[-1].inlines:
+        return STATE.tapes[-1].kernel(p, arrays, params)
+    out = accelerator().kernel(p, arrays, params)
+    return p.kernel(*arrays, **params) if out is NotImplemented else out
 
 
 def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any) -> Any:

@@ -7,6 +7,9 @@ import os
 import pytest
 from hypothesis import settings
 
+#: how long something takes is no part of what a test sees
+os.environ.setdefault("TAPEGRAD_QUIET", "1")
+
 settings.register_profile("default", deadline=None, max_examples=60, print_blob=True)
 settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import subprocess
@@ -32,7 +33,7 @@ import tapegrad as tg
 from tapegrad import Tensor, fast, nn, primitive
 from tapegrad.ops.table import Op
 from tapegrad.primitive import NEVER, OPAQUE, PRIMITIVES, Accelerator, define
-from tapegrad.replay import eager, native, pool
+from tapegrad.replay import eager, native, pool, progress
 
 F = nn.functional
 
@@ -681,3 +682,42 @@ thread.join()
 print("done")
 """
     assert output_of(code, 0) == "done\n"
+
+
+# -- the first time ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_form_is_found_without_computing(
+    transposed: bool, fresh: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def counted(name: str, plain: Any, *given: Any, **params: Any) -> Any:
+        if max(x.size for x in given if isinstance(x, np.ndarray)) > 1:  # not of a dtype alone
+            called.append(name)
+        return plain(*given, **params)
+
+    for name in ("convolution", "convolution_weight", "convolution_input", "matmul"):
+        p = PRIMITIVES[name]
+        monkeypatch.setattr(p, "kernel", functools.partial(counted, name, p.kernel))
+    make = nn.ConvTranspose2d if transposed else nn.Conv2d
+    layer, head = make(8, 8, 3), nn.Linear(64, 64)
+    x = numbers(4, 8, 64, 64).requires_grad_(True)
+    head(layer(x).flatten()[: 1 << 15].reshape(-1, 64)).sum().backward()
+    assert called == []
+    assert fresh.ran > 0
+
+
+def test_operations_that_take_long_to_compile_say_so_once(
+    fresh: Counting, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = iter(range(1000))
+    monkeypatch.setattr(progress, "clock", lambda: 0.2 * next(now))
+    monkeypatch.setattr(progress.Progress, "check", lambda self: None)
+    monkeypatch.delenv("TAPEGRAD_QUIET")
+    x = numbers(ROWS, COLUMNS)
+    for function in (tg.exp, tg.sin, tg.tanh, tg.cos, tg.sigmoid):
+        function(x)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tapegrad: compiling operations as they are first met")

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tapegrad.replay import cache, native
+import tapegrad as tg
+from tapegrad.primitive import PRIMITIVES, Primitive, define
+from tapegrad.replay import cache, native, progress, run, stored
+from tapegrad.replay.program import Program
+from tapegrad.replay.progress import Progress
 
 pytest.importorskip("llvmlite")
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-#: compiles a function and says how many kernels were compiled, and the sum of its results
+#: compiles a function and says how many kernels were compiled and how many programs went through
+#: the passes, and the sum of its results
 PROGRAM = """
 import tapegrad as tg
-from tapegrad.replay import native
+from tapegrad.replay import native, run
 plain, compiled = native._object_of, []
 native._object_of = lambda text: compiled.append(text) or plain(text)
+passed = run.passed
+run.passed = lambda program, progress: compiled.append(program) or passed(program, progress)
 f = tg.compile(lambda x: (x * 2 + 1).exp().sum(1) @ x)
 x = tg.arange(12.0).reshape(4, 3)[:3] / 10
 for _ in range(4):
@@ -242,6 +252,264 @@ def test_a_relative_folder_stays_where_it_was(
     first = cache.folder()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cache.folder() == first == tmp_path / "here-and-nowhere-else"
+
+
+# -- whole programs ------------------------------------------------------------------------------
+
+
+def step(x: tg.Tensor, index: tg.Tensor) -> tg.Tensor:
+    table = tg.tensor([1.0, 2.0, 3.0]) * 2
+    return (x * 2 + 1).exp().sum(1) @ x + table[index]
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
+    """The programs that go through the passes from now on."""
+    programs: list[Program] = []
+    plain = run.passed
+
+    def counted(program: Program, progress: Progress) -> Program:
+        programs.append(program)
+        return plain(program, progress)
+
+    monkeypatch.setattr(run, "passed", counted)
+    return programs
+
+
+def replayed(function: Callable[..., Any] = step, **options: Any) -> tuple[Any, Any]:
+    """A compiled function after its first replay, and what that gave."""
+    compiled = tg.compile(function, **options)
+    x, index = tg.arange(12.0).reshape(4, 3)[:3] / 10, tg.tensor([0, 2, 1])
+    for _ in range(3):
+        result = compiled(x, index)
+    return compiled, result.numpy()
+
+
+def program_file(folder: pathlib.Path) -> pathlib.Path:
+    (found,) = folder.glob("p*")
+    return found
+
+
+def test_a_stored_program_is_not_passed_again(place: pathlib.Path, passes: list[Program]) -> None:
+    _, first = replayed()
+    assert len(passes) == 1
+    _, second = replayed()
+    assert len(passes) == 1
+    assert first.tobytes() == second.tobytes()
+
+
+def test_what_became_of_a_stored_program_can_still_be_asked(
+    place: pathlib.Path, passes: list[Program]
+) -> None:
+    first, _ = replayed()
+    second, _ = replayed()
+    assert len(passes) == 1
+    texts = [f.explain(code="assembly").splitlines() for f in (first, second)]
+    times = [[line for line in text if "compiled in" not in line] for text in texts]
+    assert times[0] == times[1]
+    assert len(passes) == 2
+
+
+@pytest.mark.parametrize("at", [0, 20, 33, 45, 100, -400, -100, -1])
+def test_a_flipped_byte_of_a_program_is_noticed(
+    at: int, place: pathlib.Path, passes: list[Program]
+) -> None:
+    _, first = replayed()
+    file = program_file(place)
+    whole = file.read_bytes()
+    file.write_bytes(b"".join(bytes([b ^ (i == at % len(whole))]) for i, b in enumerate(whole)))
+    _, second = replayed()
+    assert len(passes) == 2
+    assert first.tobytes() == second.tobytes()
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("length", [0, 10, cache.CHECKSUM, cache.CHECKSUM + 4, 200, -1])
+def test_a_truncated_program_is_noticed(
+    length: int, place: pathlib.Path, passes: list[Program]
+) -> None:
+    _, first = replayed()
+    file = program_file(place)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:length])
+    _, second = replayed()
+    assert len(passes) == 2
+    assert first.tobytes() == second.tobytes()
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: b"",
+        lambda content: content[:-8],
+        lambda content: content + b"\0",
+        lambda content: content.replace(b'"name": "p', b'"name": "q'),
+        lambda content: (2).to_bytes(8, "little") + b"[]",
+        lambda content: (2).to_bytes(8, "little") + b"{}",
+    ],
+    ids=["empty", "shorter", "longer", "another name", "a list", "nothing in it"],
+)
+def test_a_program_that_something_else_has_written_is_not_believed(
+    change: Callable[[bytes], bytes], place: pathlib.Path, passes: list[Program]
+) -> None:
+    _, first = replayed()
+    file = program_file(place)
+    whole = file.read_bytes()
+    cache.store(file.name, change(whole[cache.CHECKSUM :]))
+    _, second = replayed()
+    assert len(passes) == 2
+    assert first.tobytes() == second.tobytes()
+    assert file.read_bytes() == whole
+
+
+def test_a_program_whose_kernel_is_gone_is_made_anew(
+    place: pathlib.Path, passes: list[Program], compiled: list[str]
+) -> None:
+    _, first = replayed()
+    for file in place.glob("k*"):
+        file.unlink()
+    native._functions.clear()
+    count = len(compiled)
+    _, second = replayed()
+    assert len(passes) == 2
+    assert len(compiled) > count
+    assert first.tobytes() == second.tobytes()
+
+
+def test_an_error_in_a_stored_program_names_its_line(
+    place: pathlib.Path, passes: list[Program]
+) -> None:
+    for _ in range(2):
+        compiled, _ = replayed()
+        with pytest.raises(IndexError, match=r"in step: return .* table\[index\]"):
+            compiled(tg.ones(4, 3)[:3], tg.tensor([0, 3, 1]))
+        assert len(passes) == 1
+
+
+def test_a_stored_program_runs_with_another_number_of_threads(
+    place: pathlib.Path, passes: list[Program]
+) -> None:
+    x = tg.tensor(np.random.default_rng(0).standard_normal((600, 500)))
+    results = []
+    threads = tg.get_num_threads()
+    try:
+        for _ in range(2):
+            function = tg.compile(lambda x: (x.sin() * 2).sum(1) + 1)
+            for count in (2, 2, 2, 1, 3, 2):
+                tg.set_num_threads(count)
+                results.append(function(x).numpy())
+    finally:
+        tg.set_num_threads(threads)
+    assert len(passes) == 2  # once to make it, and once more for other numbers of threads
+    np.testing.assert_allclose(results, [results[0]] * len(results), rtol=1e-12)
+
+
+def recorded(function: Callable[..., Any], *inputs: tg.Tensor) -> Program:
+    compiled = tg.compile(function)
+    for _ in range(2):
+        compiled(*inputs)
+    program: Program = compiled.replays[0].program
+    return program
+
+
+def test_what_decides_about_a_program_is_in_its_name(
+    place: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = tg.arange(6.0).reshape(2, 3)
+    constant = np.arange(10_000.0, dtype=np.float32)
+    other = constant.copy()
+    other[5000] += 1
+    programs = [
+        recorded(lambda x: x * 2, x),
+        recorded(lambda x: x * 2.5, x),
+        recorded(lambda x: x * 2, x.double()),
+        recorded(lambda x: x * 2, tg.arange(6.0).reshape(3, 2)),
+        recorded(lambda x: x * 2, tg.arange(6.0).reshape(3, 2).t()),
+        recorded(lambda x: 2 - x, x),
+        recorded(lambda x: x.sum(0), x),
+        recorded(lambda x: x.sum(1), x),
+        recorded(lambda x: x.sum() + tg.tensor(constant), x),
+        recorded(lambda x: x.sum() + tg.tensor(other), x),
+        recorded(lambda x: x.add_(2), x),
+    ]
+    names = [stored.name_of(program, False, 2) for program in programs]
+    names += [stored.name_of(programs[0], False, 1), stored.name_of(programs[0], True, 2)]
+    monkeypatch.setenv("TAPEGRAD_WITHOUT", "fuse")
+    names.append(stored.name_of(programs[0], False, 2))
+    monkeypatch.delenv("TAPEGRAD_WITHOUT")
+    monkeypatch.setattr(stored, "_circumstances", lambda: "another version")
+    names.append(stored.name_of(programs[0], False, 2))
+    assert None not in names
+    assert len(set(names)) == len(names)
+    monkeypatch.undo()
+    monkeypatch.setenv("TAPEGRAD_CACHE", str(place))
+    assert stored.name_of(recorded(lambda x: x * 2, x + 1), False, 2) == names[0]
+
+
+def test_programs_with_operations_of_users_are_not_stored(place: pathlib.Path) -> None:
+    program = recorded(lambda x: x * 2, tg.arange(6.0))
+    (apply,) = program.applied()
+    known, kernel = apply.primitive, lambda x, y: x * y
+    unnamed = Primitive("mul", known.kernel, known.kind, known.inputs, expression="x * y")
+    theirs = define("mul_of_users", kernel, kind=known.kind, expression="x * y")
+    try:
+        for primitive, storable in ((known, True), (unnamed, False), (theirs, False)):
+            changed = program.with_instructions([replace(apply, primitive=primitive)])
+            assert (stored.name_of(changed, False, 1) is not None) == storable
+    finally:
+        del PRIMITIVES["mul_of_users"]
+
+
+# -- what takes long -----------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock on which every look takes some seconds."""
+
+    def __init__(self, tick: float) -> None:
+        self.tick, self.now = tick, 0.0
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+def test_what_takes_long_says_what_it_does_once_for_each_stage(
+    place: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TAPEGRAD_QUIET")
+    monkeypatch.setattr(progress, "clock", Clock(0.5))
+    replayed()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    patterns = [r"passes over \d+ operations … \d+\.\d s", r"\d+ kernels, \d+ cached … \d+\.\d s"]
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.fullmatch(f"tapegrad: compiling step: {pattern}", line)
+
+
+def test_what_is_quick_says_nothing(
+    place: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TAPEGRAD_QUIET")
+    monkeypatch.setattr(progress, "clock", Clock(0.01))
+    replayed()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_nobody_is_told_who_does_not_want_to_know(
+    there: bool,
+    place: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(progress, "clock", Clock(0.5))
+    monkeypatch.setenv("TAPEGRAD_QUIET", "1" if there else "0")
+    if not there:
+        monkeypatch.setattr(sys, "stderr", None)
+    replayed()
+    assert capsys.readouterr().err == ""
 
 
 # -- pruning -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tapegrad import nn
 from tapegrad.nn import functional as F
 from tapegrad.ops import TABLE
 from tapegrad.primitive import OPAQUE, Primitive
-from tapegrad.replay import Compiled, contract
+from tapegrad.replay import Compiled, vectors
 from tapegrad.tensor import Tensor
 from tapegrad.testing import make_arguments
 
@@ -186,7 +186,7 @@ def test_training_agrees_with_eager() -> None:
 def test_contractions_of_any_layout(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of products over dimensions that lie in any order, against einsum."""
     if seed % 4 == 3:  # as on a processor with smaller vectors, and fewer of them
-        monkeypatch.setattr(contract, "registers", lambda: (32, 12))
+        monkeypatch.setattr(vectors, "registers", lambda: (32, 12))
     choose = random.Random(seed)
     letters = "abcdef"[: choose.randint(2, 6)]
     kinds = {c: choose.choice(["x", "y", "xy", "sum", "sum"]) for c in letters}

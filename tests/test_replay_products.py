@@ -13,6 +13,7 @@ from replaying import callbacks
 import tapegrad as tg
 from tapegrad.ops.triangular import triangular_
 from tapegrad.replay import matrices, pool, products
+from tapegrad.replay import vectors as registers_of
 
 pytest.importorskip("llvmlite")
 
@@ -35,7 +36,7 @@ def vectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if found is None:
         yield
         return
-    monkeypatch.setattr(matrices, "registers", lambda: found)
+    monkeypatch.setattr(registers_of, "registers", lambda: found)
     for function in caches:
         function.cache_clear()
     yield

@@ -256,6 +256,10 @@ convolution_: Primitive = define(
     _convolution,
     kind=OPAQUE,
     lower=in_float32(_convolution_in_loops),
+    abstract=lambda x, weight, bias, *, window, groups: (
+        (x[0][0], weight[0][0], *window.outside),
+        x[1],
+    ),
     vjp=(
         lambda g, weight, window, groups: convolution_input_(
             g, weight, window=window, groups=groups
@@ -269,6 +273,10 @@ convolution_weight_: Primitive = define(
     _convolution_weight,
     kind=OPAQUE,
     lower=in_float32(_convolution_weight_in_loops),
+    abstract=lambda grad, x, *, window, groups: (
+        (grad[0][1], x[0][1] // groups, *window.size),
+        grad[1],
+    ),
     vjp=(
         lambda g, x, window, groups: convolution_(x, g, None, window=window, groups=groups),
         lambda g, grad, window, groups: convolution_input_(grad, g, window=window, groups=groups),
@@ -279,6 +287,10 @@ convolution_input_: Primitive = define(
     _convolution_input,
     kind=OPAQUE,
     lower=in_float32(_convolution_input_in_loops),
+    abstract=lambda grad, weight, *, window, groups: (
+        (grad[0][0], groups * weight[0][1], *window.inside),
+        grad[1],
+    ),
     vjp=(
         lambda g, weight, window, groups: convolution_(
             g, weight, None, window=window, groups=groups

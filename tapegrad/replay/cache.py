@@ -1,6 +1,6 @@
-"""Object code on disk, by name, so that a later process need not compile it again.
+"""Object code and blueprints on disk, by name, so that a later process need not make them again.
 
-A file holds a checksum and the code. It is written elsewhere and renamed, so other processes see it
+A file holds a checksum and the data. It is written elsewhere and renamed, so other processes see it
 whole or not at all; a file that is not what its checksum says is ignored and replaced. The folder
 belongs to the user alone. `TAPEGRAD_CACHE` names another folder; `TAPEGRAD_CACHE=0` keeps nothing.
 When there are too many files, the oldest go: of those that are named as here, and no others.
@@ -22,7 +22,7 @@ MOST_FILES = 20_000
 CHECKSUM = hashlib.sha256().digest_size
 #: the end of the name of a file that is being written
 UNFINISHED = ".part"
-OWN = re.compile(rf"k[0-9a-f]{{64}}|.+\{UNFINISHED}")
+OWN = re.compile(rf"[kp][0-9a-f]{{64}}|.+\{UNFINISHED}")
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def folder() -> Path | None:
 
 
 def load(name: str) -> bytes | None:
-    """The code of this name, if it is there and whole."""
+    """What is kept under this name, if it is there and whole."""
     place = folder()
     if place is None:
         return None
@@ -80,12 +80,12 @@ def load(name: str) -> bytes | None:
         data = (place / name).read_bytes()
     except OSError:
         return None
-    checksum, code = data[:CHECKSUM], data[CHECKSUM:]
-    return code if hashlib.sha256(code).digest() == checksum else None
+    checksum, content = data[:CHECKSUM], data[CHECKSUM:]
+    return content if hashlib.sha256(content).digest() == checksum else None
 
 
-def store(name: str, code: bytes) -> None:
-    """Keep code; a full or read-only disk is no reason to fail."""
+def store(name: str, content: bytes) -> None:
+    """Keep something; a full or read-only disk is no reason to fail."""
     place = folder()
     if place is None:
         return
@@ -93,7 +93,7 @@ def store(name: str, code: bytes) -> None:
         handle, path = tempfile.mkstemp(UNFINISHED, dir=place)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(code).digest() + code)
+                file.write(hashlib.sha256(content).digest() + content)
             os.replace(path, place / name)
         except BaseException:
             os.unlink(path)

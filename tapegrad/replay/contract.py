@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from . import vectors
 from .ir import Code, literal, type_of
 from .kernels import SMALL, Kernel, Span, span_of, with_entry
 from .program import Access, Contraction, size_of
 from .shapes import joined
-from .vectors import registers
 
 #: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache
 CACHED = 1 << 20
@@ -234,7 +234,7 @@ class Rows:
         sizes = writer.sizes
         self.t = max(numbers, key=lambda d: sizes[d], default=None)
         self.u = rows[-1] if rows else None
-        budget = registers()[1] if lanes > 1 else 4
+        budget = vectors.registers()[1] if lanes > 1 else 4
         # Where there are no vectors, both operands may move along `v`.
         self.across = min(-(-sizes[v] // lanes), 3) if lanes > 1 else 1
         self.many = 1 if self.t is None else min(sizes[self.t], 8)
@@ -268,17 +268,33 @@ class Rows:
                 number = writer.spread(pointer)
                 for j, k in starts:
                     writer.multiply_add(sums[i, j, k], seen[j, k], number)
-        for (i, j, k), cell in sums.items():
-            value = writer.code.value(f"load {writer.vector}, ptr {cell}")
-            used = min(width - k, lanes)
-            if writer.out[self.v] == 1 or lanes == 1:
+        values = {at: writer.code.value(f"load {writer.vector}, ptr {sums[at]}") for at in sums}
+        if writer.out[self.v] == 1 or lanes == 1:
+            for (i, j, k), value in values.items():
                 pointer = writer.at("%p2", writer.out, indices, self.moved(i, j, k))
-                writer.store(value, pointer, used)
-                continue
-            for lane in range(used):
-                pointer = writer.at("%p2", writer.out, indices, self.moved(i, j, k + lane))
-                element = writer.code.value(f"extractelement {writer.vector} {value}, i64 {lane}")
-                writer.code.line(f"store {writer.kind} {element}, ptr {pointer}")
+                writer.store(value, pointer, min(width - k, lanes))
+            return
+        for used in dict.fromkeys(min(width - k, lanes) for _, _, k in values):
+            self.scatter(
+                {a: x for a, x in values.items() if min(width - a[2], lanes) == used}, indices, used
+            )
+
+    def scatter(
+        self, values: dict[tuple[int, int, int], str], indices: dict[int, str], used: int
+    ) -> None:
+        """Store lanes that are apart in memory, in a loop: LLVM needs 2 s for 512 of them."""
+        writer, code = self.writer, self.writer.code
+        held = {at: writer.cell() for at in values}
+        for at, value in values.items():
+            code.line(f"store {writer.vector} {value}, ptr {held[at]}")
+        with code.loop("0", str(used)) as lane:
+            place = {**indices, self.v: code.value(f"add nsw i64 {indices[self.v]}, {lane}")}
+            start = writer.at("%p2", writer.out, place)
+            for (i, j, k), cell in held.items():
+                element = code.load(code.element(cell, writer.dtype, lane), writer.dtype).text
+                steps = str(sum(writer.out[d] * n for d, n in self.moved(i, j, k)))
+                pointer = code.element(start, writer.dtype, steps)
+                code.line(f"store {writer.kind} {element}, ptr {pointer}")
 
     def moved(self, i: int, j: int, k: int) -> list[tuple[int, int]]:
         return [(self.v, k), *_known((self.t, i), (self.u, j)).items()]
@@ -294,7 +310,7 @@ class Dots:
 
     def __init__(self, writer: Writer, v: int, lanes: int) -> None:
         self.writer, self.v, self.lanes = writer, v, lanes
-        sizes, budget = writer.sizes, registers()[1]
+        sizes, budget = writer.sizes, vectors.registers()[1]
         alone = [d for d in writer.kept if writer.x[d] == 0 and writer.y[d]]
         self.whole: list[int] = []
         for d in reversed(alone):
@@ -415,7 +431,7 @@ def _known(*pairs: tuple[int | None, int]) -> dict[int, int]:
 def _scheme(writer: Writer) -> Rows | Dots:
     """Vectors along the dimension that fills the most lanes, a kept one if it does nearly so."""
     x, y, out, sizes = writer.x, writer.y, writer.out, writer.sizes
-    widest = registers()[0] // writer.dtype.itemsize
+    widest = vectors.registers()[0] // writer.dtype.itemsize
     found: list[tuple[float, Rows | Dots]] = []
     for v in range(len(sizes)):
         lanes = _lanes(sizes[v], widest)

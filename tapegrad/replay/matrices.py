@@ -20,8 +20,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from . import vectors
 from .ir import Code, type_of
-from .vectors import registers
 
 #: the vectors of a panel, at most; with a triangle there is more text to a tile, and the heads of
 #: attention seldom have a multiple of three vectors
@@ -42,7 +42,7 @@ class Writer:
     """Writes the functions for one dtype and one layout of the operands."""
 
     def __init__(self, dtype: Any, turned_x: bool, turned_y: bool, triangle: str) -> None:
-        size, sums = registers()
+        size, sums = vectors.registers()
         self.triangle = triangle
         self.dtype, self.kind = dtype, type_of(dtype)
         self.turned_x, self.turned_y = turned_x, turned_y

@@ -125,7 +125,8 @@ class Node:
             reached = wanted[i] and bool(halves.sources[i] & known)
             places.append(results.setdefault(place, len(results)) if reached else None)
         values = [halves.backward.results[place] for place in results]
-        executable = build(replace(halves.backward, results=tuple(values)))
+        name = f"the backward pass of {self.primitive.name}"
+        executable = build(replace(halves.backward, results=tuple(values)), name=name)
         executable.expect(range(len(halves.backward.inputs)))
         return executable, values, places
 

@@ -46,8 +46,11 @@ class DataError(Exception):
 class Replay:
     """A recording that was confirmed, and what must hold for it to be run again."""
 
-    def __init__(self, recording: Recording, tensors: list[Tensor], name: str = "compiled") -> None:
+    def __init__(
+        self, recording: Recording, tensors: list[Tensor], name: str = "an update"
+    ) -> None:
         self.recording = recording
+        self.name = name.rpartition(".")[2]
         self.executable: Executable | None = None
         self.count = 0
         self.program, self.slots = recording.program, recording.slots
@@ -57,7 +60,7 @@ class Replay:
         if derivative is not None:
             halves = split(self.program, self.slots, derivative)
             self.program, self.slots = halves.forward, halves.forward_slots
-            self.node = Node(name.rpartition(".")[2], halves, derivative)
+            self.node = Node(self.name, halves, derivative)
         slots = self.slots
         self.captured = [s.tensor for s in slots if isinstance(s, Captured)]
         entered: Any = derivative.inputs if derivative is not None else ()
@@ -197,7 +200,7 @@ class Replay:
 
     def build(self) -> None:
         """Compile the recording."""
-        self.executable = build(self.program)
+        self.executable = build(self.program, name=self.name)
         self._bind()
 
     def _bind(self) -> None:

@@ -1,7 +1,9 @@
 """Running: a program is taken through all passes and compiled, then called with memory.
 
 `build` makes an `Executable` of a recorded program. Its table of buffers holds the addresses of
-inputs, constants, results and the arena; those that stay the same are filled in once.
+inputs, constants, results and the arena; those that stay the same are filled in once. A program
+whose blueprint an earlier process has left on disk (`stored.py`) goes through the passes only when
+somebody asks what became of it, or for another number of threads.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ import numpy as np
 
 from ..failures import described
 from ..source import describe
-from . import native, pool
+from . import native, pool, stored
 from .again import again
-from .emit import MAX_THREADS, Pointer, Segment, emit
+from .blueprint import Blueprint, Steps, blueprint_of, texts_of
+from .emit import MAX_THREADS, Emitted, emit
 from .fuse import fuse, inline
 from .lower import lower
 from .placing import place
-from .plan import Place, plan
+from .plan import Place, Plan, plan
 from .program import Callback, Program, View, contiguous
+from .progress import Progress
 from .simplify import common, constants, dead
 
 #: the word of a descriptor that says where the arrays of a call are
@@ -66,15 +70,21 @@ PASSES: dict[str, Pass] = {
 }
 
 
-def build(program: Program, general: bool = False) -> Executable:
+def build(program: Program, general: bool = False, name: str = "a program") -> Executable:
     """Compile a recorded program, with kernels for its own sizes or for others as well."""
-    began = time.perf_counter()
+    with _all_kept(), Progress(f"compiling {name}") as progress:
+        return Executable(program, general, progress)
+
+
+def passed(program: Program, progress: Progress) -> Program:
+    """A recorded program after all passes."""
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "").split(",")
-    with _all_kept():
-        for name, change in PASSES.items():
-            if name == "lower" or name not in skipped:
-                program = change(program)
-        return Executable(program, began, general)
+    progress.stage(f"passes over {len(program.instructions)} operations")
+    for name, change in PASSES.items():
+        if name == "lower" or name not in skipped:
+            program = change(program)
+            progress.check()
+    return program
 
 
 @contextmanager
@@ -95,83 +105,126 @@ def _all_kept() -> Iterator[None]:
 class Executable:
     """A compiled program with its arena, ready to be called."""
 
-    def __init__(self, program: Program, began: float, general: bool) -> None:
-        #: how many threads the user wants, and how many the steps are laid out for
-        self.asked = pool.get_num_threads()
-        self.threads = min(self.asked, MAX_THREADS)
-        self.plan = plan(program, self.threads)
-        self.program = self.plan.program
+    def __init__(self, program: Program, general: bool, progress: Progress) -> None:
+        began = time.perf_counter()
+        self._recorded = program
         self.general = general
-        self.emitted = emitted = emit(self.plan, general, self.threads)
-        self.large = emitted.work > SMALL_PROGRAM
-        self._arena = np.empty(max(self.plan.arena, 64) + 64, np.uint8)
-        self._status = np.zeros(max(len(emitted.failures), 1), np.int64)
-        self._control = np.zeros(16, np.int64)
-        self._partials = np.zeros(emitted.scratch + 64, np.uint8)
-        self._constants = [np.ascontiguousarray(array) for _, array in program.constants]
-        self.buffers = np.zeros(emitted.partials + 1, np.uintp)
-        inputs = len(program.inputs)
-        for i, array in enumerate(self._constants):
-            self.buffers[inputs + i] = array.ctypes.data
-        self.first_result = inputs + len(self._constants)
-        self.buffers[emitted.arena] = -(-self._arena.ctypes.data // 64) * 64
-        self.buffers[emitted.status] = self._status.ctypes.data
-        self.buffers[emitted.partials] = -(-self._partials.ctypes.data // 64) * 64
-        self._load()
+        #: how many threads the user wants, and how many steps and plan are made for
+        self.asked = pool.get_num_threads()
+        self.threads = self._planned = min(self.asked, MAX_THREADS)
+        self._plan: Plan | None = None
+        self._emitted: Emitted | None = None
+        self._functions: list[native.Function] = []
+        self.first_result = 0
+        self.buffers: Any = np.zeros(0, np.uintp)
+        self._take(self._blueprint(progress))
         self.compile_seconds = time.perf_counter() - began
 
-    def _load(self) -> None:
-        """Compile the kernels and lay out the steps."""
-        texts = [
-            step.text
-            for segment in self.emitted.segments
-            if isinstance(segment, Segment)
-            for step in segment.steps
-            if step.text is not None
-        ]
-        self.functions = native.functions(texts)
+    def _blueprint(self, progress: Progress) -> Blueprint:
+        """The blueprint and the kernels for so many threads: from disk, or made now."""
+        name = stored.name_of(self._recorded, self.general, self.threads)
+        # A plan that is there already decides where everything is.
+        if name is not None and self._plan is None:
+            found = stored.load(name, self._recorded)
+            functions = None if found is None else native.stored(found[1])
+            if found is not None and functions is not None:
+                self._functions = functions
+                return found[0]
+        if self._plan is None:
+            self._plan = plan(passed(self._recorded, progress), self._planned)
+            progress.check()
+        blueprint = blueprint_of(self._plan, self.emitted)
+        progress.check()
+        self._functions = list(native.functions(texts_of(self.emitted), progress).values())
+        if name is not None and self.threads == self._planned:
+            stored.store(name, self._recorded, blueprint, [f.name for f in self._functions])
+        return blueprint
+
+    def _take(self, blueprint: Blueprint) -> None:
+        """Give a blueprint its memory and its addresses; those of inputs stay."""
+        inputs, results = len(self._recorded.inputs), len(self._recorded.results)
+        self._failures = blueprint.failures
+        self.large = blueprint.work > SMALL_PROGRAM
+        self._constants = blueprint.constants
+        self.first_result = inputs + len(self._constants)
+        self._arena_at = self.first_result + results
+        given = self.buffers[:inputs]
+        self.buffers = np.zeros(self._arena_at + 3, np.uintp)
+        self.buffers[: len(given)] = given
+        for i, array in enumerate(self._constants):
+            self.buffers[inputs + i] = array.ctypes.data
+        self._arena = np.empty(max(blueprint.arena, 64) + 64, np.uint8)
+        self._status = np.zeros(max(len(blueprint.failures), 1), np.int64)
+        self._control = np.zeros(16, np.int64)
+        self._partials = np.zeros(blueprint.scratch + 64, np.uint8)
+        self.buffers[self._arena_at :] = (
+            -(-self._arena.ctypes.data // 64) * 64,
+            self._status.ctypes.data,
+            -(-self._partials.ctypes.data // 64) * 64,
+        )
         self._segments: list[Any] = [
-            self._described(segment) if isinstance(segment, Segment) else segment
-            for segment in self.emitted.segments
+            self._described(segment) if isinstance(segment, Steps) else segment
+            for segment in blueprint.segments
         ]
 
     def _divide(self, threads: int) -> None:
         """Lay out the steps for another number of threads."""
         self.asked, self.threads = threads, min(threads, MAX_THREADS)
-        self.emitted = emit(self.plan, self.general, self.threads)
-        self._load()
+        self._emitted = None
+        if self._plan is None:
+            self._planned = self.threads
+        with Progress(f"compiling for {threads} threads") as progress:
+            self._take(self._blueprint(progress))
         self.expect(self._expected)
 
-    def _described(self, segment: Segment) -> Any:
+    def _described(self, segment: Steps) -> Any:
         """The descriptor of a segment's program: see `pool.py`."""
+        tables = np.append(segment.tables, 0)
+        addresses = np.array([0, *[function.address for function in self._functions]], np.int64)
+        what, kernels, extents, grains, begins = segment.steps.T
         steps = np.zeros((len(segment.steps), pool.WORDS), np.int64)
-        tables = np.zeros(sum(len(step.table) for step in segment.steps) + 1, np.int64)
-        pointers = []
-        at = 0
-        for row, step in zip(steps, segment.steps, strict=True):
-            address = 0 if step.text is None else self.functions[step.text].address
-            row[:5] = step.what, address, step.extent, step.grain, tables.ctypes.data + 8 * at
-            for entry in step.table:
-                if isinstance(entry, Pointer):
-                    pointers.append((at, entry.buffer, entry.offset))
-                else:
-                    tables[at] = entry
-                at += 1
-        patches = np.array(pointers, np.int64).reshape(-1, 3)
+        steps[:, 0], steps[:, 1] = what, addresses[kernels + 1]
+        steps[:, 2], steps[:, 3], steps[:, 4] = extents, grains, tables.ctypes.data + 8 * begins
+        patches = segment.patches
         parts = (steps, self._control, patches, tables, self.buffers)
         steps_at, control_at, patches_at, tables_at, buffers_at = (a.ctypes.data for a in parts)
         descriptor = np.zeros(10, np.int64)
         descriptor[:6] = steps_at, control_at, patches_at, len(patches), tables_at, buffers_at
         return descriptor.ctypes.data, (descriptor, *parts)
 
+    # -- what became of the program ----------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        if self._plan is None:
+            with _all_kept(), Progress("finding out what became of a program") as progress:
+                self._plan = plan(passed(self._recorded, progress), self._planned)
+        return self._plan
+
+    @property
+    def program(self) -> Program:
+        """The program after all passes."""
+        return self.plan.program
+
+    @property
+    def emitted(self) -> Emitted:
+        if self._emitted is None:
+            self._emitted = emit(self.plan, self.general, self.threads)
+        return self._emitted
+
+    @property
+    def functions(self) -> dict[str, native.Function]:
+        """The kernels by their text."""
+        return native.functions(texts_of(self.emitted))
+
     @property
     def callbacks(self) -> list[Callback]:
-        return [s for s in self.emitted.segments if isinstance(s, Callback)]
+        return [s for s in self._segments if isinstance(s, Callback)]
 
     def expect(self, inputs: Sequence[int]) -> None:
         """Say which inputs each call brings; their arrays come first, those of results after."""
         self._expected = list(inputs)
-        results = range(self.first_result, self.first_result + len(self.program.results))
+        results = range(self.first_result, self.first_result + len(self._recorded.results))
         self._where = np.array([*inputs, *results, 0], np.int64)
         self._descriptor: Any = None
         # A program with callbacks has several segments, and needs the addresses in Python.
@@ -203,7 +256,7 @@ class Executable:
 
     def _fail(self) -> None:
         found = int(np.flatnonzero(self._status)[0])
-        name, place = self.emitted.failures[found]
+        name, place = self._failures[found]
         error, message = described(int(self._status[found]), name)
         self._status[:] = 0
         raise error(f"{message}, at {describe(place)}")
@@ -231,6 +284,6 @@ class Executable:
 
     def _address(self, place: Place) -> int:
         if place.kind == "arena":
-            return int(self.buffers[self.emitted.arena]) + place.index
-        first = {"input": 0, "constant": len(self.program.inputs), "result": self.first_result}
+            return int(self.buffers[self._arena_at]) + place.index
+        first = {"input": 0, "constant": len(self._recorded.inputs), "result": self.first_result}
         return int(self.buffers[first[place.kind] + place.index])

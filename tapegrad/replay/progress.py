@@ -1,0 +1,57 @@
+"""Progress: what keeps a caller waiting says on stderr what it is doing.
+
+A line appears while something takes longer than a second, and ends with the seconds that its stage
+took. Nothing is said of what is quicker. `TAPEGRAD_QUIET=1` says nothing at all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Self
+
+#: seconds that a caller waits without a word
+PATIENCE_SECONDS = 1.0
+
+clock = time.perf_counter
+
+
+def say(text: str) -> None:
+    """Write to stderr, where there is one and it is wanted."""
+    if os.environ.get("TAPEGRAD_QUIET", "0") in ("", "0") and sys.stderr is not None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+class Progress:
+    """One thing that may take long, in stages."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._began = self._stage_began = clock()
+        self._stage = ""
+        self._said = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def stage(self, doing: str) -> None:
+        """Begin the next stage."""
+        self._end()
+        self._stage, self._stage_began, self._said = doing, clock(), False
+        self.check()
+
+    def check(self) -> None:
+        """Say what is being done, once for each stage, if the caller has waited too long."""
+        if not self._said and clock() - self._began > PATIENCE_SECONDS:
+            self._said = True
+            say(f"tapegrad: {self._what}: {self._stage} … ")
+
+    def _end(self) -> None:
+        self.check()
+        if self._said:
+            say(f"{clock() - self._stage_began:.1f} s\n")
