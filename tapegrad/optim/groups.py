@@ -71,6 +71,8 @@ class WatchedGroup(Group):
     everything else joins the signature. In eager code it is a dict like any other.
     """
 
+    _read_anew = True
+
     def __init__(self, given: Group) -> None:
         super().__init__(given)
         self.raw = _Raw(self)
@@ -83,6 +85,12 @@ class WatchedGroup(Group):
         if key not in self:
             return default
         return self[key]
+
+    def values(self) -> Any:
+        return [self[key] for key in self] if STATE.mode & TAPE else super().values()
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self] if STATE.mode & TAPE else super().items()
 
     def _watched(self, key: str, value: Any) -> Any:
         if key in ("params", "param_names"):

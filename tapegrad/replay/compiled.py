@@ -251,14 +251,16 @@ class Compiled:
         capture = Rehearsal(tensors, strict=self.options.fullgraph)
         recording: Recording | None = None
         try:
-            with capture, observer:
-                result = self.function(*args, **kwargs)
-                if not self.options.keep_grads:
-                    capture.drop_grads()
+            with capture:
+                with observer:
+                    result = self.function(*args, **kwargs)
+                    if not self.options.keep_grads:
+                        capture.drop_grads()
                 try:
                     if world is not None:
                         effects = effects_of(world, call.containers, copies)
-                    recording = capture.finish((result, effects.values), call.known(world))
+                    with observer:  # rules of the user run for results that can be differentiated
+                        recording = capture.finish((result, effects.values), call.known(world))
                 except NotRepeatable as error:
                     refusal = str(error)
         except BaseException:
@@ -326,7 +328,7 @@ class Compiled:
                 return replay
         replay = Replay(recording, tensors, self.name)
         if world is not None:
-            world.settle_for(recording.tensors())
+            world.settle_for(recording)
         earlier = signature.compare(world, replay)
         if earlier is not None:
             replay.take(earlier)

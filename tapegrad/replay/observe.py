@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import gc
 import io
 import os
 import random
@@ -32,9 +33,19 @@ _WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
 _CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "ml_dtypes")
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 
+#: where imports are done
+_IMPORTING = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+#: modules of Python that work for others and know nothing of what users set
+_MACHINERY = {
+    *("weakref", "_weakrefset", "abc", "_py_abc", "_collections_abc", "typing", "warnings", "gc"),
+    *("linecache", "tokenize", "traceback", "threading", "types", "enum", "contextlib"),
+}
+
 #: C functions with effects outside of the program
 _EFFECTS = {
     "print": "it prints",
+    "warn": "it warns",
+    "warn_explicit": "it warns",
     "input": "it reads from the terminal",
     "open": "it opens a file",
     "start_new_thread": "it starts a thread",
@@ -65,8 +76,13 @@ class Observer:
         self._known: set[Any] = set()
         self._user: set[CodeType] = set()
         self._generators: set[int] = set()
+        #: the frame of an import that is going on: what modules do while they load does not count
+        self._import: FrameType | None = None
 
     def __enter__(self) -> Self:
+        # Finalizers of other people's objects are not part of the function.
+        self._collecting = gc.isenabled()
+        gc.disable()
         self._random = random.getstate()
         self._numpy = _numpy_state()
         self._before = sys.getprofile()
@@ -75,14 +91,22 @@ class Observer:
 
     def __exit__(self, *exc: object) -> None:
         sys.setprofile(None)
+        self._import = None
         _restore(self._before)
+        if self._collecting:
+            gc.enable()
         if random.getstate() != self._random or not _same_state(self._numpy, _numpy_state()):
             self._refuse("it draws random numbers that are not tapegrad's", None)
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
-        if event == "call":
+        if self._import is not None:
+            if event == "return" and frame is self._import:
+                self._import = None
+        elif event == "call":
             code = frame.f_code
-            if (code, id(frame.f_globals)) not in self._known:
+            if code.co_filename in _IMPORTING:
+                self._import = frame
+            elif (code, id(frame.f_globals)) not in self._known:
                 self._enter(frame, code)
             if code.co_flags & _GENERATES:
                 self._resumed(frame)
@@ -98,9 +122,7 @@ class Observer:
         name = str(frame.f_globals.get("__name__", ""))
         written = code.co_filename.startswith(source.LIBRARY)  # by the library, while it runs
         library = written or name.split(".", 1)[0] in _CLOSED
-        if library and not name.startswith(_WATCHED):
-            return
-        if code.co_filename.startswith("<frozen importlib"):
+        if (library and not name.startswith(_WATCHED)) or name in _MACHINERY:
             return
         if not library:
             self._user.add(code)

@@ -131,6 +131,11 @@ class Recording:
         captured = {s.tensor.id for s in slots if isinstance(s, Captured)}
         return captured | {t.id for t in self.twins}
 
+    def numbers(self) -> list[Number]:
+        """The numbers that replays read anew."""
+        found = [s for s in self.slots if isinstance(s, Number)]
+        return [*found, *(n for d in self.decisions for n in d.numbers)]
+
     def difference(self, other: Recording, ends: bool = True) -> str | None:
         """Where another recording differs first, in words; None where the two agree.
 

@@ -186,6 +186,6 @@ class Signature:
         if world is None:
             return
         self.pending = [pair for pair in self.pending if pair[1] is not replay]
-        world.settle_for(replay.recording.tensors())
+        world.settle_for(replay.recording)
         self.variants.insert(0, Variant(world, replay, None, effects, self._places))
         self.disagreements = 0

@@ -25,7 +25,7 @@ from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter, getitem, is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from ..source import LIBRARY
 from ..tensor import Size, Tensor
 from .facts import facts_of
 from .scope import Scope
+
+if TYPE_CHECKING:
+    from .recording import Recording
 
 #: values that are compared by type and equality
 ATOMS = (
@@ -163,6 +166,7 @@ class World:
         self.objects = list(objects)
         self.given = list(arguments)
         self.arguments = {t.id: i for i, t in reversed(list(enumerate(self.given)))}
+        self.recording: Recording | None = None
         size = -1
         while size != scope.size():
             # What is reached may show that more is named: then the walk begins anew.
@@ -399,6 +403,11 @@ class World:
             self._queue.append((group[key], at, ".hook", Place(group, key, _dict_item)))
 
     def _mapping(self, value: Any, parent: int, step: str, place: Place) -> None:
+        if hasattr(type(value), "_read_anew"):
+            # Options of an optimizer: all but the tensors is read in every replay.
+            at = self._mark("dict", type(value), None, parent, step, place)
+            self._item(value, "params", at, "['params']")
+            return
         keys = list(dict.keys(value))
         self._check_size(keys, step, parent)
         at = self._mark("dict", type(value), _key_marks(keys), parent, step, place)
@@ -698,8 +707,23 @@ class World:
 
     # -- what stays ---------------------------------------------------------------------------
 
-    def settle_for(self, read: set[int]) -> None:
-        """Say which tensors the program reads by identity, by their ids."""
+    def settle_for(self, recording: Recording) -> None:
+        """Say which tensors a recording reads by identity, and which numbers it reads anew."""
+        self.recording = recording
+        read = recording.tensors()
+        numbers = {(id(n.holder), n.key) for n in recording.numbers()}
+        if numbers:
+            for mark in self.marks:
+                if (id(mark.place.owner), mark.place.key) in numbers:
+                    mark.kind = "number"
+            kept = [
+                i
+                for i, pair in enumerate(zip(map(id, self._owners), self._keys, strict=True))
+                if not (is_atom(pair[1]) and pair in numbers)
+            ]
+            self._owners = [self._owners[i] for i in kept]
+            self._keys = [self._keys[i] for i in kept]
+            self._values = [self._values[i] for i in kept]
         self.settle(frozenset(at for at, t in self.tensors.items() if t.id in read))
 
     def settle(self, fixed: frozenset[int]) -> None:
@@ -809,6 +833,11 @@ class World:
         return None
 
     def _same(self, at: int, mine: Mark, theirs: Mark, other: World) -> bool:
+        if mine.kind == "number" or theirs.kind == "number":
+            return (id(theirs.place.owner), theirs.place.key) == (
+                id(mine.place.owner),
+                mine.place.key,
+            )
         if mine.kind != theirs.kind or mine.step != theirs.step or mine.parent != theirs.parent:
             return False
         if mine.kind == "tensor":
@@ -826,12 +855,15 @@ class World:
 
     def adopt(self, other: World) -> None:
         """Take the objects of another world that is alike."""
-        fixed = self.fixed
+        fixed, recording = self.fixed, self.recording
         for mine, theirs in zip(self.marks, other.marks, strict=True):
             mine.place.owner, mine.place.key = theirs.place.owner, theirs.place.key
             theirs.place = mine.place
         self.__dict__.update(other.__dict__)
-        self.settle(fixed)
+        if recording is not None:
+            self.settle_for(recording)
+        else:
+            self.settle(fixed)
 
     # -- telling -------------------------------------------------------------------------------
 
