@@ -133,9 +133,9 @@ def test_frozen_in_forward() -> None:
 def test_a_result_of_an_argument_that_begins_to_require_gradients_runs_eagerly() -> None:
     compiled = tg.compile(lambda x: (x.requires_grad_() * 2).sum())
     x = randn(3)
-    compiled(x)
     with pytest.warns(UserWarning, match="sets requires_grad of an argument"):
-        compiled(randn(3)).backward()
+        compiled(x)
+    compiled(randn(3)).backward()
     assert x.requires_grad
 
 
@@ -153,9 +153,9 @@ def test_a_result_that_nobody_can_differentiate() -> None:
     for _ in range(4):
         compiled(randn(2), True)
     assert replayed(compiled) == 2
-    compiled(randn(2), False)
     with pytest.warns(UserWarning, match="return it detached"):
         compiled(randn(2), False)
+    compiled(randn(2), False)
     assert np.isfinite(weight.detach().numpy()).all()
 
 
@@ -172,11 +172,11 @@ def test_a_learning_rate_that_the_step_changes_itself() -> None:
         optimizer.param_groups[0]["lr"] *= 0.5
         return loss
 
-    step(tg.ones(2))
-    assert weight.tolist() == [0, 0]
     with pytest.warns(UserWarning, match="changes 'lr' of an optimizer in Python"):
         step(tg.ones(2))
-    step(tg.ones(2))
+    assert weight.tolist() == [0, 0]
+    for _ in range(2):
+        step(tg.ones(2))
     assert weight.tolist() == [-0.75, -0.75]
 
 

@@ -242,7 +242,6 @@ class Compiled:
             return self._eagerly(signature.eager, args, kwargs)
         signature.reasons.append(why)
         signature.strikes += 1
-        signature.recordings += 1
         tensors = call.tensors + signature.moving(world)
         copies = [copied(c) for c in call.containers]
         effects = Effects()
@@ -267,6 +266,7 @@ class Compiled:
             signature.strikes -= 1
             signature.latest = None
             raise
+        signature.recordings += 1
         if recording is not None and recording.derivative is not None and world is not None:
             refusal = refusal or _late_effects(world, call, copies, effects)
         if self._modes() != modes:
