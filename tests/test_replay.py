@@ -603,7 +603,9 @@ def test_reading_a_value_names_the_line_and_the_fix(read: Callable[[Any], Any]) 
     with pytest.raises(CaptureError, match=r"test_replay.py:\d+.*(where|masked_fill)"):
         tg.compile(f, fullgraph=True)(randn(3))
     fast = tg.compile(f)
-    with pytest.warns(UserWarning, match=r"runs eagerly: .*test_replay.py:\d+.*(where|masked_fill)"):
+    with pytest.warns(
+        UserWarning, match=r"runs eagerly: .*test_replay.py:\d+.*(where|masked_fill)"
+    ):
         close(fast(tg.ones(3)), tg.tensor(3.0))
     for i in range(4):  # and no further warning
         close(fast(tg.ones(3) * i), tg.tensor(3.0 * i))

@@ -1,7 +1,7 @@
 """What eager refuses a replay refuses too: bad data in compiled training steps.
 
 Each case is a loss of parameters and data. A compiled step gets good data, then bad data: it must
-raise what eager raises, change nothing, and go on as eager does with good data.
+raise what eager raises, leave what eager leaves, and go on as eager does with good data.
 """
 
 from __future__ import annotations
@@ -269,24 +269,16 @@ def test_bad_data_in_a_compiled_step(name: str) -> None:
         trained = Trained(loss)
         step = tg.compile(trained.step) if compiled else trained.step
         seen: list[Any] = [step(*data(good, seed)) for seed in range(5)]
-        before = trained.state()
         with pytest.raises((RuntimeError, IndexError, ValueError)) as caught:
             step(*data(bad, 9))
         # The step begins with zero_grad.
         assert trained.grads() == [None] * 3
         if compiled:
             assert replayed(step) >= 2  # type: ignore[arg-type]
-            for a, b in zip(before, trained.state(), strict=True):
-                np.testing.assert_array_equal(a, b)
-        else:
-            # Eager leaves what it did before it found the data: go back, as a replay does.
-            trained = Trained(loss)
-            step = trained.step
-            for seed in range(5):
-                step(*data(good, seed))
+        failed = trained.state()
         seen += [step(*data(good, seed)) for seed in (10, 11)]
         grads = [g._array for g in trained.grads()]
-        return [*(t.detach()._array for t in seen), *grads, *trained.state()], caught.type
+        return [*(t.detach()._array for t in seen), *failed, *grads, *trained.state()], caught.type
 
     expected, eager_error = run(compiled=False)
     found, error = run(compiled=True)
@@ -309,7 +301,7 @@ def test_bad_data_leaves_accumulated_gradients() -> None:
     assert replayed(step) >= 1
     assert weight.grad is not None
     before = weight.grad.numpy().copy()
-    with pytest.raises(IndexError, match="cross_entropy: label is out of range for 6 classes"):
+    with pytest.raises(IndexError, match="cross_entropy: label -1 is out of range for 6 classes"):
         step(tg.arange(8) - 1)
     np.testing.assert_array_equal(weight.grad.numpy(), before)
 
@@ -357,7 +349,7 @@ def test_gradients_that_are_not_finite_in_a_compiled_step() -> None:
     np.testing.assert_array_equal(weight.detach().numpy(), before)
 
 
-def test_the_error_names_the_line() -> None:
+def test_the_error_is_that_of_eager() -> None:
     @tg.compile
     def looked_up(table: Any, tokens: Any, scale: Any) -> Any:
         doubled = scale * 2
@@ -366,5 +358,5 @@ def test_the_error_names_the_line() -> None:
     table, scale = tg.randn(5, 3), tg.ones(1)
     for _ in range(3):
         looked_up(table, tg.arange(5), scale)
-    with pytest.raises(IndexError, match=r"embedding: token is out of range for 5 rows.*# here"):
+    with pytest.raises(IndexError, match="embedding: token 5 is out of range for 5 rows"):
         looked_up(table, tg.arange(5) + 1, scale)

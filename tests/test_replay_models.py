@@ -89,7 +89,7 @@ def state(problem: Problem) -> list[Any]:
     found = list(problem.parameters.values())
     if problem.optimizer is not None:
         for p in problem.parameters.values():
-            kept = problem.optimizer.state[p].values()
+            kept = problem.optimizer.state.get(p, {}).values()
             found += [value for value in kept if isinstance(value, tg.Tensor)]
     return found
 

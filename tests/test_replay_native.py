@@ -155,7 +155,7 @@ def test_explain_and_programs_read_like_code() -> None:
     text = step.explain()
     for part in (
         "float32[16,24], int64[16]",
-        "recorded 1 time(s) because it is new",
+        "recorded 2 time(s) because it is new",
         "replayed 2 time(s)",
         "0 callbacks",
         "arena",

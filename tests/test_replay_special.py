@@ -93,7 +93,8 @@ def test_recordings_of_every_sample(name: str, monkeypatch: pytest.MonkeyPatch) 
             fill(arguments, filling)
             # A new function each time, so that every call is a recording.
             fast = tg.compile(
-                lambda *args, op=op, **kwargs: values_and_gradients(op, *args, **kwargs)
+                lambda *args, op=op, **kwargs: values_and_gradients(op, *args, **kwargs),
+                fullgraph=True,
             )
             try:
                 compare(fast, op, arguments, f"{sample} of {what}")
@@ -106,7 +107,9 @@ def test_replays_of_the_first_sample(name: str) -> None:
     op = TABLE[name]
     assert op.samples is not None
     sample = op.samples()[0]
-    fast = tg.compile(lambda *args, **kwargs: values_and_gradients(op, *args, **kwargs))
+    fast = tg.compile(
+        lambda *args, **kwargs: values_and_gradients(op, *args, **kwargs), fullgraph=True
+    )
     try:
         for i in range(2):
             args, kwargs = make_arguments(sample, generator(name, i), tg.float32, True)

@@ -54,7 +54,7 @@ def assert_same(got: Any, expected: Any, what: str) -> None:
 
 def compare(function: Callable[..., Any], given: list[list[Any]], what: str) -> bool:
     """Call the plain and the compiled function on each list of arguments; False if refused."""
-    compiled: Compiled = tg.compile(function)
+    compiled: Compiled = tg.compile(function, fullgraph=True)
     for i, arguments in enumerate(given):
         ours, theirs = ([_copied(a) for a in arguments] for _ in range(2))
         tg.manual_seed(i)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import Any, Self
 
@@ -181,6 +182,8 @@ class Capture(Tape):
             self._check(tensor)
             self._note_history(tensor)
             self._keep_grad(tensor)
+        #: entered around rules of the user that run when the function has returned
+        self.around: AbstractContextManager[Any] = nullcontext()
         #: arguments that are views, with their bases: an argument is a tensor of its own here
         self._views: list[tuple[Tensor, Any]] = []
         #: by id of a returned tensor: what stands for it
@@ -542,7 +545,8 @@ class Capture(Tape):
         if not self.outputs or self.obstacle is not None:
             return None
         try:
-            return trace(self, self.outputs, self.output_places, made)
+            with self.around:
+                return trace(self, self.outputs, self.output_places, made)
         except Obstacle as obstacle:
             self.obstacle = str(obstacle)
             return None

@@ -258,8 +258,8 @@ class Compiled:
                 try:
                     if world is not None:
                         effects = effects_of(world, call.containers, copies)
-                    with observer:  # rules of the user run for results that can be differentiated
-                        recording = capture.finish((result, effects.values), call.known(world))
+                    capture.around = observer
+                    recording = capture.finish((result, effects.values), call.known(world))
                 except NotRepeatable as error:
                     refusal = str(error)
         except BaseException:

@@ -44,7 +44,9 @@ def bounds(array: Any) -> tuple[int, int]:
 def overlaps(arrays: Sequence[Any]) -> tuple[tuple[int, int, bool], ...]:
     """The pairs of arrays that show common bytes, and whether they show the very same ones."""
     owners = [id(memory_of(a)) for a in arrays]
-    if len(set(owners)) == len(owners) and all(memory_of(a) is a or a.base is not None for a in arrays):
+    if len(set(owners)) == len(owners) and all(
+        memory_of(a) is a or a.base is not None for a in arrays
+    ):
         return ()
     found = []
     spans = [bounds(a) for a in arrays]

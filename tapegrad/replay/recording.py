@@ -125,7 +125,9 @@ class Recording:
         """The ids of the tensors from outside that the run read, wrote or returned."""
         slots: list[Any] = [*self.slots, *self.leaves, *(slot for slot, _, _ in self.flags)]
         slots += [x for pair in self.grads for x in pair]
-        slots += [x.slot for x in leaves(self.results) if isinstance(x, (Given, GradResult, Shared))]
+        slots += [
+            x.slot for x in leaves(self.results) if isinstance(x, (Given, GradResult, Shared))
+        ]
         slots += self.derivative.inputs if self.derivative is not None else ()
         slots = [s.leaf if isinstance(s, GradOf) else s for s in slots]
         captured = {s.tensor.id for s in slots if isinstance(s, Captured)}

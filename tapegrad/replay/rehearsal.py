@@ -88,7 +88,9 @@ class Undo:
             return False
         if kept_elsewhere(containers_in(result)):
             return False
-        seen = {id(leaf) for leaf in tensors_in(result)} | {id(leaf._grad) for leaf, _ in self.grads}
+        seen = {id(leaf) for leaf in tensors_in(result)} | {
+            id(leaf._grad) for leaf, _ in self.grads
+        }
         alive = (reference() for reference in self.born)
         return all(tensor is None or id(tensor) in seen for tensor in alive)
 

@@ -305,7 +305,11 @@ class Replay:
 
 def _hooks_of(tensor: Tensor) -> tuple[int, ...]:
     extra = tensor._extra
-    return () if extra is None else (*extra.hooks, 0, *extra.post_hooks)[: None if extra.hooks or extra.post_hooks else 0]
+    return (
+        ()
+        if extra is None
+        else (*extra.hooks, 0, *extra.post_hooks)[: None if extra.hooks or extra.post_hooks else 0]
+    )
 
 
 def _reusable(leaf: Tensor, shape: Any, dtype: Any, strides: Any) -> Any:

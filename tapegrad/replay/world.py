@@ -256,7 +256,8 @@ class World:
         missing = [
             code
             for code in self.scope.codes
-            if code not in self._functions and not code.co_name.startswith("<")
+            if code not in self._functions
+            and not code.co_name.startswith("<")
             and not code.co_filename.startswith(LIBRARY)
         ]
         if not missing:
@@ -291,7 +292,13 @@ class World:
             self._queue.append((value, parent, step, place))
 
     def _compare(
-        self, value: Any, owners: list[Any], owner: Any, keys: list[Any], key: Any, values: list[Any]
+        self,
+        value: Any,
+        owners: list[Any],
+        owner: Any,
+        keys: list[Any],
+        key: Any,
+        values: list[Any],
     ) -> None:
         """Compare what stands somewhere by identity; of tensors, `settle` says how."""
         if not isinstance(value, Tensor):
@@ -299,9 +306,7 @@ class World:
             keys.append(key)
             values.append(value)
 
-    def _is_only_written(
-        self, name: str, value: Any, parent: int, step: str, place: Place
-    ) -> bool:
+    def _is_only_written(self, name: str, value: Any, parent: int, step: str, place: Place) -> bool:
         """Note a name that is only set, only counted up or only put into: nothing depends on it."""
         scope = self.scope
         if name in scope.read or scope.everything:
@@ -504,7 +509,9 @@ class World:
         if not library:
             self._named.append(entries)
             self._names.append(list(entries))
-            self._compare(kind.__mro__, self._holders, kind, self._attributes, "__mro__", self._parts)
+            self._compare(
+                kind.__mro__, self._holders, kind, self._attributes, "__mro__", self._parts
+            )
 
     def _module(self, value: types.ModuleType, parent: int, step: str, place: Place) -> None:
         at = self._mark("module", value, None, parent, step, place)
@@ -609,6 +616,10 @@ class World:
 
     def _has_hidden_state(self, value: Any, parent: int, step: str, place: Place) -> bool:
         state: Callable[[], Any]
+        if isinstance(value, random.SystemRandom):
+            raise Unguardable(
+                f"it can read {self.path_of(parent, step)}, the random numbers of the system"
+            )
         if isinstance(value, random.Random):
             state = value.getstate
         elif isinstance(value, np.random.Generator):
@@ -682,7 +693,9 @@ class World:
                 before = list(groups)
                 self._compare(groups, self._owners, entries, self._keys, name, self._values)
                 self._tests.append(lambda now=groups, then=before: _same_items(now, then))
-                inner = self._mark("list", list, len(groups), at, f".{name}", Place(entries, name, _dict_item))
+                inner = self._mark(
+                    "list", list, len(groups), at, f".{name}", Place(entries, name, _dict_item)
+                )
                 for i, group in enumerate(groups):
                     self._item(group, "params", inner, f"[{i}]['params']")
 
@@ -771,7 +784,9 @@ class World:
                     )
                 )
                 and all(map(is_, map(getattr, self._holders, self._attributes), self._parts))
-                and all(map(is_, map(getitem, self._classes, self._class_names), self._class_values))
+                and all(
+                    map(is_, map(getitem, self._classes, self._class_names), self._class_values)
+                )
                 and all(map(is_, map(_dict_of, self._objects), self._dicts))
                 and all(map(is_, map(type, self._objects), self._types))
                 and list(map(list, self._named)) == self._names
@@ -977,7 +992,9 @@ def _brief(value: Any) -> str:
 
 def _shown(mark: Mark) -> str:
     if mark.kind == "tensor":
-        return "another tensor" if not mark.detail else f"a tensor of shape {tuple(mark.value.shape)}"
+        return (
+            "another tensor" if not mark.detail else f"a tensor of shape {tuple(mark.value.shape)}"
+        )
     if mark.kind == "atom":
         return _brief(mark.value)
     if mark.kind == "list":
@@ -1004,4 +1021,3 @@ _HEAP_TYPE = 1 << 9
 _STANDARD = {"abc", "enum", "typing"}
 _LRU = type(functools.lru_cache(lambda: None))
 _OPAQUE = {type(_STANDARD.__len__), types.GetSetDescriptorType, types.MemberDescriptorType}
-

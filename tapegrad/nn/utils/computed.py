@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 
-
 def _read(name: str) -> property:
     return property(lambda self: self.__dict__["_computed"][name](self))
 
