@@ -25,8 +25,8 @@ from ..state import STATE, TAPE, numbers
 from ..tape import FREED, Entry, Output, Tape, Value
 from ..tensor import Tensor, refresh, wrap
 from .derivative import Derivative, Obstacle, place_of, trace
-from .program import Apply, Input, Program
 from .facts import bounds
+from .program import Apply, Input, Program
 from .recording import Decision, Given, GradResult, Made, Part, Plain, Recording, Shared
 from .results import Template, tensors_in
 from .slots import Argument, Captured, Cotangent, GradOf, Number, Slot

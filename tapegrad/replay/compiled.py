@@ -25,6 +25,7 @@ from .capture import CaptureError
 from .check import Check
 from .effects import Effects, effects_of
 from .observe import Observer
+from .reach import Unguardable
 from .recording import Recording
 from .rehearsal import Rehearsal
 from .repeat import DataError, Replay
@@ -32,7 +33,7 @@ from .results import NotRepeatable
 from .signature import Arguments, shown
 from .variant import Signature, Variant
 from .watch import Watch
-from .world import Unguardable, World
+from .world import World
 
 #: recordings of one signature in a row without a replay, before calls run eagerly
 PATIENCE = 8
@@ -381,9 +382,9 @@ def compile(
     With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients
     need no memory of their own. With `check=True` every replay is compared with an eager run, with
     `check=100` every hundredth. What cannot be replayed runs eagerly, with a warning; with
-    `fullgraph=True` it is an error. `disable=True` returns the function as it is, and `backend="eager"` never compiles. The other
-    keywords are PyTorch's: they are checked and change nothing, since there is one compiler, which
-    records whole functions and each shape by itself.
+    `fullgraph=True` it is an error. `disable=True` returns the function as it is, and
+    `backend="eager"` never compiles. The other keywords are PyTorch's: they are checked and change
+    nothing, since there is one compiler, which records whole functions and each shape by itself.
 
     >>> import tapegrad
     >>> @tapegrad.compile

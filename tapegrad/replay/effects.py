@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .places import MISSING, Mark, Place, dict_item, is_atom, itself, same_atom
 from .results import NotRepeatable
-from .world import MISSING, Mark, Place, World, is_atom, same_atom
+from .world import World
 
 STORE, ADD, EXTEND, FILL, DELETE = "store", "add", "extend", "fill", "delete"
 
@@ -64,12 +65,12 @@ class Effect:
             for key in self.keys:
                 owner = owner[key]
         if self.key is MISSING:
-            return Place(owner, None, lambda owner, _: owner)
+            return Place(owner, None, itself)
         if isinstance(owner, dict):
-            return Place(owner, self.key, dict.__getitem__)
+            return Place(owner, self.key, dict_item)
         if isinstance(owner, (list, deque)):
             return Place(owner, self.key, operator.getitem)
-        return Place(owner.__dict__, self.key, dict.__getitem__)
+        return Place(owner.__dict__, self.key, dict_item)
 
 
 def _fill(container: Any, items: Any) -> None:
@@ -117,13 +118,13 @@ def effects_of(world: World, containers: Sequence[Any], copies: Sequence[Any]) -
         raise NotRepeatable(f"it advances {moved}, which a replay would not do")
     _marks(world, found)
     _members(world, found)
-    for at, keys, container, copy in world.containers:
+    for at, keys, container, copy in world.reach.containers:
         mark = world.marks[at]
         contents = mark.kind == "collected"
         _container(found, container, copy, contents, world.path(at), mark, keys)
     for i, (container, copy) in enumerate(zip(containers, copies, strict=True)):
         _container(found, container, copy, True, f"argument container {i}", None, (), i)
-    for variables, name in world.absent:
+    for variables, name in world.reach.absent:
         if name in variables:
             raise NotRepeatable(f"it defines the global variable {name}")
     return found

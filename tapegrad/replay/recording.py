@@ -15,8 +15,9 @@ import numpy as np
 from .. import source
 from ..tape import Entry, Value
 from .derivative import Derivative
+from .places import is_atom
 from .program import Apply, Program
-from .results import is_atom, leaves
+from .results import leaves
 from .slots import Captured, GradOf, Number, Slot
 
 

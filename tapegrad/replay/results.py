@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..tensor import Tensor
+from .places import is_atom
 
 
 class Record:
@@ -181,10 +182,3 @@ def attributes_of(value: Any) -> dict[str, Any] | None:
                 found = {} if found is None else found
                 found[name] = getattr(value, name)
     return found
-
-
-def is_atom(value: Any) -> bool:
-    """Whether a value cannot change and is compared by type and equality."""
-    from .world import is_atom
-
-    return is_atom(value)

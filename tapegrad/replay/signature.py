@@ -100,7 +100,7 @@ def _shared(tensors: list[Tensor]) -> Any:
     ids = [t.id for t in tensors]
     same = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
     arrays = [t._array for t in tensors]
-    if not all([type(a) is np.ndarray for a in arrays]):
+    if not all(type(a) is np.ndarray for a in arrays):
         return same
     return same, overlaps(arrays)
 

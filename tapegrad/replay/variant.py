@@ -12,11 +12,12 @@ from typing import Any
 from ..tensor import Tensor
 from .effects import Effects
 from .facts import facts_of, overlaps
+from .places import Place
+from .reach import Unguardable
 from .repeat import Replay
 from .scope import Scope
 from .signature import Arguments
-from .world import Place, Unguardable, World
-
+from .world import World
 
 #: recordings that wait for one that agrees with them, at most
 MOST_PENDING = 8
@@ -141,10 +142,10 @@ class Signature:
             now[key] = tensor.id
             if self._tensors.get(key, tensor.id) != tensor.id or world.is_rewritten(at):
                 self._changing.add(key)
-            if key in self._changing and tensor.id not in world.arguments:
-                if place.is_stored() and tensor.id not in found:
-                    found[tensor.id] = tensor
-                    self._places.append(place)
+            known = tensor.id in world.arguments or tensor.id in found
+            if key in self._changing and not known and place.is_stored():
+                found[tensor.id] = tensor
+                self._places.append(place)
         self._tensors = now
         count = len(world.given)
         world.arguments |= {number: count + i for i, number in enumerate(found)}

@@ -1,0 +1,644 @@
+"""Reach: the walk over all plain objects that the code of a recording can reach by name.
+
+Comes in: a `Scope`, roots, the arguments of a call. Goes out: marks in the order of the walk, what
+is compared by identity (`comparisons.py`), and copies of containers. Called by `world.py`.
+
+Attributes count if code that ran names them, items of containers count all. Objects of libraries
+with no state of the user's are compared by identity and not looked into.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import random
+import sys
+import types
+import weakref
+from array import array
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from operator import attrgetter, getitem, is_
+from typing import Any
+
+import numpy as np
+
+from ..source import LIBRARY
+from ..tensor import Tensor
+from .comparisons import Comparisons, Table
+from .facts import facts_of
+from .places import (
+    MISSING,
+    Mark,
+    Place,
+    call_it,
+    class_item,
+    context_value,
+    dict_item,
+    is_atom,
+    itself,
+)
+from .scope import Scope
+
+#: bytes of NumPy data that are compared before a replay, at most
+MOST_BYTES = 1 << 26
+#: items of one container that are compared, at most
+MOST_ITEMS = 1 << 20
+
+#: packages whose own names do not change
+_CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "torch", "jax", "jaxlib", "builtins")
+#: packages of the library whose objects hold what users set
+_WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
+#: containers of which code may read single items
+_CONTAINERS = (list, dict, tuple, deque, OrderedDict, defaultdict)
+_DESCRIPTORS = (
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType),
+)
+_ITERATORS = ("iterator", "count", "cycle", "chain", "zip", "map", "filter", "enumerate")
+#: modules of Python with metaclasses that say nothing of what users set
+_STANDARD = {"abc", "enum", "typing"}
+_LRU = type(functools.lru_cache(lambda: None))
+#: the flag of types that were made by Python code
+_HEAP_TYPE = 1 << 9
+
+
+class Unguardable(Exception):
+    """Something is reached whose state cannot be compared; the message says what."""
+
+
+class Reach:
+    """One walk."""
+
+    def __init__(self, scope: Scope, roots: list[tuple[str, Any]], objects: list[Any]) -> None:
+        self.scope = scope
+        self.roots = roots
+        #: objects among the arguments of the call
+        self.objects = objects
+        self.marks: list[Mark] = []
+        self.compared = Comparisons()
+        #: tensors, by position among the marks
+        self.tensors: dict[int, Tensor] = {}
+        #: containers: position, keys that lead further from there, the container, a copy of it
+        self.containers: list[tuple[int, tuple[Any, ...], Any, Any]] = []
+        #: objects: position, the object, the names of its attributes
+        self.members: list[tuple[int, Any, list[str]]] = []
+        #: things with a hidden state that may move: position, how to read the state, the state
+        self.movers: list[tuple[int, Callable[[], Any], Any]] = []
+        #: variables of modules that code names and that are not there
+        self.absent: list[tuple[dict[str, Any], str]] = []
+        #: by id of an object: its position; the marks keep the objects alive
+        self.seen: dict[int, int] = {}
+        self._functions: set[types.CodeType] = set()
+        self._visited: set[type] = set()
+        self._queue: deque[tuple[Any, int, str, Place]] = deque()
+        self._kept: list[Any] = []
+        self._walk()
+
+    def _walk(self) -> None:
+        for name, value in self.roots:
+            self._queue.append((value, -1, name, Place(value, None, itself)))
+        for i, value in enumerate(self.objects):
+            self._queue.append((value, -1, f"argument {i}", Place(value, None, itself)))
+        for variables, names in self.scope.variables.values():
+            module = variables.get("__name__", "")
+            absent = []
+            if id(variables) in self.scope.whole:
+                self.compared.add_names(variables)
+                names = {n for n in variables if not n.startswith("__")} | names
+            for name in sorted(names):
+                if name in variables:
+                    self._item(variables, name, -1, f"{module}.{name}")
+                else:
+                    absent.append(name)
+                    self.absent.append((variables, name))
+            if absent:
+                self.compared.tests.append(
+                    functools.partial(variables.keys().isdisjoint, tuple(absent))
+                )
+        for name in sorted(self.scope.modules):
+            found = sys.modules.get(name)
+            if found is not None:
+                self.compared.entries.add(sys.modules, name, found)
+                self._queue.append((found, -1, name, Place(sys.modules, name, dict_item)))
+        self._drain()
+        self._find_functions()
+
+    def _drain(self) -> None:
+        while self._queue:
+            self._visit(*self._queue.popleft())
+
+    def _find_functions(self) -> None:
+        """Functions that ran and were not met: they are held by something that is not walked."""
+        missing = [
+            code
+            for code in self.scope.codes
+            if code not in self._functions
+            and not code.co_name.startswith("<")
+            and not code.co_filename.startswith(LIBRARY)
+        ]
+        if not missing:
+            return
+        for function in self.scope.functions(missing):
+            self._queue.append((function, -1, function.__name__, Place(function, None, itself)))
+        self._drain()
+
+    def _mark(
+        self, kind: str, value: Any, detail: Any, parent: int, step: str, place: Place
+    ) -> int:
+        self.marks.append(Mark(kind, value, detail, parent, step, place, place.read()))
+        return len(self.marks) - 1
+
+    def _item(self, owner: Any, key: Any, parent: int, step: str) -> None:
+        """An entry of a dictionary under a name that code uses."""
+        value = dict_item(owner, key)
+        place = Place(owner, key, dict_item)
+        if not self._is_only_written(key, value, parent, step, place):
+            self._compare(self.compared.entries, owner, key, value)
+            self._queue.append((value, parent, step, place))
+
+    def _part(self, holder: Any, name: str, parent: int, step: str) -> None:
+        """A part that is read with getattr: a slot, a cell, the defaults of a function."""
+        place = Place(holder, name, getattr)
+        value = place.read()
+        if value is MISSING:
+            self._mark("atom", MISSING, None, parent, step, place)
+            self.compared.tests.append(lambda: place.read() is MISSING)
+        elif not self._is_only_written(step[1:], value, parent, step, place):
+            self._compare(self.compared.parts, holder, name, value)
+            self._queue.append((value, parent, step, place))
+
+    def _compare(self, table: Table, owner: Any, key: Any, value: Any) -> None:
+        """Compare what stands somewhere by identity; of tensors, `World.settle` says how."""
+        if not isinstance(value, Tensor):
+            table.add(owner, key, value)
+
+    def _is_only_written(self, name: str, value: Any, parent: int, step: str, place: Place) -> bool:
+        """Note a name that is only set, only counted up or only put into: nothing depends on it."""
+        scope = self.scope
+        if name in scope.read or scope.everything:
+            return False
+        collected, counted = name in scope.collected, name in scope.counted
+        keys = scope.indexed.get(name, ())
+        if (collected or keys) and not counted and type(value) in _CONTAINERS:
+            at = self._mark("collected", type(value), None, parent, step, place)
+            self._collect(value, at, ())
+            if keys:
+                self.compared.tests.append(functools.partial(_stands, place, value))
+                self._picked(value, keys, at)
+        elif counted and not collected and not keys and type(value) is int:
+            self._mark("counted", type(value), None, parent, step, place)
+        elif name in scope.stored and not collected and not counted and not keys:
+            self._mark("written", None, None, parent, step, place)
+        else:
+            return False
+        return True
+
+    def _picked(self, container: Any, keys: Iterable[Any], at: int) -> None:
+        """Compare those items of a container that code reads under constant keys."""
+        for key in sorted(keys, key=repr):
+            place = Place(container, key, dict_item if isinstance(container, dict) else getitem)
+            value = place.read()
+            if isinstance(container, dict) and value is not MISSING:
+                self._compare(self.compared.entries, container, key, value)
+            elif not isinstance(value, Tensor):
+                self.compared.tests.append(functools.partial(_stands, place, value))
+            if value is not MISSING:
+                self._queue.append((value, at, f"[{key!r}]", place))
+
+    def _collect(self, container: Any, at: int, keys: tuple[Any, ...]) -> None:
+        """Keep a copy of a container that is put into, and of the containers in it."""
+        if len(keys) > 4 or isinstance(container, tuple):
+            return
+        self.containers.append((at, keys, container, _copied(container)))
+        pairs = container.items() if isinstance(container, dict) else ()
+        for key, value in list(pairs):
+            if isinstance(value, (list, dict, deque)):
+                self._collect(value, at, (*keys, key))
+
+    def _visit(self, value: Any, parent: int, step: str, place: Place) -> None:
+        if isinstance(value, Tensor):
+            self._tensor(value, parent, step, place)
+            return
+        if is_atom(value):
+            self._mark("atom", value, None, parent, step, place)
+            return
+        found = self.seen.get(id(value))
+        if found is not None:
+            self._mark("again", found, None, parent, step, place)
+            return
+        at = len(self.marks)
+        self.seen[id(value)] = at
+        self._kept.append(value)
+        for kinds, visit in _VISITS:
+            if isinstance(value, kinds):
+                visit(self, value, parent, step, place)
+                return
+        self._object(value, parent, step, place)
+
+    def _tensor(self, tensor: Tensor, parent: int, step: str, place: Place) -> None:
+        at = self._mark("tensor", tensor, facts_of(tensor), parent, step, place)
+        self.tensors[at] = tensor
+        if id(tensor) in self.seen:
+            return
+        self.seen[id(tensor)] = at
+        extra = tensor._extra
+        for group in (extra.hooks, extra.post_hooks) if extra is not None else ():
+            if group:
+                self._hooks(group, at)
+        own = getattr(tensor, "__dict__", None)
+        if own:
+            self._members(own, at)
+
+    def _hooks(self, group: dict[int, Any], parent: int) -> None:
+        """Hooks of a tensor: the functions count, not the numbers under which they are kept."""
+        keys = list(group)
+        place = Place(group, None, itself)
+        at = self._mark("list", list, len(keys), parent, ".hooks", place)
+        self.compared.tests.append(lambda: list(group) == keys)
+        for key in keys:
+            self._queue.append((group[key], at, ".hook", Place(group, key, dict_item)))
+
+    def _mapping(self, value: Any, parent: int, step: str, place: Place) -> None:
+        if hasattr(type(value), "_read_anew"):
+            # Options of an optimizer: all but the tensors is read in every replay.
+            at = self._mark("dict", type(value), None, parent, step, place)
+            self._item(value, "params", at, "['params']")
+            return
+        keys = list(dict.keys(value))
+        self._check_size(keys, step, parent)
+        at = self._mark("dict", type(value), _key_marks(keys), parent, step, place)
+        if all(type(k) is str for k in keys):
+            self.compared.add_names(value)
+        else:
+            self.compared.tests.append(lambda: _same_items(dict.keys(value), keys))
+        self.containers.append((at, (), value, dict(dict.items(value))))
+        for key in keys:
+            held = dict_item(value, key)
+            shown = f"[{key!r}]" if is_atom(key) else "[...]"
+            self._compare(self.compared.entries, value, key, held)
+            self._queue.append((held, at, shown, Place(value, key, dict_item)))
+            if not is_atom(key):
+                self._queue.append((key, at, ".key", Place(key, None, itself)))
+        if type(value) is not dict:
+            self._instance(value, at)
+
+    def _sequence(self, value: Any, parent: int, step: str, place: Place) -> None:
+        items = list(value)
+        self._check_size(items, step, parent)
+        at = self._mark("list", type(value), len(items), parent, step, place)
+        if not isinstance(value, tuple):
+            self.containers.append((at, (), value, list(items)))
+            self.compared.tests.append(lambda: _same_items_but_tensors(value, items))
+        for i, item in enumerate(items):
+            self._queue.append((item, at, f"[{i}]", Place(value, i, getitem)))
+        if type(value) not in (list, tuple, deque):
+            self._instance(value, at)
+
+    def _check_size(self, items: list[Any], step: str, parent: int) -> None:
+        if len(items) > MOST_ITEMS:
+            raise Unguardable(
+                f"it can read {path_of(self.marks, parent, step)}, which has {len(items)} items; "
+                "make a tensor of them"
+            )
+
+    def _set(self, value: Any, parent: int, step: str, place: Place) -> None:
+        self._check_size(list(value), step, parent)
+        frozen = frozenset(value)
+        at = self._mark("set", type(value), frozen, parent, step, place)
+        if isinstance(value, set):
+            self.containers.append((at, (), value, set(value)))
+            self.compared.tests.append(lambda: value == frozen)
+
+    def _function(self, value: types.FunctionType, parent: int, step: str, place: Place) -> None:
+        code = value.__code__
+        at = self._mark("function", code, None, parent, step, place)
+        self._functions.add(code)
+        if code.co_filename.startswith(LIBRARY):
+            self.marks[at].value = value  # many functions of the library share their code
+            return
+        if code not in self.scope.codes:
+            if "__wrapped__" in value.__dict__:
+                self._part(value, "__wrapped__", at, ".__wrapped__")
+            return
+        self.compared.parts.add(value, "__code__", code)
+        for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=True):
+            if id(cell) not in self.seen:
+                self.seen[id(cell)] = at
+                self._kept.append(cell)
+                self._part(cell, "cell_contents", at, f".{name}")
+        self._part(value, "__defaults__", at, ".__defaults__")
+        self._part(value, "__kwdefaults__", at, ".__kwdefaults__")
+        if value.__dict__:
+            self._members(value.__dict__, at)
+
+    def _class(self, value: type, parent: int, step: str, place: Place) -> None:
+        at = self._mark("class", value, None, parent, step, place)
+        for kind in value.__mro__:
+            if kind not in self._visited and kind.__flags__ & _HEAP_TYPE:
+                self._visited.add(kind)
+                self._class_members(kind, at)
+        meta = type(value)
+        if meta is not type and not _is_closed(meta) and meta.__module__ not in _STANDARD:
+            self._queue.append((meta, at, ".__class__", Place(meta, None, itself)))
+
+    def _class_members(self, kind: type, at: int) -> None:
+        """Attributes of a class that code names, and methods that ran."""
+        entries, scope = kind.__dict__, self.scope
+        library = _is_closed(kind)
+        for name in sorted(entries):
+            value = entries[name]
+            named = name in scope.attributes or (scope.everything and not name.startswith("__"))
+            if not (named and not library) and _code_of(value) not in scope.codes:
+                continue
+            place = Place(kind, name, class_item)
+            if not self._is_only_written(name, value, at, f".{name}", place):
+                self._compare(self.compared.classes, entries, name, value)
+                self._queue.append((value, at, f".{name}", place))
+        if not library:
+            self.compared.add_names(entries)
+            self.compared.parts.add(kind, "__mro__", kind.__mro__)
+
+    def _module(self, value: types.ModuleType, parent: int, step: str, place: Place) -> None:
+        at = self._mark("module", value, None, parent, step, place)
+        entries, attributes = value.__dict__, self.scope.attributes
+        closed = _is_closed(value)
+        for name in sorted(n for n in attributes if n in entries):
+            inner = entries[name]
+            if not closed:
+                self._item(entries, name, at, f".{name}")
+            elif not isinstance(inner, types.ModuleType):
+                self.compared.entries.add(entries, name, inner)
+                self._mark("same", inner, None, at, f".{name}", Place(entries, name, dict_item))
+
+    def _data(self, value: Any, parent: int, step: str, place: Place) -> None:
+        if value.dtype.hasobject or value.nbytes > MOST_BYTES:
+            raise Unguardable(
+                f"it can read the NumPy array {path_of(self.marks, parent, step)} of dtype "
+                f"{value.dtype} and {value.nbytes >> 20} MiB, whose contents cannot be compared "
+                "before each call; make a tensor of it"
+            )
+        before = value.tobytes()
+        self._mark("array", type(value), (value.shape, value.dtype, before), parent, step, place)
+        self.compared.tests.append(lambda: value.tobytes() == before)
+
+    def _buffer(self, value: Any, parent: int, step: str, place: Place) -> None:
+        before = bytes(value)
+        self._mark("array", type(value), (len(value), None, before), parent, step, place)
+        self.compared.tests.append(lambda: bytes(value) == before)
+
+    def _wrapper(self, value: Any, parent: int, step: str, place: Place) -> None:
+        """An object of Python's own that leads to others: a method, a partial, a property."""
+        at = self._mark("wrapper", type(value), None, parent, step, place)
+        for name in next(names for kind, names in _WRAPPERS.items() if isinstance(value, kind)):
+            self._part(value, name, at, f".{name}")
+        if isinstance(value, functools.partial) and type(value) is not functools.partial:
+            self._instance(value, at)
+
+    def _builtin(self, value: Any, parent: int, step: str, place: Place) -> None:
+        holder = getattr(value, "__self__", None)
+        at = self._mark("builtin", value.__name__, None, parent, step, place)
+        if holder is not None and not isinstance(holder, (types.ModuleType, type)):
+            self._queue.append((holder, at, ".__self__", Place(holder, None, itself)))
+
+    def _getter(self, value: Any, parent: int, step: str, place: Place) -> None:
+        self.scope.everything = True  # it reads attributes under names of its own
+        self._mark("builtin", repr(value), None, parent, step, place)
+
+    def _opaque(self, value: Any, parent: int, step: str, place: Place) -> None:
+        self._mark("same", value, None, parent, step, place)
+
+    def _cached(self, value: Any, parent: int, step: str, place: Place) -> None:
+        """A function with a cache: what it read when it last ran is as good as read now."""
+        at = self._mark("same", value, None, parent, step, place)
+        function = value.__wrapped__
+        if isinstance(function, types.FunctionType):
+            if function.__code__ not in self.scope.codes:
+                self.scope.add(function.__code__, function.__globals__, False)
+            self._check_cached(function, parent, step)
+        self._part(value, "__wrapped__", at, ".__wrapped__")
+
+    def _proxy(self, value: Any, parent: int, step: str, place: Place) -> None:
+        before = dict(value)
+        at = self._mark("proxy", type(value), None, parent, step, place)
+        self.compared.tests.append(
+            lambda: _same_items(value, before) and _same_items(value.values(), before.values())
+        )
+        for key, held in before.items():
+            self._queue.append((held, at, f"[{key!r}]", Place(value, key, getitem)))
+
+    def _weak(self, value: Any, parent: int, step: str, place: Place) -> None:
+        at = self._mark("weak", type(value), None, parent, step, place)
+        target = value()
+        self.compared.tests.append(lambda: value() is target)
+        self._queue.append((target, at, "()", Place(value, None, call_it)))
+
+    def _variable(self, value: Any, parent: int, step: str, place: Place) -> None:
+        at = self._mark("same", value, None, parent, step, place)
+        inner = Place(value, None, context_value)
+        held = inner.read()
+        self.compared.tests.append(lambda: value.get(MISSING) is held)
+        self._queue.append((held, at, ".get()", inner))
+
+    def _check_cached(self, function: types.FunctionType, parent: int, step: str) -> None:
+        """Refuse a cached function that reads objects: what is cached may be older than they."""
+        held = [c.cell_contents for c in function.__closure__ or () if _is_filled(c)]
+        names = [n for n in function.__code__.co_names if n in function.__globals__]
+        for value in (*held, *(function.__globals__[n] for n in names)):
+            if not (is_atom(value) or callable(value) or isinstance(value, types.ModuleType)):
+                raise Unguardable(
+                    f"it calls {path_of(self.marks, parent, step)}, which caches what it reads "
+                    f"from an object of type {type(value).__name__}; call it outside"
+                )
+
+    def _mover(self, value: Any, parent: int, step: str, place: Place) -> None:
+        """Something with a hidden state: a recording in which it moves is refused."""
+        at = self._mark("same", value, None, parent, step, place)
+        state = functools.partial(_state_of, value)
+        self.movers.append((at, state, state()))
+
+    def _system_random(self, value: Any, parent: int, step: str, place: Place) -> None:
+        raise Unguardable(
+            f"it can read {path_of(self.marks, parent, step)}, the random numbers of the system"
+        )
+
+    def _object(self, value: Any, parent: int, step: str, place: Place) -> None:
+        kind = type(value)
+        if hasattr(kind, "__next__") and kind.__name__.endswith(_ITERATORS):
+            raise Unguardable(
+                f"it can read the iterator {path_of(self.marks, parent, step)}, whose state cannot "
+                "be compared; take its next item outside"
+            )
+        own = kind.__module__ or ""
+        inner = own.startswith("tapegrad.") and not own.startswith(_WATCHED)
+        plain = not kind.__flags__ & _HEAP_TYPE and not hasattr(value, "__dict__")
+        at = self._mark("same" if inner or plain else "object", value, None, parent, step, place)
+        if inner and hasattr(kind, "_walked"):
+            for name in kind._walked:
+                self._part(value, name, at, f".{name}")
+        if not inner and not plain:
+            self.marks[at].value = kind
+            self._instance(value, at)
+
+    def _instance(self, value: Any, at: int) -> None:
+        """The attributes of an object: those in its dictionary, in slots, and of its class."""
+        kind = type(value)
+        # What replays read anew is not compared, unless code of the user reads it too.
+        hidden = [n for n in getattr(kind, "_unguarded", ()) if n not in self.scope.named_by_user]
+        entries = getattr(value, "__dict__", None)
+        if type(entries) is dict:
+            self.compared.add_object(value, entries)
+            self.members.append((at, value, list(entries)))
+            self._members(entries, at, hidden)
+            self._groups(value, entries, at)
+        for base in kind.__mro__:
+            if "__slots__" in base.__dict__ and base.__flags__ & _HEAP_TYPE:
+                for name in _slots(base):
+                    if name not in hidden and self._is_named(name):
+                        self._part(value, name, at, f".{name}")
+        if kind not in self._visited:
+            self._queue.append((kind, at, ".__class__", Place(value, "__class__", getattr)))
+
+    def _groups(self, value: Any, entries: dict[str, Any], at: int) -> None:
+        """Dictionaries of an object whose entries are found under their names like attributes,
+        and lists of options that replays read anew, but for the tensors in them."""
+        for name in getattr(type(value), "_attributes_in", ()):
+            held = entries.get(name)
+            if type(held) is dict:
+                self.compared.add_size(held)
+                for key in sorted(held):
+                    if self._is_named(key):
+                        self._item(held, key, at, f".{key}")
+        for name in getattr(type(value), "_options_in", ()):
+            groups = entries.get(name)
+            if isinstance(groups, list) and name not in self.scope.named_by_user:
+                before = list(groups)
+                self.compared.entries.add(entries, name, groups)
+                self.compared.tests.append(lambda now=groups, then=before: _same_items(now, then))
+                inner = self._mark(
+                    "list", list, len(groups), at, f".{name}", Place(entries, name, dict_item)
+                )
+                for i, group in enumerate(groups):
+                    self._item(group, "params", inner, f"[{i}]['params']")
+
+    def _members(self, entries: dict[str, Any], at: int, hidden: Iterable[str] = ()) -> None:
+        for name in sorted(n for n in entries if isinstance(n, str)):
+            if self._is_named(name) and name not in hidden:
+                self._item(entries, name, at, f".{name}")
+
+    def _is_named(self, name: str) -> bool:
+        return name in self.scope.attributes or self.scope.everything
+
+
+# -- helpers ------------------------------------------------------------------------------------
+
+
+def _key_marks(keys: list[Any]) -> list[Any]:
+    return [k if is_atom(k) else None for k in keys]
+
+
+def _same_items(a: Iterable[Any], b: Iterable[Any]) -> bool:
+    first, second = list(a), list(b)
+    return len(first) == len(second) and all(map(is_, first, second))
+
+
+def _same_items_but_tensors(now: Any, before: list[Any]) -> bool:
+    return len(now) == len(before) and all(
+        a is b or (isinstance(a, Tensor) and isinstance(b, Tensor))
+        for a, b in zip(now, before, strict=True)
+    )
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _stands(place: Place, value: Any) -> bool:
+    return place.read() is value
+
+
+def _copied(container: Any) -> Any:
+    return dict(container) if isinstance(container, dict) else list(container)
+
+
+def _is_closed(value: Any) -> bool:
+    """Whether a class or module belongs to a library whose own names do not change."""
+    name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
+    return str(name).split(".", 1)[0] in _CLOSED
+
+
+def _code_of(value: Any) -> Any:
+    """The code of a function, or of the function in a method, property or the like."""
+    for name in ("__func__", "fget", "func", "__wrapped__"):
+        inner = getattr(value, name, None) if not isinstance(value, types.FunctionType) else None
+        if isinstance(inner, types.FunctionType):
+            return inner.__code__
+    return value.__code__ if isinstance(value, types.FunctionType) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _slots(kind: type) -> tuple[str, ...]:
+    names = kind.__dict__["__slots__"]
+    names = (names,) if isinstance(names, str) else tuple(names)
+    return tuple(n for n in names if n not in ("__dict__", "__weakref__"))
+
+
+def _state_of(value: Any) -> Any:
+    """The hidden state of a random generator or of a running generator function."""
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state(legacy=False))
+    return None if value.gi_frame is None else value.gi_frame.f_lasti
+
+
+def path_of(marks: list[Mark], parent: int, step: str) -> str:
+    """The way to something that was found, as a user would write it."""
+    steps = [step]
+    while parent >= 0:
+        steps.append(marks[parent].step)
+        parent = marks[parent].parent
+    text = "".join(s for s in reversed(steps) if s not in (".__class__", ".__func__"))
+    return text.replace("__main__.", "").replace(".__self__", ".self").lstrip(".")
+
+
+#: the names of what objects of Python's own types lead to
+_WRAPPERS: dict[type, tuple[str, ...]] = {
+    types.MethodType: ("__self__", "__func__"),
+    functools.partial: ("func", "args", "keywords"),
+    functools.partialmethod: ("func", "args", "keywords"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset"),
+    functools.cached_property: ("func",),
+}
+#: how objects are visited, by type, in this order; all others are ordinary objects
+_VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
+    (dict, Reach._mapping),
+    ((list, tuple, deque), Reach._sequence),
+    ((set, frozenset), Reach._set),
+    (types.FunctionType, Reach._function),
+    (type, Reach._class),
+    (types.ModuleType, Reach._module),
+    (np.ndarray, Reach._data),
+    ((bytearray, memoryview, array), Reach._buffer),
+    (tuple(_WRAPPERS), Reach._wrapper),
+    ((types.BuiltinFunctionType, types.MethodWrapperType), Reach._builtin),
+    (attrgetter, Reach._getter),
+    (_DESCRIPTORS, Reach._opaque),
+    (_LRU, Reach._cached),
+    (types.MappingProxyType, Reach._proxy),
+    (weakref.ref, Reach._weak),
+    (contextvars.ContextVar, Reach._variable),
+    (random.SystemRandom, Reach._system_random),
+    (
+        (random.Random, np.random.Generator, np.random.RandomState, types.GeneratorType),
+        Reach._mover,
+    ),
+)
