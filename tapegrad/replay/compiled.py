@@ -10,14 +10,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import casting, dtypes, mutation
+from .. import casting, dtypes, locks, mutation
 from ..state import AUTOCAST, GRAD, INFERENCE, STATE
 from ..tensor import Tensor
 from . import native
@@ -58,7 +57,7 @@ class Compiled:
         self.options = options or Options()
         self._names: Names | None = None
         self._signatures: dict[Any, Signature] = {}
-        self._lock = threading.RLock()
+        self._lock = locks.new()
         self._warned: set[str] = set()
         self.why_eager: str | None = None
         if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":

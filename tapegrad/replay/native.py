@@ -10,18 +10,40 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import threading
+import sys
 import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from .. import locks
 from . import cache
 
-_lock = threading.Lock()
+_lock = locks.new()
+
+
+def _llvm_lock() -> Any:
+    """The lock that llvmlite holds while LLVM works; None if llvmlite was never loaded."""
+    loaded = sys.modules.get("llvmlite.binding.ffi")
+    lock = getattr(getattr(loaded, "lib", None), "_lock", None)
+    return getattr(lock, "_lock", None)
+
+
+def _before_fork() -> None:
+    """Wait until LLVM is at rest: the child could not finish what another thread does there."""
+    lock = _llvm_lock()
+    if lock is not None:
+        lock.acquire()
+
+
+def _after_fork() -> None:
+    lock = _llvm_lock()
+    if lock is not None and lock._is_owned():
+        lock.release()
+
+
 if hasattr(os, "register_at_fork"):
-    # A child has only the thread that forked, and would wait for ever for a lock of another.
     os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
     )
 
 

@@ -1,7 +1,9 @@
 """Running: a program is taken through all passes and compiled, then called with memory.
 
 `build` makes an `Executable` of a recorded program. Its table of buffers holds the addresses of
-inputs, constants, results and the arena; those that stay the same are filled in once.
+inputs, constants, results and the arena; those that stay the same are filled in once. The arena is
+scratch memory that all programs share, for one runs at a time; only a program with callbacks has
+its own while it runs, because its callbacks may start others.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from ..source import describe
-from . import native, pool
+from . import driver, native, pool
 from .again import again
-from .emit import MAX_THREADS, Pointer, Segment, emit
+from .emit import MAX_THREADS, Emitted, Pointer, Segment, emit
 from .fuse import fuse, inline
 from .lower import lower
 from .placing import place
@@ -28,8 +30,8 @@ from .plan import Place, plan
 from .program import FAILURES, Callback, Program, View, contiguous
 from .simplify import common, constants, dead
 
-#: the word of a descriptor that says where the arrays of a call are
-OBJECTS = 8
+#: blocks of scratch memory that programs with callbacks leave for the next one
+MOST_BLOCKS = 4
 #: work (elements and multiplications) below which one thread is enough
 SMALL_PROGRAM = 200_000
 
@@ -83,72 +85,55 @@ def _all_kept() -> Iterator[None]:
     Without them the first calls of a small GPT take 0.92 s instead of 0.98 s.
     """
     searching = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if searching:
             gc.enable()
 
 
-class Executable:
-    """A compiled program with its arena, ready to be called."""
+class Frame:
+    """The memory of a run: the table of buffers, and the steps with their tables."""
 
-    def __init__(self, program: Program, began: float, general: bool) -> None:
-        #: how many threads the user wants, and how many the steps are laid out for
-        self.asked = pool.get_num_threads()
-        self.threads = min(self.asked, MAX_THREADS)
-        self.plan = plan(program, self.threads)
-        self.program = self.plan.program
-        self.general = general
-        self.emitted = emitted = emit(self.plan, general, self.threads)
-        self.large = emitted.work > SMALL_PROGRAM
-        self._arena = np.empty(max(self.plan.arena, 64) + 64, np.uint8)
-        self._status = np.zeros(max(len(emitted.failures), 1), np.int64)
-        self._control = np.zeros(16, np.int64)
-        self._partials = np.zeros(emitted.scratch + 64, np.uint8)
-        self._constants = [np.ascontiguousarray(array) for _, array in program.constants]
-        self.buffers = np.zeros(emitted.partials + 1, np.uintp)
-        inputs = len(program.inputs)
-        for i, array in enumerate(self._constants):
-            self.buffers[inputs + i] = array.ctypes.data
-        self.first_result = inputs + len(self._constants)
-        self.buffers[emitted.arena] = -(-self._arena.ctypes.data // 64) * 64
-        self.buffers[emitted.status] = self._status.ctypes.data
-        self.buffers[emitted.partials] = -(-self._partials.ctypes.data // 64) * 64
-        self._load()
-        self.compile_seconds = time.perf_counter() - began
+    __slots__ = ("_owned", "arena", "buffers", "descriptors", "parts", "where")
 
-    def _load(self) -> None:
-        """Compile the kernels and lay out the steps."""
-        texts = [
-            step.text
-            for segment in self.emitted.segments
-            if isinstance(segment, Segment)
-            for step in segment.steps
-            if step.text is not None
-        ]
-        self.functions = native.functions(texts)
-        self._segments: list[Any] = [
-            self._described(segment) if isinstance(segment, Segment) else segment
-            for segment in self.emitted.segments
-        ]
+    def __init__(self, executable: Executable, layout: Layout, buffers: Any, shared: bool) -> None:
+        self.buffers = buffers
+        emitted = layout.emitted
+        #: scratch memory, if it is not shared with other programs
+        self.arena: Any = None
+        #: which buffers the arrays of a call are
+        self.where = np.zeros(len(buffers), np.int64)
+        self._owned: list[Any] = []
+        self.descriptors: list[Any] = []
+        #: the address of a descriptor for each segment, and callbacks between them
+        self.parts: list[Any] = []
+        for segment in emitted.segments:
+            if not isinstance(segment, Segment):
+                self.parts.append(segment)
+                continue
+            descriptor = self._described(segment, layout.functions)
+            descriptor[driver.STATUS] = executable.status.ctypes.data
+            descriptor[driver.STATUS_COUNT] = len(executable.status)
+            if shared:
+                descriptor[driver.OBJECT_BUFFERS] = self.where.ctypes.data
+                descriptor[driver.MEMORY_IN_OBJECT] = MEMORY_IN_ARRAY
+                descriptor[driver.SCRATCH] = executable.scratch
+            descriptor[driver.ARENA] = emitted.arena
+            descriptor[driver.PARTIALS] = emitted.partials
+            descriptor[driver.PARTIALS_OFFSET] = executable.partials_offset
+            self.parts.append(descriptor.ctypes.data)
+            self.descriptors.append(descriptor)
 
-    def _divide(self, threads: int) -> None:
-        """Lay out the steps for another number of threads."""
-        self.asked, self.threads = threads, min(threads, MAX_THREADS)
-        self.emitted = emit(self.plan, self.general, self.threads)
-        self._load()
-        self.expect(self._expected)
-
-    def _described(self, segment: Segment) -> Any:
-        """The descriptor of a segment's program: see `pool.py`."""
-        steps = np.zeros((len(segment.steps), pool.WORDS), np.int64)
+    def _described(self, segment: Segment, functions: dict[str, native.Function]) -> Any:
+        """The descriptor of a segment's program: see `driver.py`."""
+        steps = np.zeros((len(segment.steps), driver.WORDS), np.int64)
         tables = np.zeros(sum(len(step.table) for step in segment.steps) + 1, np.int64)
         pointers = []
         at = 0
         for row, step in zip(steps, segment.steps, strict=True):
-            address = 0 if step.text is None else self.functions[step.text].address
+            address = 0 if step.text is None else functions[step.text].address
             row[:5] = step.what, address, step.extent, step.grain, tables.ctypes.data + 8 * at
             for entry in step.table:
                 if isinstance(entry, Pointer):
@@ -157,11 +142,106 @@ class Executable:
                     tables[at] = entry
                 at += 1
         patches = np.array(pointers, np.int64).reshape(-1, 3)
-        parts = (steps, self._control, patches, tables, self.buffers)
-        steps_at, control_at, patches_at, tables_at, buffers_at = (a.ctypes.data for a in parts)
-        descriptor = np.zeros(10, np.int64)
-        descriptor[:6] = steps_at, control_at, patches_at, len(patches), tables_at, buffers_at
-        return descriptor.ctypes.data, (descriptor, *parts)
+        self._owned += [steps, tables, patches]
+        descriptor = np.zeros(driver.DESCRIPTOR_WORDS, np.int64)
+        descriptor[driver.STEPS] = steps.ctypes.data
+        descriptor[driver.PATCHES] = patches.ctypes.data
+        descriptor[driver.PATCH_COUNT] = len(patches)
+        descriptor[driver.TABLES] = tables.ctypes.data
+        descriptor[driver.BUFFERS] = self.buffers.ctypes.data
+        return descriptor
+
+    def expect(self, buffers: Sequence[int]) -> None:
+        """Say which buffers the arrays of a call are; native code then finds their memory."""
+        (descriptor,) = self.descriptors
+        descriptor[driver.OBJECT_COUNT] = 0
+        self.where[: len(buffers)] = buffers
+        descriptor[driver.OBJECT_COUNT] = len(buffers)
+
+
+class Layout:
+    """The steps of a program for a number of threads."""
+
+    __slots__ = ("asked", "emitted", "frame", "functions", "idle", "threads")
+
+    def __init__(self, asked: int, emitted: Emitted) -> None:
+        #: how many threads the user wants, and how many the steps are laid out for
+        self.asked = asked
+        self.threads = min(asked, MAX_THREADS)
+        self.emitted = emitted
+        texts = [
+            step.text
+            for segment in emitted.segments
+            if isinstance(segment, Segment)
+            for step in segment.steps
+            if step.text is not None
+        ]
+        self.functions = native.functions(texts)
+        #: the frame of all runs, which native code fills in anew for each
+        self.frame: Frame | None = None
+        #: frames that no run uses, of programs that are filled in by Python
+        self.idle: list[Frame] = []
+
+
+#: scratch memory that no program uses
+_blocks: list[Any] = []
+
+
+def _block(size: int) -> Any:
+    """Scratch memory for a program with callbacks: it may start others while it runs."""
+    for _ in range(MOST_BLOCKS):
+        try:
+            block = _blocks.pop()
+        except IndexError:
+            break
+        if size <= block.size <= 4 * size:
+            return block
+    return np.empty(size, np.uint8)
+
+
+class Executable:
+    """A compiled program, ready to be called."""
+
+    def __init__(self, program: Program, began: float, general: bool) -> None:
+        asked = pool.get_num_threads()
+        self.plan = plan(program, min(asked, MAX_THREADS))
+        self.program = self.plan.program
+        self.general = general
+        self._layout = layout = Layout(asked, emit(self.plan, general, min(asked, MAX_THREADS)))
+        emitted = layout.emitted
+        self.large = emitted.work > SMALL_PROGRAM
+        self.partials_offset = -(-self.plan.arena // 64) * 64
+        #: bytes of the arena and of what threads leave for one another
+        self.scratch = self.partials_offset + emitted.scratch
+        self.status = np.zeros(max(len(emitted.failures), 1), np.int64)
+        self._constants = [np.ascontiguousarray(array) for _, array in program.constants]
+        self.buffers = np.zeros(emitted.partials + 1, np.uintp)
+        inputs = len(program.inputs)
+        for i, array in enumerate(self._constants):
+            self.buffers[inputs + i] = array.ctypes.data
+        self.first_result = inputs + len(self._constants)
+        self.buffers[emitted.status] = self.status.ctypes.data
+        # A program with callbacks has several segments, and needs the addresses in Python.
+        self._is_whole = (
+            MEMORY_IN_ARRAY > 0
+            and FIRST_IN_TUPLE > 0
+            and len(emitted.segments) == 1
+            and not self.callbacks
+        )
+        if self._is_whole:
+            layout.frame = Frame(self, layout, self.buffers, shared=True)
+        self._expected: list[int] = []
+        self.compile_seconds = time.perf_counter() - began
+
+    @property
+    def emitted(self) -> Emitted:
+        """What the program became."""
+        return self._layout.emitted
+
+    @property
+    def functions(self) -> dict[str, native.Function]:
+        """The compiled kernels, by their text."""
+        return self._layout.functions
 
     @property
     def callbacks(self) -> list[Callback]:
@@ -169,67 +249,100 @@ class Executable:
 
     def expect(self, inputs: Sequence[int]) -> None:
         """Say which inputs each call brings; their arrays come first, those of results after."""
-        self._expected = list(inputs)
         results = range(self.first_result, self.first_result + len(self.program.results))
-        self._where = np.array([*inputs, *results, 0], np.int64)
-        self._descriptor: Any = None
-        # A program with callbacks has several segments, and needs the addresses in Python.
-        if MEMORY_IN_ARRAY and FIRST_IN_TUPLE and len(self._segments) == 1 and not self.callbacks:
-            ((_, (self._descriptor, *_)),) = self._segments
-            count = len(self._where) - 1
-            self._descriptor[6:] = count, self._where.ctypes.data, 0, MEMORY_IN_ARRAY
+        self._expected = [*inputs, *results]
+        if self._layout.frame is not None:
+            self._layout.frame.expect(self._expected)
+
+    def _divided(self, threads: int) -> Layout:
+        """Lay out the steps for another number of threads."""
+        emitted = emit(self.plan, self.general, min(threads, MAX_THREADS))
+        layout = Layout(threads, emitted)
+        if self._is_whole:
+            layout.frame = Frame(self, layout, self.buffers, shared=True)
+            layout.frame.expect(self._expected)
+        self._layout = layout
+        return layout
 
     def run(self, arrays: tuple[Any, ...]) -> None:
         """Run on the memory of arrays: the expected inputs, then the results."""
         workers = pool.pool
-        with workers.lock:
-            threads = 1
-            if self.large:
-                threads = pool.get_num_threads()
-                if threads != self.asked:
-                    self._divide(threads)
-                threads = self.threads
-            if self._descriptor is not None:
-                self._descriptor[OBJECTS] = id(arrays) + FIRST_IN_TUPLE
-            else:
-                addresses = [array.__array_interface__["data"][0] for array in arrays]
-                self.buffers[self._where[:-1]] = addresses
-            for segment in self._segments:
-                if segment.__class__ is Callback:
-                    self._call(segment)
-                elif workers.run(segment[0], threads):
-                    self._fail()
+        layout = self._layout
+        threads = 1
+        if self.large:
+            if workers.threads != layout.asked:
+                layout = self._divided(workers.threads)
+            threads = layout.threads
+        frame = layout.frame
+        if frame is None:
+            self._run_parts(layout, threads, arrays)
+            return
+        # Names of this frame keep the code and the tables while they are in use.
+        failure = workers.run(frame.parts[0], threads, id(arrays) + FIRST_IN_TUPLE)
+        if failure:
+            self._fail(failure)
 
-    def _fail(self) -> None:
-        found = int(np.flatnonzero(self._status)[0])
-        error, message = FAILURES[int(self._status[found])]
-        self._status[:] = 0
+    def _fail(self, failure: int) -> None:
+        found, code = divmod(failure, 256)
+        error, message = FAILURES[code]
         name, place = self.emitted.failures[found]
         raise error(f"{name}: {message}, at {describe(place)}")
 
-    # -- callbacks ---------------------------------------------------------------------------
+    # -- programs with callbacks -------------------------------------------------------------
 
-    def _call(self, callback: Callback) -> None:
-        given = [self._array(x) if isinstance(x, View) else x for x in callback.inputs]
+    def _run_parts(self, layout: Layout, threads: int, arrays: tuple[Any, ...]) -> None:
+        """Run segments and callbacks in turn, in a frame that is no other run's."""
+        try:
+            frame = layout.idle.pop()
+        except IndexError:
+            frame = Frame(self, layout, np.empty_like(self.buffers), shared=False)
+        frame.buffers[:] = self.buffers
+        frame.buffers[self._expected] = [a.__array_interface__["data"][0] for a in arrays]
+        frame.arena = block = _block(self.scratch + 64)
+        arena = -(-block.ctypes.data // 64) * 64
+        frame.buffers[layout.emitted.arena] = arena
+        frame.buffers[layout.emitted.partials] = arena + self.partials_offset
+        for part in frame.parts:
+            if part.__class__ is Callback:
+                self._call(part, frame)
+                continue
+            failure = pool.pool.run(part, threads, 0)
+            if failure:
+                self._fail(failure)
+        frame.arena = None
+        if len(_blocks) < MOST_BLOCKS and sys.getrefcount(block) <= 2:  # this name and the argument
+            _blocks.append(block)
+        if not layout.idle:
+            layout.idle.append(frame)
+
+    def _call(self, callback: Callback, frame: Frame) -> None:
+        given = [self._array(x, frame) if isinstance(x, View) else x for x in callback.inputs]
         made = callback.primitive.kernel(*given, **callback.params)
         arrays = made if isinstance(made, tuple) else (made,)
         for value, array in zip(callback.outputs, arrays, strict=False):
             view = View(value, 0, value.shape, contiguous(value.shape))
-            self._array(view)[...] = array
+            self._array(view, frame)[...] = array
 
-    def _array(self, view: View) -> Any:
+    def _array(self, view: View, frame: Frame) -> Any:
         """The memory of a view as a NumPy array."""
         dtype = view.root.dtype
         size = int(dtype.itemsize)
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
         low, high = sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
-        start = self._address(self.plan.places[view.root.number]) + (view.offset + low) * size
-        memory: Any = (ctypes.c_char * ((high - low + 1) * size)).from_address(start)
+        place = self.plan.places[view.root.number]
+        start = self._address(place, frame) + (view.offset + low) * size
+        length = (high - low + 1) * size
+        memory: Any
+        if place.kind == "arena":  # a callback that keeps such an array keeps its memory
+            first = start - frame.arena.ctypes.data
+            memory = frame.arena[first : first + length]
+        else:
+            memory = (ctypes.c_char * length).from_address(start)
         strides = tuple(s * size for s in view.strides)
         return np.ndarray(view.shape, dtype, memory, -low * size, strides)
 
-    def _address(self, place: Place) -> int:
+    def _address(self, place: Place, frame: Frame) -> int:
         if place.kind == "arena":
-            return int(self.buffers[self.emitted.arena]) + place.index
+            return int(frame.buffers[self.emitted.arena]) + place.index
         first = {"input": 0, "constant": len(self.program.inputs), "result": self.first_result}
-        return int(self.buffers[first[place.kind] + place.index])
+        return int(frame.buffers[first[place.kind] + place.index])
