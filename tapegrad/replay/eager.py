@@ -37,7 +37,7 @@ from .slots import Argument
 SMALL_PRODUCT = 1 << 17
 #: what native code raises about bad data; the NumPy kernel then says it in its own words
 FAILED = tuple({error for error, _ in FAILURES.values()})
-#: forms of arguments that are remembered; when there are more, all are forgotten
+#: forms of arguments that are remembered; when there are more, the older half is forgotten
 MOST_FORMS = 4096
 
 _ndarray = np.ndarray
@@ -322,7 +322,8 @@ class Native(Accelerator):
             if _learning.now:
                 return NotImplemented
             if len(self.forms) >= MOST_FORMS:
-                self.forms.clear()
+                for old in list(self.forms)[: MOST_FORMS // 2]:
+                    self.forms.pop(old, None)
             form = self.forms[whole] = make(arrays, *made_of) if native.available() else None
         return NotImplemented if form is None else form.run(arrays)  # type: ignore[union-attr]
 

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import sys
+import warnings
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -78,10 +79,18 @@ _functions: weakref.WeakValueDictionary[str, Function] = weakref.WeakValueDictio
 
 @functools.cache
 def available() -> bool:
-    """Whether llvmlite can be imported."""
+    """Whether llvmlite can be imported, and its library be loaded."""
     try:
         import llvmlite.binding  # noqa: F401
     except ImportError:
+        return False
+    except OSError as error:
+        warnings.warn(
+            f"llvmlite is installed but does not load ({error}): operations run in NumPy; "
+            "install llvmlite again",
+            RuntimeWarning,
+            stacklevel=2,
+        )
         return False
     return True
 
