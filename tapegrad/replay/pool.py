@@ -127,7 +127,9 @@ class Pool:
             (driver.ALLOCATE, ctypes.pythonapi.PyMem_RawMalloc),
             (driver.RELEASE, ctypes.pythonapi.PyMem_RawFree),
         ):
-            job[cell // 8] = ctypes.cast(function, ctypes.c_void_p).value
+            address = ctypes.cast(function, ctypes.c_void_p).value
+            assert address is not None
+            job[cell // 8] = address
         self._prepare(job.ctypes.data)
         self._job, self._address = job, job.ctypes.data
 
