@@ -206,6 +206,54 @@ def test_an_exception_at_any_instruction_of_a_run():
     assert found == "True\n"
 
 
+def test_an_exception_at_any_line_of_binding_a_recording():
+    """A recording that was interrupted while it became a program is made into one again."""
+    found = output_of_code("""
+        from tapegrad.replay import repeat
+        class Interrupt(Exception):
+            pass
+        def interrupted(work, at):
+            left = at
+            def trace(frame, event, argument):
+                nonlocal left
+                if frame.f_code.co_filename != repeat.__file__:
+                    return None
+                if event == "line":
+                    left -= 1
+                    if left < 0:
+                        raise Interrupt
+                return trace
+            sys.settrace(trace)
+            try:
+                work()
+            except Interrupt:
+                return True
+            finally:
+                sys.settrace(None)
+            return False
+        small = tg.ones(4)
+        captured = tg.ones(4)
+        counts = []
+        for moves in (False, True):
+            at = 0
+            while True:
+                captured.data = tg.ones(4)
+                g = tg.compile(lambda x: x * 2 + captured)
+                for _ in range(4 if moves else 2):
+                    g(small)
+                if moves:
+                    captured.data = tg.full((4,), 5.0)
+                if not interrupted(lambda: g(small), at):
+                    break
+                other = [tg.full((4,), 7.0) for _ in range(50)]
+                assert g(small).tolist() == [7.0 if moves else 3.0] * 4, (at, g(small))
+                at += 1
+            counts.append(at)
+        print(min(counts) > 20)
+    """)
+    assert found == "True\n"
+
+
 @forking
 def test_forks_while_every_thread_is_busy():
     assert "10 forks" in output_of("tests/soak_forks.py", "10")
