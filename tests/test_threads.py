@@ -254,6 +254,42 @@ def test_an_exception_at_any_line_of_binding_a_recording():
     assert found == "True\n"
 
 
+@timed
+def test_an_interrupted_compilation_leaves_llvm_to_others():
+    """It goes on without its caller; what an interrupt left of llvmlite's lock is freed."""
+    found = output_of_code("""
+        import signal
+        from llvmlite.binding import ffi
+        from tapegrad.replay import native
+        text = "define i64 @NAME() {{ ret i64 {} }}"
+        optimised = native._optimised
+        def slowly(text):
+            time.sleep(0.3)
+            return optimised(text)
+        class Interrupt(Exception):
+            pass
+        def interrupt(number, frame):
+            raise Interrupt
+        os.environ["TAPEGRAD_CACHE"] = "0"
+        native._optimised = slowly
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        began = time.monotonic()
+        try:
+            native.functions([text.format(1)])
+        except Interrupt:
+            print(time.monotonic() - began < 0.25)
+        ffi.lib._lock._lock.acquire()
+        for number in (1, 2):
+            native.functions([text.format(number)])
+        beside = threading.Thread(target=native.functions, args=([text.format(3)],), daemon=True)
+        beside.start()
+        beside.join(20)
+        print(beside.is_alive())
+    """)
+    assert found == "True\nFalse\n"
+
+
 @forking
 def test_forks_while_every_thread_is_busy():
     assert "10 forks" in output_of("tests/soak_forks.py", "10")

@@ -7,19 +7,24 @@ at the first compilation, and nowhere else.
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import functools
 import hashlib
 import os
 import sys
+import threading
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import locks
 from . import cache
 
 _lock = locks.new()
+#: seconds that the end of the process waits for a compilation
+EXIT_PATIENCE = 60
 
 
 def _llvm_lock() -> Any:
@@ -170,19 +175,80 @@ def _engine(objects: Iterable[bytes]) -> Any:
 
 def functions(texts: Iterable[str]) -> dict[str, Function]:
     """The functions of some texts, each of which defines `@NAME`; compiled where they are new."""
-    with _lock:
-        names = {text: _named(text) for text in dict.fromkeys(texts)}
-        found = {text: _functions.get(name) for text, name in names.items()}
-        missing = {text: names[text] for text, function in found.items() if function is None}
-        if missing:
-            codes = []
-            for text, name in missing.items():
-                code = cache.load(name)
-                if code is None:
-                    code = _object_of(text.replace("@NAME", f"@{name}"))
-                    cache.store(name, code)
-                codes.append(code)
-            engine = _engine(codes)
-            for text, name in missing.items():
-                found[text] = _functions[name] = Function(engine, name, text)
+    names = {text: _named(text) for text in dict.fromkeys(texts)}
+    found = {text: _functions.get(name) for text, name in names.items()}
+    missing = {text: names[text] for text, function in found.items() if function is None}
+    if missing:
+        _out_of_llvm()
+        found.update(_undisturbed(functools.partial(_compiled, missing)))
     return {text: function for text, function in found.items() if function is not None}
+
+
+def _compiled(names: dict[str, str]) -> dict[str, Function]:
+    """The functions of some texts with their names."""
+    with _lock:
+        found: dict[str, Function] = {}
+        codes = {}
+        for text, name in names.items():
+            function = _functions.get(name)  # of another thread that was faster
+            if function is not None:
+                found[text] = function
+                continue
+            code = cache.load(name)
+            if code is None:
+                code = _object_of(text.replace("@NAME", f"@{name}"))
+                cache.store(name, code)
+            codes[text] = code
+        if codes:
+            engine = _engine(codes.values())
+            for text in codes:
+                function = Function(engine, names[text], text)
+                found[text] = _functions[function.name] = function
+        return found
+
+
+def _undisturbed(work: Callable[[], dict[str, Function]]) -> dict[str, Function]:
+    """Do some work where no signal's handler can interrupt it.
+
+    Handlers run in the main thread. An exception of one, such as that of Ctrl-C, would leave
+    llvmlite's lock taken if it came while that is entered in Python.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    results: list[dict[str, Function]] = []
+    errors: list[BaseException] = []
+
+    done = _thread.allocate_lock()
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.release()
+
+    done.acquire()
+    try:
+        # An exception in the midst of `threading.Thread.start` would confuse that.
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # there are no threads any more, as when the process ends
+        return work()
+    done.acquire()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+@atexit.register
+def _finish() -> None:
+    """Wait at exit for a compilation whose caller was interrupted: LLVM must not be left inside."""
+    if _lock.acquire(timeout=EXIT_PATIENCE):
+        _lock.release()
+
+
+def _out_of_llvm() -> None:
+    """Free llvmlite's lock of what an interrupt has left, when this thread is not inside of it."""
+    lock = _llvm_lock()
+    while lock is not None and lock._is_owned():
+        lock.release()
