@@ -11,14 +11,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import casting, dtypes
+from .. import casting, dtypes, locks
 from ..state import AUTOCAST, GRAD, INFERENCE, STATE
 from . import native
 from .capture import CaptureError
@@ -65,7 +64,7 @@ class Compiled:
         self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self.options = options or Options()
         self._signatures: dict[Any, Signature] = {}
-        self._lock = threading.RLock()
+        self._lock = locks.new()
         self._warned: set[str] = set()
         self.why_eager: str | None = None
         if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":

@@ -36,7 +36,7 @@ from .slots import Argument
 
 #: multiplications below which NumPy's product, on one thread, takes as long
 SMALL_PRODUCT = 1 << 17
-#: forms of arguments that are remembered; when there are more, all are forgotten
+#: forms of arguments that are remembered; when there are more, the older half is forgotten
 MOST_FORMS = 4096
 
 _ndarray = np.ndarray
@@ -339,7 +339,8 @@ class Native(Accelerator):
             if _learning.now:
                 return NotImplemented
             if len(self.forms) >= MOST_FORMS:
-                self.forms.clear()
+                for old in list(self.forms)[: MOST_FORMS // 2]:
+                    self.forms.pop(old, None)
             form = self.forms[whole] = self._made(make, arrays, made_of)
         return NotImplemented if form is None else form.run(arrays)  # type: ignore[union-attr]
 
