@@ -241,9 +241,8 @@ class Replay:
             made[at] = array
         for i, shape, dtype in self.fresh:
             made[i] = np.empty(shape, dtype)
-        try:
-            executable.run((*inputs, *made))
-        except Exception as error:
+        error = executable.attempt((*inputs, *made))
+        if error is not None:
             raise DataError(str(error)) from error
         if self.written:
             mutation.note_changes(self.changes)

@@ -323,6 +323,15 @@ class Executable:
 
     def run(self, arrays: tuple[Any, ...]) -> None:
         """Run on the memory of arrays: the expected inputs, then the results."""
+        error = self.attempt(arrays)
+        if error is not None:
+            raise error
+
+    def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
+        """Run, and return what is wrong with the data, if something is.
+
+        What this raises itself comes from elsewhere: from a callback, or a signal's handler.
+        """
         workers = pool.pool
         layout = self._layout
         threads = 1
@@ -332,16 +341,14 @@ class Executable:
             threads = layout.threads
         frame = layout.frame
         if frame is None:
-            self._run_parts(layout, threads, arrays)
-            return
+            return self._run_parts(layout, threads, arrays)
         # Names of this frame keep the code and the tables while they are in use.
         failure = workers.run(frame.parts[0], threads, id(arrays) + FIRST_IN_TUPLE)
-        if failure:
-            _fail(layout.blueprint, failure)
+        return _error(layout.blueprint, failure) if failure else None
 
     # -- programs with callbacks -------------------------------------------------------------
 
-    def _run_parts(self, layout: Layout, threads: int, arrays: tuple[Any, ...]) -> None:
+    def _run_parts(self, layout: Layout, threads: int, arrays: tuple[Any, ...]) -> Exception | None:
         """Run segments and callbacks in turn, in a frame that is no other run's."""
         try:
             frame = layout.idle.pop()
@@ -359,12 +366,13 @@ class Executable:
                 continue
             failure = pool.pool.run(part, threads, 0)
             if failure:
-                _fail(layout.blueprint, failure)
+                return _error(layout.blueprint, failure)
         frame.arena = None
         if len(_blocks) < MOST_BLOCKS and sys.getrefcount(block) <= 2:  # this name and the argument
             _blocks.append(block)
         if not layout.idle:
             layout.idle.append(frame)
+        return None
 
     def _call(self, callback: Callback, layout: Layout, frame: Frame) -> None:
         def array(view: View) -> Any:
@@ -403,9 +411,9 @@ class Executable:
         return int(frame.buffers[first[place.kind] + place.index])
 
 
-def _fail(blueprint: Blueprint, failure: int) -> None:
-    """Raise what a program has found wrong."""
+def _error(blueprint: Blueprint, failure: int) -> Exception:
+    """What a program has found wrong."""
     found, code = divmod(failure, 1 << driver.FAILURE_BITS)
     name, place = blueprint.failures[found]
     error, message = described(code, name)
-    raise error(f"{message}, at {describe(place)}")
+    return error(f"{message}, at {describe(place)}")
