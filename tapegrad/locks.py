@@ -7,24 +7,37 @@ thread does not hold itself. What they protect is consistent at every switch bet
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
 from typing import Any
 
-_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+#: locks that are made until those are forgotten that are gone
+PRUNED_EVERY = 1024
+
+# A `WeakSet` would run Python code wherever a lock is dropped, also in the midst of a function
+# that is being recorded.
+_locks: dict[int, weakref.ref[Any]] = {}
+_numbers = itertools.count(1)
 
 
 def new() -> Any:
     """A new reentrant lock."""
     lock = threading.RLock()
-    _locks.add(lock)
+    number = next(_numbers)
+    _locks[number] = weakref.ref(lock)
+    if number % PRUNED_EVERY == 0:
+        for old, reference in list(_locks.items()):
+            if reference() is None:
+                _locks.pop(old, None)
     return lock
 
 
 def _free_in_child() -> None:
-    for lock in list(_locks):
-        if not lock._is_owned():
+    for reference in list(_locks.values()):
+        lock = reference()
+        if lock is not None and not lock._is_owned():
             lock._at_fork_reinit()
 
 
