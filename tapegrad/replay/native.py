@@ -21,7 +21,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from .. import locks
@@ -353,8 +353,8 @@ def functions(texts: Iterable[str], progress: Progress | None = None) -> dict[st
     names = {text: _named(text) for text in dict.fromkeys(texts)}
     found = {text: _functions.get(name) for text, name in names.items()}
     if None in found.values():
-        wanted = functools.partial(_compiled, names, progress or Progress("compiling"))
-        found.update(_undisturbed(wanted))
+        with nullcontext(progress) if progress else Progress("compiling") as said:
+            found.update(_undisturbed(functools.partial(_compiled, names, said)))
     for text, function in found.items():
         assert function is not None
         function.text = text
