@@ -97,8 +97,13 @@ class Compiled:
         """Call the function itself."""
         if self.options.keep_grads:
             return self.function(*args, **kwargs)
-        with Watch() as watch:
-            result = self.function(*args, **kwargs)
+        before = STATE.mode, STATE.tapes
+        try:
+            with Watch() as watch:
+                result = self.function(*args, **kwargs)
+        except BaseException:
+            STATE.mode, STATE.tapes = before
+            raise
         watch.drop_grads()
         return result
 
@@ -199,12 +204,18 @@ class Compiled:
         check = Check(replay, tensors, call)
         world = variant.look(call)
         copies = [copied(c) for c in call.containers]
-        with check.witness:
-            returned = self.function(*args, **kwargs)
-            if not self.options.keep_grads:
-                check.witness.drop_grads()
-            effects = effects_of(world, call.containers, copies)
-            check.saw((returned, effects.values), call.known(world))
+        before = STATE.mode, STATE.tapes
+        try:
+            with check.witness:
+                returned = self.function(*args, **kwargs)
+                if not self.options.keep_grads:
+                    check.witness.drop_grads()
+                effects = effects_of(world, call.containers, copies)
+                check.saw((returned, effects.values), call.known(world))
+        except BaseException:
+            STATE.mode, STATE.tapes = before
+            check.witness.restore_views()
+            raise
         result = check.run()
         effects.undo(call.containers)
         return result
@@ -249,6 +260,7 @@ class Compiled:
         observer = Observer()
         capture = Rehearsal(tensors, strict=self.options.fullgraph)
         recording: Recording | None = None
+        before = STATE.mode, STATE.tapes
         try:
             with capture, observer:
                 result = self.function(*args, **kwargs)
@@ -261,6 +273,10 @@ class Compiled:
                 except NotRepeatable as error:
                     refusal = str(error)
         except BaseException:
+            # A signal's handler may have raised in the midst of entering or leaving.
+            STATE.mode, STATE.tapes = before
+            observer.stop()
+            capture.restore_views()
             signature.strikes -= 1
             signature.latest = None
             raise

@@ -65,6 +65,7 @@ class Observer:
         self._known: set[Any] = set()
         self._user: set[CodeType] = set()
         self._generators: set[int] = set()
+        self._before: Any = None
 
     def __enter__(self) -> Self:
         self._random = random.getstate()
@@ -74,10 +75,20 @@ class Observer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        sys.setprofile(None)
-        _restore(self._before)
+        self.stop()
         if random.getstate() != self._random or not _same_state(self._numpy, _numpy_state()):
             self._refuse("it draws random numbers that are not tapegrad's", None)
+
+    def stop(self) -> None:
+        """Put back the profiler that was there, if that was not done yet."""
+        if sys.getprofile() != self._see:
+            return
+        if self._before is None or callable(self._before):
+            sys.setprofile(self._before)
+        else:
+            sys.setprofile(None)
+            with contextlib.suppress(AttributeError, ValueError):
+                self._before.enable()
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "call":
@@ -173,14 +184,3 @@ def _same_state(before: Any, after: Any) -> bool:
         return True
     a, b = before["state"], after["state"]
     return a["pos"] == b["pos"] and bool(np.array_equal(a["key"], b["key"]))
-
-
-def _restore(before: Any) -> None:
-    """Put back the profiler that was there."""
-    if before is None:
-        return
-    if callable(before):
-        sys.setprofile(before)
-    else:
-        with contextlib.suppress(AttributeError, ValueError):
-            before.enable()
