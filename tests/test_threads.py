@@ -445,6 +445,34 @@ def test_an_interrupted_compilation_leaves_llvm_to_others():
 
 
 @forking
+@timed
+def test_a_handler_forks_while_its_thread_waits_for_a_compilation():
+    """The child has no thread that compiles, and does it itself."""
+    found = output_of_code("""
+        import ctypes, faulthandler, signal
+        from tapegrad.replay import native
+        warnings.simplefilter("ignore")
+        faulthandler.dump_traceback_later(40, exit=True)
+        os.environ["TAPEGRAD_CACHE"] = "0"
+        object_of = native._object_of
+        def slowly(text):
+            time.sleep(0.05)
+            return object_of(text)
+        native._object_of = slowly
+        children = []
+        signal.signal(signal.SIGALRM, lambda number, frame: children.append(os.fork()))
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        texts = [f"define i64 @NAME() {{ ret i64 {i} }}" for i in range(12)]
+        made = native.functions(texts).values()
+        called = [ctypes.CFUNCTYPE(ctypes.c_int64)(f.address)() for f in made]
+        if children == [0]:
+            os._exit(0 if called == list(range(12)) else 1)
+        print(called == list(range(12)), os.waitpid(children[0], 0)[1])
+    """)
+    assert found == "True 0\n"
+
+
+@forking
 def test_forks_while_every_thread_is_busy():
     assert "10 forks" in output_of("tests/soak_forks.py", "10")
 
@@ -540,6 +568,24 @@ def test_a_failing_program_leaves_the_others_alone():
         return True
 
     assert all(in_threads(4, work))
+
+
+def test_native_code_says_which_check_has_failed():
+    """The answer of a run holds the number of a failure, of up to 33 bits, and its place."""
+    table = tg.arange(3.0)
+    f = tg.compile(lambda p, i: F.binary_cross_entropy(p, p * 0 + table[i] / 2))
+    p, i = tg.full((3,), 0.5), tg.tensor([0, 1, 2])
+    for _ in range(3):
+        f(p, i)
+    executable = f.replays[0].executable
+    given = {"argument0": p.numpy(), "argument1": i.numpy()}
+    for wrong, error, message in (
+        ({"argument0": np.full(3, 1.5, np.float32)}, RuntimeError, "between 0 and 1"),
+        ({"argument1": np.array([0, 1, 3])}, IndexError, "an index is out of range"),
+    ):
+        arrays = [(given | wrong)[x.name] for x in f.replays[0].program.inputs if x.name in given]
+        with pytest.raises(error, match=message):
+            executable.run((*arrays, np.empty((), np.float32)))
 
 
 def test_a_callback_that_raises_and_one_that_calls_its_own_function():
