@@ -9,12 +9,13 @@ RUN := $(VENV)/bin/python -m
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test smoke oracle lint style types docs bench clean
+.PHONY: help demo test smoke soak oracle lint style types docs bench clean
 
 help:
 	@echo "make demo     train a reader of digits here, eager and replay (pictures: build/)"
 	@echo "make test     run the tests (JOBS=$(JOBS) processes)"
 	@echo "make smoke    run the few tests that take seconds"
+	@echo "make soak     interrupt and fork native programs for some minutes"
 	@echo "make oracle   compare results with PyTorch (installs torch)"
 	@echo "make lint     check style (make style) and types (make types)"
 	@echo "make docs     write docs/reference and the stub files again"
@@ -29,6 +30,10 @@ test: $(VENV)/.installed-test
 
 smoke: $(VENV)/.installed-test
 	$(RUN) pytest -q tests/test_smoke.py
+
+soak: $(VENV)/.installed-test
+	$(VENV)/bin/python tests/soak_signals.py 1000
+	$(VENV)/bin/python tests/soak_forks.py 200
 
 oracle: $(VENV)/.installed-test $(VENV)/.installed-oracle
 	$(RUN) pytest tests/oracle

@@ -6,21 +6,20 @@ gradients of chosen inputs. Accumulation into `.grad` lives here and nowhere els
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import mutation
+from . import locks, mutation
 from .gradients import Gradients
 from .state import AUTOCAST, GRAD, STATE, TAPE
 from .tape import Entry, Output, Tape, node_of
 from .tensor import Extra, Tensor, own, refresh, wrap
 from .walk import Walk, is_whole, run_hook
 
-_accumulate_lock = threading.Lock()
+_accumulate_lock = locks.new()
 
 
 def _settle(tensors: Iterable[Any]) -> None:

@@ -29,9 +29,6 @@ FAILURES: dict[int, Failure] = {
     BAD_PLACE: Failure(RuntimeError, "an index is out of range"),
 }
 
-#: what a failure may raise
-ERRORS = (IndexError, RuntimeError, ValueError)
-
 _FIRST = 1 << 8  # numbers below are those above
 
 

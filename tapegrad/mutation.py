@@ -7,11 +7,11 @@ value is stale when its storage was changed after the entry that saved it: `chan
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from . import locks
 from .source import Place, here
 from .state import numbers
 
@@ -30,7 +30,7 @@ class Mutation:
 
 _mutations: dict[int, Mutation] = {}
 
-_counting = threading.Lock()
+_counting = locks.new()
 
 # The number of the newest change anywhere. Backward looks no further for entries newer than this.
 latest = 0

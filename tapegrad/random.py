@@ -12,11 +12,11 @@ a tensor of two integers, which compiled functions read and advance in its own m
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
 
 import numpy as np
 
+from . import locks
 from .inplace import assign
 from .primitive import PRIMITIVES, bind
 from .state import STATE
@@ -30,7 +30,7 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         self.device = device
-        self.lock = threading.Lock()
+        self.lock = locks.new()
         #: the seed and the offset, as int64
         self.state = wrap(np.zeros(2, np.int64))
         self.seed()

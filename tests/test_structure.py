@@ -12,7 +12,7 @@ PACKAGE = Path(tapegrad.__file__).parent
 
 #: layers from the bottom: a module may import from its own layer and those below, never above
 LAYERS = [
-    {"allocator", "device", "dtypes", "failures", "source", "state", "tree", "xp"},
+    {"allocator", "device", "dtypes", "failures", "locks", "source", "state", "tree", "xp"},
     {"mutation", "tape"},
     {"methods", "tensor"},
     {"primitive", "written"},

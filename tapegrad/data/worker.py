@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .. import random as tapegrad_random
 from ..state import GRAD, STATE
 from . import collate
 from .blocks import BlockWriter, Packed
@@ -87,8 +86,6 @@ def main(job: Job, end: socket.socket) -> None:
 def _forget_parent() -> None:
     """A forked worker begins as a new process would: without the modes of who forked it."""
     STATE.mode, STATE.tapes, STATE.saved_hooks = GRAD, (), ()
-    # Another thread may have held it at that moment.
-    tapegrad_random.default_generator.lock = threading.Lock()
 
 
 def _use_one_thread() -> None:

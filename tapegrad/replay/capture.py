@@ -200,6 +200,10 @@ class Capture(Tape):
 
     def __exit__(self, *exc: object) -> None:
         super().__exit__(*exc)
+        self.restore_views()
+
+    def restore_views(self) -> None:
+        """Make arguments the views that they were, if that was not done yet."""
         for tensor, view in self._views:
             if tensor._view is None:
                 tensor._view = view

@@ -11,14 +11,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import casting, dtypes
+from .. import casting, dtypes, locks
 from ..state import AUTOCAST, GRAD, INFERENCE, STATE
 from . import native
 from .capture import CaptureError
@@ -66,7 +65,7 @@ class Compiled:
         self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self.options = options or Options()
         self._signatures: dict[Any, Signature] = {}
-        self._lock = threading.RLock()
+        self._lock = locks.new()
         self._warned: set[str] = set()
         self.why_eager: str | None = None
         if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":
@@ -99,8 +98,13 @@ class Compiled:
         """Call the function itself."""
         if self.options.keep_grads:
             return self.function(*args, **kwargs)
-        with Watch() as watch:
-            result = self.function(*args, **kwargs)
+        before = STATE.mode, STATE.tapes
+        try:
+            with Watch() as watch:
+                result = self.function(*args, **kwargs)
+        except BaseException:
+            STATE.mode, STATE.tapes = before
+            raise
         watch.drop_grads()
         return result
 
@@ -201,12 +205,18 @@ class Compiled:
         check = Check(replay, tensors, call)
         world = variant.look(call)
         copies = [copied(c) for c in call.containers]
-        with check.witness:
-            returned = self.function(*args, **kwargs)
-            if not self.options.keep_grads:
-                check.witness.drop_grads()
-            effects = effects_of(world, call.containers, copies)
-            check.saw((returned, effects.values), call.known(world))
+        before = STATE.mode, STATE.tapes
+        try:
+            with check.witness:
+                returned = self.function(*args, **kwargs)
+                if not self.options.keep_grads:
+                    check.witness.drop_grads()
+                effects = effects_of(world, call.containers, copies)
+                check.saw((returned, effects.values), call.known(world))
+        except BaseException:
+            STATE.mode, STATE.tapes = before
+            check.witness.restore_views()
+            raise
         result = check.run()
         effects.undo(call.containers)
         return result
@@ -250,6 +260,7 @@ class Compiled:
         observer = Observer()
         capture = Rehearsal(tensors, strict=self.options.fullgraph)
         recording: Recording | None = None
+        before = STATE.mode, STATE.tapes
         try:
             with capture:
                 with observer:
@@ -264,6 +275,10 @@ class Compiled:
                 except NotRepeatable as error:
                     refusal = str(error)
         except BaseException:
+            # A signal's handler may have raised in the midst of entering or leaving.
+            STATE.mode, STATE.tapes = before
+            observer.stop()
+            capture.restore_views()
             signature.strikes -= 1
             signature.latest = None
             raise

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from .. import source
-from ..failures import ERRORS
 from ..inplace import through
 from ..primitive import CONTRACTION, Accelerator, Link, Primitive, set_accelerator
 from ..rules import abstract
@@ -36,7 +35,7 @@ from .slots import Argument
 
 #: multiplications below which NumPy's product, on one thread, takes as long
 SMALL_PRODUCT = 1 << 17
-#: forms of arguments that are remembered; when there are more, all are forgotten
+#: forms of arguments that are remembered; when there are more, the older half is forgotten
 MOST_FORMS = 4096
 
 _ndarray = np.ndarray
@@ -77,15 +76,10 @@ class Form:
         """The results for arrays of this form; NotImplemented where NumPy should complain."""
         if self.single is not None:
             out = _empty(*self.single)
-            try:
-                self.executable.run((*arrays, out))
-            except ERRORS:  # the NumPy kernel says it in its own words
-                return NotImplemented
-            return out
+            # Where data are wrong, the NumPy kernel says so in its own words.
+            return out if self.executable.attempt((*arrays, out)) is None else NotImplemented
         made = [_empty(shape, dtype) for shape, dtype in self.specs]
-        try:
-            self.executable.run((*[arrays[i] for i in self.used], *made))
-        except ERRORS:  # the NumPy kernel says it in its own words
+        if self.executable.attempt((*[arrays[i] for i in self.used], *made)) is not None:
             return NotImplemented
         if isinstance(self.results, Made):
             return made[self.results.index]
@@ -339,7 +333,8 @@ class Native(Accelerator):
             if _learning.now:
                 return NotImplemented
             if len(self.forms) >= MOST_FORMS:
-                self.forms.clear()
+                for old in list(self.forms)[: MOST_FORMS // 2]:
+                    self.forms.pop(old, None)
             form = self.forms[whole] = self._made(make, arrays, made_of)
         return NotImplemented if form is None else form.run(arrays)  # type: ignore[union-attr]
 

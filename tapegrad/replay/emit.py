@@ -1,7 +1,7 @@
 """Emission: a planned program becomes kernels, and the list of steps that calls them.
 
 Every instruction becomes a kernel that does a part of it; instructions with the same text share
-one. `pool.py` has the driver that walks the steps: each thread does its part of each, with a
+one. `driver.py` has the code that walks the steps: each thread does its part of each, with a
 barrier where it needs what another thread has made. Callbacks of NumPy lie between segments.
 """
 
@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..source import Place as Line
-from . import contract, kernels, pool, products
+from . import contract, driver, kernels, products
 from .kernels import BLOCKS, LINE, Kernel, Span
 from .plan import Plan, can_fail
 from .program import Callback, Compute, Contraction, Instruction, Loop, Product
@@ -116,7 +116,7 @@ class Emitter:
     def _close(self) -> None:
         """End a segment; its end is a barrier."""
         if self.steps:
-            self.steps.append(Step(pool.END, None, 0, 1, ()))
+            self.steps.append(Step(driver.END, None, 0, 1, ()))
             self.segments.append(Segment(tuple(self.steps)))
         self.steps, self.written, self.read = [], [], []
 
@@ -133,7 +133,7 @@ class Emitter:
 
     def _barrier(self) -> None:
         if self.written or self.read:
-            self.steps.append(Step(pool.BARRIER, None, 0, 1, ()))
+            self.steps.append(Step(driver.BARRIER, None, 0, 1, ()))
         self.written, self.read = [], []
 
     def _touch(self, number: int, span: Span | None, parts: list[tuple[int, int]]) -> Touch:
@@ -155,10 +155,10 @@ class Emitter:
 
         Says how it should run: what is small runs on one thread or on all, as it needs no barrier.
         """
-        ways = [pool.SERIAL] if kernel.serial else [pool.SHARED]
+        ways = [driver.SERIAL] if kernel.serial else [driver.SHARED]
         if kernel.small and not kernel.serial:
             few = kernel.extent < BLOCKS
-            ways = [pool.SERIAL, pool.SHARED] if few else [pool.SHARED, pool.SERIAL]
+            ways = [driver.SERIAL, driver.SHARED] if few else [driver.SHARED, driver.SERIAL]
         found = [(way, *self._touches(kernel, way)) for way in ways]
         apart = [
             (way, reads, writes)
@@ -211,7 +211,7 @@ class Emitter:
         if can_fail(instruction):
             assert kernel.checks
             self.failures.append(_checking(instruction))
-            self.steps.append(Step(pool.CHECK, None, 0, 1, (status,)))
+            self.steps.append(Step(driver.CHECK, None, 0, 1, (status,)))
             self.written, self.read = [], []
 
     def _partials(self, kernel: Kernel) -> list[int]:
@@ -229,7 +229,7 @@ class Emitter:
             offset, number = access.offset * access.value.dtype.itemsize, access.value.number
             pointers = (Pointer(self.partials, start), self._pointer(number, offset))
             table = (*pointers, partial.count, partial.stride)
-            self.steps.append(Step(pool.FINISH, kernels.finish(partial), 0, 1, table))
+            self.steps.append(Step(driver.FINISH, kernels.finish(partial), 0, 1, table))
             self.written.append(self._touch(number, None, alone))
         everyone = (0, self.threads)
         self.read.append(("partials", [everyone] + [(0, 0)] * (self.threads - 1)))
@@ -249,7 +249,7 @@ def _alone(extent: int, threads: int) -> list[tuple[int, int]]:
 
 def _parts(kernel: Kernel, threads: int, way: int) -> list[tuple[int, int]]:
     """The steps that each thread does, as the driver divides them."""
-    if way == pool.SERIAL:
+    if way == driver.SERIAL:
         return _alone(kernel.extent, threads)
     blocks = -(-kernel.extent // kernel.grain)
     bounds = [min(t * blocks // threads * kernel.grain, kernel.extent) for t in range(threads + 1)]

@@ -8,14 +8,13 @@ the recorded primitives again, on Tensors, which leave entries as they always do
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .. import mutation, source
+from .. import locks, mutation, source
 from ..backward import grad
 from ..primitive import OPAQUE, Primitive, bind
 from ..state import GRAD, STATE, enable_grad, numbers
@@ -47,7 +46,7 @@ class Node:
         #: by which inputs want gradients and which outputs have them: the program, and for each
         #: input the place of its gradient among the results
         self.programs: dict[Any, tuple[Executable, list[Value], list[int | None]]] = {}
-        self._lock = threading.Lock()
+        self._lock = locks.new()
         self._outputs = [halves.forward.results[i] for i in derivative.outputs]
         # Saved values reach `pull` as they are, on Tensors too: it rebuilds histories itself.
         slots = (("dtype", 0, None),) * (len(halves.kept) + 1)

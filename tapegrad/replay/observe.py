@@ -78,10 +78,11 @@ class Observer:
         self._generators: set[int] = set()
         #: the frame of an import that is going on: what modules do while they load does not count
         self._import: FrameType | None = None
+        self._before: Any = None
+        self._collecting = gc.isenabled()
 
     def __enter__(self) -> Self:
         # Finalizers of other people's objects are not part of the function.
-        self._collecting = gc.isenabled()
         gc.disable()
         self._random = random.getstate()
         self._numpy = _numpy_state()
@@ -90,13 +91,23 @@ class Observer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        sys.setprofile(None)
-        self._import = None
-        _restore(self._before)
-        if self._collecting:
-            gc.enable()
+        self.stop()
         if random.getstate() != self._random or not _same_state(self._numpy, _numpy_state()):
             self._refuse("it draws random numbers that are not tapegrad's", None)
+
+    def stop(self) -> None:
+        """Put back the profiler that was there, if that was not done yet."""
+        if self._collecting:
+            gc.enable()
+        self._import = None
+        if sys.getprofile() != self._see:
+            return
+        if self._before is None or callable(self._before):
+            sys.setprofile(self._before)
+        else:
+            sys.setprofile(None)
+            with contextlib.suppress(AttributeError, ValueError):
+                self._before.enable()
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
         if self._import is not None:
@@ -195,14 +206,3 @@ def _same_state(before: Any, after: Any) -> bool:
         return True
     a, b = before["state"], after["state"]
     return a["pos"] == b["pos"] and bool(np.array_equal(a["key"], b["key"]))
-
-
-def _restore(before: Any) -> None:
-    """Put back the profiler that was there."""
-    if before is None:
-        return
-    if callable(before):
-        sys.setprofile(before)
-    else:
-        with contextlib.suppress(AttributeError, ValueError):
-            before.enable()

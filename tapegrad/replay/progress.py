@@ -31,13 +31,14 @@ class Progress:
         self._what = what
         self._began = self._stage_began = clock()
         self._stage = ""
-        self._said = False
+        self._said = self._over = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._end()
+        self._over = True  # what goes on without an interrupted caller is nobody's matter
 
     def stage(self, doing: str) -> None:
         """Begin the next stage."""
@@ -47,11 +48,11 @@ class Progress:
 
     def check(self) -> None:
         """Say what is being done, once for each stage, if the caller has waited too long."""
-        if not self._said and clock() - self._began > PATIENCE_SECONDS:
+        if not (self._said or self._over) and clock() - self._began > PATIENCE_SECONDS:
             self._said = True
             say(f"tapegrad: {self._what}: {self._stage} … ")
 
     def _end(self) -> None:
         self.check()
-        if self._said:
+        if self._said and not self._over:
             say(f"{clock() - self._stage_began:.1f} s\n")

@@ -1,9 +1,11 @@
 """Running: a program is taken through all passes and compiled, then called with memory.
 
 `build` makes an `Executable` of a recorded program. Its table of buffers holds the addresses of
-inputs, constants, results and the arena; those that stay the same are filled in once. A program
-whose blueprint an earlier process has left on disk (`stored.py`) goes through the passes only when
-somebody asks what became of it, or for another number of threads.
+inputs, constants, results and the arena; those that stay the same are filled in once. The arena is
+scratch memory that all programs share, for one runs at a time; only a program with callbacks has
+its own while it runs, because its callbacks may start others. A program whose blueprint an earlier
+process has left on disk (`stored.py`) goes through the passes only when somebody asks what became
+of it, or for another number of threads.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import numpy as np
 
 from ..failures import described
 from ..source import describe
-from . import native, pool, stored
+from . import driver, native, pool, stored
 from .again import again
 from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .emit import MAX_THREADS, Emitted, emit
@@ -33,8 +35,8 @@ from .program import Callback, Program, View, contiguous
 from .progress import Progress
 from .simplify import common, constants, dead
 
-#: the word of a descriptor that says where the arrays of a call are
-OBJECTS = 8
+#: blocks of scratch memory that programs with callbacks leave for the next one
+MOST_BLOCKS = 4
 #: work (elements and multiplications) below which one thread is enough
 SMALL_PROGRAM = 200_000
 
@@ -94,112 +96,198 @@ def _all_kept() -> Iterator[None]:
     Without them the first calls of a small GPT take 0.92 s instead of 0.98 s.
     """
     searching = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if searching:
             gc.enable()
 
 
+class Layout:
+    """The steps of a program for a number of threads, with its table of buffers."""
+
+    __slots__ = (
+        *("arena_at", "asked", "blueprint", "buffers", "emitted", "expected", "first_result"),
+        *("frame", "functions", "idle", "partials_offset", "plan", "planned", "scratch", "status"),
+        "threads",
+    )
+
+    def __init__(
+        self,
+        program: Program,
+        asked: int,
+        blueprint: Blueprint,
+        functions: list[native.Function],
+        made_of: tuple[int, Plan | None, Emitted | None],
+    ) -> None:
+        #: how many threads the user wants, and how many the steps are laid out for
+        self.asked = asked
+        self.threads = min(asked, MAX_THREADS)
+        self.blueprint = blueprint
+        self.functions = functions
+        #: what it was made of, where that is known, and how many threads the plan is for
+        self.planned, self.plan, self.emitted = made_of
+        inputs = len(program.inputs)
+        self.first_result = inputs + len(blueprint.constants)
+        #: where the addresses of arena, status and partial results are in the table of buffers
+        self.arena_at = self.first_result + len(program.results)
+        self.partials_offset = -(-blueprint.arena // 64) * 64
+        #: bytes of the arena and of what threads leave for one another
+        self.scratch = self.partials_offset + blueprint.scratch
+        self.status = np.zeros(max(len(blueprint.failures), 1), np.int64)
+        self.buffers = np.zeros(self.arena_at + 3, np.uintp)
+        for i, array in enumerate(blueprint.constants):
+            self.buffers[inputs + i] = array.ctypes.data
+        self.buffers[self.arena_at + 1] = self.status.ctypes.data
+        #: which buffers the arrays of a call are
+        self.expected: list[int] = []
+        # A program with callbacks has several segments, and needs the addresses in Python.
+        is_whole = (
+            MEMORY_IN_ARRAY > 0
+            and FIRST_IN_TUPLE > 0
+            and len(blueprint.segments) == 1
+            and isinstance(blueprint.segments[0], Steps)
+        )
+        #: the frame of all runs, which native code fills in anew for each
+        self.frame = Frame(self, self.buffers, shared=True) if is_whole else None
+        #: frames that no run uses, of programs that are filled in by Python
+        self.idle: list[Frame] = []
+
+    def expect(self, inputs: Sequence[int]) -> None:
+        """Say which inputs each call brings; their arrays come first, those of results after."""
+        self.expected = [*inputs, *range(self.first_result, self.arena_at)]
+        if self.frame is not None:
+            self.frame.expect(self.expected)
+
+
+class Frame:
+    """The memory of a run: the table of buffers, and the steps with their tables."""
+
+    __slots__ = ("_owned", "arena", "buffers", "descriptors", "parts", "where")
+
+    def __init__(self, layout: Layout, buffers: Any, shared: bool) -> None:
+        self.buffers = buffers
+        #: scratch memory, if it is not shared with other programs
+        self.arena: Any = None
+        #: which buffers the arrays of a call are
+        self.where = np.zeros(len(buffers), np.int64)
+        self._owned: list[Any] = []
+        self.descriptors: list[Any] = []
+        #: the address of a descriptor for each segment, and callbacks between them
+        self.parts: list[Any] = []
+        addresses = np.array([0, *[function.address for function in layout.functions]], np.int64)
+        for segment in layout.blueprint.segments:
+            if not isinstance(segment, Steps):
+                self.parts.append(segment)
+                continue
+            descriptor = self._described(segment, addresses)
+            descriptor[driver.STATUS] = layout.status.ctypes.data
+            descriptor[driver.STATUS_COUNT] = len(layout.status)
+            if shared:
+                descriptor[driver.OBJECT_BUFFERS] = self.where.ctypes.data
+                descriptor[driver.MEMORY_IN_OBJECT] = MEMORY_IN_ARRAY
+                descriptor[driver.SCRATCH] = layout.scratch
+            descriptor[driver.ARENA] = layout.arena_at
+            descriptor[driver.PARTIALS] = layout.arena_at + 2
+            descriptor[driver.PARTIALS_OFFSET] = layout.partials_offset
+            self.parts.append(descriptor.ctypes.data)
+            self.descriptors.append(descriptor)
+
+    def _described(self, segment: Steps, addresses: Any) -> Any:
+        """The descriptor of a segment's program: see `driver.py`."""
+        tables = np.append(segment.tables, 0)
+        what, kernels, extents, grains, begins = segment.steps.T
+        steps = np.zeros((len(segment.steps), driver.WORDS), np.int64)
+        steps[:, 0], steps[:, 1] = what, addresses[kernels + 1]
+        steps[:, 2], steps[:, 3], steps[:, 4] = extents, grains, tables.ctypes.data + 8 * begins
+        patches = segment.patches
+        self._owned += [steps, tables, patches]
+        descriptor = np.zeros(driver.DESCRIPTOR_WORDS, np.int64)
+        descriptor[driver.STEPS] = steps.ctypes.data
+        descriptor[driver.PATCHES] = patches.ctypes.data
+        descriptor[driver.PATCH_COUNT] = len(patches)
+        descriptor[driver.TABLES] = tables.ctypes.data
+        descriptor[driver.BUFFERS] = self.buffers.ctypes.data
+        return descriptor
+
+    def expect(self, buffers: Sequence[int]) -> None:
+        """Say which buffers the arrays of a call are; native code then finds their memory."""
+        (descriptor,) = self.descriptors
+        descriptor[driver.OBJECT_COUNT] = 0
+        self.where[: len(buffers)] = buffers
+        descriptor[driver.OBJECT_COUNT] = len(buffers)
+
+
+#: scratch memory that no program uses
+_blocks: list[Any] = []
+
+
+def _block(size: int) -> Any:
+    """Scratch memory for a program with callbacks: it may start others while it runs."""
+    for _ in range(MOST_BLOCKS):
+        try:
+            block = _blocks.pop()
+        except IndexError:
+            break
+        if size <= block.size <= 4 * size:
+            return block
+    return np.empty(size, np.uint8)
+
+
 class Executable:
-    """A compiled program with its arena, ready to be called."""
+    """A compiled program, ready to be called."""
 
     def __init__(self, program: Program, general: bool, progress: Progress) -> None:
         began = time.perf_counter()
         self._recorded = program
         self.general = general
-        #: how many threads the user wants, and how many steps and plan are made for
-        self.asked = pool.get_num_threads()
-        self.threads = self._planned = min(self.asked, MAX_THREADS)
-        self._plan: Plan | None = None
-        self._emitted: Emitted | None = None
-        self._functions: list[native.Function] = []
-        self.first_result = 0
-        self.buffers: Any = np.zeros(0, np.uintp)
-        self._take(self._blueprint(progress))
+        self._layout = self._laid_out(pool.get_num_threads(), None, progress)
+        self.large = self._layout.blueprint.work > SMALL_PROGRAM
         self.compile_seconds = time.perf_counter() - began
 
-    def _blueprint(self, progress: Progress) -> Blueprint:
+    def _laid_out(self, asked: int, before: Layout | None, progress: Progress) -> Layout:
         """The blueprint and the kernels for so many threads: from disk, or made now."""
-        name = stored.name_of(self._recorded, self.general, self.threads)
+        recorded, threads = self._recorded, min(asked, MAX_THREADS)
+        name = stored.name_of(recorded, self.general, threads)
         # A plan that is there already decides where everything is.
-        if name is not None and self._plan is None:
-            found = stored.load(name, self._recorded)
+        planned, made = (threads, None) if before is None else (before.planned, before.plan)
+        if made is None:
+            planned = threads
+            found = None if name is None else stored.load(name, recorded)
             functions = None if found is None else native.stored(found[1])
             if found is not None and functions is not None:
-                self._functions = functions
-                return found[0]
-        if self._plan is None:
-            self._plan = plan(passed(self._recorded, progress), self._planned)
+                return Layout(recorded, asked, found[0], functions, (planned, None, None))
+            made = plan(passed(recorded, progress), planned)
             progress.check()
-        blueprint = blueprint_of(self._plan, self.emitted)
+        emitted = emit(made, self.general, threads)
+        blueprint = blueprint_of(made, emitted)
         progress.check()
-        self._functions = list(native.functions(texts_of(self.emitted), progress).values())
-        if name is not None and self.threads == self._planned:
-            stored.store(name, self._recorded, blueprint, [f.name for f in self._functions])
-        return blueprint
+        functions = list(native.functions(texts_of(emitted), progress).values())
+        if name is not None and threads == planned:
+            stored.store(name, recorded, blueprint, [f.name for f in functions])
+        return Layout(recorded, asked, blueprint, functions, (planned, made, emitted))
 
-    def _take(self, blueprint: Blueprint) -> None:
-        """Give a blueprint its memory and its addresses; those of inputs stay."""
-        inputs, results = len(self._recorded.inputs), len(self._recorded.results)
-        self._failures = blueprint.failures
-        self.large = blueprint.work > SMALL_PROGRAM
-        self._constants = blueprint.constants
-        self.first_result = inputs + len(self._constants)
-        self._arena_at = self.first_result + results
-        given = self.buffers[:inputs]
-        self.buffers = np.zeros(self._arena_at + 3, np.uintp)
-        self.buffers[: len(given)] = given
-        for i, array in enumerate(self._constants):
-            self.buffers[inputs + i] = array.ctypes.data
-        self._arena = np.empty(max(blueprint.arena, 64) + 64, np.uint8)
-        self._status = np.zeros(max(len(blueprint.failures), 1), np.int64)
-        self._control = np.zeros(16, np.int64)
-        self._partials = np.zeros(blueprint.scratch + 64, np.uint8)
-        self.buffers[self._arena_at :] = (
-            -(-self._arena.ctypes.data // 64) * 64,
-            self._status.ctypes.data,
-            -(-self._partials.ctypes.data // 64) * 64,
-        )
-        self._segments: list[Any] = [
-            self._described(segment) if isinstance(segment, Steps) else segment
-            for segment in blueprint.segments
-        ]
-
-    def _divide(self, threads: int) -> None:
+    def _divided(self, threads: int) -> Layout:
         """Lay out the steps for another number of threads."""
-        self.asked, self.threads = threads, min(threads, MAX_THREADS)
-        self._emitted = None
-        if self._plan is None:
-            self._planned = self.threads
+        before = self._layout
         with Progress(f"compiling for {threads} threads") as progress:
-            self._take(self._blueprint(progress))
-        self.expect(self._expected)
-
-    def _described(self, segment: Steps) -> Any:
-        """The descriptor of a segment's program: see `pool.py`."""
-        tables = np.append(segment.tables, 0)
-        addresses = np.array([0, *[function.address for function in self._functions]], np.int64)
-        what, kernels, extents, grains, begins = segment.steps.T
-        steps = np.zeros((len(segment.steps), pool.WORDS), np.int64)
-        steps[:, 0], steps[:, 1] = what, addresses[kernels + 1]
-        steps[:, 2], steps[:, 3], steps[:, 4] = extents, grains, tables.ctypes.data + 8 * begins
-        patches = segment.patches
-        parts = (steps, self._control, patches, tables, self.buffers)
-        steps_at, control_at, patches_at, tables_at, buffers_at = (a.ctypes.data for a in parts)
-        descriptor = np.zeros(10, np.int64)
-        descriptor[:6] = steps_at, control_at, patches_at, len(patches), tables_at, buffers_at
-        return descriptor.ctypes.data, (descriptor, *parts)
+            layout = self._laid_out(threads, before, progress)
+        inputs = len(self._recorded.inputs)
+        layout.buffers[:inputs] = before.buffers[:inputs]
+        layout.expect([i for i in before.expected if i < inputs])
+        self._layout = layout
+        return layout
 
     # -- what became of the program ----------------------------------------------------------
 
     @property
     def plan(self) -> Plan:
-        if self._plan is None:
+        layout = self._layout
+        if layout.plan is None:
             with _all_kept(), Progress("finding out what became of a program") as progress:
-                self._plan = plan(passed(self._recorded, progress), self._planned)
-        return self._plan
+                layout.plan = plan(passed(self._recorded, progress), layout.planned)
+        return layout.plan
 
     @property
     def program(self) -> Program:
@@ -208,9 +296,10 @@ class Executable:
 
     @property
     def emitted(self) -> Emitted:
-        if self._emitted is None:
-            self._emitted = emit(self.plan, self.general, self.threads)
-        return self._emitted
+        layout = self._layout
+        if layout.emitted is None:
+            layout.emitted = emit(self.plan, self.general, layout.threads)
+        return layout.emitted
 
     @property
     def functions(self) -> dict[str, native.Function]:
@@ -219,71 +308,112 @@ class Executable:
 
     @property
     def callbacks(self) -> list[Callback]:
-        return [s for s in self._segments if isinstance(s, Callback)]
+        return [s for s in self._layout.blueprint.segments if isinstance(s, Callback)]
+
+    # -- running -----------------------------------------------------------------------------
+
+    @property
+    def buffers(self) -> Any:
+        """The table of addresses; those of inputs that calls do not bring are written here."""
+        return self._layout.buffers
 
     def expect(self, inputs: Sequence[int]) -> None:
         """Say which inputs each call brings; their arrays come first, those of results after."""
-        self._expected = list(inputs)
-        results = range(self.first_result, self.first_result + len(self._recorded.results))
-        self._where = np.array([*inputs, *results, 0], np.int64)
-        self._descriptor: Any = None
-        # A program with callbacks has several segments, and needs the addresses in Python.
-        if MEMORY_IN_ARRAY and FIRST_IN_TUPLE and len(self._segments) == 1 and not self.callbacks:
-            ((_, (self._descriptor, *_)),) = self._segments
-            count = len(self._where) - 1
-            self._descriptor[6:] = count, self._where.ctypes.data, 0, MEMORY_IN_ARRAY
+        self._layout.expect(inputs)
 
     def run(self, arrays: tuple[Any, ...]) -> None:
         """Run on the memory of arrays: the expected inputs, then the results."""
+        error = self.attempt(arrays)
+        if error is not None:
+            raise error
+
+    def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
+        """Run, and return what is wrong with the data, if something is.
+
+        What this raises itself comes from elsewhere: from a callback, or a signal's handler.
+        """
         workers = pool.pool
-        with workers.lock:
-            threads = 1
-            if self.large:
-                threads = pool.get_num_threads()
-                if threads != self.asked:
-                    self._divide(threads)
-                threads = self.threads
-            if self._descriptor is not None:
-                self._descriptor[OBJECTS] = id(arrays) + FIRST_IN_TUPLE
-            else:
-                addresses = [array.__array_interface__["data"][0] for array in arrays]
-                self.buffers[self._where[:-1]] = addresses
-            for segment in self._segments:
-                if segment.__class__ is Callback:
-                    self._call(segment)
-                elif workers.run(segment[0], threads):
-                    self._fail()
+        layout = self._layout
+        threads = 1
+        if self.large:
+            if workers.threads != layout.asked:
+                layout = self._divided(workers.threads)
+            threads = layout.threads
+        frame = layout.frame
+        if frame is None:
+            return self._run_parts(layout, threads, arrays)
+        # Names of this frame keep the code and the tables while they are in use.
+        failure = workers.run(frame.parts[0], threads, id(arrays) + FIRST_IN_TUPLE)
+        return _error(layout.blueprint, failure) if failure else None
 
-    def _fail(self) -> None:
-        found = int(np.flatnonzero(self._status)[0])
-        name, place = self._failures[found]
-        error, message = described(int(self._status[found]), name)
-        self._status[:] = 0
-        raise error(f"{message}, at {describe(place)}")
+    # -- programs with callbacks -------------------------------------------------------------
 
-    # -- callbacks ---------------------------------------------------------------------------
+    def _run_parts(self, layout: Layout, threads: int, arrays: tuple[Any, ...]) -> Exception | None:
+        """Run segments and callbacks in turn, in a frame that is no other run's."""
+        try:
+            frame = layout.idle.pop()
+        except IndexError:
+            frame = Frame(layout, np.empty_like(layout.buffers), shared=False)
+        frame.buffers[:] = layout.buffers
+        frame.buffers[layout.expected] = [a.__array_interface__["data"][0] for a in arrays]
+        frame.arena = block = _block(layout.scratch + 64)
+        arena = -(-block.ctypes.data // 64) * 64
+        frame.buffers[layout.arena_at] = arena
+        frame.buffers[layout.arena_at + 2] = arena + layout.partials_offset
+        for part in frame.parts:
+            if part.__class__ is Callback:
+                self._call(part, layout, frame)
+                continue
+            failure = pool.pool.run(part, threads, 0)
+            if failure:
+                return _error(layout.blueprint, failure)
+        frame.arena = None
+        if len(_blocks) < MOST_BLOCKS and sys.getrefcount(block) <= 2:  # this name and the argument
+            _blocks.append(block)
+        if not layout.idle:
+            layout.idle.append(frame)
+        return None
 
-    def _call(self, callback: Callback) -> None:
-        given = [self._array(x) if isinstance(x, View) else x for x in callback.inputs]
+    def _call(self, callback: Callback, layout: Layout, frame: Frame) -> None:
+        def array(view: View) -> Any:
+            return self._array(view, layout, frame)
+
+        given = [array(x) if isinstance(x, View) else x for x in callback.inputs]
         made = callback.primitive.kernel(*given, **callback.params)
         arrays = made if isinstance(made, tuple) else (made,)
-        for value, array in zip(callback.outputs, arrays, strict=False):
-            view = View(value, 0, value.shape, contiguous(value.shape))
-            self._array(view)[...] = array
+        for value, result in zip(callback.outputs, arrays, strict=False):
+            array(View(value, 0, value.shape, contiguous(value.shape)))[...] = result
 
-    def _array(self, view: View) -> Any:
+    def _array(self, view: View, layout: Layout, frame: Frame) -> Any:
         """The memory of a view as a NumPy array."""
+        assert layout.plan is not None  # a program with callbacks is never one from disk
         dtype = view.root.dtype
         size = int(dtype.itemsize)
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
         low, high = sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
-        start = self._address(self.plan.places[view.root.number]) + (view.offset + low) * size
-        memory: Any = (ctypes.c_char * ((high - low + 1) * size)).from_address(start)
+        place = layout.plan.places[view.root.number]
+        start = self._address(place, layout, frame) + (view.offset + low) * size
+        length = (high - low + 1) * size
+        memory: Any
+        if place.kind == "arena":  # a callback that keeps such an array keeps its memory
+            first = start - frame.arena.ctypes.data
+            memory = frame.arena[first : first + length]
+        else:
+            memory = (ctypes.c_char * length).from_address(start)
         strides = tuple(s * size for s in view.strides)
         return np.ndarray(view.shape, dtype, memory, -low * size, strides)
 
-    def _address(self, place: Place) -> int:
+    def _address(self, place: Place, layout: Layout, frame: Frame) -> int:
         if place.kind == "arena":
-            return int(self.buffers[self._arena_at]) + place.index
-        first = {"input": 0, "constant": len(self._recorded.inputs), "result": self.first_result}
-        return int(self.buffers[first[place.kind] + place.index])
+            return int(frame.buffers[layout.arena_at]) + place.index
+        inputs = len(self._recorded.inputs)
+        first = {"input": 0, "constant": inputs, "result": layout.first_result}
+        return int(frame.buffers[first[place.kind] + place.index])
+
+
+def _error(blueprint: Blueprint, failure: int) -> Exception:
+    """What a program has found wrong."""
+    found, code = divmod(failure, 1 << driver.FAILURE_BITS)
+    name, place = blueprint.failures[found]
+    error, message = described(code, name)
+    return error(f"{message}, at {describe(place)}")

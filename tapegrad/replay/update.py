@@ -56,9 +56,15 @@ class Update:
         before = list(tensors())
         copies = [t._array.copy() for t in before]
         capture = Capture([])
-        with capture:
-            function()
-            recording = capture.finish((None, []))
+        modes = STATE.mode, STATE.tapes
+        try:
+            with capture:
+                function()
+                recording = capture.finish((None, []))
+        except BaseException:
+            # A signal's handler may have raised in the midst of entering or leaving.
+            STATE.mode, STATE.tapes = modes
+            raise
         after = tensors()
         stays = len(after) != len(before) or any(
             a is not b for a, b in zip(after, before, strict=True)

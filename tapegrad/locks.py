@@ -1,0 +1,45 @@
+"""Locks that are free in a forked child, whoever held them in the parent.
+
+A child has only the thread that forked. A lock that another thread held at that moment would stay
+taken for ever, so every lock of the package is made here, and those are freed that the forking
+thread does not hold itself. What they protect is consistent at every switch between threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from typing import Any
+
+#: locks that are made until those are forgotten that are gone
+PRUNED_EVERY = 1024
+
+# A `WeakSet` would run Python code wherever a lock is dropped, also in the midst of a function
+# that is being recorded.
+_locks: dict[int, weakref.ref[Any]] = {}
+_numbers = itertools.count(1)
+
+
+def new() -> Any:
+    """A new reentrant lock."""
+    lock = threading.RLock()
+    number = next(_numbers)
+    _locks[number] = weakref.ref(lock)
+    if number % PRUNED_EVERY == 0:
+        for old, reference in list(_locks.items()):
+            if reference() is None:
+                _locks.pop(old, None)
+    return lock
+
+
+def _free_in_child() -> None:
+    for reference in list(_locks.values()):
+        lock = reference()
+        if lock is not None and not lock._is_owned():
+            lock._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_in_child)
