@@ -567,7 +567,7 @@ def test_state_in_ever_new_tensors_is_found_where_it_stands() -> None:
 def test_numpy_arguments_are_compared() -> None:
     f = tg.compile(lambda x, scale: x * float(scale[0]))
     scale = np.ones(3)
-    for i in range(4):
+    for _ in range(4):
         assert f(tg.ones(1), scale).item() == 1
     scale[0] = 5
     assert f(tg.ones(1), scale).item() == 5

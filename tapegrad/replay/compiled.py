@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import casting, dtypes, locks
-from ..state import AUTOCAST, GRAD, INFERENCE, STATE
+from ..state import AUTOCAST, GRAD, INFERENCE, STATE, TAPE
 from . import native
 from .capture import CaptureError
 from .check import Check
@@ -276,7 +276,7 @@ class Compiled:
                     refusal = str(error)
         except BaseException:
             # A signal's handler may have raised in the midst of entering or leaving.
-            STATE.mode, STATE.tapes = before
+            STATE.mode, STATE.tapes = STATE.mode & ~TAPE | before[0] & TAPE, before[1]
             observer.stop()
             capture.restore_views()
             signature.strikes -= 1

@@ -37,7 +37,17 @@ _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _IMPORTING = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
 #: modules of Python that work for others and know nothing of what users set
 _MACHINERY = {
-    *("weakref", "_weakrefset", "abc", "_py_abc", "_collections_abc", "typing", "warnings", "gc"),
+    *(
+        "weakref",
+        "_weakrefset",
+        "abc",
+        "_py_abc",
+        "_collections_abc",
+        "collections.abc",
+        "typing",
+        "warnings",
+        "gc",
+    ),
     *("linecache", "tokenize", "traceback", "threading", "types", "enum", "contextlib"),
 }
 

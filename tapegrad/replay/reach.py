@@ -584,7 +584,12 @@ def _code_of(value: Any) -> Any:
 def _slots(kind: type) -> tuple[str, ...]:
     names = kind.__dict__["__slots__"]
     names = (names,) if isinstance(names, str) else tuple(names)
-    return tuple(n for n in names if n not in ("__dict__", "__weakref__"))
+    private = f"_{kind.__name__.lstrip('_')}"
+    return tuple(
+        f"{private}{n}" if n.startswith("__") and not n.endswith("__") else n
+        for n in names
+        if n not in ("__dict__", "__weakref__")
+    )
 
 
 def _state_of(value: Any) -> Any:

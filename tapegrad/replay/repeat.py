@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable
 from operator import attrgetter, is_
 from typing import Any
 
@@ -19,8 +20,9 @@ from ..inplace import through
 from ..state import set_grad_enabled
 from ..tape import Entry
 from ..tensor import Tensor, own, wrap
+from .conjunction import Conjunction
 from .derivative import split
-from .facts import memory_of
+from .facts import bounds, memory_of, overlaps
 from .node import Node
 from .recording import Given, GradResult, Made, Part, Passed, Plain, Recording, Shared
 from .results import rebuilt
@@ -91,6 +93,7 @@ class Replay:
         self.fresh = list(self.made_results.values())
         position = {given.value.number: i for i, given in enumerate(self.program.inputs)}
         self.written: list[Any] = [slots[position[t.number]] for t, _ in self.program.writes]
+        self.written_elsewhere = [s for s in self.written if not isinstance(s, Captured)]
         self.patterns: set[tuple[bool, ...]] = set()
         self.confirm(recording, tensors)
 
@@ -105,6 +108,9 @@ class Replay:
         self.extras = [t._extra for t in self.tensors]
         self.hooks = [_hooks_of(t) for t in self.tensors]
         self.overlap = self._overlap(tensors)
+        #: which captured tensors share memory
+        self.sharing = overlaps(self.arrays)
+        self._test: Callable[[], bool] | None = None
 
     def take(self, earlier: Replay) -> None:
         """Go on with the compiled code of an earlier recording that is the same."""
@@ -117,33 +123,69 @@ class Replay:
     def refusal(self, tensors: list[Tensor]) -> str | None:
         """Why this recording does not fit now; None if it does."""
         recording = self.recording
+        if self._test is None or not self._test():
+            refusal = self._compare_captured()
+            if refusal is not None:
+                return refusal
+        for slot, before, _ in recording.flags:
+            if slot.find(tensors)._requires != before:
+                return "requires_grad of a tensor that the function sets was another one before"
+        if recording.leaves:
+            pattern = tuple([leaf.find(tensors)._grad is None for leaf in recording.leaves])
+            if pattern not in self.patterns:
+                return "a .grad that was None is not, or the other way round"
+        if self.watched and not self._numbers_hold():
+            return "a number that decides what is computed was changed"
+        if tensors and self._overlap(tensors) != self.overlap:
+            return "an argument shares memory with a captured tensor, or no longer does"
+        for slot in self.written_elsewhere:
+            if not _writable(slot.find(tensors)):
+                return "memory that it writes to is read-only"
+        return self._refused_gradients(tensors) if self.grads_read else None
+
+    def _compare_captured(self) -> str | None:
+        """Why captured tensors are not as they were; writes out the tests if they are."""
+        written = [s.tensor for s in self.written if isinstance(s, Captured)]
+        for tensor in written:
+            own(tensor)  # memory that is lent is copied before it is written to
         if not all(map(is_, map(_array_of, self.tensors), self.arrays)) and not self._moved():
             return "a captured tensor has another shape, dtype or layout"
         if list(map(_requires_of, self.tensors)) != self.requires:
             return "requires_grad of a captured tensor was changed"
         if not all(map(is_, map(_extra_of, self.tensors), self.extras)) and not self._hooks_hold():
             return "a hook on a captured tensor was added or removed"
-        if any(slot.find(tensors)._requires != before for slot, before, _ in recording.flags):
-            return "requires_grad of a tensor that the function sets was another one before"
-        if self.entered and [t._edge is None for t in self.entered] != self.leaves:
+        if [t._edge is None for t in self.entered] != self.leaves:
             return "a captured tensor that was a leaf is not, or the other way round"
-        if (
-            tuple([leaf.find(tensors)._grad is None for leaf in recording.leaves])
-            not in self.patterns
-        ):
-            return "a .grad that was None is not, or the other way round"
-        if self.watched and not self._numbers_hold():
-            return "a number that decides what is computed was changed"
-        if tensors and self._overlap(tensors) != self.overlap:
-            return "an argument shares memory with a captured tensor, or no longer does"
-        if len(self.grads_read) > 1:
-            found = [slot.find(tensors)._array for slot in self.grads_read]
-            if len({id(memory_of(array)) for array in found}) < len(found):
-                return "two tensors share a .grad"
-        if self.written and not self._writable(tensors):
+        if not all(map(_writable, written)):
             return "memory that it writes to is read-only"
-        for slot in self.grads_read:
-            grad, leaf = slot.find(tensors)._array, slot.leaf.find(tensors)._array
+        self._test = self._written_out(written)
+        return None
+
+    def _written_out(self, written: list[Tensor]) -> Callable[[], bool]:
+        """The tests of captured tensors as one function."""
+        tests = Conjunction()
+        for tensor, array, requires in zip(self.tensors, self.arrays, self.requires, strict=True):
+            name = tests.name(tensor)
+            tests.add_is(f"{name}._array", array)
+            tests.add_is(f"{name}._requires", requires)
+            tests.add_is(f"{name}._extra", tensor._extra)
+        for tensor, leaf in zip(self.entered, self.leaves, strict=True):
+            tests.add(f"{tests.name(tensor)}._edge is {'' if leaf else 'not '}None")
+        for tensor in written:
+            tests.add(f"{tests.name(tensor._array)}.flags.writeable")
+        for extra in {id(t._extra): t._extra for t in self.tensors if t._extra}.values():
+            shown = tests.name(extra)
+            tests.add(f"{tests.name(_hooks_in)}({shown}) == {_hooks_in(extra)!r}")
+            tests.add(f"{shown}.lender is None")
+        return tests.function()
+
+    def _refused_gradients(self, tensors: list[Tensor]) -> str | None:
+        """Why gradients that are read do not fit."""
+        grads = [slot.find(tensors) for slot in self.grads_read]
+        if len(grads) > 1 and len({id(memory_of(g._array)) for g in grads}) < len(grads):
+            return "two tensors share a .grad"
+        for slot, found in zip(self.grads_read, grads, strict=True):
+            grad, leaf = found._array, slot.leaf.find(tensors)._array
             if not grad.flags.c_contiguous or (grad.dtype, grad.shape) != (leaf.dtype, leaf.shape):
                 return "a .grad has another layout"
         return None
@@ -155,20 +197,18 @@ class Replay:
         self.extras = [t._extra for t in self.tensors]
         return True
 
-    def _overlap(self, tensors: list[Tensor]) -> list[bool]:
-        """For each argument, whether it shows memory of a captured tensor."""
-        owner_of = mutation.owner_of
-        return [id(owner_of(t._array)) in self.owners for t in tensors]
+    def _overlap(self, tensors: list[Tensor]) -> list[tuple[int, ...]]:
+        """For each argument, the captured tensors whose bytes it shows."""
+        owners, owner_of = self.owners, mutation.owner_of
+        return [
+            () if id(owner_of(t._array)) not in owners else self._shown_by(t._array)
+            for t in tensors
+        ]
 
-    def _writable(self, tensors: list[Tensor]) -> bool:
-        """Whether all memory that is written to can be; memory that is lent is copied first."""
-        for slot in self.written:
-            tensor = slot.find(tensors)
-            if tensor._extra is not None:
-                own(tensor)
-            if not tensor._array.flags.writeable:
-                return False
-        return True
+    def _shown_by(self, array: Any) -> tuple[int, ...]:
+        start, end = bounds(array)
+        spans = [bounds(a) for a in self.arrays]
+        return tuple(i for i, (a, b) in enumerate(spans) if a < end and start < b)
 
     def _numbers_hold(self) -> bool:
         """Read the numbers anew; False if one decides otherwise than it did."""
@@ -191,6 +231,8 @@ class Replay:
             ):
                 return False
         arrays = [t._array for t in self.tensors]
+        if overlaps(arrays) != self.sharing:
+            return False
         self.owners = {id(mutation.owner_of(a)) for a in arrays}
         # What an interrupt leaves half bound is bound again, for only then it counts as seen.
         if self.executable is not None:
@@ -223,7 +265,6 @@ class Replay:
         # Looking up the changes of captured memory once saves 0.3 µs for each tensor of a call.
         fixed = [s.tensor._array for s in self.written if isinstance(s, Captured)]
         self.changes = mutation.changes_of(fixed)
-        self.written_elsewhere = [s for s in self.written if not isinstance(s, Captured)]
 
     def run(self, tensors: list[Tensor], call: Any = None) -> Any:
         """Do what the recorded run did; returns its result and the values that it stored."""
@@ -304,13 +345,20 @@ class Replay:
         return leaf.value
 
 
-def _hooks_of(tensor: Tensor) -> tuple[int, ...]:
-    extra = tensor._extra
-    return (
-        ()
-        if extra is None
-        else (*extra.hooks, 0, *extra.post_hooks)[: None if extra.hooks or extra.post_hooks else 0]
-    )
+def _hooks_of(tensor: Tensor) -> tuple[tuple[int, ...], ...]:
+    return ((), ()) if tensor._extra is None else _hooks_in(tensor._extra)
+
+
+def _hooks_in(extra: Any) -> tuple[tuple[int, ...], ...]:
+    """The numbers under which hooks are kept."""
+    return tuple(extra.hooks), tuple(extra.post_hooks)
+
+
+def _writable(tensor: Tensor) -> bool:
+    """Whether memory can be written to; what is lent is copied before that."""
+    if tensor._extra is not None:
+        own(tensor)
+    return bool(tensor._array.flags.writeable)
 
 
 def _reusable(leaf: Tensor, shape: Any, dtype: Any, strides: Any) -> Any:

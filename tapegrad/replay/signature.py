@@ -34,9 +34,13 @@ class Arguments:
         self.tensors: list[Tensor] = []
         self.objects: list[Any] = []
         self.containers: list[Any] = []
-        parts: list[Any] = list(first)
+        parts: list[Any] = [first]
         for value in args:
-            self._describe(value, parts)
+            if value.__class__ is Tensor and value._view is None:
+                self.tensors.append(value)
+                parts.append(facts_of(value))
+            else:
+                self._describe(value, parts)
         if kwargs:
             for name in kwargs:
                 parts.append(name)

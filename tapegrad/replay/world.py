@@ -10,12 +10,13 @@ are as good, and what differs is known by its path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from ..tensor import Tensor
-from .comparisons import Table
+from .comparisons import entry
+from .conjunction import Conjunction
 from .facts import facts_of
 from .places import MISSING, Mark, Place, dict_item, is_atom, itself, same_atom
 from .reach import Reach, path_of
@@ -84,7 +85,7 @@ class World:
         self._loose: list[tuple[Place, Any]] = []
         self._bound: list[tuple[Place, int]] = []
         self._solid: list[tuple[Place, Tensor]] = []
-        self._fixed_entries = Table()
+        self._test: Callable[[], bool] | None = None
         for at, tensor in self.tensors.items():
             place = self.marks[at].place
             index = self.arguments.get(tensor.id)
@@ -92,8 +93,6 @@ class World:
                 self._bound.append((place, index))
             elif at not in fixed:
                 self._loose.append((place, self.marks[at].detail))
-            elif place.get is dict_item:
-                self._fixed_entries.add(place.owner, place.key, tensor)
             elif place.get is not itself:
                 self._solid.append((place, tensor))
         self._bound_indices = {index for _, index in self._bound}
@@ -104,23 +103,34 @@ class World:
     def holds(self, arguments: Sequence[Tensor], objects: Sequence[Any] = ()) -> bool:
         """Whether everything is the same object as it was; what is equal may fail here."""
         try:
-            return (
-                len(objects) == len(self.objects)
-                and all(map(is_, objects, self.objects))
-                and self.compared.hold()
-                and self._fixed_entries.holds(dict_item)
-                and self._tensors_hold(arguments)
-            )
+            if self._test is None:
+                self._test = self._written()
+            return self._test() and self._tensors_hold(arguments, objects)
         except (KeyError, IndexError, AttributeError, ValueError, TypeError, RuntimeError):
             return False
 
-    def _tensors_hold(self, arguments: Sequence[Tensor]) -> bool:
+    def _written(self) -> Callable[[], bool]:
+        """All tests that depend on no argument, as one function."""
+        tests = Conjunction()
+        self.compared.write(tests)
         for place, tensor in self._solid:
-            if place.get(place.owner, place.key) is not tensor:
-                return False
+            if place.get is dict_item:
+                tests.add_is(entry(tests, place.owner, place.key), tensor)
+            elif place.get is getattr:
+                tests.add_is(f"{tests.name(place.owner)}.{place.key}", tensor)
+            else:
+                tests.add_is(f"{tests.name(place)}.read()", tensor)
+        return tests.function()
+
+    def _tensors_hold(self, arguments: Sequence[Tensor], objects: Sequence[Any]) -> bool:
+        """Whether arguments, and tensors that the program does not read, are where they were."""
         for i, t in enumerate(arguments):
             if t.id in self._ids and i not in self._bound_indices:
                 return False
+        if self.objects and not all(map(is_, objects, self.objects)):
+            return False
+        if not self._loose and not self._bound:
+            return True
         loose = [place.get(place.owner, place.key) for place, _ in self._loose]
         for found, (_, facts) in zip(loose, self._loose, strict=True):
             if not isinstance(found, Tensor) or facts_of(found) != facts:
@@ -137,7 +147,7 @@ class World:
     def changed_value(self) -> str | None:
         """A plain value that is another one now, if that is seen at once."""
         table = self.compared.entries
-        for owner, key, before in zip(table.owners, table.keys, table.values, strict=True):
+        for owner, key, before in table:
             now = dict.get(owner, key, MISSING)
             if now is before or not is_atom(before) or not is_atom(now) or same_atom(before, now):
                 continue
