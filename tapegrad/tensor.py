@@ -305,6 +305,8 @@ class Tensor(TensorMethods):
             return
         import weakref
 
+        from .copying import duplicate
+
         reference = weakref.ref(self)
 
         def keep(gradient: Tensor) -> None:
@@ -316,7 +318,7 @@ class Tensor(TensorMethods):
                 elif gradient._requires:
                     tensor._grad = gradient
                 else:
-                    tensor._grad = _duplicate(gradient)
+                    tensor._grad = duplicate(gradient)
 
         keep.retains = self.id  # type: ignore[attr-defined]  # backward reports this gradient too
         self._add_entry_hook(keep)
@@ -497,79 +499,19 @@ class Tensor(TensorMethods):
     # -- copying -----------------------------------------------------------------------------
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise RuntimeError(
-                "only leaves can be deep-copied, this tensor is the result of an operation; "
-                "use tensor.detach().clone()"
-            )
-        if id(self) in memo:
-            found: Tensor = memo[id(self)]
-            return found
-        array = _duplicate(self)._array
-        copy = _copied(type(self), array, self._requires, _attributes(self))
-        memo[id(self)] = copy
-        if self._grad is not None:
-            copy._grad = self._grad.__deepcopy__(memo)
-        return copy
+        from .copying import deep_copy
+
+        return deep_copy(self, memo)
 
     def __copy__(self) -> Tensor:
-        own(self)
-        copy = _copied(type(self), self._array, self._requires, _attributes(self))
-        copy._edge = self._edge
-        copy._grad = self._grad
-        for tape in STATE.tapes:
-            tape.values[copy.id] = tape.value_of(self).number
-        return copy
+        from .copying import shallow_copy
+
+        return shallow_copy(self)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        if not self.is_leaf:
-            raise RuntimeError("only leaves can be pickled; use tensor.detach()")
-        not_recorded(self, "pickling")
-        array = to_device(self._array, device("cpu"))
-        name = self.dtype.name
-        if name == "bfloat16":
-            array = array.view(np.uint16)
-        place = str(self.device)
-        return _unpickled, (type(self), array, name, place, self._requires, _attributes(self))
+        from .copying import reduced
 
-
-def _duplicate(tensor: Tensor) -> Tensor:
-    """A leaf with the same values in memory of its own, which a tape sees being made."""
-    if not STATE.mode & TAPE:
-        return wrap(tensor._array.copy())
-    from .primitive import PRIMITIVES, bind
-
-    mode = STATE.mode
-    STATE.mode = mode & ~GRAD
-    try:
-        duplicate: Tensor = bind(PRIMITIVES["clone"], (tensor,))
-    finally:
-        STATE.mode = mode
-    return duplicate
-
-
-def _attributes(tensor: Tensor) -> dict[str, Any]:
-    return dict(getattr(tensor, "__dict__", {}))
-
-
-def _copied(kind: type[Tensor], array: Any, requires: bool, attributes: dict[str, Any]) -> Tensor:
-    copy = wrap(array, kind)
-    copy._requires = requires
-    for name, value in attributes.items():
-        setattr(copy, name, value)
-    return copy
-
-
-def _unpickled(
-    kind: type[Tensor],
-    array: Any,
-    dtype: str,
-    place: str,
-    requires: bool,
-    attributes: dict[str, Any],
-) -> Tensor:
-    array = array.view(dtypes.dtype_named(dtype).numpy)
-    return _copied(kind, to_device(array, as_device(place)), requires, attributes)
+        return reduced(self)
 
 
 def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
@@ -582,12 +524,19 @@ def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
     return tensor
 
 
+def plain_array(array: Any) -> Any:
+    """An array of a subclass (a file in memory, a matrix) as an ordinary one of the same memory."""
+    return array if type(array) is np.ndarray else array.view(np.ndarray)
+
+
 def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
     """An array of anything array-like: Python floats become the default dtype."""
     if isinstance(data, Tensor):
         not_recorded(data, "making a tensor of another (use .detach().clone() or .to())")
         array = data._array
-    elif isinstance(data, np.ndarray) or hasattr(data, "__cuda_array_interface__"):
+    elif isinstance(data, np.ndarray):
+        array = plain_array(data)
+    elif hasattr(data, "__cuda_array_interface__"):
         array = data
     else:
         first = _first(data)

@@ -13,7 +13,7 @@ from ..device import as_device, cupy, to_device
 from ..inplace import rebind
 from ..primitive import OPAQUE, Primitive, define, record
 from ..state import STATE, TAPE
-from ..tensor import Tensor, as_array, not_recorded, wrap
+from ..tensor import Tensor, as_array, not_recorded, plain_array, wrap
 from .checks import checked
 from .movement import as_shape
 from .order import argsort_
@@ -88,7 +88,7 @@ def from_numpy(array: Any, requires_grad: bool = False) -> Tensor:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy needs a NumPy array, got {type(array).__name__}")
     dtypes.from_numpy_dtype(array.dtype)
-    out = wrap(array)
+    out = wrap(plain_array(array))
     return out.requires_grad_() if requires_grad else out
 
 

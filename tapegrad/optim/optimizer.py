@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import dtypes
 from ..gradients import Gradients
-from ..replay.capture import decided, given, runtime_number, setting
+from ..replay.options import decided, given, runtime_number, setting
 from ..replay.update import Update, pays
 from ..state import STATE, TAPE, enable_grad, no_grad
 from ..tensor import RemovableHandle, Tensor, wrap

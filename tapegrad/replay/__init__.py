@@ -5,9 +5,10 @@
 Nothing here knows an operation by name: what a pass must know of one is a field of its `Primitive`.
 """
 
-from .capture import CaptureError, decided, runtime_number
+from .capture import CaptureError
 from .check import CheckError
 from .compiled import Compiled, compile
+from .options import decided, runtime_number
 from .pool import get_num_threads, set_num_threads
 
 __all__ = [

@@ -14,21 +14,21 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 
 from .. import mutation, source
 from ..mutation import owner_of
-from ..state import STATE, TAPE, numbers
-from ..tape import FREED, Entry, Output, Tape, Value
+from ..state import numbers
+from ..tape import Entry, Tape, Value
 from ..tensor import Tensor, refresh, wrap
 from .derivative import Derivative, Obstacle, place_of, trace
 from .facts import bounds
 from .program import Apply, Input, Program
-from .recording import Decision, Given, GradResult, Made, Part, Plain, Recording, Shared
-from .results import Template, tensors_in
+from .recording import Decision, Recording
+from .results import NotRepeatable, Template
+from .returned import Returned
 from .slots import Argument, Captured, Cotangent, GradOf, Number, Slot
 
 _CHANGED_HISTORY = (
@@ -41,79 +41,15 @@ _CHANGED_FLAG = (
 )
 
 
+ELSEWHERE = "it works on tensors on a GPU, for which programs are not compiled"
+
+
 class CaptureError(RuntimeError):
     """A function did something that a replay cannot repeat."""
 
 
-# -- numbers that a program reads when it runs ---------------------------------------------------
-
-
-def capturing() -> Capture | None:
-    """The capture that records what this thread does, if there is one."""
-    if not STATE.mode & TAPE:
-        return None
-    for tape in reversed(STATE.tapes):
-        if isinstance(tape, Capture):
-            return tape
-    return None
-
-
 def _nothing(value: Any) -> None:
     return None
-
-
-def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
-    """`holder[key]`, or `holder[key][index]`: a number that compiled code reads anew in every run.
-
-    In eager code it is the plain number. While a function is captured it is a 0-d float64 tensor,
-    so it must enter the computation by arithmetic; an `if` that depends on it joins the signature.
-    """
-    value = holder[key] if index is None else holder[key][index]
-    capture = capturing()
-    if capture is None or isinstance(value, bool) or not isinstance(value, Real):
-        return value
-    return capture.number(Number(holder, key, index), value)
-
-
-def decided(holder: Any, key: Any) -> bool:
-    """The truth of `holder[key]`, which decides what is computed: it joins the signature."""
-    truth = bool(holder[key])
-    capture = capturing()
-    if capture is not None:
-        capture.decide(Number(holder, key, None), bool)
-    return truth
-
-
-def given(holder: Any, key: Any, index: int | None = None) -> bool:
-    """Whether `holder[key]`, or an element of it, is not None: that joins the signature."""
-    capture = capturing()
-    if capture is not None:
-        capture.decide(Number(holder, key, index), _is_given)
-    return _is_given(holder[key] if index is None else holder[key][index])
-
-
-def _is_given(value: Any) -> bool:
-    return value is not None
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-def setting(holder: Any, key: Any, index: int | None = None) -> Any:
-    """`holder[key]`, or an element of it, as it is: a name or a count that joins the signature."""
-    value = holder[key] if index is None else holder[key][index]
-    capture = capturing()
-    if capture is not None:
-        capture.decide(Number(holder, key, index), _itself)
-    return value
-
-
-def happens_once() -> None:
-    """Say that Python keeps a tensor made here: a replay would not, so this is not repeated."""
-    capture = capturing()
-    if capture is not None:
-        capture.once = True
 
 
 # -- the tape ----------------------------------------------------------------------------------
@@ -186,9 +122,6 @@ class Capture(Tape):
         self.around: AbstractContextManager[Any] = nullcontext()
         #: arguments that are views, with their bases: an argument is a tensor of its own here
         self._views: list[tuple[Tensor, Any]] = []
-        #: by id of a returned tensor: what stands for it
-        self._results: dict[int, Any] = {}
-        self._returned: list[Tensor] = []
 
     def __enter__(self) -> Self:
         for tensor in self.arguments:
@@ -250,7 +183,7 @@ class Capture(Tape):
     def _hold(self, array: Any, number: int) -> None:
         self.arrays[id(array)] = (weakref.ref(array), number, mutation.latest)
 
-    def _check_fresh(self, tensor: Tensor) -> None:
+    def check_fresh(self, tensor: Tensor) -> None:
         """Notice memory that was changed through another array since its value was known."""
         array = tensor._array
         found = self.arrays.get(id(array))
@@ -273,7 +206,9 @@ class Capture(Tape):
             self.slots[number] = self.cotangents[number]
         elif number > self.start:
             # The memory may be changed in place later on, so the constant is a copy.
-            self.constants[number] = _constant(tensor._array)
+            self._check(tensor)
+            if self.obstacle != ELSEWHERE:
+                self.constants[number] = _constant(tensor._array)
         else:
             self.slots[number] = Captured(tensor)
             self._check(tensor)
@@ -282,9 +217,11 @@ class Capture(Tape):
     def _check(self, tensor: Tensor) -> None:
         array = tensor._array
         if not isinstance(array, np.ndarray):
-            self.obstacle = "it works on tensors that are not in the computer's own memory"
-        elif any(s % array.itemsize for s in array.strides):
+            self.obstacle = ELSEWHERE
+        elif not array.flags.aligned or any(s % array.itemsize for s in array.strides):
             self.obstacle = "it reads a tensor whose memory is not aligned to its elements"
+        elif not array.dtype.isnative:
+            self.obstacle = "it reads a tensor in the byte order of another machine"
 
     def enclose(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
@@ -295,7 +232,7 @@ class Capture(Tape):
         for x in inputs:
             # What is written through a view appears before and after, as the same array.
             if isinstance(x, Tensor) and all(x._array is not t._array for t in outputs):
-                self._check_fresh(x)
+                self.check_fresh(x)
         read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
         p = entry.primitive
         if (p.expression,) == p.inputs[:1] and outputs[0]._array is inputs[0]._array:
@@ -476,14 +413,16 @@ class Capture(Tape):
         Called while the tape still records: views among the results may need their newest values.
         `known` gives what stands for objects that were there before. Raises `NotRepeatable`.
         """
+        if self.obstacle == ELSEWHERE:
+            raise NotRepeatable(ELSEWHERE)
         for ending in self.endings.values():
             self.obstacle = self.obstacle or ending()
-        self._returned = list(tensors_in(returned))
-        for leaf in self._returned:
+        tensors = Returned(self, returned)
+        for leaf in tensors.returned:
             if leaf._view is not None:
                 refresh(leaf)
-        made: list[Value] = []
-        results = Template(lambda leaf: self._result(leaf, made), known).of(returned)
+        results = Template(tensors.of, known).of(returned)
+        made = tensors.made
         grads = self._grads(made)
         self._check_histories()
         self._check_numbers()
@@ -554,64 +493,6 @@ class Capture(Tape):
         except Obstacle as obstacle:
             self.obstacle = str(obstacle)
             return None
-
-    def _result(self, leaf: Any, made: list[Value]) -> Any:
-        if not isinstance(leaf, Tensor):
-            return Plain(leaf)
-        found = self._results.get(id(leaf))
-        if found is None:
-            found = self._results[id(leaf)] = self._new_result(leaf, made)
-        return found
-
-    def _new_result(self, leaf: Tensor, made: list[Value]) -> Any:
-        if leaf.id <= self.start:
-            return Given(self.slot_of(leaf), ())
-        if leaf._view is not None:
-            base, chain, _ = leaf._view
-            if base.id <= self.start:
-                return Given(self.slot_of(base), chain)
-            if self._outside(base) is not None or any(
-                self._shows_the_same(leaf, base, other) for other in self._returned
-            ):
-                return Part(self._result(base, made), chain, leaf._requires)
-        shared = self._outside(leaf)
-        if shared is not None and not leaf._requires:
-            return Shared(self.slot_of(shared))
-        for owner, _ in self.first_grads.values():
-            if owner._grad is leaf:
-                return GradResult(self.slot_of(owner))
-        spent = output = None
-        self._check_fresh(leaf)
-        index = len(made)
-        for other in self._returned:
-            earlier = self._results.get(id(other))
-            if other._array is leaf._array and isinstance(earlier, Made):
-                index = earlier.index
-        if index == len(made):
-            made.append(self.value_of(leaf))
-        if leaf._requires and leaf._edge is not None:
-            spent = _spent(leaf)
-            if spent is None:
-                output = len(self.outputs)
-                self.outputs.append(leaf)
-                self.output_places.append(index)
-        elif leaf._requires:
-            self.obstacle = "it returns a leaf that it has made itself"
-        return Made(index, spent, output)
-
-    def _outside(self, tensor: Tensor) -> Tensor | None:
-        """A tensor from outside that has the very array of a tensor that was made inside."""
-        for other in (*self.arguments, *self.externals.values()):
-            if other._array is tensor._array and other.id <= self.start:
-                return other
-        return None
-
-    def _shows_the_same(self, part: Tensor, base: Tensor, other: Tensor) -> bool:
-        """Whether another result shows memory that a view among the results shows."""
-        if other is part:
-            return False
-        beside = other._view is not None and other._view[0] is base
-        return other is base or (beside and np.may_share_memory(part._array, other._array))
 
     def hooked(self) -> list[tuple[str, Any]]:
         """The hooks on tensors from outside, which run in backward."""
@@ -741,25 +622,6 @@ def _base(tensor: Tensor) -> Tensor:
 
 def _steps(array: Any) -> tuple[int, ...]:
     return tuple(s // array.itemsize for s in array.strides)
-
-
-def _spent(tensor: Tensor) -> Entry | None:
-    """If a backward pass has used up the history of `tensor`, an entry that says so."""
-    stack, seen = [tensor._edge], set()
-    while stack:
-        edge = stack.pop()
-        entry = edge.entry if isinstance(edge, Output) else edge
-        if not isinstance(entry, Entry) or entry.number in seen:
-            continue
-        seen.add(entry.number)
-        if entry.saved is FREED:
-            stub = Entry()
-            stub.primitive, stub.params, stub.place = entry.primitive, entry.params, entry.place
-            stub.edges, stub.saved, stub.number = (), FREED, entry.number
-            stub.shapes = stub.hooks = stub.log = None
-            return stub
-        stack += entry.edges
-    return None
 
 
 class _Identity:

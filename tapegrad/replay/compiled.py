@@ -20,7 +20,7 @@ from typing import Any
 from .. import casting, dtypes, locks
 from ..state import AUTOCAST, GRAD, INFERENCE, STATE, TAPE
 from . import native
-from .capture import CaptureError
+from .capture import ELSEWHERE, CaptureError
 from .check import Check
 from .effects import Effects, effects_of
 from .observe import Observer
@@ -111,6 +111,8 @@ class Compiled:
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Arguments(self._modes(), args, kwargs)
         signature = self._signatures.get(call.key)
+        if signature is None and call.is_elsewhere():
+            return self._eagerly(ELSEWHERE, args, kwargs)
         if signature is None:
             most = self.options.max_signatures
             if len(self._signatures) >= most:
@@ -171,9 +173,12 @@ class Compiled:
         else:
             try:
                 returned, values = replay.run(tensors, call)
-            except DataError:
+            except DataError as refused:
                 # Nothing was changed yet: the eager call says what is wrong, in its own words.
-                return self._plainly(args, kwargs)
+                result = self._plainly(args, kwargs)
+                if refused.raised is not None:
+                    raise refused.raised from None  # it was not the data, but a signal's handler
+                return result
         variant.effects.do(values, call.containers)
         return returned
 

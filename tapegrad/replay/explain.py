@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .compiled import Compiled
     from .repeat import Replay
     from .run import Executable
-    from .signature import Signature
+    from .variant import Signature
 
 
 #: what kernels can be shown as, and how a comment begins there

@@ -514,7 +514,7 @@ class Reach:
             if isinstance(groups, list) and name not in self.scope.named_by_user:
                 before = list(groups)
                 self.compared.entries.add(entries, name, groups)
-                self.compared.tests.append(lambda now=groups, then=before: _same_items(now, then))
+                self.compared.tests.append(functools.partial(_same_items, groups, before))
                 inner = self._mark(
                     "list", list, len(groups), at, f".{name}", Place(entries, name, dict_item)
                 )

@@ -42,7 +42,10 @@ def _address(array: Any) -> int:
 
 
 class DataError(Exception):
-    """Native code met data that the eager function refuses; nothing was changed."""
+    """A replay met data that the eager function refuses; nothing was changed."""
+
+    #: what a callback has raised, if one did: it may come from a signal's handler instead
+    raised: Exception | None = None
 
 
 class Replay:
@@ -54,6 +57,7 @@ class Replay:
         self.recording = recording
         self.name = name.rpartition(".")[2]
         self.executable: Executable | None = None
+        self.calls_back = False  # whether parts of the program run in NumPy
         self.count = 0
         self.program, self.slots = recording.program, recording.slots
         #: how calls are differentiated; None if nobody can ask for it
@@ -250,6 +254,7 @@ class Replay:
 
     def _bind(self, executable: Executable, captured: list[Any]) -> None:
         """Fill in the addresses that stay the same from call to call."""
+        self.calls_back = bool(executable.callbacks)
         arrays = iter(captured)
         cells = _address(self.number_cells)
         moving: list[tuple[int, Any]] = []
@@ -275,16 +280,21 @@ class Replay:
         new = []  # gradients in new memory
         for grad in self.made_grads:
             leaf, at, shape, dtype, strides = grad
-            array = _reusable(leaf.find(tensors), shape, dtype, strides)
+            array = None
+            if not self.calls_back:
+                array = _reusable(leaf.find(tensors), shape, dtype, strides)
             if array is None:
                 array = np.empty(shape, dtype)
                 new.append(grad)
             made[at] = array
         for i, shape, dtype in self.fresh:
             made[i] = np.empty(shape, dtype)
-        error = executable.attempt((*inputs, *made))
-        if error is not None:
-            raise DataError(str(error)) from error
+        if self.calls_back:
+            self._attempt(executable, (*inputs, *made), tensors)
+        else:
+            error = executable.attempt((*inputs, *made))
+            if error is not None:
+                raise DataError from error
         if self.written:
             mutation.note_changes(self.changes)
             for slot in self.written_elsewhere:
@@ -309,6 +319,22 @@ class Replay:
             return self._rebuilt(leaf, made, tensors, entry, known)
 
         return rebuilt(returned, result, known), rebuilt(stored, result, known)
+
+    def _attempt(
+        self, executable: Executable, arrays: tuple[Any, ...], tensors: list[Tensor]
+    ) -> None:
+        """Run a program with callbacks, which may raise when other parts have written already."""
+        written = [slot.find(tensors)._array for slot in self.written]
+        before = [array.copy() for array in written]
+        refused = DataError()
+        try:
+            error = executable.attempt(arrays)
+        except Exception as raised:
+            error = refused.raised = raised
+        if error is not None:
+            for array, values in zip(written, before, strict=True):
+                array[...] = values
+            raise refused from error
 
     def _rebuilt(
         self,

@@ -103,9 +103,13 @@ def names_of(code: CodeType) -> Names:
         read |= constants
         everything = everything or not _names_are_constant(steps)
     return Names(
-        *map(frozenset, (attributes, variables)),
+        frozenset(attributes),
+        frozenset(variables),
         frozenset(imports),
-        *map(frozenset, (stored, read, counted, collected)),
+        frozenset(stored),
+        frozenset(read),
+        frozenset(counted),
+        frozenset(collected),
         frozenset(indexed),
         everything,
     )

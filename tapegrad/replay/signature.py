@@ -49,6 +49,10 @@ class Arguments:
             parts.append(_shared(self.tensors))
         self.key = tuple(parts)
 
+    def is_elsewhere(self) -> bool:
+        """Whether some tensor is not in the computer's own memory."""
+        return not all(isinstance(t._array, np.ndarray) for t in self.tensors)
+
     def known(self, world: Any) -> Callable[[Any], Any]:
         """What stands, in a result, for objects that were there before; None for new ones."""
 

@@ -19,6 +19,8 @@ from .scope import Scope
 from .signature import Arguments
 from .world import World
 
+#: worlds that are remembered for one signature, at most; the one used longest ago goes
+MOST_VARIANTS = 32
 #: recordings that wait for one that agrees with them, at most
 MOST_PENDING = 8
 
@@ -166,17 +168,17 @@ class Signature:
         agreeing = None
         waiting = []
         for earlier, other in self.pending[-MOST_PENDING:]:
-            first = earlier is None or world is None
-            same = first or earlier.difference(world) is None  # type: ignore[union-attr]
+            known = earlier is not None and world is not None
+            same = earlier is None or world is None or earlier.difference(world) is None
             alike = other.recording.case == replay.recording.case
             # Before the first recording nobody knew what to look at, so its effects are unknown.
-            difference = other.recording.difference(replay.recording, ends=not first)
+            difference = other.recording.difference(replay.recording, ends=known)
             if difference is None and same:
                 agreeing = other
                 continue
             if not same or not alike:
                 waiting.append((earlier, other))
-            elif earlier is not None and world is not None:
+            elif known:
                 self.disagreements += 1
                 self.difference = difference
         self.pending = [*waiting, (world, replay)]
@@ -189,4 +191,5 @@ class Signature:
         self.pending = [pair for pair in self.pending if pair[1] is not replay]
         world.settle_for(replay.recording)
         self.variants.insert(0, Variant(world, replay, None, effects, self._places))
+        del self.variants[MOST_VARIANTS:]  # they keep objects of the user alive
         self.disagreements = 0

@@ -1,0 +1,93 @@
+"""Copies and pickles of tensors. Called by the methods of `Tensor` that Python asks for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .device import as_device, device, to_device
+from .state import GRAD, STATE, TAPE
+from .tensor import Tensor, not_recorded, own, wrap
+
+
+def deep_copy(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A leaf with memory, attributes and gradient of its own."""
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            "only leaves can be deep-copied, this tensor is the result of an operation; "
+            "use tensor.detach().clone()"
+        )
+    if id(tensor) in memo:
+        found: Tensor = memo[id(tensor)]
+        return found
+    array = duplicate(tensor)._array
+    copy = _copied(type(tensor), array, tensor._requires, _attributes(tensor))
+    memo[id(tensor)] = copy
+    if tensor._grad is not None:
+        copy._grad = deep_copy(tensor._grad, memo)
+    return copy
+
+
+def shallow_copy(tensor: Tensor) -> Tensor:
+    """Another tensor on the same memory, with the same history."""
+    own(tensor)
+    copy = _copied(type(tensor), tensor._array, tensor._requires, _attributes(tensor))
+    copy._edge = tensor._edge
+    copy._grad = tensor._grad
+    for tape in STATE.tapes:
+        tape.values[copy.id] = tape.value_of(tensor).number
+    return copy
+
+
+def reduced(tensor: Tensor) -> tuple[Any, ...]:
+    """What a pickle keeps of a leaf."""
+    if not tensor.is_leaf:
+        raise RuntimeError("only leaves can be pickled; use tensor.detach()")
+    not_recorded(tensor, "pickling")
+    array = to_device(tensor._array, device("cpu"))
+    name = tensor.dtype.name
+    if name == "bfloat16":
+        array = array.view(np.uint16)
+    place = str(tensor.device)
+    return _unpickled, (type(tensor), array, name, place, tensor._requires, _attributes(tensor))
+
+
+def duplicate(tensor: Tensor) -> Tensor:
+    """A leaf with the same values in memory of its own, which a tape sees being made."""
+    if not STATE.mode & TAPE:
+        return wrap(tensor._array.copy())
+    from .primitive import PRIMITIVES, bind
+
+    mode = STATE.mode
+    STATE.mode = mode & ~GRAD
+    try:
+        made: Tensor = bind(PRIMITIVES["clone"], (tensor,))
+    finally:
+        STATE.mode = mode
+    return made
+
+
+def _attributes(tensor: Tensor) -> dict[str, Any]:
+    return dict(getattr(tensor, "__dict__", {}))
+
+
+def _copied(kind: type[Tensor], array: Any, requires: bool, attributes: dict[str, Any]) -> Tensor:
+    copy = wrap(array, kind)
+    copy._requires = requires
+    for name, value in attributes.items():
+        setattr(copy, name, value)
+    return copy
+
+
+def _unpickled(
+    kind: type[Tensor],
+    array: Any,
+    dtype: str,
+    place: str,
+    requires: bool,
+    attributes: dict[str, Any],
+) -> Tensor:
+    array = array.view(dtypes.dtype_named(dtype).numpy)
+    return _copied(kind, to_device(array, as_device(place)), requires, attributes)

@@ -1,0 +1,109 @@
+"""Returned: what stands, in a recording, for the tensors that a captured function returns.
+
+A result is a value that the program makes, a tensor that was there before or shares its memory, a
+view of another result, or a gradient: results that alias in eager code alias in a replay too.
+Called by `Capture.finish`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..tape import FREED, Entry, Output, Value
+from ..tensor import Tensor
+from .recording import Given, GradResult, Made, Part, Plain, Shared
+from .results import tensors_in
+
+if TYPE_CHECKING:
+    from .capture import Capture
+
+
+class Returned:
+    """The results of one captured run."""
+
+    def __init__(self, capture: Capture, returned: Any) -> None:
+        self.capture = capture
+        self.returned = list(tensors_in(returned))
+        #: the values that the program gives
+        self.made: list[Value] = []
+        #: by id of a tensor: what stands for it
+        self._results: dict[int, Any] = {}
+
+    def of(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return Plain(leaf)
+        found = self._results.get(id(leaf))
+        if found is None:
+            found = self._results[id(leaf)] = self._new_result(leaf)
+        return found
+
+    def _new_result(self, leaf: Tensor) -> Any:
+        if leaf.id <= self.capture.start:
+            return Given(self.capture.slot_of(leaf), ())
+        if leaf._view is not None:
+            base, chain, _ = leaf._view
+            if base.id <= self.capture.start:
+                return Given(self.capture.slot_of(base), chain)
+            if self._outside(base) is not None or any(
+                self._shows_the_same(leaf, base, other) for other in self.returned
+            ):
+                return Part(self.of(base), chain, leaf._requires)
+        shared = self._outside(leaf)
+        if shared is not None and not leaf._requires:
+            return Shared(self.capture.slot_of(shared))
+        for owner, _ in self.capture.first_grads.values():
+            if owner._grad is leaf:
+                return GradResult(self.capture.slot_of(owner))
+        spent = output = None
+        self.capture.check_fresh(leaf)
+        index = len(self.made)
+        for other in self.returned:
+            earlier = self._results.get(id(other))
+            if other._array is leaf._array and isinstance(earlier, Made):
+                index = earlier.index
+        if index == len(self.made):
+            self.made.append(self.capture.value_of(leaf))
+        if leaf._requires and leaf._edge is not None:
+            spent = _spent(leaf)
+            if spent is None:
+                output = len(self.capture.outputs)
+                self.capture.outputs.append(leaf)
+                self.capture.output_places.append(index)
+        elif leaf._requires:
+            self.capture.obstacle = "it returns a leaf that it has made itself"
+        return Made(index, spent, output)
+
+    def _outside(self, tensor: Tensor) -> Tensor | None:
+        """A tensor from outside that has the very array of a tensor that was made inside."""
+        for other in (*self.capture.arguments, *self.capture.externals.values()):
+            if other._array is tensor._array and other.id <= self.capture.start:
+                return other
+        return None
+
+    def _shows_the_same(self, part: Tensor, base: Tensor, other: Tensor) -> bool:
+        """Whether another result shows memory that a view among the results shows."""
+        if other is part:
+            return False
+        beside = other._view is not None and other._view[0] is base
+        return other is base or (beside and np.may_share_memory(part._array, other._array))
+
+
+def _spent(tensor: Tensor) -> Entry | None:
+    """If a backward pass has used up the history of `tensor`, an entry that says so."""
+    stack, seen = [tensor._edge], set()
+    while stack:
+        edge = stack.pop()
+        entry = edge.entry if isinstance(edge, Output) else edge
+        if not isinstance(entry, Entry) or entry.number in seen:
+            continue
+        seen.add(entry.number)
+        if entry.saved is FREED:
+            stub = Entry()
+            stub.primitive, stub.params, stub.place = entry.primitive, entry.params, entry.place
+            stub.edges, stub.saved, stub.number = (), FREED, entry.number
+            stub.shapes = stub.hooks = stub.log = None
+            return stub
+        stack += entry.edges
+    return None
