@@ -17,7 +17,7 @@ LAYERS = [
     {"methods", "tensor"},
     {"primitive", "written"},
     {"casting", "closeness", "fast", "inplace", "random", "gradients"},
-    {"chain", "walk", "rules"},
+    {"chain", "copying", "walk", "rules"},
     {"backward"},
     {"ops"},
     {"anomaly", "function", "recompute", "func", "linalg"},
