@@ -20,7 +20,7 @@ from . import locks
 from .inplace import assign
 from .primitive import PRIMITIVES, bind
 from .state import STATE
-from .tensor import Tensor, wrap
+from .tensor import Tensor, not_recorded, wrap
 
 _MASK = (1 << 64) - 1
 
@@ -48,6 +48,7 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed that the generator began with."""
+        not_recorded(self.state, "initial_seed()")
         return pair_of(self.state._array)[0]
 
     def get_state(self) -> Any:

@@ -494,6 +494,8 @@ class Tensor(TensorMethods):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         from .insight.printing import format_tensor
 
+        if STATE.mode & TAPE:
+            not_recorded(self, "repr()")
         return format_tensor(self)
 
     # -- copying -----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ..mutation import owner_of
 from ..state import numbers
 from ..tape import Entry, Tape, Value
 from ..tensor import Tensor, refresh, wrap
-from .derivative import Derivative, Obstacle, place_of, trace
+from .derivative import Derivative, Obstacle, place_of, runs_user_rules, trace
 from .facts import bounds
 from .program import Apply, Input, Program
 from .recording import Decision, Recording
@@ -118,6 +118,9 @@ class Capture(Tape):
             self._check(tensor)
             self._note_history(tensor)
             self._keep_grad(tensor)
+        #: whether gradient rules and hooks of the user may run when the function has returned
+        self.traces_user_rules = True
+        self.runs_user_rules = False
         #: entered around rules of the user that run when the function has returned
         self.around: AbstractContextManager[Any] = nullcontext()
         #: arguments that are views, with their bases: an argument is a tensor of its own here
@@ -486,6 +489,10 @@ class Capture(Tape):
     def _derivative(self, made: list[Value]) -> Derivative | None:
         """The backward pass of the results, if somebody may ask for it."""
         if not self.outputs or self.obstacle is not None:
+            return None
+        if not self.traces_user_rules and runs_user_rules(self, self.outputs):
+            # Nobody knows yet what they would change.
+            self.runs_user_rules = True
             return None
         try:
             with self.around:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .conjunction import Conjunction
-from .places import dict_item
+from .places import dict_item, instance_dict
 
 
 class Table:
@@ -85,7 +85,10 @@ class Comparisons:
         for owner, key, value in self.classes:
             tests.add_is(f"{name(owner)}[{key!r}]", value)
         for value, entries, kind in zip(self.objects, self.dicts, self.types, strict=True):
-            tests.add_is(f"{name(value)}.__dict__", entries)
+            if kind.__getattribute__ is object.__getattribute__:
+                tests.add_is(f"{name(value)}.__dict__", entries)
+            else:
+                tests.add_is(f"{name(instance_dict)}({name(value)})", entries)
             tests.add_is(f"type({name(value)})", kind)
         for entries, names in zip(self.named, self.names, strict=True):
             tests.add(f"[*{name(entries)}] == {name(names)}" if names else f"not {name(entries)}")

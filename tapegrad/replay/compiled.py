@@ -24,6 +24,7 @@ from .capture import ELSEWHERE, CaptureError
 from .check import Check
 from .effects import Effects, effects_of
 from .observe import Observer
+from .pool import get_num_threads
 from .reach import Unguardable
 from .recording import Recording
 from .rehearsal import Rehearsal
@@ -35,7 +36,7 @@ from .watch import Watch
 from .world import World
 
 #: recordings of one signature in a row without a replay, before calls run eagerly
-PATIENCE = 8
+PATIENCE = 16
 #: of them, those that may differ in what they do although the world was the same
 TOLERANCE = 4
 
@@ -143,7 +144,7 @@ class Compiled:
     @staticmethod
     def _modes() -> tuple[Any, ...]:
         """What else decides what operations do."""
-        return STATE.mode, dtypes.get_default_dtype(), casting.key()
+        return STATE.mode, dtypes.get_default_dtype(), casting.key(), get_num_threads()
 
     def _use(
         self,
@@ -187,7 +188,7 @@ class Compiled:
         return self._plainly(args, kwargs)
 
     def _warn(self, reason: str) -> None:
-        code = getattr(self.function, "__code__", None)
+        code = code_of(self.function)
         if ".py:" not in reason and code is not None:
             reason = f"{reason} (the function is at {code.co_filename}:{code.co_firstlineno})"
         self.why_eager = reason
@@ -275,7 +276,9 @@ class Compiled:
                 try:
                     if world is not None:
                         effects = effects_of(world, call.containers, copies)
+                        world.hold()
                     capture.around = observer
+                    capture.traces_user_rules = world is not None
                     recording = capture.finish((result, effects.values), call.known(world))
                 except NotRepeatable as error:
                     refusal = str(error)
@@ -303,7 +306,7 @@ class Compiled:
             self._refuse(signature, refusal, call)
             return result
         assert recording is not None
-        if capture.passing:
+        if capture.passing or (world is None and capture.runs_user_rules):
             return result
         hooked = capture.hooked()
         undo = capture.undo()
@@ -449,3 +452,14 @@ def _late_effects(world: World, call: Arguments, copies: list[Any], effects: Eff
     known = {effect.path for effect in effects.effects}
     new = [effect.path for effect in late.effects if effect.path not in known]
     return f"its backward pass changes {new[0]}" if new else None
+
+
+def code_of(function: Any) -> types.CodeType | None:
+    """The code that calling something runs, if it is in Python."""
+    for _ in range(8):
+        code = getattr(function, "__code__", None)
+        if isinstance(code, types.CodeType):
+            return code
+        inner = getattr(function, "func", None) or getattr(function, "__func__", None)
+        function = inner or type(function).__dict__.get("__call__")
+    return None

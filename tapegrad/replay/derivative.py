@@ -135,6 +135,11 @@ def trace(
     )
 
 
+def runs_user_rules(capture: Capture, outputs: Iterable[Tensor]) -> bool:
+    """Whether Python code of the user is part of the backward pass of a recorded function."""
+    return _once(_reached(capture, outputs)) is not None
+
+
 def _reached(capture: Capture, outputs: Iterable[Tensor]) -> list[Entry]:
     """The entries inside the function that lead to its outputs."""
     found: dict[int, Entry] = {}

@@ -14,7 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .places import MISSING, Mark, Place, dict_item, is_atom, itself, same_atom
+from .places import (
+    MISSING,
+    Mark,
+    Place,
+    context_value,
+    dict_item,
+    instance_dict,
+    is_atom,
+    itself,
+    same_atom,
+)
 from .results import NotRepeatable
 from .world import World
 
@@ -32,6 +42,7 @@ class Effect:
     key: Any  # the entry of the container; MISSING for the place of the mark itself
     argument: int = -1  # which container among the arguments
     amount: int = 0
+    attribute: bool = False  # whether the key is an attribute of what the mark leads to
 
     def do(self, value: Any, containers: Sequence[Any]) -> None:
         """Repeat it, with the value that this replay has made."""
@@ -66,11 +77,13 @@ class Effect:
                 owner = owner[key]
         if self.key is MISSING:
             return Place(owner, None, itself)
+        if self.attribute:
+            return Place(instance_dict(owner), self.key, dict_item)
         if isinstance(owner, dict):
             return Place(owner, self.key, dict_item)
         if isinstance(owner, (list, deque)):
             return Place(owner, self.key, operator.getitem)
-        return Place(owner.__dict__, self.key, dict_item)
+        raise TypeError(f"nothing is kept under {self.key!r} in a {type(owner).__name__}")
 
 
 def _fill(container: Any, items: Any) -> None:
@@ -118,16 +131,34 @@ def effects_of(world: World, containers: Sequence[Any], copies: Sequence[Any]) -
         raise NotRepeatable(f"it advances {moved}, which a replay would not do")
     _marks(world, found)
     _members(world, found)
+    done: set[int] = set()
     for at, keys, container, copy in world.reach.containers:
         mark = world.marks[at]
         contents = mark.kind == "collected"
-        _container(found, container, copy, contents, world.path(at), mark, keys)
+        if id(container) not in done:
+            _container(found, container, copy, contents, world.path(at), mark, keys)
+        done.add(id(container))
+    seen: set[int] = set()
     for i, (container, copy) in enumerate(zip(containers, copies, strict=True)):
+        before = len(found.effects)
+        if id(container) in seen:
+            continue
+        seen.add(id(container))
         _container(found, container, copy, True, f"argument container {i}", None, (), i)
+        if len(found.effects) > before and id(container) in done:
+            raise NotRepeatable(f"it changes an argument that it also reaches otherwise ({i})")
     for variables, name in world.reach.absent:
         if name in variables:
             raise NotRepeatable(f"it defines the global variable {name}")
+    for at, entries, name in world.reach.unset:
+        if name in entries:
+            raise NotRepeatable(f"it sets {world.path(at)}.{name}, which was not there before")
     return found
+
+
+def shown_key(key: Any) -> str:
+    """A key in words; a tensor is not read for that."""
+    return repr(key) if is_atom(key) else "..."
 
 
 def bytes_of(data: Any) -> bytes:
@@ -141,8 +172,14 @@ def _marks(world: World, found: Effects) -> None:
         place = mark.place
         if mark.kind == "array" and bytes_of(mark.raw) != mark.detail[2]:
             raise NotRepeatable(f"it writes into the NumPy array {world.path(at)}")
+        if mark.kind == "cache" and mark.raw.cache_info().currsize != mark.detail:
+            raise NotRepeatable(f"it fills the cache of {world.path(at)}")
+        if place.get is context_value and place.read() is not mark.raw:
+            raise NotRepeatable(f"it sets the context variable {world.path(at)}")
         if not place.is_stored() or isinstance(place.owner, (list, deque)):
             continue
+        if mark.parent >= 0 and world.marks[mark.parent].kind == "collected":
+            continue  # seen with its container
         now = place.read()
         if now is mark.raw or (is_atom(now) and is_atom(mark.raw) and same_atom(now, mark.raw)):
             continue
@@ -164,8 +201,8 @@ def _members(world: World, found: Effects) -> None:
     for at, entries, names in world.members():
         mark = world.marks[at]
         path = world.path(at)
-        for name in entries.keys() - set(names):
-            effect = Effect(STORE, f"{path}.{name}", mark, (), name)
+        for name in [n for n in entries if n not in names]:
+            effect = Effect(STORE, f"{path}.{name}", mark, (), name, attribute=True)
             found.add(effect, MISSING, entries[name])
         for name in set(names) - entries.keys():
             if (id(entries), name) not in known:
@@ -184,11 +221,15 @@ def _container(
 ) -> None:
     """What is new, other or gone in a list, a dict or the like."""
     if isinstance(container, dict):
+        kept = [key for key in dict.keys(container) if key in copy]
+        before_it = [key for key in copy if dict.__contains__(container, key)]
+        if not all(map(operator.is_, kept, before_it)):
+            raise NotRepeatable(f"it changes the order of {path}")
         for key, value in dict.items(container):
             before = copy.get(key, MISSING)
             if before is value or (before is not MISSING and not contents):
                 continue
-            where = f"{path}[{key!r}]"
+            where = f"{path}[{shown_key(key)}]"
             if is_atom(before) and is_atom(value) and same_atom(before, value):
                 continue
             if type(before) is int and type(value) is int and contents and mark is not None:
@@ -198,7 +239,7 @@ def _container(
                 found.add(Effect(STORE, where, mark, keys, key, argument), before, value)
         for key in copy:
             if key not in container and (contents or mark is None):
-                where = f"{path}[{key!r}]"
+                where = f"{path}[{shown_key(key)}]"
                 found.add(Effect(DELETE, where, mark, keys, key, argument), copy[key])
         return
     now = list(container)

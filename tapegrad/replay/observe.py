@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import source
-from .scope import Scope
+from .scope import Scope, names_of
 
 #: packages of the library whose code reads what users set: attributes of layers, hooks, datasets
 _WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
@@ -37,19 +37,11 @@ _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _IMPORTING = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
 #: modules of Python that work for others and know nothing of what users set
 _MACHINERY = {
-    *(
-        "weakref",
-        "_weakrefset",
-        "abc",
-        "_py_abc",
-        "_collections_abc",
-        "collections.abc",
-        "typing",
-        "warnings",
-        "gc",
-    ),
-    *("linecache", "tokenize", "traceback", "threading", "types", "enum", "contextlib"),
+    *("weakref", "_weakrefset", "abc", "_py_abc", "_collections_abc", "collections.abc"),
+    *("linecache", "tokenize", "traceback", "warnings"),
 }
+#: modules of Python that hand work to other threads and processes
+_ELSEWHERE = ("concurrent", "asyncio", "multiprocessing", "queue", "subprocess")
 
 #: C functions with effects outside of the program
 _EFFECTS = {
@@ -64,14 +56,41 @@ _EFFECTS = {
     "system": "it starts a process",
     "fork_exec": "it starts a process",
 }
+#: modules of Python whose C functions tell of the system: what they say is not compared
+_SYSTEM = {
+    "time",
+    "posix",
+    "nt",
+    "gc",
+    "_signal",
+    "signal",
+    "resource",
+    "_socket",
+    "select",
+    "_imp",
+}
+#: C functions that give what no world knows of
+_UNKNOWN = {
+    "id": "it asks for the id of an object",
+    "__import__": "it imports a module under a computed name",
+    "cache_info": "it asks what a cache holds",
+    "getrecursionlimit": "it asks the system for a limit",
+    "now": "it reads the clock",
+    "today": "it reads the clock",
+    "utcnow": "it reads the clock",
+}
+#: C functions that read or write attributes under names that they are given
+_REFLECTIVE = {
+    *("setattr", "delattr", "vars", "dir", "eval", "exec", "globals", "locals", "format_map"),
+    *("__getattribute__", "__setattr__", "__delattr__", "__reduce_ex__", "__reduce__", "_getframe"),
+}
 #: modules whose C functions read no attributes of their arguments
 _PLAIN_MODULES = {
     *("builtins", "math", "cmath", "operator", "_operator", "itertools", "functools", "_functools"),
-    *("collections", "_collections", "_collections_abc", "time", "sys", "os", "posix", "nt", "re"),
-    *("_sre", "random", "_random", "weakref", "_weakref", "_weakrefset", "abc", "_abc", "enum"),
-    *("types", "typing", "_typing", "copyreg", "_thread", "threading", "io", "_io", "_codecs"),
-    *("_warnings", "_contextvars", "contextvars", "_string", "_imp", "marshal", "gc", "_bisect"),
-    *("_heapq", "_struct", "_datetime", "datetime", "_decimal", "decimal", "_random", "_stat"),
+    *("collections", "_collections", "sys", "os", "re", "_sre", "random", "_random", "weakref"),
+    *("_weakref", "_weakrefset", "abc", "_abc", "enum", "types", "typing", "_typing", "copyreg"),
+    *("_thread", "threading", "io", "_io", "_codecs", "_warnings", "_contextvars", "contextvars"),
+    *("_string", "_bisect", "_heapq", "_struct", "_datetime", "datetime", "_decimal", "decimal"),
 }
 #: packages whose C functions read arrays and numbers, not attributes of users' objects
 _PLAIN_PACKAGES = ("numpy", "scipy", "tapegrad", "ml_dtypes", "llvmlite")
@@ -145,6 +164,10 @@ class Observer:
         library = written or name.split(".", 1)[0] in _CLOSED
         if (library and not name.startswith(_WATCHED)) or name in _MACHINERY:
             return
+        if name.split(".", 1)[0] in _ELSEWHERE:
+            self._refuse("it hands work to another thread", frame)
+        elif name == "importlib" and code.co_name == "import_module":
+            self._refuse("it imports a module under a computed name", frame)
         if not library:
             self._user.add(code)
         self.scope.add(code, frame.f_globals, library)
@@ -157,16 +180,32 @@ class Observer:
             self._refuse("it takes the next item of a generator from outside", frame.f_back)
 
     def _called(self, frame: FrameType, function: Any) -> None:
-        """User code calls a C function."""
+        """User code calls a C function, or Python's own code that user code has called."""
+        caller: FrameType | None = frame
+        while caller is not None and caller.f_code.co_filename.startswith(_STANDARD):
+            caller = caller.f_back
+        if caller is None or caller.f_code not in self._user:
+            return
         name = getattr(function, "__name__", "")
         holder = getattr(function, "__self__", None)
-        effect = _EFFECTS.get(name)
-        if effect is not None and (holder is None or isinstance(holder, types.ModuleType)):
+        module = getattr(function, "__module__", None)
+        free = holder is None or isinstance(holder, types.ModuleType)
+        effect = _EFFECTS.get(name) if free else None
+        if effect is None and (free or isinstance(holder, type) or name == "cache_info"):
+            effect = _UNKNOWN.get(name)
+        if effect is not None:
             self._refuse(effect, frame)
+        elif free and module in _SYSTEM:
+            self._refuse(f"it asks the system, by {module}.{name}()", frame)
         elif isinstance(holder, io.IOBase):
             self._refuse("it reads or writes a file", frame)
         elif isinstance(holder, random.Random):
             self._refuse("it draws random numbers that are not tapegrad's", frame)
+        elif name in ("getattr", "hasattr"):
+            if name not in names_of(frame.f_code).variables:
+                self.scope.everything = True  # under another name
+        elif name in _REFLECTIVE:
+            self.scope.everything = True
         elif name == "format" and isinstance(holder, str):
             if "." in holder or "[" in holder:
                 self.scope.everything = True

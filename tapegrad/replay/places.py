@@ -34,9 +34,13 @@ _OF_ENUM = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 def is_atom(value: Any) -> bool:
     """Whether a value cannot change and is compared by type and equality."""
     kind = type(value)
-    if kind in _EXACT or isinstance(value, _KINDS) or kind.__module__ in _VALUES:
+    if kind in _EXACT or (kind.__module__ in _VALUES and kind.__name__ != "Context"):
         return True
-    return isinstance(value, enum.Enum) and value.__dict__.keys() <= _OF_ENUM
+    if issubclass(kind, _KINDS):
+        return not issubclass(kind, np.void)  # its fields can be set
+    if not issubclass(kind, enum.Enum):
+        return False
+    return value.__dict__.keys() <= _OF_ENUM and is_atom(value._value_)
 
 
 class _Missing:
@@ -64,7 +68,7 @@ class Place:
 
     def is_stored(self) -> bool:
         """Whether something is kept here, so that another value may stand here later."""
-        return self.get not in (itself, call_it, context_value)
+        return self.get is not itself and self.get is not call_it and self.get is not context_value
 
     def read(self) -> Any:
         """What stands here now; `MISSING` if nothing does."""
@@ -81,6 +85,8 @@ class Place:
             dict.__setitem__(self.owner, self.key, value)
         elif self.get is getitem:
             self.owner[self.key] = value
+        elif self.get is slot_value:
+            self.key.__set__(self.owner, value)
         else:
             setattr(self.owner, self.key, value)
 
@@ -89,12 +95,28 @@ class Place:
             dict.pop(self.owner, self.key, None)
         elif self.get is getitem:
             del self.owner[self.key]
+        elif self.get is slot_value:
+            self.key.__delete__(self.owner)
         else:
             delattr(self.owner, self.key)
 
 
 def class_item(kind: type, name: str) -> Any:
     return kind.__dict__[name]
+
+
+def slot_value(owner: Any, member: Any) -> Any:
+    return member.__get__(owner)
+
+
+def instance_dict(value: Any) -> dict[str, Any] | None:
+    """The dictionary of an object's attributes, past methods and properties of its class."""
+    for base in type(value).__mro__:
+        found = base.__dict__.get("__dict__")
+        if isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            entries = found.__get__(value)
+            return entries if type(entries) is dict else None
+    return None
 
 
 def itself(owner: Any, key: Any) -> Any:

@@ -9,16 +9,20 @@ with no state of the user's are compared by identity and not looked into.
 
 from __future__ import annotations
 
+import abc
+import builtins
 import contextvars
 import functools
 import random
 import sys
+import threading
 import types
+import typing
 import weakref
 from array import array
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
-from operator import attrgetter, getitem, is_
+from operator import attrgetter, getitem, is_, itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -35,10 +39,12 @@ from .places import (
     class_item,
     context_value,
     dict_item,
+    instance_dict,
     is_atom,
     itself,
+    slot_value,
 )
-from .scope import Scope
+from .scope import ANY, Scope
 
 #: bytes of NumPy data that are compared before a replay, at most
 MOST_BYTES = 1 << 26
@@ -50,17 +56,23 @@ _CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "torch", "jax", "jaxlib", "
 #: packages of the library whose objects hold what users set
 _WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
 #: containers of which code may read single items
-_CONTAINERS = (list, dict, tuple, deque, OrderedDict, defaultdict)
+_CONTAINERS = (list, dict, tuple, deque)
 _DESCRIPTORS = (
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType),
 )
-_ITERATORS = ("iterator", "count", "cycle", "chain", "zip", "map", "filter", "enumerate")
+#: C functions that read attributes under names that they are given
+_REFLECTIVE = {"getattr", "hasattr", "setattr", "vars", "dir", "__getattribute__", "eval", "exec"}
 #: modules of Python with metaclasses that say nothing of what users set
 _STANDARD = {"abc", "enum", "typing"}
 _LRU = type(functools.lru_cache(lambda: None))
+_BUILTINS: dict[str, Any] = builtins.__dict__
 #: the flag of types that were made by Python code
 _HEAP_TYPE = 1 << 9
+
+
+#: types of C objects that never change
+_HARMLESS = {object, itemgetter, type(np.add), type(namedtuple("Pair", "one").__dict__["one"])}
 
 
 class Unguardable(Exception):
@@ -87,6 +99,8 @@ class Reach:
         self.movers: list[tuple[int, Callable[[], Any], Any]] = []
         #: variables of modules that code names and that are not there
         self.absent: list[tuple[dict[str, Any], str]] = []
+        #: names that code sets and that are not there yet, in modules, classes and functions
+        self.unset: list[tuple[int, Any, str]] = []
         #: by id of an object: its position; the marks keep the objects alive
         self.seen: dict[int, int] = {}
         self._functions: set[types.CodeType] = set()
@@ -112,6 +126,11 @@ class Reach:
                 else:
                     absent.append(name)
                     self.absent.append((variables, name))
+                    if name in _BUILTINS:
+                        found = _BUILTINS[name]
+                        self.compared.entries.add(_BUILTINS, name, found)
+                        if not isinstance(found, (types.BuiltinFunctionType, type)):
+                            self._item(_BUILTINS, name, -1, name)
             if absent:
                 self.compared.tests.append(
                     functools.partial(variables.keys().isdisjoint, tuple(absent))
@@ -178,17 +197,19 @@ class Reach:
         scope = self.scope
         if name in scope.read or scope.everything:
             return False
-        collected, counted = name in scope.collected, name in scope.counted
-        keys = scope.indexed.get(name, ())
-        if (collected or keys) and not counted and type(value) in _CONTAINERS:
+        uses, keys = scope.collected.get(name, ()), scope.indexed.get(name, ())
+        counted = name in scope.counted
+        if (uses or keys) and not counted:
+            if type(value) not in _CONTAINERS or not _fits(value, uses):
+                return False
             at = self._mark("collected", type(value), None, parent, step, place)
-            self._collect(value, at, ())
+            self._collect(value, at, uses)
             if keys:
                 self.compared.tests.append(functools.partial(_stands, place, value))
                 self._picked(value, keys, at)
-        elif counted and not collected and not keys and type(value) is int:
+        elif counted and not uses and not keys and type(value) is int:
             self._mark("counted", type(value), None, parent, step, place)
-        elif name in scope.stored and not collected and not counted and not keys:
+        elif name in scope.stored and not uses and not counted and not keys:
             self._mark("written", None, None, parent, step, place)
         else:
             return False
@@ -203,18 +224,23 @@ class Reach:
                 self._compare(self.compared.entries, container, key, value)
             elif not isinstance(value, Tensor):
                 self.compared.tests.append(functools.partial(_stands, place, value))
-            if value is not MISSING:
+            if value is MISSING:
+                self._mark("atom", MISSING, None, at, f"[{key!r}]", place)
+            else:
                 self._queue.append((value, at, f"[{key!r}]", place))
 
-    def _collect(self, container: Any, at: int, keys: tuple[Any, ...]) -> None:
-        """Keep a copy of a container that is put into, and of the containers in it."""
-        if len(keys) > 4 or isinstance(container, tuple):
-            return
-        self.containers.append((at, keys, container, _copied(container)))
-        pairs = container.items() if isinstance(container, dict) else ()
-        for key, value in list(pairs):
-            if isinstance(value, (list, dict, deque)):
-                self._collect(value, at, (*keys, key))
+    def _collect(self, container: Any, at: int, uses: Iterable[tuple[str, Any]]) -> None:
+        """Keep a copy of a container that is put into, and note the items that are set."""
+        if not isinstance(container, tuple):
+            self.containers.append((at, (), container, _copied(container)))
+        get = dict_item if isinstance(container, dict) else getitem
+        for how, key in sorted(uses, key=repr):
+            if how == "append" and key is not None:
+                self.containers.append((at, (key,), container[key], _copied(container[key])))
+            elif how != "append":
+                pairs = dict(container) if isinstance(container, dict) else range(len(container))
+                for k in list(pairs) if key is ANY else [key]:
+                    self._mark("written", None, None, at, f"[{k!r}]", Place(container, k, get))
 
     def _visit(self, value: Any, parent: int, step: str, place: Place) -> None:
         if isinstance(value, Tensor):
@@ -230,8 +256,9 @@ class Reach:
         at = len(self.marks)
         self.seen[id(value)] = at
         self._kept.append(value)
+        kind = type(value)  # isinstance() would ask an object for its class
         for kinds, visit in _VISITS:
-            if isinstance(value, kinds):
+            if issubclass(kind, kinds):
                 visit(self, value, parent, step, place)
                 return
         self._object(value, parent, step, place)
@@ -246,8 +273,9 @@ class Reach:
         for group in (extra.hooks, extra.post_hooks) if extra is not None else ():
             if group:
                 self._hooks(group, at)
-        own = getattr(tensor, "__dict__", None)
-        if own:
+        own = instance_dict(tensor)
+        if own is not None:
+            self.compared.add_names(own)
             self._members(own, at)
 
     def _hooks(self, group: dict[int, Any], parent: int) -> None:
@@ -272,7 +300,7 @@ class Reach:
             self.compared.add_names(value)
         else:
             self.compared.tests.append(lambda: _same_items(dict.keys(value), keys))
-        self.containers.append((at, (), value, dict(dict.items(value))))
+        self.containers.append((at, (), value, dict.copy(value)))
         for key in keys:
             held = dict_item(value, key)
             shown = f"[{key!r}]" if is_atom(key) else "[...]"
@@ -280,6 +308,8 @@ class Reach:
             self._queue.append((held, at, shown, Place(value, key, dict_item)))
             if not is_atom(key):
                 self._queue.append((key, at, ".key", Place(key, None, itself)))
+        if isinstance(value, defaultdict):
+            self._part(value, "default_factory", at, ".default_factory")
         if type(value) is not dict:
             self._instance(value, at)
 
@@ -303,12 +333,17 @@ class Reach:
             )
 
     def _set(self, value: Any, parent: int, step: str, place: Place) -> None:
-        self._check_size(list(value), step, parent)
-        frozen = frozenset(value)
-        at = self._mark("set", type(value), frozen, parent, step, place)
+        items = list(value)
+        self._check_size(items, step, parent)
+        atoms = frozenset((type(x), repr(x)) for x in items if is_atom(x))
+        at = self._mark("set", type(value), (atoms, len(items)), parent, step, place)
+        ids = frozenset(map(id, items))
         if isinstance(value, set):
             self.containers.append((at, (), value, set(value)))
-            self.compared.tests.append(lambda: value == frozen)
+            self.compared.tests.append(lambda: frozenset(map(id, value)) == ids)
+        for item in items:
+            if not is_atom(item):
+                self._queue.append((item, at, "{...}", Place(item, None, itself)))
 
     def _function(self, value: types.FunctionType, parent: int, step: str, place: Place) -> None:
         code = value.__code__
@@ -329,16 +364,25 @@ class Reach:
                 self._part(cell, "cell_contents", at, f".{name}")
         self._part(value, "__defaults__", at, ".__defaults__")
         self._part(value, "__kwdefaults__", at, ".__kwdefaults__")
-        if value.__dict__:
-            self._members(value.__dict__, at)
+        self._note_unset(value.__dict__, at)
+        self._members(value.__dict__, at)
+
+    def _note_unset(self, entries: Any, at: int) -> None:
+        self.unset += [(at, entries, name) for name in self.scope.stored if name not in entries]
 
     def _class(self, value: type, parent: int, step: str, place: Place) -> None:
         at = self._mark("class", value, None, parent, step, place)
+        if value in (attrgetter, methodcaller):
+            self.scope.everything = True
         for kind in value.__mro__:
             if kind not in self._visited and kind.__flags__ & _HEAP_TYPE:
                 self._visited.add(kind)
                 self._class_members(kind, at)
         meta = type(value)
+        if issubclass(meta, abc.ABCMeta):
+            token = abc.get_cache_token()  # grows when a class is registered anywhere
+            self.marks[at].detail = token
+            self.compared.tests.append(lambda: abc.get_cache_token() == token)
         if meta is not type and not _is_closed(meta) and meta.__module__ not in _STANDARD:
             self._queue.append((meta, at, ".__class__", Place(meta, None, itself)))
 
@@ -346,9 +390,11 @@ class Reach:
         """Attributes of a class that code names, and methods that ran."""
         entries, scope = kind.__dict__, self.scope
         library = _is_closed(kind)
+        self._note_unset(entries, at)
         for name in sorted(entries):
             value = entries[name]
-            named = name in scope.attributes or (scope.everything and not name.startswith("__"))
+            plain = not name.startswith(("__", "_abc_")) or name == "__match_args__"
+            named = name in scope.attributes or (scope.everything and plain)
             if not (named and not library) and _code_of(value) not in scope.codes:
                 continue
             place = Place(kind, name, class_item)
@@ -362,6 +408,7 @@ class Reach:
     def _module(self, value: types.ModuleType, parent: int, step: str, place: Place) -> None:
         at = self._mark("module", value, None, parent, step, place)
         entries, attributes = value.__dict__, self.scope.attributes
+        self._note_unset(entries, at)
         closed = _is_closed(value)
         for name in sorted(n for n in attributes if n in entries):
             inner = entries[name]
@@ -372,19 +419,22 @@ class Reach:
                 self._mark("same", inner, None, at, f".{name}", Place(entries, name, dict_item))
 
     def _data(self, value: Any, parent: int, step: str, place: Place) -> None:
-        if value.dtype.hasobject or value.nbytes > MOST_BYTES:
+        odd = type(value) not in (np.ndarray, np.memmap, np.matrix)
+        if value.dtype.hasobject or value.nbytes > MOST_BYTES or odd:
             raise Unguardable(
                 f"it can read the NumPy array {path_of(self.marks, parent, step)} of dtype "
-                f"{value.dtype} and {value.nbytes >> 20} MiB, whose contents cannot be compared "
-                "before each call; make a tensor of it"
+                f"{value.dtype} and {value.nbytes >> 20} MiB (a {type(value).__name__}), whose "
+                "contents cannot be compared before each call; make a tensor of it"
             )
-        before = value.tobytes()
-        self._mark("array", type(value), (value.shape, value.dtype, before), parent, step, place)
-        self.compared.tests.append(lambda: value.tobytes() == before)
+        before = (value.shape, value.dtype, value.tobytes(), value.flags.writeable)
+        self._mark("array", type(value), before, parent, step, place)
+        self.compared.tests.append(
+            lambda: (value.shape, value.dtype, value.tobytes(), value.flags.writeable) == before
+        )
 
     def _buffer(self, value: Any, parent: int, step: str, place: Place) -> None:
         before = bytes(value)
-        self._mark("array", type(value), (len(value), None, before), parent, step, place)
+        self._mark("array", type(value), (len(before), None, before), parent, step, place)
         self.compared.tests.append(lambda: bytes(value) == before)
 
     def _wrapper(self, value: Any, parent: int, step: str, place: Place) -> None:
@@ -396,6 +446,8 @@ class Reach:
             self._instance(value, at)
 
     def _builtin(self, value: Any, parent: int, step: str, place: Place) -> None:
+        if value.__name__ in _REFLECTIVE:
+            self.scope.everything = True  # under another name
         holder = getattr(value, "__self__", None)
         at = self._mark("builtin", value.__name__, None, parent, step, place)
         if holder is not None and not isinstance(holder, (types.ModuleType, type)):
@@ -416,6 +468,9 @@ class Reach:
             if function.__code__ not in self.scope.codes:
                 self.scope.add(function.__code__, function.__globals__, False)
             self._check_cached(function, parent, step)
+        size = value.cache_info().currsize
+        self.compared.tests.append(lambda: value.cache_info().currsize == size)
+        self.marks[at].kind, self.marks[at].detail = "cache", size
         self._part(value, "__wrapped__", at, ".__wrapped__")
 
     def _proxy(self, value: Any, parent: int, step: str, place: Place) -> None:
@@ -430,8 +485,32 @@ class Reach:
     def _weak(self, value: Any, parent: int, step: str, place: Place) -> None:
         at = self._mark("weak", type(value), None, parent, step, place)
         target = value()
-        self.compared.tests.append(lambda: value() is target)
+        if isinstance(value, weakref.WeakMethod):
+            owner = None if target is None else target.__self__
+            self.compared.tests.append(lambda: getattr(value(), "__self__", None) is owner)
+        else:
+            self.compared.tests.append(lambda: value() is target)
         self._queue.append((target, at, "()", Place(value, None, call_it)))
+
+    def _weak_container(self, value: Any, parent: int, step: str, place: Place) -> None:
+        """A weak dictionary or set: its items of now, which the walk keeps for a moment."""
+        items = _weak_items(value)
+        ids = sorted(map(id, items))
+        at = self._mark("list", type(value), len(items), parent, step, place)
+        state = functools.partial(_weak_ids, value)
+        self.compared.tests.append(lambda: state() == ids)
+        self.movers.append((at, state, ids))
+        for item in items:
+            self._queue.append((item, at, "[...]", Place(item, None, itself)))
+
+    def _view(self, value: Any, parent: int, step: str, place: Place) -> None:
+        at = self._mark("builtin", type(value).__name__, None, parent, step, place)
+        self._queue.append((value.mapping, at, ".mapping", Place(value.mapping, None, itself)))
+
+    def _lock(self, value: Any, parent: int, step: str, place: Place) -> None:
+        before = repr(value)
+        self._mark("same", value, before, parent, step, place)
+        self.compared.tests.append(lambda: repr(value) == before)
 
     def _variable(self, value: Any, parent: int, step: str, place: Place) -> None:
         at = self._mark("same", value, None, parent, step, place)
@@ -453,6 +532,10 @@ class Reach:
 
     def _mover(self, value: Any, parent: int, step: str, place: Place) -> None:
         """Something with a hidden state: a recording in which it moves is refused."""
+        if self.scope.attributes & {"bit_generator", "getstate", "get_state"}:
+            raise Unguardable(
+                f"it can read the state of the generator {path_of(self.marks, parent, step)}"
+            )
         at = self._mark("same", value, None, parent, step, place)
         state = functools.partial(_state_of, value)
         self.movers.append((at, state, state()))
@@ -464,29 +547,43 @@ class Reach:
 
     def _object(self, value: Any, parent: int, step: str, place: Place) -> None:
         kind = type(value)
-        if hasattr(kind, "__next__") and kind.__name__.endswith(_ITERATORS):
+        own = kind.__module__ or ""
+        closed = own.split(".", 1)[0] in _CLOSED[1:]
+        if hasattr(kind, "__next__") and (closed or not instance_dict(value)):
             raise Unguardable(
                 f"it can read the iterator {path_of(self.marks, parent, step)}, whose state cannot "
                 "be compared; take its next item outside"
             )
-        own = kind.__module__ or ""
-        inner = own.startswith("tapegrad.") and not own.startswith(_WATCHED)
-        plain = not kind.__flags__ & _HEAP_TYPE and not hasattr(value, "__dict__")
-        at = self._mark("same" if inner or plain else "object", value, None, parent, step, place)
-        if inner and hasattr(kind, "_walked"):
-            for name in kind._walked:
+        if own.startswith("tapegrad.") and not own.startswith(_WATCHED):
+            at = self._mark("same", value, None, parent, step, place)
+            for name in getattr(kind, "_walked", ()):
                 self._part(value, name, at, f".{name}")
-        if not inner and not plain:
-            self.marks[at].value = kind
-            self._instance(value, at)
+                entries = value.__dict__
+                self._note_unset(entries, at)
+                for given in sorted(entries.keys() & self.scope.named_by_user - {name}):
+                    self._item(entries, given, at, f".{given}")
+            return
+        if kind in _HARMLESS or own.split(".", 1)[0] in _CLOSED[1:-1]:
+            self._mark("same", value, None, parent, step, place)
+            return
+        if any(base.__module__ == "_ctypes" for base in kind.__mro__):
+            self._buffer(value, parent, step, place)
+            return
+        if is_opaque(kind):
+            raise Unguardable(
+                f"it can read {path_of(self.marks, parent, step)}, an object of type "
+                f"{kind.__name__}, whose state cannot be compared; read it outside"
+            )
+        at = self._mark("object", kind, None, parent, step, place)
+        self._instance(value, at)
 
     def _instance(self, value: Any, at: int) -> None:
         """The attributes of an object: those in its dictionary, in slots, and of its class."""
         kind = type(value)
         # What replays read anew is not compared, unless code of the user reads it too.
         hidden = [n for n in getattr(kind, "_unguarded", ()) if n not in self.scope.named_by_user]
-        entries = getattr(value, "__dict__", None)
-        if type(entries) is dict:
+        entries = instance_dict(value)
+        if entries is not None:
             self.compared.add_object(value, entries)
             self.members.append((at, value, list(entries)))
             self._members(entries, at, hidden)
@@ -495,9 +592,25 @@ class Reach:
             if "__slots__" in base.__dict__ and base.__flags__ & _HEAP_TYPE:
                 for name in _slots(base):
                     if name not in hidden and self._is_named(name):
-                        self._part(value, name, at, f".{name}")
+                        self._slot(value, base, name, at)
         if kind not in self._visited:
             self._queue.append((kind, at, ".__class__", Place(value, "__class__", getattr)))
+
+    def _slot(self, value: Any, kind: type, name: str, at: int) -> None:
+        """An attribute in a slot, read past methods of the user."""
+        member = kind.__dict__.get(name)
+        if not isinstance(member, types.MemberDescriptorType):
+            return
+        place = Place(value, member, slot_value)
+        found = place.read()
+        if found is not MISSING and self._is_only_written(name, found, at, f".{name}", place):
+            return
+        if not isinstance(found, Tensor):
+            self.compared.tests.append(functools.partial(_stands, place, found))
+        if found is MISSING:
+            self._mark("atom", MISSING, None, at, f".{name}", place)
+        else:
+            self._queue.append((found, at, f".{name}", place))
 
     def _groups(self, value: Any, entries: dict[str, Any], at: int) -> None:
         """Dictionaries of an object whose entries are found under their names like attributes,
@@ -561,6 +674,26 @@ def _stands(place: Place, value: Any) -> bool:
     return place.read() is value
 
 
+def _fits(container: Any, uses: Iterable[tuple[str, Any]]) -> bool:
+    """Whether a container can be used as code does that puts into it."""
+    for how, key in uses:
+        if how == "append" and key is None:
+            if not isinstance(container, (list, deque)):
+                return False
+        elif how == "append":
+            inner = Place(container, key, getitem).read()
+            if type(inner) not in (list, deque):
+                return False
+        elif not isinstance(container, (list, dict)):
+            return False
+        elif how == "count":
+            held = [container[key]] if key is not ANY and key in container else []
+            counted = list(container.values()) if isinstance(container, dict) else list(container)
+            if any(type(v) is not int for v in (held if key is not ANY else counted)):
+                return False
+    return True
+
+
 def _copied(container: Any) -> Any:
     return dict(container) if isinstance(container, dict) else list(container)
 
@@ -603,6 +736,30 @@ def _state_of(value: Any) -> Any:
     return None if value.gi_frame is None else value.gi_frame.f_lasti
 
 
+def _weak_items(value: Any) -> list[Any]:
+    return [x for pair in value.items() for x in pair] if hasattr(value, "items") else [*value]
+
+
+def _weak_ids(value: Any) -> list[int]:
+    """The ids of what a weak dictionary or set holds."""
+    return sorted(map(id, _weak_items(value)))
+
+
+def is_opaque(kind: type) -> bool:
+    """Whether objects of a type keep their state where Python does not see it."""
+    if kind in _TRANSPARENT:
+        return False
+    if not kind.__flags__ & _HEAP_TYPE:
+        return True
+    if any("__dict__" in b.__dict__ or "__slots__" in b.__dict__ for b in kind.__mro__):
+        # A class in Python, but maybe of something in C that has a state of its own.
+        return any(
+            not b.__flags__ & _HEAP_TYPE and b is not object and b not in _TRANSPARENT
+            for b in kind.__mro__
+        )
+    return True
+
+
 def path_of(marks: list[Mark], parent: int, step: str) -> str:
     """The way to something that was found, as a user would write it."""
     steps = [step]
@@ -623,6 +780,11 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset"),
     functools.cached_property: ("func",),
 }
+#: C types whose subclasses are looked into in ways of their own
+_TRANSPARENT = {
+    *(dict, list, tuple, set, frozenset, deque, defaultdict, int, float, complex, str, bytes),
+    *(threading.local, functools.partial, np.ndarray, types.SimpleNamespace, typing.Generic),
+}
 #: how objects are visited, by type, in this order; all others are ordinary objects
 _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
     (dict, Reach._mapping),
@@ -635,11 +797,18 @@ _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
     ((bytearray, memoryview, array), Reach._buffer),
     (tuple(_WRAPPERS), Reach._wrapper),
     ((types.BuiltinFunctionType, types.MethodWrapperType), Reach._builtin),
-    (attrgetter, Reach._getter),
+    ((attrgetter, methodcaller), Reach._getter),
     (_DESCRIPTORS, Reach._opaque),
     (_LRU, Reach._cached),
     (types.MappingProxyType, Reach._proxy),
     (weakref.ref, Reach._weak),
+    (
+        (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet),
+        Reach._weak_container,
+    ),
+    ((type({}.keys()), type({}.values()), type({}.items())), Reach._view),
+    ((type(threading.Lock()), type(threading.RLock())), Reach._lock),
+    (np.void, Reach._buffer),
     (contextvars.ContextVar, Reach._variable),
     (random.SystemRandom, Reach._system_random),
     (

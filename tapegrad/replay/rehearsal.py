@@ -86,7 +86,7 @@ class Undo:
         """
         if any(tensor._array is not array for tensor, array, _ in self.overwritten):
             return False
-        if kept_elsewhere(containers_in(result)):
+        if kept_elsewhere([*containers_in(result), *tensors_in(result)]):
             return False
         seen = {id(leaf) for leaf in tensors_in(result)} | {
             id(leaf._grad) for leaf, _ in self.grads

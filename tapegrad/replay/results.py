@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import gc
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -64,7 +65,8 @@ class Template:
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*[self.of(v) for v in value])
         entries = attributes_of(value)
-        if entries is None and not isinstance(value, dict):
+        odd = isinstance(value, (list, tuple, set, frozenset, deque, BaseException))
+        if odd or (entries is None and not isinstance(value, dict)):
             raise NotRepeatable(
                 f"it stores or returns an object of type {kind.__name__}, which a replay cannot "
                 "make anew"
@@ -157,7 +159,7 @@ def containers_in(value: Any, found: list[Any] | None = None) -> list[Any]:
 
 
 def kept_elsewhere(containers: list[Any]) -> bool:
-    """Whether something but the containers themselves refers to one of them."""
+    """Whether something but containers of a result refers to one of them, or to a tensor there."""
     if not containers:
         return False
     own = {id(c) for c in containers} | {id(getattr(c, "__dict__", None)) for c in containers}

@@ -12,7 +12,7 @@ import functools
 import gc
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -34,8 +34,19 @@ _BY_NAME = {"getattr", "hasattr"}
 _REFLECTION = {
     *("__dict__", "__getstate__", "__reduce__", "__reduce_ex__", "__getattribute__"),
     *("attrgetter", "methodcaller", "vars", "dir", "setattr", "delattr", "eval", "exec"),
-    *("globals", "locals", "format_map", "_getframe"),
+    *("globals", "locals", "format_map", "_getframe", "__match_args__"),
 }
+
+
+#: functions of the library through which numbers are read anew in every replay
+_READ_ANEW = {"runtime_number", "decided"}
+
+
+class _Any:
+    """Stands for a key that is not a constant."""
+
+
+ANY = _Any()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +61,13 @@ class Names:
     read: frozenset[str]
     #: read to be increased in place, as in `self.n += 1`
     counted: frozenset[str]
-    #: read to have something put into it, as in `losses.append(x)` or `metrics["loss"] = x`
-    collected: frozenset[str]
+    #: read to have something put into it, as in `losses.append(x)` or `metrics["loss"] = x`: the
+    #: name, what is done, and the key
+    collected: frozenset[tuple[str, str, Any]]
     #: read to take items under constant keys, as in `config["rate"]`: pairs of name and key
     indexed: frozenset[tuple[str, Any]]
+    #: constants that may be keys
+    strings: frozenset[str]
     #: whether it reads attributes whose names it computes
     everything: bool
 
@@ -68,7 +82,7 @@ def names_of(code: CodeType) -> Names:
     stored: set[str] = set()
     read: set[str] = set()
     counted: set[str] = set()
-    collected: set[str] = set()
+    collected: set[tuple[str, str, Any]] = set()
     indexed: set[tuple[str, Any]] = set()
     everything = False
     for i, step in enumerate(steps):
@@ -87,8 +101,8 @@ def names_of(code: CodeType) -> Names:
                 everything = True
             if _is_counted(steps, i):
                 counted.add(name)
-            elif _is_collected(steps, i):
-                collected.add(name)
+            elif (use := _collecting(steps, i)) is not None:
+                collected.add((name, *use))
             elif _is_indexed(steps, i):
                 indexed.add((name, steps[i + 1].argval))
             else:
@@ -102,6 +116,8 @@ def names_of(code: CodeType) -> Names:
         attributes |= constants
         read |= constants
         everything = everything or not _names_are_constant(steps)
+    if any(step.opname == "MATCH_CLASS" for step in steps):
+        everything = True  # patterns name attributes in constants, or by position
     return Names(
         frozenset(attributes),
         frozenset(variables),
@@ -111,8 +127,15 @@ def names_of(code: CodeType) -> Names:
         frozenset(counted),
         frozenset(collected),
         frozenset(indexed),
+        frozenset(_strings(code) if not _READ_ANEW & variables else ()),
         everything,
     )
+
+
+def _strings(code: CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
 
 
 def _level(steps: list[Any], i: int) -> int:
@@ -142,31 +165,36 @@ def _increased(steps: list[Any], start: int) -> int | None:
         if depth < 0:
             return None
         if depth == 0 and step.opname != "NOP":
-            in_place = step.opname == "BINARY_OP" and step.argrepr.endswith("=")
+            in_place = step.opname == "BINARY_OP" and step.argrepr in ("+=", "-=")
             return i + 1 if in_place else None
     return None
 
 
-def _is_collected(steps: list[Any], i: int) -> bool:
-    """Whether a container is loaded only to have something put into it."""
+def _collecting(steps: list[Any], i: int) -> tuple[str, Any] | None:
+    """How a container is used that is loaded only to have something put into it.
+
+    Gives what is done ("append", "store" or "count") and the key if it is a constant.
+    """
     i += 1
-    while i + 1 < len(steps) and steps[i].opname in _SIMPLE:
-        if steps[i + 1].opname == "BINARY_SUBSCR":
-            i += 2
-        elif steps[i + 1].opname == "STORE_SUBSCR":
-            return True
-        elif [s.opname for s in steps[i + 1 : i + 4]] == ["COPY", "COPY", "BINARY_SUBSCR"]:
-            end = _increased(steps, i + 4)
-            while end is not None and steps[end].opname == "SWAP":
-                end += 1
-            return end is not None and steps[end].opname == "STORE_SUBSCR"
-        else:
-            return False
-    return (
-        i < len(steps)
-        and steps[i].opname in ("LOAD_METHOD", "LOAD_ATTR")
-        and steps[i].argval == "append"
-    )
+    following = [step.opname for step in steps[i : i + 4]]
+    if following and following[0] in ("LOAD_METHOD", "LOAD_ATTR"):
+        return ("append", None) if steps[i].argval == "append" else None
+    if len(following) < 2 or following[0] not in _SIMPLE:
+        return None
+    constant = following[0] in ("LOAD_CONST", "LOAD_SMALL_INT")
+    key = steps[i].argval if constant and isinstance(steps[i].argval, (str, int)) else ANY
+    if following[1] == "STORE_SUBSCR":
+        return "store", key
+    inner = steps[i + 2] if i + 2 < len(steps) else steps[i]
+    if following[1] == "BINARY_SUBSCR" and inner.opname in ("LOAD_METHOD", "LOAD_ATTR"):
+        return ("append", key) if inner.argval == "append" and key is not ANY else None
+    if following[1:] == ["COPY", "COPY", "BINARY_SUBSCR"]:
+        end = _increased(steps, i + 4)
+        while end is not None and steps[end].opname == "SWAP":
+            end += 1
+        if end is not None and steps[end].opname == "STORE_SUBSCR":
+            return "count", key
+    return None
 
 
 def _is_indexed(steps: list[Any], i: int) -> bool:
@@ -218,7 +246,8 @@ class Scope:
         self.stored: set[str] = set()
         self.read: set[str] = set()
         self.counted: set[str] = set()
-        self.collected: set[str] = set()
+        self.collected: dict[str, set[tuple[str, Any]]] = {}
+        self.strings: set[str] = set()
         self.indexed: dict[str, set[Any]] = {}
         self.everything = False
         self._searched: set[CodeType] = set()
@@ -231,12 +260,15 @@ class Scope:
         self.attributes |= names.attributes
         self.read |= names.read
         if library:
-            self.read |= names.counted | names.collected | {name for name, _ in names.indexed}
+            self.read |= names.counted | {name for name, *_ in names.collected}
+            self.read |= {name for name, _ in names.indexed}
         else:
             self.named_by_user |= names.attributes
             self.stored |= names.stored
             self.counted |= names.counted
-            self.collected |= names.collected
+            for name, how, key in names.collected:
+                self.collected.setdefault(name, set()).add((how, key))
+            self.strings |= names.strings
             for name, key in names.indexed:
                 self.indexed.setdefault(name, set()).add(key)
             self.everything = self.everything or names.everything
@@ -275,7 +307,9 @@ class Scope:
             both.stored |= scope.stored
             both.read |= scope.read
             both.counted |= scope.counted
-            both.collected |= scope.collected
+            both.strings |= scope.strings
+            for name, uses in scope.collected.items():
+                both.collected.setdefault(name, set()).update(uses)
             for name, keys in scope.indexed.items():
                 both.indexed.setdefault(name, set()).update(keys)
             both.everything = both.everything or scope.everything

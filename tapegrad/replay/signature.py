@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,10 @@ from .. import dtypes
 from ..tensor import Tensor, refresh
 from ..tree import map_leaves
 from .facts import facts_of, overlaps
+from .places import instance_dict
 from .recording import Passed, Plain
 
+_PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None), dtypes.DType}
 PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
 #: attributes of an object that is a record of tensors, at most
 MOST_ATTRIBUTES = 64
@@ -36,7 +39,7 @@ class Arguments:
         self.containers: list[Any] = []
         parts: list[Any] = [first]
         for value in args:
-            if value.__class__ is Tensor and value._view is None:
+            if value.__class__ is Tensor and value._view is None and value._extra is None:
                 self.tensors.append(value)
                 parts.append(facts_of(value))
             else:
@@ -47,6 +50,10 @@ class Arguments:
                 self._describe(kwargs[name], parts)
         if len(self.tensors) > 1:
             parts.append(_shared(self.tensors))
+        if len(self.containers) + len(self.objects) > 1:
+            ids = [id(x) for x in (*self.containers, *self.objects)]
+            if len(set(ids)) < len(ids):
+                parts.append(tuple([ids.index(i) for i in ids]))
         self.key = tuple(parts)
 
     def is_elsewhere(self) -> bool:
@@ -69,38 +76,70 @@ class Arguments:
 
     def _describe(self, value: Any, parts: list[Any]) -> None:
         """Add to a signature what decides about a value."""
-        if isinstance(value, Tensor):
+        kind = type(value)
+        if issubclass(kind, Tensor):
             self.tensors.append(value)
             if value._view is not None:
                 refresh(value)
             parts.append(facts_of(value))
-        elif isinstance(value, PLAIN):
-            parts.append(type(value))
+            extra = value._extra
+            if (extra is not None and (extra.hooks or extra.post_hooks)) or instance_dict(value):
+                parts.append("with attributes or hooks")
+                self.objects.append(value)
+            entries = instance_dict(value)
+            if entries is not None:
+                self.containers.append(entries)
+        elif kind in _PLAIN_TYPES:
+            parts.append(kind)
             # 0.0 and -0.0 are equal, and NaN is not equal to itself.
             inexact = isinstance(value, (float, complex)) and (value == 0 or value != value)
             parts.append(repr(value) if inexact else value)
-        elif isinstance(value, (list, tuple)):
-            parts.append((type(value), len(value)))
-            if isinstance(value, list):
+        elif issubclass(kind, (list, tuple)):
+            items = list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
+            if issubclass(kind, list):
                 self.containers.append(value)
-            for item in value:
+            at = len(parts)
+            parts.append(kind)
+            count = 0
+            for item in items:
                 self._describe(item, parts)
-        elif isinstance(value, dict) and not _is_namespace(value):
+                count += 1
+            parts[at] = (kind, count)
+            self._describe_rest(value, parts)
+        elif issubclass(kind, dict) and not _is_namespace(value):
             self.containers.append(value)
-            parts.append((type(value), len(value)))
+            parts.append((kind, len(value)))
             for name in dict.keys(value):
                 self._describe(name, parts)
                 self._describe(dict.__getitem__(value, name), parts)
+            self._describe_rest(value, parts)
         elif _is_record(value):
-            entries = value.__dict__
+            entries = instance_dict(value)
+            assert entries is not None
             self.containers.append(entries)
-            parts.append((type(value), len(entries)))
+            parts.append((kind, len(entries)))
             for name, item in entries.items():
                 parts.append(name)
                 self._describe(item, parts)
+            self.objects.append(kind)
         else:
             self.objects.append(value)
-            parts.append(type(value))
+            parts.append(kind)
+
+    def _describe_rest(self, value: Any, parts: list[Any]) -> None:
+        """What objects of classes of the user's own have besides their items."""
+        kind = type(value)
+        if kind in (list, tuple, dict):
+            return
+        self.objects.append(kind)
+        if issubclass(kind, defaultdict):
+            self.objects.append(value.default_factory)
+        entries = instance_dict(value)
+        if entries is not None:
+            self.containers.append(entries)
+            for name, item in entries.items():
+                parts.append(name)
+                self._describe(item, parts)
 
 
 def _shared(tensors: list[Tensor]) -> Any:
@@ -119,14 +158,16 @@ def _is_namespace(value: dict[Any, Any]) -> bool:
 
 def _is_record(value: Any) -> bool:
     """Whether an object is a record of tensors, such as a batch: data and nothing else."""
-    entries = getattr(value, "__dict__", None)
-    if type(entries) is not dict or not 0 < len(entries) <= MOST_ATTRIBUTES:
+    kind = type(value)
+    entries = None if issubclass(kind, type) else instance_dict(value)
+    if entries is None or not 0 < len(entries) <= MOST_ATTRIBUTES:
         return False
-    if not (dataclasses.is_dataclass(value) or isinstance(value, types.SimpleNamespace)):
+    if not (dataclasses.is_dataclass(kind) or kind is types.SimpleNamespace):
         plain = (Tensor, *PLAIN)
-        if callable(value) or not all(isinstance(v, plain) for v in entries.values()):
+        called = any("__call__" in base.__dict__ for base in kind.__mro__)
+        if called or not all(isinstance(v, plain) for v in entries.values()):
             return False
-    return not isinstance(value, type) and any(isinstance(v, Tensor) for v in entries.values())
+    return any(isinstance(v, Tensor) for v in entries.values())
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

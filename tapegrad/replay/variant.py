@@ -22,7 +22,7 @@ from .world import World
 #: worlds that are remembered for one signature, at most; the one used longest ago goes
 MOST_VARIANTS = 32
 #: recordings that wait for one that agrees with them, at most
-MOST_PENDING = 8
+MOST_PENDING = 16
 
 
 class Variant:
@@ -61,6 +61,10 @@ class Variant:
         tensors = self.tensors(call)
         if tensors is None or not self.world.holds(tensors, call.objects):
             return None
+        if call.containers and not self.world.reach.seen.keys().isdisjoint(
+            map(id, call.containers)
+        ):
+            return None  # reached in two ways
         if self.replay is not None and self.replay.refusal(tensors) is not None:
             return None
         return tensors
@@ -192,4 +196,4 @@ class Signature:
         world.settle_for(replay.recording)
         self.variants.insert(0, Variant(world, replay, None, effects, self._places))
         del self.variants[MOST_VARIANTS:]  # they keep objects of the user alive
-        self.disagreements = 0
+        self.disagreements = self.strikes = 0

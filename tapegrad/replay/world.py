@@ -43,6 +43,8 @@ class World:
         self.given = list(arguments)
         self.arguments = {t.id: i for i, t in reversed(list(enumerate(self.given)))}
         self.recording: Recording | None = None
+        #: positions of what code sets, and left as it was: then it must be so again
+        self.held: frozenset[int] = frozenset()
         size = -1
         while size != scope.size():
             # What is reached may show that more is named: then the walk begins anew.
@@ -67,13 +69,24 @@ class World:
         """Say which tensors a recording reads by identity, and which numbers it reads anew."""
         self.recording = recording
         read = recording.tensors()
-        numbers = {(id(n.holder), n.key) for n in recording.numbers()}
+        numbers = {
+            (id(n.holder), n.key) for n in recording.numbers() if n.key not in self.scope.strings
+        }
         if numbers:
             for mark in self.marks:
                 if (id(mark.place.owner), mark.place.key) in numbers:
                     mark.kind = "number"
             self.compared.entries = self.compared.entries.without(numbers)
         self.settle(frozenset(at for at, t in self.tensors.items() if t.id in read))
+
+    def hold(self) -> None:
+        """A call has ended: what it may set and did not change is compared from now on."""
+        self.held = frozenset(
+            at
+            for at, mark in enumerate(self.marks)
+            if mark.kind in ("written", "counted") and mark.place.read() is mark.raw
+        )
+        self._test = None
 
     def settle(self, fixed: frozenset[int]) -> None:
         """Say which tensors the program reads by identity: those at positions in `fixed`.
@@ -113,6 +126,9 @@ class World:
         """All tests that depend on no argument, as one function."""
         tests = Conjunction()
         self.compared.write(tests)
+        for at in self.held:
+            place = self.marks[at].place
+            tests.add_is(f"{tests.name(place)}.read()", self.marks[at].raw)
         for place, tensor in self._solid:
             if place.get is dict_item:
                 tests.add_is(entry(tests, place.owner, place.key), tensor)
@@ -152,7 +168,7 @@ class World:
             if now is before or not is_atom(before) or not is_atom(now) or same_atom(before, now):
                 continue
             for at, mark in enumerate(self.marks):
-                if mark.place.owner is owner and mark.place.key == key:
+                if mark.place.owner is owner and mark.place.key is key:
                     where = self.scope.line_of(str(key))
                     return f"{self.path(at)} was {_brief(before)} and is {_brief(now)}{where}"
         return None
@@ -190,19 +206,23 @@ class World:
             if mine.detail != theirs.detail:
                 return False
             return at not in self.fixed or mine.value is theirs.value
+        if at in self.held:
+            a, b = mine.raw, theirs.raw
+            return a is b or (is_atom(a) and is_atom(b) and same_atom(a, b))
         if mine.kind == "atom":
             return same_atom(mine.value, theirs.value)
-        if mine.kind in ("same", "class", "module", "object", "function"):
-            return mine.value is theirs.value
+        if mine.kind in ("same", "cache", "class", "module", "object", "function"):
+            return mine.value is theirs.value and mine.detail == theirs.detail
         return bool(mine.value == theirs.value) and _same_detail(mine.detail, theirs.detail)
 
     def adopt(self, other: World) -> None:
         """Take the objects of another world that is alike."""
-        fixed, recording = self.fixed, self.recording
+        fixed, recording, held = self.fixed, self.recording, self.held
         for mine, theirs in zip(self.marks, other.marks, strict=True):
             mine.place.owner, mine.place.key = theirs.place.owner, theirs.place.key
             theirs.place = mine.place
         self.__dict__.update(other.__dict__)
+        self.held = held
         if recording is not None:
             self.settle_for(recording)
         else:
