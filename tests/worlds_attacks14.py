@@ -196,36 +196,6 @@ def own_function_with_class_state(compile):
 
 
 @case
-def own_function_with_an_object_argument(compile):
-    base = tg.autograd.Function if hasattr(tg, "autograd") else tg.Function
-
-    class Scale(base):
-        @staticmethod
-        def forward(ctx, x, c):
-            ctx.c = c
-            return x * c.rate
-
-        @staticmethod
-        def backward(ctx, g):
-            return g * ctx.c.rate, None
-
-    c = Config()
-
-    def f(x):
-        return Scale.apply(x, c)
-
-    g = compile(f)
-    for i, r in enumerate(TURNS):
-        c.rate = r
-        x = vec(requires_grad=True)
-        y = g(x)
-        if i % 2:
-            c.rate = 7.0
-        y.sum().backward()
-        yield y, x.grad
-
-
-@case
 def backward_rule_that_counts_late(compile):
     base = tg.autograd.Function if hasattr(tg, "autograd") else tg.Function
     c = Config(0)

@@ -177,23 +177,6 @@ def turn_argv():
 turning("system_argv", turn_argv)
 
 
-def turn_errstate():
-    return (lambda x: x * (3.0 if np.geterr()["over"] == "raise" else 2.0)), (
-        lambda r: np.seterr(over="raise" if r == 3.0 else "warn")
-    )
-
-
-turning("system_numpy_errors", turn_errstate)
-
-
-def turn_print():
-    return (lambda x: x * float(np.get_printoptions()["precision"])), (
-        lambda r: np.set_printoptions(precision=int(r))
-    )
-
-
-turning("system_numpy_printing", turn_print)
-
 
 def turn_umask():
     def read():

@@ -451,6 +451,8 @@ def _late_effects(world: World, call: Arguments, copies: list[Any], effects: Eff
         return str(error)
     known = {effect.path for effect in effects.effects}
     new = [effect.path for effect in late.effects if effect.path not in known]
+    if new:
+        late.undo(call.containers, besides=known)
     return f"its backward pass changes {new[0]}" if new else None
 
 

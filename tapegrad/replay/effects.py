@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,12 @@ from .places import (
     dict_item,
     instance_dict,
     is_atom,
+    items_of,
     itself,
     same_atom,
 )
 from .results import NotRepeatable
+from .scope import ANY
 from .world import World
 
 STORE, ADD, EXTEND, FILL, DELETE = "store", "add", "extend", "fill", "delete"
@@ -114,10 +116,11 @@ class Effects:
             stores = effect.kind in (STORE, EXTEND, FILL)
             effect.do(next(following) if stores else None, containers)
 
-    def undo(self, containers: Sequence[Any]) -> None:
-        """Put back what was there before the call."""
+    def undo(self, containers: Sequence[Any], besides: Collection[str] = ()) -> None:
+        """Put back what was there before the call, besides what stands under some paths."""
         for effect, before in zip(self.effects, self._before, strict=True):
-            effect.undo(before, containers)
+            if effect.path not in besides:
+                effect.undo(before, containers)
 
 
 def effects_of(world: World, containers: Sequence[Any], copies: Sequence[Any]) -> Effects:
@@ -136,7 +139,9 @@ def effects_of(world: World, containers: Sequence[Any], copies: Sequence[Any]) -
         mark = world.marks[at]
         contents = mark.kind == "collected"
         if id(container) not in done:
-            _container(found, container, copy, contents, world.path(at), mark, keys)
+            counted = world.reach.counted.get(id(container), ())
+            path = world.path(at)
+            _container(found, container, copy, contents, path, mark, keys, counted=counted)
         done.add(id(container))
     seen: set[int] = set()
     for i, (container, copy) in enumerate(zip(containers, copies, strict=True)):
@@ -218,9 +223,15 @@ def _container(
     mark: Mark | None,
     keys: tuple[Any, ...],
     argument: int = -1,
+    counted: Collection[Any] = (),
 ) -> None:
     """What is new, other or gone in a list, a dict or the like."""
     if isinstance(container, dict):
+        pairs, earlier = [*dict.items(container)], [*copy.items()]
+        if len(pairs) == len(earlier) and all(
+            a is c and b is d for (a, b), (c, d) in zip(pairs, earlier, strict=True)
+        ):
+            return
         kept = [key for key in dict.keys(container) if key in copy]
         before_it = [key for key in copy if dict.__contains__(container, key)]
         if not all(map(operator.is_, kept, before_it)):
@@ -232,7 +243,7 @@ def _container(
             where = f"{path}[{shown_key(key)}]"
             if is_atom(before) and is_atom(value) and same_atom(before, value):
                 continue
-            if type(before) is int and type(value) is int and contents and mark is not None:
+            if type(before) is int and type(value) is int and (key in counted or ANY in counted):
                 amount = value - before
                 found.add(Effect(ADD, where, mark, keys, key, argument, amount), before)
             else:
@@ -242,9 +253,9 @@ def _container(
                 where = f"{path}[{shown_key(key)}]"
                 found.add(Effect(DELETE, where, mark, keys, key, argument), copy[key])
         return
-    now = list(container)
+    now = items_of(container)
     if isinstance(container, (set, frozenset)):
-        if container != copy:
+        if {*map(id, container)} != {*map(id, copy)}:
             found.add(Effect(FILL, path, mark, keys, MISSING, argument), copy, now)
         return
     if len(now) == len(copy) and all(map(operator.is_, now, copy)):

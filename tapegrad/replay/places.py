@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import enum
 import re
+import threading
 import types
+from collections import deque
 from collections.abc import Callable
 from operator import getitem
 from typing import Any
@@ -52,8 +54,20 @@ class _Missing:
 
 MISSING: Any = _Missing()
 
-#: how places are read: `dict_item(owner, key)` is `owner[key]` past the methods of a subclass
-dict_item: Callable[[Any, Any], Any] = dict.__getitem__
+
+def dict_item(owner: Any, key: Any) -> Any:
+    """`owner[key]`, past the methods of a subclass and what it does about missing keys."""
+    value = dict.get(owner, key, MISSING)
+    if value is MISSING:
+        raise KeyError(key)
+    return value
+
+
+def items_of(value: Any) -> list[Any]:
+    """The items of a list, tuple, deque or set, past the methods of a subclass."""
+    kind = type(value)
+    base = next(b for b in (list, tuple, deque, set, frozenset) if issubclass(kind, b))
+    return [*base.__iter__(value)]
 
 
 class Place:
@@ -111,6 +125,9 @@ def slot_value(owner: Any, member: Any) -> Any:
 
 def instance_dict(value: Any) -> dict[str, Any] | None:
     """The dictionary of an object's attributes, past methods and properties of its class."""
+    if issubclass(type(value), threading.local):
+        own: dict[str, Any] = threading.local.__getattribute__(value, "__dict__")
+        return own  # that of this thread
     for base in type(value).__mro__:
         found = base.__dict__.get("__dict__")
         if isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):

@@ -41,6 +41,7 @@ from .places import (
     dict_item,
     instance_dict,
     is_atom,
+    items_of,
     itself,
     slot_value,
 )
@@ -71,6 +72,8 @@ _BUILTINS: dict[str, Any] = builtins.__dict__
 _HEAP_TYPE = 1 << 9
 
 
+#: types of values that classes of the user may be made of
+_NUMBERS = (int, float, complex, str, bytes)
 #: types of C objects that never change
 _HARMLESS = {object, itemgetter, type(np.add), type(namedtuple("Pair", "one").__dict__["one"])}
 
@@ -93,6 +96,8 @@ class Reach:
         self.tensors: dict[int, Tensor] = {}
         #: containers: position, keys that lead further from there, the container, a copy of it
         self.containers: list[tuple[int, tuple[Any, ...], Any, Any]] = []
+        #: by id of a container: the keys whose items are counted up
+        self.counted: dict[int, set[Any]] = {}
         #: objects: position, the object, the names of its attributes
         self.members: list[tuple[int, Any, list[str]]] = []
         #: things with a hidden state that may move: position, how to read the state, the state
@@ -153,7 +158,7 @@ class Reach:
             code
             for code in self.scope.codes
             if code not in self._functions
-            and not code.co_name.startswith("<")
+            and not (code.co_name.startswith("<") and code.co_name != "<lambda>")
             and not code.co_filename.startswith(LIBRARY)
         ]
         if not missing:
@@ -189,7 +194,7 @@ class Reach:
 
     def _compare(self, table: Table, owner: Any, key: Any, value: Any) -> None:
         """Compare what stands somewhere by identity; of tensors, `World.settle` says how."""
-        if not isinstance(value, Tensor):
+        if not is_tensor(value):
             table.add(owner, key, value)
 
     def _is_only_written(self, name: str, value: Any, parent: int, step: str, place: Place) -> bool:
@@ -222,7 +227,7 @@ class Reach:
             value = place.read()
             if isinstance(container, dict) and value is not MISSING:
                 self._compare(self.compared.entries, container, key, value)
-            elif not isinstance(value, Tensor):
+            elif not is_tensor(value):
                 self.compared.tests.append(functools.partial(_stands, place, value))
             if value is MISSING:
                 self._mark("atom", MISSING, None, at, f"[{key!r}]", place)
@@ -238,12 +243,14 @@ class Reach:
             if how == "append" and key is not None:
                 self.containers.append((at, (key,), container[key], _copied(container[key])))
             elif how != "append":
+                if how == "count":
+                    self.counted.setdefault(id(container), set()).add(key)
                 pairs = dict(container) if isinstance(container, dict) else range(len(container))
                 for k in list(pairs) if key is ANY else [key]:
                     self._mark("written", None, None, at, f"[{k!r}]", Place(container, k, get))
 
     def _visit(self, value: Any, parent: int, step: str, place: Place) -> None:
-        if isinstance(value, Tensor):
+        if is_tensor(value):
             self._tensor(value, parent, step, place)
             return
         if is_atom(value):
@@ -314,7 +321,7 @@ class Reach:
             self._instance(value, at)
 
     def _sequence(self, value: Any, parent: int, step: str, place: Place) -> None:
-        items = list(value)
+        items = items_of(value)
         self._check_size(items, step, parent)
         at = self._mark("list", type(value), len(items), parent, step, place)
         if not isinstance(value, tuple):
@@ -333,14 +340,14 @@ class Reach:
             )
 
     def _set(self, value: Any, parent: int, step: str, place: Place) -> None:
-        items = list(value)
+        items = items_of(value)
         self._check_size(items, step, parent)
         atoms = frozenset((type(x), repr(x)) for x in items if is_atom(x))
         at = self._mark("set", type(value), (atoms, len(items)), parent, step, place)
         ids = frozenset(map(id, items))
         if isinstance(value, set):
-            self.containers.append((at, (), value, set(value)))
-            self.compared.tests.append(lambda: frozenset(map(id, value)) == ids)
+            self.containers.append((at, (), value, items))
+            self.compared.tests.append(lambda: frozenset(map(id, items_of(value))) == ids)
         for item in items:
             if not is_atom(item):
                 self._queue.append((item, at, "{...}", Place(item, None, itself)))
@@ -352,6 +359,8 @@ class Reach:
         if code.co_filename.startswith(LIBRARY):
             self.marks[at].value = value  # many functions of the library share their code
             return
+        self._note_unset(value.__dict__, at)
+        self._members(value.__dict__, at)
         if code not in self.scope.codes:
             if "__wrapped__" in value.__dict__:
                 self._part(value, "__wrapped__", at, ".__wrapped__")
@@ -364,8 +373,6 @@ class Reach:
                 self._part(cell, "cell_contents", at, f".{name}")
         self._part(value, "__defaults__", at, ".__defaults__")
         self._part(value, "__kwdefaults__", at, ".__kwdefaults__")
-        self._note_unset(value.__dict__, at)
-        self._members(value.__dict__, at)
 
     def _note_unset(self, entries: Any, at: int) -> None:
         self.unset += [(at, entries, name) for name in self.scope.stored if name not in entries]
@@ -574,7 +581,8 @@ class Reach:
                 f"it can read {path_of(self.marks, parent, step)}, an object of type "
                 f"{kind.__name__}, whose state cannot be compared; read it outside"
             )
-        at = self._mark("object", kind, None, parent, step, place)
+        number = next((b.__repr__(value) for b in _NUMBERS if issubclass(kind, b)), None)
+        at = self._mark("object", kind, number, parent, step, place)
         self._instance(value, at)
 
     def _instance(self, value: Any, at: int) -> None:
@@ -594,7 +602,7 @@ class Reach:
                     if name not in hidden and self._is_named(name):
                         self._slot(value, base, name, at)
         if kind not in self._visited:
-            self._queue.append((kind, at, ".__class__", Place(value, "__class__", getattr)))
+            self._queue.append((kind, at, ".__class__", Place(kind, None, itself)))
 
     def _slot(self, value: Any, kind: type, name: str, at: int) -> None:
         """An attribute in a slot, read past methods of the user."""
@@ -605,7 +613,7 @@ class Reach:
         found = place.read()
         if found is not MISSING and self._is_only_written(name, found, at, f".{name}", place):
             return
-        if not isinstance(found, Tensor):
+        if not is_tensor(found):
             self.compared.tests.append(functools.partial(_stands, place, found))
         if found is MISSING:
             self._mark("atom", MISSING, None, at, f".{name}", place)
@@ -646,6 +654,11 @@ class Reach:
 # -- helpers ------------------------------------------------------------------------------------
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether something is a tensor; it is not asked itself."""
+    return issubclass(type(value), Tensor)
+
+
 def _key_marks(keys: list[Any]) -> list[Any]:
     return [k if is_atom(k) else None for k in keys]
 
@@ -655,9 +668,10 @@ def _same_items(a: Iterable[Any], b: Iterable[Any]) -> bool:
     return len(first) == len(second) and all(map(is_, first, second))
 
 
-def _same_items_but_tensors(now: Any, before: list[Any]) -> bool:
+def _same_items_but_tensors(value: Any, before: list[Any]) -> bool:
+    now = items_of(value)
     return len(now) == len(before) and all(
-        a is b or (isinstance(a, Tensor) and isinstance(b, Tensor))
+        a is b or (is_tensor(a) and is_tensor(b))
         for a, b in zip(now, before, strict=True)
     )
 
@@ -687,9 +701,11 @@ def _fits(container: Any, uses: Iterable[tuple[str, Any]]) -> bool:
         elif not isinstance(container, (list, dict)):
             return False
         elif how == "count":
-            held = [container[key]] if key is not ANY and key in container else []
-            counted = list(container.values()) if isinstance(container, dict) else list(container)
-            if any(type(v) is not int for v in (held if key is not ANY else counted)):
+            if key is not ANY:
+                held = [Place(container, key, getitem).read()]
+            else:
+                held = [*container.values()] if isinstance(container, dict) else [*container]
+            if any(type(v) is not int for v in held):
                 return False
     return True
 
