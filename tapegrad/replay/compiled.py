@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import casting, dtypes
+from .. import casting, dtypes, source
 from ..state import AUTOCAST, GRAD, INFERENCE, STATE
 from . import native
 from .capture import CaptureError
@@ -177,7 +177,7 @@ class Compiled:
         return self._plainly(args, kwargs)
 
     def _warn(self, reason: str) -> None:
-        code = getattr(self.function, "__code__", None)
+        code = source.code_of(self.function)
         if ".py:" not in reason and code is not None:
             reason = f"{reason} (the function is at {code.co_filename}:{code.co_firstlineno})"
         self.why_eager = reason
@@ -185,7 +185,10 @@ class Compiled:
             raise CaptureError(f"compiled function {self.name} cannot be replayed: {reason}")
         if reason not in self._warned:
             self._warned.add(reason)
-            warnings.warn(f"compiled function {self.name} runs eagerly: {reason}", stacklevel=5)
+            warnings.warn(
+                f"compiled function {self.name} runs eagerly: {reason}",
+                stacklevel=source.stacklevel(),
+            )
 
     def _checked(
         self,
@@ -248,6 +251,7 @@ class Compiled:
         modes = self._modes()
         observer = Observer()
         capture = Rehearsal(tensors, strict=self.options.fullgraph)
+        capture.layers = observer.layers
         recording: Recording | None = None
         try:
             with capture:
@@ -343,19 +347,26 @@ class Compiled:
         return [r for s in self._signatures.values() for r in s.replays]
 
     def __repr__(self) -> str:
-        replays = sum(r.count for r in self.replays)
-        recordings = sum(s.recordings for s in self._signatures.values())
-        return f"<compiled function {self.name}: {recordings} recordings, {replays} replays>"
+        from .explain import brief
 
-    def explain(self, programs: bool = False, code: str | None = None) -> str:
-        """What was captured, what became of it, and why calls were recorded, in words.
+        return f"<compiled function {brief(self)}>"
 
-        With `programs`, the recorded programs follow, one operation in a line; with `code="llvm"`
-        or `code="assembly"`, the text of each kernel before and after LLVM has compiled it.
+    def explain(
+        self, programs: bool = False, code: str | None = None, *, full: bool = False
+    ) -> str:
+        """What calls did, why they were recorded, and which kernels take longest, in a few lines.
+
+        Kernels are timed when this is called, on copies. With `full`, all kernels, the memory and
+        the time of compiling are told instead. With `programs`, the recorded programs follow, one
+        operation in a line; with `code="llvm"` or `code="assembly"`, the text of each kernel before
+        and after LLVM has compiled it.
         """
-        from .explain import explain
+        from .explain import explain, summary
 
-        return explain(self, programs, code)
+        with self._lock:
+            if full or programs or code is not None:
+                return explain(self, programs, code)
+            return summary(self)
 
 
 def compile(

@@ -25,6 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import source
+from .layers import Layers
 from .scope import Scope
 
 #: packages of the library whose code reads what users set: attributes of layers, hooks, datasets
@@ -73,11 +74,13 @@ class Observer:
     def __init__(self) -> None:
         self.scope = Scope()
         self.refusal: str | None = None
+        self.layers = Layers()
         self._known: set[Any] = set()
         self._user: set[CodeType] = set()
         self._generators: set[int] = set()
         #: the frame of an import that is going on: what modules do while they load does not count
         self._import: FrameType | None = None
+        self._bounds = self.layers.codes
 
     def __enter__(self) -> Self:
         # Finalizers of other people's objects are not part of the function.
@@ -110,6 +113,11 @@ class Observer:
                 self._enter(frame, code)
             if code.co_flags & _GENERATES:
                 self._resumed(frame)
+            elif code in self._bounds:
+                self.layers.entered(frame)
+        elif event == "return":
+            if frame.f_code in self._bounds:
+                self.layers.left()
         elif event == "c_call" and frame.f_code in self._user:
             self._called(frame, arg)
         before = self._before
