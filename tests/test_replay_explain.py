@@ -17,6 +17,7 @@ import tapegrad as tg
 from tapegrad import nn
 from tapegrad.primitive import OPAQUE, PRIMITIVES, define
 from tapegrad.replay import timing
+from tapegrad.replay.rehearsal import Undo
 
 MICROSECONDS = re.compile(r"^ +\d+% +\d+\.\d µs  ")
 
@@ -323,6 +324,21 @@ def test_a_layer_that_fails_is_left() -> None:
     for _ in range(3):
         compiled(tg.ones(2))
     assert layers_of(compiled) == {""}
+
+
+def test_looking_for_names_keeps_nothing_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorded call is replayed at once only if nobody keeps the tensors of its eager run."""
+    original, seen = Undo._can_go_back, []
+
+    def watched(self: Undo, result: Any) -> bool:
+        seen.append(original(self, result))
+        return seen[-1]
+
+    monkeypatch.setattr(Undo, "_can_go_back", watched)
+    _, run = training()
+    for _ in range(5):
+        run()
+    assert seen == [True, True]
 
 
 # -- one line --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ recordings nothing of this happens.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterator
 from types import FrameType
@@ -14,6 +15,8 @@ from typing import Any
 
 #: frames from the call of a module outwards in which a name for its model is looked for
 FRAMES = 3
+#: where the code lies that records
+RECORDING = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Layers:
@@ -94,9 +97,12 @@ class Layers:
 
 
 def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
-    """Names and values that the code of a frame and of its callers can see."""
+    """Names and values that the code of a frame and of its callers can see.
+
+    Frames of the recording itself are left alone: `f_locals` would keep what they delete.
+    """
     for _ in range(FRAMES):
-        if frame is None:
+        if frame is None or frame.f_code.co_filename.startswith(RECORDING):
             return
         yield from list(frame.f_locals.items())
         names, known = frame.f_code.co_names, frame.f_globals

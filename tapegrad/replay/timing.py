@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from .program import Callback, Input, View, bytes_of, contiguous
 from .run import Executable
 
 #: seconds after which no further round begins, and rounds at most
-ENOUGH = 0.2
+ENOUGH = 0.4
 ROUNDS = 15
 #: bytes of memory that a measurement may take
 MOST_BYTES = 4 << 30
@@ -33,7 +32,10 @@ UNFIT = (ValueError, RuntimeError, ArithmeticError, IndexError)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds that the parts of a program take; None where that was not measured."""
+    """Seconds that the parts of a program take; None where that was not measured.
+
+    They are those of the fastest of several rounds: others were held up by other processes.
+    """
 
     kernels: tuple[float | None, ...]  # in the order of `Emitted.kernels`
     callbacks: tuple[float | None, ...]
@@ -90,15 +92,15 @@ class _Apart(Executable):
         launches = _rounds(lambda: self._round([self._empty]))
         if not whole or not rounds or not launches:
             return None
-        launch = median([one[0] for one in launches])
+        launch = min(one[0] for one in launches)
         kernels: list[float | None] = []
         callbacks: list[float | None] = []
         for segment, times in zip(self._segments, zip(*rounds, strict=True), strict=True):
             if not isinstance(segment, Callback):
-                kernels.append(max(median(times) - launch, 0.0))
+                kernels.append(max(min(times) - launch, 0.0))
             else:
-                callbacks.append(None if None in times else median(times))
-        total = None if None in callbacks else median([sum(one) for one in whole])
+                callbacks.append(None if None in times else min(times))
+        total = None if None in callbacks else min(sum(one) for one in whole)
         return Timing(tuple(kernels), tuple(callbacks), total)
 
     def _round(self, segments: Sequence[Any]) -> list[Any] | None:
