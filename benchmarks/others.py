@@ -275,4 +275,4 @@ def run(report: Report, rounds: int = 6) -> None:
             str(callbacks(step)),
         )
     worst = max(ratios, key=lambda name: ratios[name][0])
-    report.say("\nthe slowest beside its peer", f"{worst}\n{ratios[worst][1].explain()}")
+    report.say("\nthe slowest beside its peer", f"{worst}\n{ratios[worst][1].explain(full=True)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from types import CodeType, FrameType
+from typing import Any
 
 LIBRARY = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -28,6 +29,24 @@ def outside(frame: FrameType | None) -> Place | None:
 def here() -> Place | None:
     """The user's line that led to this call."""
     return outside(sys._getframe(1))
+
+
+def stacklevel() -> int:
+    """The `stacklevel` with which the caller of this warns at the user's line."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and frame.f_code.co_filename.startswith(LIBRARY):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def code_of(function: Any) -> CodeType | None:
+    """The code that runs when something is called, if it is written in Python."""
+    for found in (function, getattr(function, "func", None), type(function).__call__):
+        code = getattr(found, "__code__", None)
+        if code is not None:
+            return code  # type: ignore[no-any-return]  # whatever has it, it is code
+    return None
 
 
 def line_of(place: Place) -> tuple[str, int]:

@@ -87,7 +87,7 @@ def test_steps_replay_without_callbacks():
         step = tg.compile(training_step(tg.optim.Adam(model.parameters()), loss))
         for _ in range(FIRST + 1):
             step(*inputs)
-        told = step.explain()
+        told = step.explain(full=True)
         assert "replayed 2 time(s)" in told
         assert " and 0 callbacks" in told
 

@@ -40,7 +40,7 @@ def test_script_runs(script, tmp_path, capsys, monkeypatch):
     module.main()
     assert re.search(FOUND[script.stem], capsys.readouterr().out)
     (step,) = compiled
-    told = step.explain()
+    told = step.explain(full=True)
     assert re.search(r"replayed [1-9]\d* time\(s\)", told)
     assert " and 0 callbacks" in told
     assert not list(tmp_path.iterdir())

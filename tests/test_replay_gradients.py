@@ -546,7 +546,7 @@ def test_explain_tells_of_backward_and_memory() -> None:
     model = small_model()
     fast = ready(lambda x: model(x), randn(4, 6))
     out = fast(randn(4, 6))
-    assert "backward: not compiled yet" in fast.explain()
+    assert "backward: not compiled yet" in fast.explain(full=True)
     out.sum().backward()
     text = fast.explain(programs=True)
     for part in ("backward for 8 gradients", "kept for backward", "at most", "backward program("):

@@ -152,7 +152,7 @@ def test_explain_and_programs_read_like_code() -> None:
     step = tg.compile(network.step)
     for x, y in batches(4):
         step(x, y)
-    text = step.explain()
+    text = step.explain(full=True)
     for part in (
         "float32[16,24], int64[16]",
         "recorded 2 time(s) because it is new",
@@ -178,7 +178,7 @@ def test_explain_shows_the_code_of_each_kernel() -> None:
     step = tg.compile(lambda x, y: network.loss(x, y))
     for x, y in batches(4):
         loss = step(x, y)
-        assert "define" not in step.explain()
+        assert "define" not in step.explain(full=True)
         loss.backward()
     llvm, assembly = step.explain(code="llvm"), step.explain(code="assembly")
     (replay,) = step.replays
@@ -230,7 +230,7 @@ def test_equal_constants_are_one() -> None:
         found = compiled(*given)
     for x, y in zip(found, step(*given), strict=True):
         close(x, y)
-    kernels = [line for line in compiled.explain().splitlines() if " kernel " in line]
+    kernels = [line for line in compiled.explain(full=True).splitlines() if " kernel " in line]
     assert sum(" exp " in line for line in kernels) == 1
 
 

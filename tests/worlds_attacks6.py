@@ -177,7 +177,6 @@ def turn_argv():
 turning("system_argv", turn_argv)
 
 
-
 def turn_umask():
     def read():
         v = os.umask(0)

@@ -24,10 +24,12 @@ class CompiledModule(Module):
     def replays(self) -> Any:
         return self._compiled.replays
 
-    def explain(self, programs: bool = False) -> str:
-        """What was captured, what became of it, and why calls were recorded, in words."""
+    def explain(
+        self, programs: bool = False, code: str | None = None, *, full: bool = False
+    ) -> str:
+        """What calls did, why they were recorded, and which kernels take longest."""
         compiled: Compiled = self._compiled
-        return compiled.explain(programs)
+        return compiled.explain(programs, code, full=full)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copies and pickles hold the module and are compiled anew."""

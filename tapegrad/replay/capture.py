@@ -25,6 +25,7 @@ from ..tape import Entry, Tape, Value
 from ..tensor import Tensor, refresh, wrap
 from .derivative import Derivative, Obstacle, place_of, runs_user_rules, trace
 from .facts import bounds
+from .layers import Layers
 from .program import Apply, Input, Program
 from .recording import Decision, Recording
 from .results import NotRepeatable, Template
@@ -108,6 +109,8 @@ class Capture(Tape):
         self.renamed: dict[int, Value] = {}
         #: the line that operations count as, if it is not the one that calls them
         self.place: source.Place | None = None
+        #: which modules run; one that sees nothing if nobody watches the calls
+        self.layers = Layers()
         self.obstacle: str | None = None
         self.once = False
         #: asked at the end: why what Python objects have become cannot be repeated, if it cannot
@@ -229,6 +232,7 @@ class Capture(Tape):
     def enclose(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
         entry.log = (read, tuple(map(self.value_of, outputs)))
+        self.layers.wrote(entry.number)
         self.wholes.append(entry)
 
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
@@ -251,6 +255,7 @@ class Capture(Tape):
             self._hold(tensor._array, value.number)
         entry.log = (read, made)
         entry.place = self.place or entry.place
+        self.layers.wrote(entry.number)
         self.entries.append(entry)
 
     def repeat(self, begins: bool) -> None:
@@ -286,6 +291,7 @@ class Capture(Tape):
                 "it runs backward through operations that were recorded outside of it; compute "
                 "there what it needs, or detach it"
             )
+        self.layers.visits(entry.number)
 
     def note_grad(self, tensor: Tensor) -> None:
         self.asked_grads.add(tensor.id)
@@ -586,6 +592,7 @@ class Capture(Tape):
                 tuple(map(renamed, entry.log[1])),
                 entry.place,
                 self.regions.get(entry.number, 0),
+                self.layers.of(entry.number),
             )
 
         instructions = tuple(map(applied, self.entries))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import casting, dtypes, locks
+from .. import casting, dtypes, locks, source
 from ..state import AUTOCAST, GRAD, INFERENCE, STATE, TAPE
 from . import native
 from .capture import ELSEWHERE, CaptureError
@@ -188,7 +188,7 @@ class Compiled:
         return self._plainly(args, kwargs)
 
     def _warn(self, reason: str) -> None:
-        code = code_of(self.function)
+        code = source.code_of(self.function)
         if ".py:" not in reason and code is not None:
             reason = f"{reason} (the function is at {code.co_filename}:{code.co_firstlineno})"
         self.why_eager = reason
@@ -196,7 +196,10 @@ class Compiled:
             raise CaptureError(f"compiled function {self.name} cannot be replayed: {reason}")
         if reason not in self._warned:
             self._warned.add(reason)
-            warnings.warn(f"compiled function {self.name} runs eagerly: {reason}", stacklevel=5)
+            warnings.warn(
+                f"compiled function {self.name} runs eagerly: {reason}",
+                stacklevel=source.stacklevel(),
+            )
 
     def _checked(
         self,
@@ -265,6 +268,7 @@ class Compiled:
         modes = self._modes()
         observer = Observer()
         capture = Rehearsal(tensors, strict=self.options.fullgraph)
+        capture.layers = observer.layers
         recording: Recording | None = None
         before = STATE.mode, STATE.tapes
         try:
@@ -367,19 +371,26 @@ class Compiled:
         return [r for s in self._signatures.values() for r in s.replays]
 
     def __repr__(self) -> str:
-        replays = sum(r.count for r in self.replays)
-        recordings = sum(s.recordings for s in self._signatures.values())
-        return f"<compiled function {self.name}: {recordings} recordings, {replays} replays>"
+        from .explain import brief
 
-    def explain(self, programs: bool = False, code: str | None = None) -> str:
-        """What was captured, what became of it, and why calls were recorded, in words.
+        return f"<compiled function {brief(self)}>"
 
-        With `programs`, the recorded programs follow, one operation in a line; with `code="llvm"`
-        or `code="assembly"`, the text of each kernel before and after LLVM has compiled it.
+    def explain(
+        self, programs: bool = False, code: str | None = None, *, full: bool = False
+    ) -> str:
+        """What calls did, why they were recorded, and which kernels take longest, in a few lines.
+
+        Kernels are timed when this is called, on copies. With `full`, all kernels, the memory and
+        the time of compiling are told instead. With `programs`, the recorded programs follow, one
+        operation in a line; with `code="llvm"` or `code="assembly"`, the text of each kernel before
+        and after LLVM has compiled it.
         """
-        from .explain import explain
+        from .explain import explain, summary
 
-        return explain(self, programs, code)
+        with self._lock:
+            if full or programs or code is not None:
+                return explain(self, programs, code)
+            return summary(self)
 
 
 def compile(
@@ -454,14 +465,3 @@ def _late_effects(world: World, call: Arguments, copies: list[Any], effects: Eff
     if new:
         late.undo(call.containers, besides=known)
     return f"its backward pass changes {new[0]}" if new else None
-
-
-def code_of(function: Any) -> types.CodeType | None:
-    """The code that calling something runs, if it is in Python."""
-    for _ in range(8):
-        code = getattr(function, "__code__", None)
-        if isinstance(code, types.CodeType):
-            return code
-        inner = getattr(function, "func", None) or getattr(function, "__func__", None)
-        function = inner or type(function).__dict__.get("__call__")
-    return None

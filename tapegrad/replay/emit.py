@@ -8,7 +8,7 @@ barrier where it needs what another thread has made. Callbacks of NumPy lie betw
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -239,8 +239,8 @@ def _checking(instruction: Instruction) -> tuple[str, Line | None]:
     """Which of the primitives that an instruction came from may find bad data."""
     nodes = instruction.nodes if isinstance(instruction, Loop) else ()
     failing = {n.primitive.name for n in nodes if isinstance(n, Compute) and n.fails}
-    found = (origin for origin in instruction.origins if origin[0] in failing)
-    return next(found, instruction.origins[0])
+    found = (origin for origin in instruction.origins if origin.name in failing)
+    return next(found, instruction.origins[0])[:2]
 
 
 def _alone(extent: int, threads: int) -> list[tuple[int, int]]:
@@ -279,3 +279,17 @@ def emit(plan: Plan, general: bool, threads: int) -> Emitted:
     `general` kernels serve other sizes and strides as well.
     """
     return Emitter(plan, general, threads).run()
+
+
+def one_by_one(emitted: Emitted) -> Emitted:
+    """The same steps with a segment for each kernel, in the order of `kernels`."""
+    end = Step(pool.END, None, 0, 1, ())
+    segments: list[Segment | Callback] = []
+    for segment in emitted.segments:
+        if isinstance(segment, Callback):
+            segments.append(segment)
+            continue
+        starts = [i for i, s in enumerate(segment.steps) if s.what in (pool.SHARED, pool.SERIAL)]
+        for first, after in pairwise([*starts, len(segment.steps) - 1]):
+            segments.append(Segment((*segment.steps[first:after], end)))
+    return replace(emitted, segments=tuple(segments))

@@ -1,11 +1,20 @@
-"""What a compiled function has to say about itself."""
+"""What a compiled function has to say about itself.
+
+`brief` is one line, `summary` about ten, `explain` is everything. Called by `Compiled`.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .program import Instruction, bytes_of, show_origins
+from .. import source
+from .program import Instruction, Origin, bytes_of, show_origins, show_place
+from .slots import Captured, Number
+from .timing import measure
 
 if TYPE_CHECKING:
     from .compiled import Compiled
@@ -16,6 +25,196 @@ if TYPE_CHECKING:
 
 #: what kernels can be shown as, and how a comment begins there
 LANGUAGES = {"llvm": ";", "assembly": "#"}
+
+#: signatures, reasons of each, kernels, and parts of a kernel's name that a summary shows at most
+SIGNATURES = 4
+REASONS = 4
+KERNELS = 10
+PARTS = 4
+
+#: a place in the words of `source.describe`: what is left of it in one line is `file.py:12`
+PLACE = re.compile(r"(?:\S*[/\\])?([^\s/\\]+:\d+), in .*")
+
+
+# -- one line ------------------------------------------------------------------------------------
+
+
+def brief(compiled: Compiled) -> str:
+    """The name, the line, how often it was recorded and replayed, and whether it runs eagerly."""
+    code = source.code_of(compiled.function)
+    where = ""
+    if code is not None:
+        where = f" at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    variants = sum(len(s.variants) for s in compiled._signatures.values())
+    told = f"{compiled.name}{where}: {_counted(compiled)}, {_number(variants, 'variant')}"
+    if compiled.why_eager is None:
+        return told
+    reason = compiled.why_eager.split(" (the function is at ")[0].split("\n")[0]
+    reason = PLACE.sub(r"\1", reason)
+    return f"{told}; {_how(compiled)}: {reason if len(reason) <= 80 else reason[:79] + '…'}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _counted(compiled: Compiled) -> str:
+    recordings = sum(s.recordings for s in compiled._signatures.values())
+    replays = sum(r.count for r in compiled.replays)
+    return f"{_number(recordings, 'recording')}, {_number(replays, 'replay')}"
+
+
+def _how(compiled: Compiled) -> str:
+    """Whether all calls run eagerly, or some do."""
+    some = any(r.count for r in compiled.replays) and not compiled._off
+    return "some calls run eagerly" if some else "runs eagerly"
+
+
+# -- ten lines -----------------------------------------------------------------------------------
+
+
+def summary(compiled: Compiled) -> str:
+    """What calls did and why, and the kernels that take longest."""
+    replays = [r for r in compiled.replays if r.executable is not None]
+    chosen = max(replays, key=lambda r: r.count, default=None)
+    kernels = None if chosen is None else _Kernels(chosen)
+    lines = _verdict(compiled, "" if kernels is None else kernels.took)
+    signatures = list(compiled._signatures.values())
+    for signature in signatures[:SIGNATURES]:
+        lines += _in_short(signature, compiled.why_eager or "")
+    if len(signatures) > SIGNATURES:
+        lines.append(f"  and {_number(len(signatures) - SIGNATURES, 'more signature')}")
+    if kernels is not None:
+        lines += kernels.lines(len(replays))
+    return "\n".join(lines)
+
+
+def _verdict(compiled: Compiled, took: str) -> list[str]:
+    name, replays = compiled.name, sum(r.count for r in compiled.replays)
+    if compiled.why_eager is not None and (not replays or compiled._off):
+        return [f"{name}: runs eagerly, because {compiled.why_eager}"]
+    if not compiled._signatures:
+        return [f"{name}: was not called yet"]
+    lines = [f"{name}: {_counted(compiled)}{took}"]
+    if compiled.why_eager is not None:
+        lines.append(f"  some calls run eagerly, because {compiled.why_eager}")
+    return lines
+
+
+def _in_short(signature: Signature, said: str) -> list[str]:
+    """A signature, its variants, and the reasons of its recordings that were not said yet."""
+    replays = sorted(signature.replays, key=lambda r: -r.count)
+    told = f"  {signature.shown}: {_number(len(signature.variants), 'variant')}"
+    if replays:
+        times = " + ".join(str(r.count) for r in replays)
+        told += f", replayed {times} {'time' if times == '1' else 'times'}"
+    elif signature.difference is not None and signature.eager is None:
+        told += f", no two recordings agree: {signature.difference}"
+    lines = [told]
+    reasons = Counter(signature.reasons)
+    for reason, count in list(reasons.items())[:REASONS]:
+        lines.append(f"    recorded{'' if count == 1 else f' {count} times'}: {reason}")
+    if len(reasons) > REASONS:
+        lines.append(f"    recorded for {_number(len(reasons) - REASONS, 'more reason')}")
+    refused = [v.eager for v in signature.variants if v.eager is not None]
+    if signature.eager is not None:
+        refused.append(signature.eager)
+    lines += [f"    eagerly: {reason}" for reason in dict.fromkeys(refused) if reason not in said]
+    return lines
+
+
+class _Kernels:
+    """The kernels of a replay and of its backward passes, with the time that each takes."""
+
+    def __init__(self, replay: Replay) -> None:
+        executable = replay.executable
+        assert executable is not None
+        self.timings = [("", executable, measure(executable, _values(replay)))]
+        for found, _, _ in replay.node.programs.values() if replay.node is not None else ():
+            made_up = [None] * len(found.program.inputs)
+            self.timings.append(("backward: ", found, measure(found, made_up)))
+        first = self.timings[0][2]
+        self.took = "" if first.whole is None else f"; a replay takes {_time(first.whole)}"
+        for _, _, timing in self.timings[1:2]:
+            if timing.whole is not None:
+                self.took += f", its backward pass {_time(timing.whole)}"
+
+    def lines(self, programs: int) -> list[str]:
+        """The slowest kernels, and all callbacks."""
+        found = [
+            (seconds, title, instruction.origins)
+            for title, executable, timing in self.timings
+            for seconds, (_, instruction) in zip(
+                timing.kernels, executable.emitted.kernels, strict=True
+            )
+        ]
+        called = [
+            (seconds, f"{title}callback ", callback.origins)
+            for title, executable, timing in self.timings
+            for seconds, callback in zip(timing.callbacks, executable.callbacks, strict=True)
+        ]
+        total = sum(seconds or 0.0 for seconds, _, _ in (*found, *called))
+        found.sort(key=lambda kernel: -(kernel[0] or 0.0))
+        whose = " of the recording that was replayed most" if programs > 1 else ""
+        return [
+            f"  the slowest of {_number(len(found), 'kernel')}{whose}{self._how()}:",
+            *[_kernel(*kernel, total) for kernel in found[:KERNELS]],
+            *[_kernel(*callback, total) for callback in called],
+        ]
+
+    def _how(self) -> str:
+        """How they were measured, or why they were not."""
+        why = next((t.why_not for _, _, t in self.timings if t.why_not is not None), None)
+        if why is not None:
+            return f" (not measured: {why})"
+        threads = max(e.threads if e.large else 1 for _, e, _ in self.timings)
+        return f" (measured now, on {_number(threads, 'thread')}, with made-up arguments)"
+
+
+def _values(replay: Replay) -> list[Any]:
+    """What the inputs of a replay hold now, as far as that is known without a call."""
+    return [
+        slot.tensor._array
+        if isinstance(slot, Captured)
+        else slot.read()
+        if isinstance(slot, Number)
+        else None
+        for slot in replay.slots
+    ]
+
+
+def _time(seconds: float) -> str:
+    """Milliseconds or microseconds, to three digits."""
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds * 1e3:.0f} ms"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _kernel(seconds: float | None, title: str, origins: tuple[Origin, ...], total: float) -> str:
+    took = "not measured"
+    if seconds is not None:
+        share = seconds / total if total else 0.0
+        took = f"{share:4.0%} {seconds * 1e6:8.1f} µs"
+    names = _some((o.name for o in origins), " ")
+    places = _some((show_place(o.place) for o in origins if o.place is not None), ", ")
+    layers = _layers(origins)
+    parts = [f"{title}{names}", *([places] if places else []), *([layers] if layers else [])]
+    return f"    {took}  {' | '.join(parts)}"
+
+
+def _layers(origins: tuple[Origin, ...]) -> str:
+    """The modules that an instruction came from."""
+    return _some((o.layer for o in origins if o.layer), ", ")
+
+
+def _some(names: Iterable[str], separator: str) -> str:
+    """The first of several names, each once, and how many others there are."""
+    found = list(dict.fromkeys(names))
+    shown = separator.join(found[:PARTS])
+    return shown if len(found) <= PARTS else f"{shown}{separator}… ({len(found) - PARTS} more)"
+
+
+# -- everything ----------------------------------------------------------------------------------
 
 
 def explain(compiled: Compiled, programs: bool = False, code: str | None = None) -> str:
@@ -111,7 +310,9 @@ def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
 
 
 def _titled(number: int, instruction: Instruction) -> str:
-    return f"kernel {number}: {show_origins(instruction.origins)}"
+    layers = _layers(instruction.origins)
+    shown = f"kernel {number}: {show_origins(instruction.origins)}"
+    return f"{shown} | {layers}" if layers else shown
 
 
 def _code(title: str, executable: Executable, language: str) -> list[str]:

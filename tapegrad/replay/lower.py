@@ -115,7 +115,7 @@ class Lowering:
                 claimed.add(root.number)
                 return root
             copy = self.new(view.shape, root.dtype)
-            self.copy(self.views[copy.number], view, (("copy", None),))
+            self.copy(self.views[copy.number], view, (Origin("copy", None),))
             claimed.add(copy.number)
             return copy
 

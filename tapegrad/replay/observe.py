@@ -25,6 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import source
+from .layers import Layers
 from .scope import Scope, names_of
 
 #: packages of the library whose code reads what users set: attributes of layers, hooks, datasets
@@ -102,6 +103,7 @@ class Observer:
     def __init__(self) -> None:
         self.scope = Scope()
         self.refusal: str | None = None
+        self.layers = Layers()
         self._known: set[Any] = set()
         self._user: set[CodeType] = set()
         self._generators: set[int] = set()
@@ -109,6 +111,7 @@ class Observer:
         self._import: FrameType | None = None
         self._before: Any = None
         self._collecting = gc.isenabled()
+        self._bounds = self.layers.codes
 
     def __enter__(self) -> Self:
         # Finalizers of other people's objects are not part of the function.
@@ -150,6 +153,11 @@ class Observer:
                 self._enter(frame, code)
             if code.co_flags & _GENERATES:
                 self._resumed(frame)
+            elif code in self._bounds:
+                self.layers.entered(frame)
+        elif event == "return":
+            if frame.f_code in self._bounds:
+                self.layers.left()
         elif event == "c_call" and frame.f_code in self._user:
             self._called(frame, arg)
         before = self._before

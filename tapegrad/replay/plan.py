@@ -22,6 +22,7 @@ from .program import (
     Input,
     Instruction,
     Loop,
+    Origin,
     Program,
     Read,
     Store,
@@ -93,7 +94,7 @@ def _with_writes(program: Program, places: dict[int, Place]) -> Program:
                 Compute(COPY, {}, (0,), value.dtype),
             )
             store = Store(Access(target, 0, strides), 1)
-            copies.append(Loop(target.shape, nodes, (store,), (), (("write", None),)))
+            copies.append(Loop(target.shape, nodes, (store,), (), (Origin("write", None),)))
     kept = [i for i in program.instructions if not any(i is one for one in idle)]
     return program.with_instructions((*kept, *copies))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,14 @@ from ..source import Place, line_of
 from ..tape import Value
 
 Shape = tuple[int, ...]
-Origin = tuple[str, Place | None]
+
+
+class Origin(NamedTuple):
+    """A primitive that an instruction came from: its line, and the module that called it."""
+
+    name: str
+    place: Place | None
+    layer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Apply:
     outputs: tuple[Value, ...]
     place: Place | None
     region: int = 0  # not 0 where a checkpointed function runs again: which time
+    layer: str = field(default="", compare=False)  # the path of the module that ran
 
     def reads(self) -> Iterator[Value]:
         return (x for x in self.inputs if isinstance(x, Value))
@@ -45,7 +53,7 @@ class Apply:
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        return ((self.primitive.name, self.place),)
+        return (Origin(self.primitive.name, self.place, self.layer),)
 
     def __str__(self) -> str:
         made = ", ".join(map(str, self.outputs))
@@ -398,8 +406,8 @@ def show_place(place: Place | None) -> str:
 def show_origins(origins: tuple[Origin, ...]) -> str:
     """`add relu file.py:12, mul file.py:14`: the primitives of each source line, in order."""
     lines: dict[str, list[str]] = {}
-    for name, place in origins:
-        lines.setdefault(show_place(place), []).append(name)
+    for origin in origins:
+        lines.setdefault(show_place(origin.place), []).append(origin.name)
     return ", ".join(f"{' '.join(names)} {line}" for line, names in lines.items())
 
 

@@ -627,6 +627,7 @@ class Reach:
             held = entries.get(name)
             if type(held) is dict:
                 self.compared.add_size(held)
+                self._mark("list", dict, sorted(held), at, f".{name}", Place(held, None, itself))
                 for key in sorted(held):
                     if self._is_named(key):
                         self._item(held, key, at, f".{key}")
@@ -671,8 +672,7 @@ def _same_items(a: Iterable[Any], b: Iterable[Any]) -> bool:
 def _same_items_but_tensors(value: Any, before: list[Any]) -> bool:
     now = items_of(value)
     return len(now) == len(before) and all(
-        a is b or (is_tensor(a) and is_tensor(b))
-        for a, b in zip(now, before, strict=True)
+        a is b or (is_tensor(a) and is_tensor(b)) for a, b in zip(now, before, strict=True)
     )
 
 

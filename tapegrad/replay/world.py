@@ -18,7 +18,7 @@ from ..tensor import Tensor
 from .comparisons import entry
 from .conjunction import Conjunction
 from .facts import facts_of
-from .places import MISSING, Mark, Place, dict_item, is_atom, itself, same_atom
+from .places import MISSING, Mark, Place, dict_item, instance_dict, is_atom, itself, same_atom
 from .reach import Reach, path_of
 from .scope import Scope
 
@@ -57,7 +57,9 @@ class World:
     def members(self) -> Iterator[tuple[int, dict[str, Any], list[str]]]:
         """Objects with their attributes of now and the names that they had."""
         for at, value, names in self.reach.members:
-            yield at, value.__dict__, names
+            entries = instance_dict(value)
+            assert entries is not None
+            yield at, entries, names
 
     def knows(self, value: Any) -> bool:
         """Whether an object was there when this world was looked at."""

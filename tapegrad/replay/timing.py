@@ -1,0 +1,168 @@
+"""Timing: how long the kernels of a compiled program take, measured when somebody asks.
+
+Comes in: an executable, and values for its inputs where they are known. Goes out: a `Timing`. The
+program runs on copies and on memory of its own, one kernel at a time, so that nothing changes which
+anybody can see. Called by `explain.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..primitive import Primitive
+from . import pool, stored
+from .blueprint import Steps, blueprint_of
+from .emit import Segment, Step, one_by_one
+from .program import Callback, Input, View, bytes_of, contiguous
+from .run import Executable
+
+#: seconds after which no further round begins, and rounds at most
+ENOUGH = 0.4
+ROUNDS = 15
+#: bytes of memory that a measurement may take
+MOST_BYTES = 4 << 30
+#: what kernels of NumPy raise for values that are not like those of a real call
+UNFIT = (ValueError, RuntimeError, ArithmeticError, IndexError)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds that the parts of a program take; None where that was not measured.
+
+    They are those of the fastest of several rounds: others were held up by other processes.
+    """
+
+    kernels: tuple[float | None, ...]  # in the order of `Emitted.kernels`
+    callbacks: tuple[float | None, ...]
+    whole: float | None
+    why_not: str | None = None  # why nothing could be measured
+
+
+def measure(executable: Executable, values: Sequence[Any]) -> Timing:
+    """Time each kernel; `values` has an array for each input, or None for one that is made up."""
+    program = executable.program
+    own = [given.value for given in program.inputs] + list(program.results)
+    size = int(executable.plan.arena) + sum(map(bytes_of, own))
+    if size > MOST_BYTES:
+        why = f"that would take {size / 2**30:.0f} GiB more memory"
+    else:
+        with pool.pool.lock:
+            found = _Apart(executable, values).measured()
+        if found is not None:
+            return found
+        why = "made-up arguments do not suit it"
+    nothing = (None,) * len(executable.emitted.kernels)
+    return Timing(nothing, (None,) * len(executable.callbacks), None, why)
+
+
+class _Apart(Executable):
+    """A compiled program with memory of its own, whose kernels are separate segments."""
+
+    def __init__(self, executable: Executable, values: Sequence[Any]) -> None:
+        self.__dict__.update(executable.__dict__)
+        self.buffers = np.zeros(0, np.uintp)
+        emitted = executable.emitted
+        self._functions = list(executable.functions.values())
+        self._take(blueprint_of(self.plan, one_by_one(emitted)))
+        whole = blueprint_of(self.plan, emitted)
+        self._whole = [self._described(s) if isinstance(s, Steps) else s for s in whole.segments]
+        nothing = Segment((Step(pool.END, None, 0, 1, ()),))
+        (empty,) = blueprint_of(self.plan, replace(emitted, segments=(nothing,))).segments
+        self._empty = self._described(empty)  # type: ignore[arg-type]  # it has no callback
+        self._memory = [
+            _filled(given, array)
+            for given, array in zip(self._recorded.inputs, values, strict=True)
+        ]
+        self._memory += [np.zeros(v.shape, v.dtype) for v in self._recorded.results]
+        addresses = [array.__array_interface__["data"][0] for array in self._memory]
+        inputs = len(self._recorded.inputs)
+        self.buffers[:inputs] = addresses[:inputs]
+        self.buffers[self.first_result : self._arena_at] = addresses[inputs:]
+        self._threads = self.threads if self.large else 1
+
+    def measured(self) -> Timing | None:
+        """The times of all parts; None if the values do not suit the program."""
+        whole = _rounds(lambda: self._round(self._whole))
+        rounds = _rounds(lambda: self._round(self._segments))
+        launches = _rounds(lambda: self._round([self._empty]))
+        if not whole or not rounds or not launches:
+            return None
+        launch = min(one[0] for one in launches)
+        kernels: list[float | None] = []
+        callbacks: list[float | None] = []
+        for segment, times in zip(self._segments, zip(*rounds, strict=True), strict=True):
+            if not isinstance(segment, Callback):
+                kernels.append(max(min(times) - launch, 0.0))
+            else:
+                callbacks.append(None if None in times else min(times))
+        total = None if None in callbacks else min(sum(one) for one in whole)
+        return Timing(tuple(kernels), tuple(callbacks), total)
+
+    def _round(self, segments: Sequence[Any]) -> list[Any] | None:
+        """Run all segments in order; None if one finds data that it refuses."""
+        times: list[Any] = []
+        for segment in segments:
+            began = time.perf_counter()
+            if isinstance(segment, Callback):
+                ran = self._ran(segment)
+            elif pool.pool.run(segment[0], self._threads):
+                self._status[:] = 0
+                return None
+            else:
+                ran = True
+            times.append(time.perf_counter() - began if ran else None)
+        return times
+
+    def _ran(self, callback: Callback) -> bool:
+        """Run a callback if it is known to do nothing else; otherwise make its results zeros."""
+        if _is_own(callback.primitive):
+            try:
+                self._call(callback)
+            except UNFIT:
+                pass
+            else:
+                return True
+        for value in callback.outputs:
+            self._array(View(value, 0, value.shape, contiguous(value.shape)))[...] = 0
+        return False
+
+
+def _is_own(primitive: Primitive) -> bool:
+    """Whether a primitive is one of tapegrad's, whose kernels only compute."""
+    return stored.is_own(primitive) and primitive.pure
+
+
+def _rounds(run: Any) -> list[Any]:
+    """The times of several rounds, without the first, which finds cold memory."""
+    found: list[Any] = []
+    began = time.perf_counter()
+    while len(found) <= ROUNDS and (not found or time.perf_counter() - began < ENOUGH):
+        times = run()
+        if times is None:
+            break
+        found.append(times)
+    return found[1:] or found
+
+
+def _filled(given: Input, array: Any) -> Any:
+    """Memory laid out as an input is, with a copy of its values or made-up ones.
+
+    Made-up integers are zeros, which any index may be, and other numbers lie between 0.1 and 0.9,
+    which are probabilities too.
+    """
+    value = given.value
+    steps = [(n - 1) * s for n, s in zip(value.shape, given.strides, strict=True) if n > 1]
+    low, high = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
+    memory = np.zeros(high - low + 1, value.dtype)
+    strides = [s * value.dtype.itemsize for s in given.strides]
+    found: Any = np.ndarray(value.shape, value.dtype, memory, -low * value.dtype.itemsize, strides)
+    if array is not None:
+        found[...] = array
+    elif value.dtype.kind not in "biu":
+        found[...] = np.random.default_rng(0).uniform(0.1, 0.9, value.shape).astype(value.dtype)
+    return found
