@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 from worlds import Config, attempt, case, mat, vec, with_rates
 from worlds_attacks import turning
+from worlds_attacks17 import writing
 
 import tapegrad as tg
 from tapegrad import nn
