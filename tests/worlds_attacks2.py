@@ -369,7 +369,7 @@ holder(
     lambda: (
         decimal.Context(prec=2),
         lambda o: float(o.prec),
-        lambda o, r: setattr(o, "prec", int(r)),
+        lambda o, r: setattr(o, "prec", int(r) * 14),
     ),
 )
 holder(
@@ -377,7 +377,7 @@ holder(
     lambda: (
         decimal.getcontext(),
         lambda o: float(decimal.Decimal(1) / decimal.Decimal(3)),
-        lambda o, r: setattr(o, "prec", int(r)),
+        lambda o, r: setattr(o, "prec", int(r) * 14),
     ),
 )
 holder(
