@@ -376,7 +376,7 @@ holder(
     "decimal_global_context",
     lambda: (
         decimal.getcontext(),
-        lambda o: float(decimal.Decimal(1) / decimal.Decimal(3)),
+        lambda o: float(decimal.getcontext().prec) / 14,
         lambda o, r: setattr(o, "prec", int(r) * 14),
     ),
 )
