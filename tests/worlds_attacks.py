@@ -13,9 +13,12 @@ def turning(name, make):
     def program(compile):
         f, put = make()
         g = compile(f)
-        for rate in TURNS:
-            put(rate)
-            yield attempt(g, vec())
+        try:
+            for rate in TURNS:
+                put(rate)
+                yield attempt(g, vec())
+        finally:
+            put(2.0)
 
     program.__name__ = name
     case(program)

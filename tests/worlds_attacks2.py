@@ -369,15 +369,15 @@ holder(
     lambda: (
         decimal.Context(prec=2),
         lambda o: float(o.prec),
-        lambda o, r: setattr(o, "prec", int(r)),
+        lambda o, r: setattr(o, "prec", int(r) * 14),
     ),
 )
 holder(
     "decimal_global_context",
     lambda: (
         decimal.getcontext(),
-        lambda o: float(decimal.Decimal(1) / decimal.Decimal(3)),
-        lambda o, r: setattr(o, "prec", int(r)),
+        lambda o: float(decimal.getcontext().prec) / 14,
+        lambda o, r: setattr(o, "prec", int(r) * 14),
     ),
 )
 holder(

@@ -154,7 +154,7 @@ turning("system_file_exists", turn_file)
 
 def turn_rec():
     return (lambda x: x * float(sys.getrecursionlimit())), (
-        lambda r: sys.setrecursionlimit(int(r) * 1000)
+        lambda r: sys.setrecursionlimit(int(r) * 500)
     )
 
 
@@ -163,7 +163,7 @@ turning("system_recursion_limit", turn_rec)
 
 def turn_gc():
     return (lambda x: x * (3.0 if gc.isenabled() else 2.0)), (
-        lambda r: gc.enable() if r == 3.0 else gc.disable()
+        lambda r: gc.disable() if r == 3.0 else gc.enable()
     )
 
 
@@ -183,7 +183,7 @@ def turn_umask():
         os.umask(v)
         return v
 
-    return (lambda x: x * float(read())), (lambda r: os.umask(int(r)))
+    return (lambda x: x * float(read())), (lambda r: os.umask(int(r) * 9))
 
 
 turning("system_umask", turn_umask)
@@ -209,7 +209,7 @@ if hasattr(tg, "set_num_threads"):
 
 def turn_gd():
     return (lambda x: x * (3.0 if tg.is_grad_enabled() else 2.0)), (
-        lambda r: tg.set_grad_enabled(r == 3.0)
+        lambda r: tg.set_grad_enabled(r == 2.0)
     )
 
 

@@ -243,7 +243,7 @@ def _container(
             where = f"{path}[{shown_key(key)}]"
             if is_atom(before) and is_atom(value) and same_atom(before, value):
                 continue
-            if type(before) is int and type(value) is int and (key in counted or ANY in counted):
+            if type(before) is int and type(value) is int and _counts(counted, key):
                 amount = value - before
                 found.add(Effect(ADD, where, mark, keys, key, argument, amount), before)
             else:
@@ -260,10 +260,23 @@ def _container(
         return
     if len(now) == len(copy) and all(map(operator.is_, now, copy)):
         return
+    if len(now) == len(copy) and isinstance(container, list):
+        for i, (value, before) in enumerate(zip(now, copy, strict=True)):
+            if value is not before:
+                kind = ADD if type(value) is type(before) is int and _counts(counted, i) else STORE
+                amount = value - before if kind == ADD else 0
+                effect = Effect(kind, f"{path}[{i}]", mark, keys, i, argument, amount)
+                found.add(effect, before, value)
+        return
     added = _added(now, copy, getattr(container, "maxlen", None))
     kind = FILL if added is None else EXTEND
     stored = now if added is None else added
     found.add(Effect(kind, path, mark, keys, MISSING, argument), copy, stored)
+
+
+def _counts(counted: Collection[Any], key: Any) -> bool:
+    """Whether the item under a key is counted up."""
+    return key in counted or ANY in counted
 
 
 def _added(now: list[Any], copy: list[Any], limit: int | None) -> list[Any] | None:

@@ -410,6 +410,7 @@ class Reach:
                 self._queue.append((value, at, f".{name}", place))
         if not library:
             self.compared.add_names(entries)
+            self._mark("names", kind, list(entries), at, ".names", Place(kind, None, itself))
             self.compared.parts.add(kind, "__mro__", kind.__mro__)
 
     def _module(self, value: types.ModuleType, parent: int, step: str, place: Place) -> None:

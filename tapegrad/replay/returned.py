@@ -40,6 +40,9 @@ class Returned:
         return found
 
     def _new_result(self, leaf: Tensor) -> Any:
+        for owner, _ in self.capture.first_grads.values():
+            if owner._grad is leaf:
+                return GradResult(self.capture.slot_of(owner))
         if leaf.id <= self.capture.start:
             return Given(self.capture.slot_of(leaf), ())
         if leaf._view is not None:
@@ -53,9 +56,6 @@ class Returned:
         shared = self._outside(leaf)
         if shared is not None and not leaf._requires:
             return Shared(self.capture.slot_of(shared))
-        for owner, _ in self.capture.first_grads.values():
-            if owner._grad is leaf:
-                return GradResult(self.capture.slot_of(owner))
         spent = output = None
         self.capture.check_fresh(leaf)
         index = len(self.made)

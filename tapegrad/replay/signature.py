@@ -49,7 +49,7 @@ class Arguments:
                 parts.append(name)
                 self._describe(kwargs[name], parts)
         if len(self.tensors) > 1:
-            parts.append(_shared(self.tensors))
+            parts.append(shared(self.tensors))
         if len(self.containers) + len(self.objects) > 1:
             ids = [id(x) for x in (*self.containers, *self.objects)]
             if len(set(ids)) < len(ids):
@@ -142,7 +142,7 @@ class Arguments:
                 self._describe(item, parts)
 
 
-def _shared(tensors: list[Tensor]) -> Any:
+def shared(tensors: list[Tensor]) -> Any:
     """Which of several tensors are one, and which of them share memory."""
     ids = [t.id for t in tensors]
     same = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])

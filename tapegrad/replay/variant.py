@@ -11,12 +11,12 @@ from typing import Any
 
 from ..tensor import Tensor
 from .effects import Effects
-from .facts import facts_of, overlaps
+from .facts import facts_of
 from .places import Place
 from .reach import Unguardable
 from .repeat import Replay
 from .scope import Scope
-from .signature import Arguments
+from .signature import Arguments, shared
 from .world import World
 
 #: worlds that are remembered for one signature, at most; the one used longest ago goes
@@ -34,27 +34,29 @@ class Variant:
         replay: Replay | None,
         eager: str | None = None,
         effects: Effects | None = None,
-        moving: list[Place] | None = None,
+        moving: list[tuple[Place, Any]] | None = None,
+        sharing: Any = (),
     ) -> None:
         self.world = world
         self.replay = replay
         self.eager = eager
         self.effects = Effects() if effects is None else effects
-        #: where tensors stand that are other ones in each call; they follow the arguments
+        #: where tensors stand that are other ones in each call, with the facts of those that the
+        #: recorded call found there; they follow the arguments
         self.moving = moving or []
-        self.facts = [facts_of(place.read()) for place in self.moving]
-        self.overlaps = overlaps([place.read()._array for place in self.moving])
+        self.overlaps = sharing
 
     def tensors(self, call: Arguments) -> list[Tensor] | None:
         """The tensors of a call, with those that are found at their places; None if one is gone."""
         if not self.moving:
             return call.tensors
-        found = [place.read() for place in self.moving]
-        for tensor, facts in zip(found, self.facts, strict=True):
+        found = call.tensors.copy()
+        for place, facts in self.moving:
+            tensor = place.read()
             if not isinstance(tensor, Tensor) or facts_of(tensor) != facts:
                 return None
-        arrays = [t._array for t in found]
-        return call.tensors + found if overlaps(arrays) == self.overlaps else None
+            found.append(tensor)
+        return found if shared(found) == self.overlaps else None
 
     def fits(self, call: Arguments) -> list[Tensor] | None:
         """The tensors to replay on; None if something is another object than it was."""
@@ -121,7 +123,8 @@ class Signature:
         #: where tensors stood in the latest recording, and the paths where they change
         self._tensors: dict[tuple[int, str], int] = {}
         self._changing: set[tuple[int, str]] = set()
-        self._places: list[Place] = []
+        self._places: list[tuple[Place, Any]] = []
+        self._sharing: Any = ()
 
     @property
     def replays(self) -> list[Replay]:
@@ -151,8 +154,9 @@ class Signature:
             known = tensor.id in world.arguments or tensor.id in found
             if key in self._changing and not known and place.is_stored():
                 found[tensor.id] = tensor
-                self._places.append(place)
+                self._places.append((place, facts_of(tensor)))
         self._tensors = now
+        self._sharing = shared([*world.given, *found.values()]) if found else ()
         count = len(world.given)
         world.arguments |= {number: count + i for i, number in enumerate(found)}
         return list(found.values())
@@ -194,6 +198,7 @@ class Signature:
             return
         self.pending = [pair for pair in self.pending if pair[1] is not replay]
         world.settle_for(replay.recording)
-        self.variants.insert(0, Variant(world, replay, None, effects, self._places))
+        variant = Variant(world, replay, None, effects, self._places, self._sharing)
+        self.variants.insert(0, variant)
         del self.variants[MOST_VARIANTS:]  # they keep objects of the user alive
         self.disagreements = self.strikes = 0

@@ -43,6 +43,7 @@ class World:
         self.given = list(arguments)
         self.arguments = {t.id: i for i, t in reversed(list(enumerate(self.given)))}
         self.recording: Recording | None = None
+        self._twins: dict[int, int] | None = None
         #: positions of what code sets, and left as it was: then it must be so again
         self.held: frozenset[int] = frozenset()
         size = -1
@@ -202,6 +203,8 @@ class World:
         if mine.kind != theirs.kind or mine.step != theirs.step or mine.parent != theirs.parent:
             return False
         if mine.kind == "tensor":
+            if self._twin(at) != other._twin(at):
+                return False
             a, b = self.arguments.get(mine.value.id), other.arguments.get(theirs.value.id)
             if a is not None or b is not None:
                 return a == b
@@ -216,6 +219,13 @@ class World:
         if mine.kind in ("same", "cache", "class", "module", "object", "function"):
             return mine.value is theirs.value and mine.detail == theirs.detail
         return bool(mine.value == theirs.value) and _same_detail(mine.detail, theirs.detail)
+
+    def _twin(self, at: int) -> int:
+        """Where the tensor at a position was met for the first time."""
+        if self._twins is None:
+            first: dict[int, int] = {}
+            self._twins = {p: first.setdefault(t.id, p) for p, t in self.tensors.items()}
+        return self._twins[at]
 
     def adopt(self, other: World) -> None:
         """Take the objects of another world that is alike."""
