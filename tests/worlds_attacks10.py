@@ -419,33 +419,6 @@ def eq_that_counts(compile):
 
 
 @case
-def eq_of_keys_is_not_called_by_looking(compile):
-    class K:
-        n = 0
-
-        def __eq__(self, o):
-            K.n += 1
-            return self is o
-
-        def __hash__(self):
-            return 1
-
-    a, b = K(), K()
-    d = {a: 2.0, b: 3.0}
-    s = {a, b}
-    c = Config([d, s])
-
-    def f(x):
-        return x * len(c.rate)
-
-    g = compile(f)
-
-    for i in range(8):
-        K.n = 0
-        yield g(vec(i)), K.n
-
-
-@case
 def getattr_that_counts(compile):
     class A:
         n = 0

@@ -19,8 +19,9 @@ from typing import Any, Self
 import numpy as np
 
 from .. import mutation, source
+from ..inplace import rebind
 from ..mutation import owner_of
-from ..state import numbers
+from ..state import GRAD, STATE, numbers
 from ..tape import Entry, Tape, Value
 from ..tensor import Tensor, refresh, wrap
 from .derivative import Derivative, Obstacle, place_of, runs_user_rules, trace
@@ -128,11 +129,13 @@ class Capture(Tape):
         self.around: AbstractContextManager[Any] = nullcontext()
         #: arguments that are views, with their bases: an argument is a tensor of its own here
         self._views: list[tuple[Tensor, Any]] = []
+        self._bases: dict[int, Tensor] = {}
 
     def __enter__(self) -> Self:
         for tensor in self.arguments:
             if tensor._view is not None:
                 self._views.append((tensor, tensor._view))
+                self._bases[tensor.id] = tensor._view[0]
                 tensor._view = None
         self.start_recording()
         return self
@@ -142,11 +145,28 @@ class Capture(Tape):
         self.restore_views()
 
     def restore_views(self) -> None:
-        """Make arguments the views that they were, if that was not done yet."""
-        for tensor, view in self._views:
-            if tensor._view is None:
-                tensor._view = view
-        self._views = []
+        """Make arguments views of their bases again, which take over a history that they got."""
+        views, self._views = self._views, []
+        for tensor, view in views:
+            if tensor._view is not None:
+                continue
+            tensor._view = view
+            _, edge, requires = self.first_edges[tensor.id]
+            if tensor._edge is not edge and tensor._requires and STATE.mode & GRAD:
+                value = wrap(tensor._array)
+                value._edge, value._requires = tensor._edge, True
+                tensor._edge, tensor._requires = edge, requires
+                rebind(tensor, value)
+
+    def will_write(self, tensor: Tensor) -> None:
+        root = tensor if tensor._view is None else tensor._view[0]
+        base = self._bases.get(root.id)
+        leaf = base is not None and base._requires and base._edge is None
+        if leaf and STATE.mode & GRAD:
+            raise RuntimeError(
+                "this would change a view of a leaf that requires gradients, so its gradient would "
+                "be lost; update it inside `with tapegrad.no_grad():`, or work on a clone()"
+            )
 
     def refuse(self, why: str) -> None:
         """Say that this run cannot be replayed, in words that name the line."""
@@ -452,6 +472,7 @@ class Capture(Tape):
             decisions=tuple(self.decisions),
             derivative=derivative,
             obstacle=self._overlap(slots) or self.obstacle,
+            used=frozenset(self.first_edges),
             once=self.once,
         )
 

@@ -260,7 +260,7 @@ def _container(
         return
     if len(now) == len(copy) and all(map(operator.is_, now, copy)):
         return
-    if len(now) == len(copy) and isinstance(container, list):
+    if contents and len(now) == len(copy) and isinstance(container, list):
         for i, (value, before) in enumerate(zip(now, copy, strict=True)):
             if value is not before:
                 kind = ADD if type(value) is type(before) is int and _counts(counted, i) else STORE

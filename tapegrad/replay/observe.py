@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
-import gc
 import io
 import os
 import random
@@ -76,6 +75,7 @@ _UNKNOWN = {
     "__import__": "it imports a module under a computed name",
     "cache_info": "it asks what a cache holds",
     "getrecursionlimit": "it asks the system for a limit",
+    "__subclasses__": "it lists the subclasses of a class",
     "now": "it reads the clock",
     "today": "it reads the clock",
     "utcnow": "it reads the clock",
@@ -110,12 +110,9 @@ class Observer:
         #: the frame of an import that is going on: what modules do while they load does not count
         self._import: FrameType | None = None
         self._before: Any = None
-        self._collecting = gc.isenabled()
         self._bounds = self.layers.codes
 
     def __enter__(self) -> Self:
-        # Finalizers of other people's objects are not part of the function.
-        gc.disable()
         self._random = random.getstate()
         self._numpy = _numpy_state()
         self._before = sys.getprofile()
@@ -123,14 +120,14 @@ class Observer:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if sys.getprofile() != self._see:
+            self._refuse("it sets a profiler", None)
         self.stop()
         if random.getstate() != self._random or not _same_state(self._numpy, _numpy_state()):
             self._refuse("it draws random numbers that are not tapegrad's", None)
 
     def stop(self) -> None:
         """Put back the profiler that was there, if that was not done yet."""
-        if self._collecting:
-            gc.enable()
         self._import = None
         if sys.getprofile() != self._see:
             return
@@ -194,6 +191,8 @@ class Observer:
             caller = caller.f_back
         if caller is None or caller.f_code not in self._user:
             return
+        if getattr(function, "__name__", "") in ("tofile", "dump"):
+            self._refuse("it writes a file", frame)
         name = getattr(function, "__name__", "")
         holder = getattr(function, "__self__", None)
         module = getattr(function, "__module__", None)

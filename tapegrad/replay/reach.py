@@ -571,13 +571,13 @@ class Reach:
                 for given in sorted(entries.keys() & self.scope.named_by_user - {name}):
                     self._item(entries, given, at, f".{given}")
             return
-        if kind in _HARMLESS or own.split(".", 1)[0] in _CLOSED[1:-1]:
+        if kind in _HARMLESS or (closed and own != "builtins" and not instance_dict(value)):
             self._mark("same", value, None, parent, step, place)
             return
         if any(base.__module__ == "_ctypes" for base in kind.__mro__):
             self._buffer(value, parent, step, place)
             return
-        if is_opaque(kind):
+        if is_opaque(kind) or closed:
             raise Unguardable(
                 f"it can read {path_of(self.marks, parent, step)}, an object of type "
                 f"{kind.__name__}, whose state cannot be compared; read it outside"

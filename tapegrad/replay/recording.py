@@ -91,6 +91,13 @@ class Passed:
     index: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """In the tree of results: an object that was there before, found where it stands."""
+
+    mark: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Plain:
     """In the tree of results: anything that is not a tensor."""
@@ -114,6 +121,7 @@ class Recording:
     decisions: tuple[Decision, ...]
     derivative: Derivative | None  # what is known of the backward pass of the results
     obstacle: str | None  # why this run can only be repeated eagerly
+    used: frozenset[int]  # ids of all tensors from outside that it met
     once: bool  # whether the run made state for later ones, so that it is never repeated
 
     @property
@@ -132,7 +140,7 @@ class Recording:
         slots += self.derivative.inputs if self.derivative is not None else ()
         slots = [s.leaf if isinstance(s, GradOf) else s for s in slots]
         captured = {s.tensor.id for s in slots if isinstance(s, Captured)}
-        return captured | {t.id for t in self.twins}
+        return captured | self.used | {t.id for t in self.twins}
 
     def numbers(self) -> list[Number]:
         """The numbers that replays read anew."""
@@ -225,6 +233,7 @@ def _ends(recording: Recording) -> Any:
         [(type(x), x.slot) for x in found if isinstance(x, (Given, GradResult, Shared))],
         [repr(x.chain) for x in found if isinstance(x, Part)],
         [x for x in found if isinstance(x, Passed)],
+        [x.mark.step for x in found if isinstance(x, Found)],
     )
 
 

@@ -38,6 +38,7 @@ class Rehearsal(Capture):
         self.owners.add(id(owner_of(tensor._array)))
 
     def will_write(self, tensor: Tensor) -> None:
+        super().will_write(tensor)
         root = tensor if tensor._view is None else tensor._view[0]
         array = tensor._array
         if root.id <= self.start or id(owner_of(array)) in self.owners:

@@ -24,7 +24,7 @@ from .conjunction import Conjunction
 from .derivative import split
 from .facts import bounds, memory_of, overlaps
 from .node import Node
-from .recording import Given, GradResult, Made, Part, Passed, Plain, Recording, Shared
+from .recording import Found, Given, GradResult, Made, Part, Passed, Plain, Recording, Shared
 from .results import rebuilt
 from .run import Executable, build
 from .slots import Captured, GradOf, Number
@@ -315,7 +315,9 @@ class Replay:
 
         def result(leaf: Any) -> Any:
             if isinstance(leaf, Passed):
-                return (call.containers if leaf.container else call.objects)[leaf.index]
+                return (call.parts if leaf.container else call.objects)[leaf.index]
+            if isinstance(leaf, Found):
+                return leaf.mark.place.read()
             return self._rebuilt(leaf, made, tensors, entry, known)
 
         return rebuilt(returned, result, known), rebuilt(stored, result, known)

@@ -19,7 +19,7 @@ from ..tensor import Tensor, refresh
 from ..tree import map_leaves
 from .facts import facts_of, overlaps
 from .places import instance_dict
-from .recording import Passed, Plain
+from .recording import Found, Passed, Plain
 
 _PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None), dtypes.DType}
 PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
@@ -30,13 +30,15 @@ MOST_ATTRIBUTES = 64
 class Arguments:
     """The arguments of one call, taken apart."""
 
-    __slots__ = ("containers", "copies", "key", "objects", "tensors")
+    __slots__ = ("containers", "key", "objects", "parts", "tensors")
 
     def __init__(self, first: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> None:
         #: in the order in which they are met: tensors, other objects, containers of either
         self.tensors: list[Tensor] = []
         self.objects: list[Any] = []
         self.containers: list[Any] = []
+        #: all that is taken apart: lists, tuples, dicts, records
+        self.parts: list[Any] = []
         parts: list[Any] = [first]
         for value in args:
             if value.__class__ is Tensor and value._view is None and value._extra is None:
@@ -50,8 +52,8 @@ class Arguments:
                 self._describe(kwargs[name], parts)
         if len(self.tensors) > 1:
             parts.append(shared(self.tensors))
-        if len(self.containers) + len(self.objects) > 1:
-            ids = [id(x) for x in (*self.containers, *self.objects)]
+        if len(self.parts) + len(self.objects) > 1:
+            ids = [id(x) for x in (*self.parts, *self.objects)]
             if len(set(ids)) < len(ids):
                 parts.append(tuple([ids.index(i) for i in ids]))
         self.key = tuple(parts)
@@ -64,13 +66,16 @@ class Arguments:
         """What stands, in a result, for objects that were there before; None for new ones."""
 
         def find(value: Any) -> Any:
-            for i, found in enumerate(self.containers):
-                if found is value or (found is getattr(value, "__dict__", None)):
-                    return Passed(True, i) if found is value else Plain(value)
+            for i, found in enumerate(self.parts):
+                if found is value:
+                    return Passed(True, i)
             for i, found in enumerate(self.objects):
                 if found is value:
                     return Passed(False, i)
-            return Plain(value) if world is not None and world.knows(value) else None
+            mark = None if world is None else world.mark_of(value)
+            if mark is None:
+                return None
+            return Found(mark) if mark.place.is_stored() else Plain(value)
 
         return find
 
@@ -95,6 +100,7 @@ class Arguments:
             inexact = isinstance(value, (float, complex)) and (value == 0 or value != value)
             parts.append(repr(value) if inexact else value)
         elif issubclass(kind, (list, tuple)):
+            self.parts.append(value)
             items = list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
             if issubclass(kind, list):
                 self.containers.append(value)
@@ -107,6 +113,7 @@ class Arguments:
             parts[at] = (kind, count)
             self._describe_rest(value, parts)
         elif issubclass(kind, dict) and not _is_namespace(value):
+            self.parts.append(value)
             self.containers.append(value)
             parts.append((kind, len(value)))
             for name in dict.keys(value):
@@ -114,6 +121,7 @@ class Arguments:
                 self._describe(dict.__getitem__(value, name), parts)
             self._describe_rest(value, parts)
         elif _is_record(value):
+            self.parts.append(value)
             entries = instance_dict(value)
             assert entries is not None
             self.containers.append(entries)

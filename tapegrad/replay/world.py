@@ -62,9 +62,10 @@ class World:
             assert entries is not None
             yield at, entries, names
 
-    def knows(self, value: Any) -> bool:
-        """Whether an object was there when this world was looked at."""
-        return id(value) in self.reach.seen
+    def mark_of(self, value: Any) -> Mark | None:
+        """The mark of an object that was there when this world was looked at."""
+        at = self.reach.seen.get(id(value))
+        return None if at is None else self.marks[at]
 
     # -- what stays ---------------------------------------------------------------------------
 
