@@ -17,7 +17,6 @@ import time
 import types
 import typing
 
-import numpy as np
 from worlds import TURNS, Config, case, vec, with_rates
 from worlds_attacks import turning
 

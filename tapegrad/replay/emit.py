@@ -283,13 +283,15 @@ def emit(plan: Plan, general: bool, threads: int) -> Emitted:
 
 def one_by_one(emitted: Emitted) -> Emitted:
     """The same steps with a segment for each kernel, in the order of `kernels`."""
-    end = Step(pool.END, None, 0, 1, ())
+    end = Step(driver.END, None, 0, 1, ())
     segments: list[Segment | Callback] = []
     for segment in emitted.segments:
         if isinstance(segment, Callback):
             segments.append(segment)
             continue
-        starts = [i for i, s in enumerate(segment.steps) if s.what in (pool.SHARED, pool.SERIAL)]
+        starts = [
+            i for i, s in enumerate(segment.steps) if s.what in (driver.SHARED, driver.SERIAL)
+        ]
         for first, after in pairwise([*starts, len(segment.steps) - 1]):
             segments.append(Segment((*segment.steps[first:after], end)))
     return replace(emitted, segments=tuple(segments))

@@ -167,7 +167,7 @@ class _Kernels:
         why = next((t.why_not for _, _, t in self.timings if t.why_not is not None), None)
         if why is not None:
             return f" (not measured: {why})"
-        threads = max(e.threads if e.large else 1 for _, e, _ in self.timings)
+        threads = max(timing.threads for _, _, timing in self.timings)
         return f" (measured now, on {_number(threads, 'thread')}, with made-up arguments)"
 
 

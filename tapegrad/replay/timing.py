@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..primitive import Primitive
-from . import pool, stored
-from .blueprint import Steps, blueprint_of
+from . import driver, pool, stored
+from .blueprint import blueprint_of
 from .emit import Segment, Step, one_by_one
 from .program import Callback, Input, View, bytes_of, contiguous
-from .run import Executable
+from .run import Executable, Frame, Layout
 
 #: seconds after which no further round begins, and rounds at most
 ENOUGH = 0.4
@@ -40,6 +40,7 @@ class Timing:
     kernels: tuple[float | None, ...]  # in the order of `Emitted.kernels`
     callbacks: tuple[float | None, ...]
     whole: float | None
+    threads: int  # on which they were measured
     why_not: str | None = None  # why nothing could be measured
 
 
@@ -51,13 +52,12 @@ def measure(executable: Executable, values: Sequence[Any]) -> Timing:
     if size > MOST_BYTES:
         why = f"that would take {size / 2**30:.0f} GiB more memory"
     else:
-        with pool.pool.lock:
-            found = _Apart(executable, values).measured()
+        found = _Apart(executable, values).measured()
         if found is not None:
             return found
         why = "made-up arguments do not suit it"
     nothing = (None,) * len(executable.emitted.kernels)
-    return Timing(nothing, (None,) * len(executable.callbacks), None, why)
+    return Timing(nothing, (None,) * len(executable.callbacks), None, 1, why)
 
 
 class _Apart(Executable):
@@ -65,31 +65,36 @@ class _Apart(Executable):
 
     def __init__(self, executable: Executable, values: Sequence[Any]) -> None:
         self.__dict__.update(executable.__dict__)
-        self.buffers = np.zeros(0, np.uintp)
-        emitted = executable.emitted
-        self._functions = list(executable.functions.values())
-        self._take(blueprint_of(self.plan, one_by_one(emitted)))
-        whole = blueprint_of(self.plan, emitted)
-        self._whole = [self._described(s) if isinstance(s, Steps) else s for s in whole.segments]
-        nothing = Segment((Step(pool.END, None, 0, 1, ()),))
-        (empty,) = blueprint_of(self.plan, replace(emitted, segments=(nothing,))).segments
-        self._empty = self._described(empty)  # type: ignore[arg-type]  # it has no callback
-        self._memory = [
-            _filled(given, array)
-            for given, array in zip(self._recorded.inputs, values, strict=True)
-        ]
+        made, emitted, before = self.plan, self.emitted, self._layout
+        self._threads = before.threads if self.large else 1
+        apart = one_by_one(emitted).segments
+        nothing = Segment((Step(driver.END, None, 0, 1, ()),))
+        # One frame has all three ways of running, so that they run on the same memory.
+        together = replace(emitted, segments=(*apart, *emitted.segments, nothing))
+        functions = list(self.functions.values())
+        made_of = (before.planned, made, together)
+        blueprint = blueprint_of(made, together)
+        self._layout = layout = Layout(self._recorded, before.asked, blueprint, functions, made_of)
+        inputs = self._recorded.inputs
+        self._memory = [_filled(*given) for given in zip(inputs, values, strict=True)]
         self._memory += [np.zeros(v.shape, v.dtype) for v in self._recorded.results]
         addresses = [array.__array_interface__["data"][0] for array in self._memory]
-        inputs = len(self._recorded.inputs)
-        self.buffers[:inputs] = addresses[:inputs]
-        self.buffers[self.first_result : self._arena_at] = addresses[inputs:]
-        self._threads = self.threads if self.large else 1
+        layout.buffers[: len(inputs)] = addresses[: len(inputs)]
+        layout.buffers[layout.first_result : layout.arena_at] = addresses[len(inputs) :]
+        self._frame = frame = Frame(layout, layout.buffers, shared=False)
+        frame.arena = np.zeros(layout.scratch + 64, np.uint8)
+        arena = -(-frame.arena.ctypes.data // 64) * 64
+        layout.buffers[layout.arena_at] = arena
+        layout.buffers[layout.arena_at + 2] = arena + layout.partials_offset
+        self._segments = frame.parts[: len(apart)]
+        self._whole = frame.parts[len(apart) : -1]
+        self._empty = frame.parts[-1:]
 
     def measured(self) -> Timing | None:
         """The times of all parts; None if the values do not suit the program."""
         whole = _rounds(lambda: self._round(self._whole))
         rounds = _rounds(lambda: self._round(self._segments))
-        launches = _rounds(lambda: self._round([self._empty]))
+        launches = _rounds(lambda: self._round(self._empty))
         if not whole or not rounds or not launches:
             return None
         launch = min(one[0] for one in launches)
@@ -101,7 +106,7 @@ class _Apart(Executable):
             else:
                 callbacks.append(None if None in times else min(times))
         total = None if None in callbacks else min(sum(one) for one in whole)
-        return Timing(tuple(kernels), tuple(callbacks), total)
+        return Timing(tuple(kernels), tuple(callbacks), total, self._threads)
 
     def _round(self, segments: Sequence[Any]) -> list[Any] | None:
         """Run all segments in order; None if one finds data that it refuses."""
@@ -110,8 +115,7 @@ class _Apart(Executable):
             began = time.perf_counter()
             if isinstance(segment, Callback):
                 ran = self._ran(segment)
-            elif pool.pool.run(segment[0], self._threads):
-                self._status[:] = 0
+            elif pool.pool.run(segment, self._threads, 0):
                 return None
             else:
                 ran = True
@@ -122,13 +126,14 @@ class _Apart(Executable):
         """Run a callback if it is known to do nothing else; otherwise make its results zeros."""
         if _is_own(callback.primitive):
             try:
-                self._call(callback)
+                self._call(callback, self._layout, self._frame)
             except UNFIT:
                 pass
             else:
                 return True
         for value in callback.outputs:
-            self._array(View(value, 0, value.shape, contiguous(value.shape)))[...] = 0
+            view = View(value, 0, value.shape, contiguous(value.shape))
+            self._array(view, self._layout, self._frame)[...] = 0
         return False
 
 
