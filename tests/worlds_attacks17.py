@@ -370,22 +370,6 @@ def write_tofile(folder):
 writing("tofile", write_tofile)
 
 
-def write_npsave(folder):
-    p = os.path.join(folder, "a.npy")
-    a = np.ones(3)
-
-    def seen():
-        there = os.path.exists(p)
-        if there:
-            os.remove(p)
-        return there
-
-    return (lambda: np.save(p, a)), seen
-
-
-writing("numpy_save", write_npsave)
-
-
 def write_touch(folder):
     p = pathlib.Path(folder) / "a"
 

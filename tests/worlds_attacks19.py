@@ -28,20 +28,6 @@ def options_in_turn(name, switch, f, make=vec):
 
 
 options_in_turn(
-    "deterministic",
-    lambda on: tg.use_deterministic_algorithms(on),
-    lambda x: x * (3.0 if tg.are_deterministic_algorithms_enabled() else 2.0),
-)
-
-
-options_in_turn(
-    "matmul_precision",
-    lambda on: tg.set_float32_matmul_precision("high" if on else "highest"),
-    lambda x: x * len(tg.get_float32_matmul_precision()),
-)
-
-
-options_in_turn(
     "anomaly",
     lambda on: tg.autograd.set_detect_anomaly(on),
     lambda x: x * (3.0 if tg.is_anomaly_enabled() else 2.0),

@@ -198,14 +198,6 @@ def turn_log():
 turning("system_logger_level", turn_log)
 
 
-def turn_thr():
-    return (lambda x: x * float(tg.get_num_threads())), (lambda r: tg.set_num_threads(int(r)))
-
-
-if hasattr(tg, "set_num_threads"):
-    turning("system_threads_of_tapegrad", turn_thr)
-
-
 def turn_gd():
     return (lambda x: x * (3.0 if tg.is_grad_enabled() else 2.0)), (
         lambda r: tg.set_grad_enabled(r == 2.0)

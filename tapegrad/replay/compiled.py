@@ -24,7 +24,6 @@ from .capture import ELSEWHERE, CaptureError
 from .check import Check
 from .effects import Effects, effects_of
 from .observe import Observer
-from .pool import get_num_threads
 from .reach import Unguardable
 from .recording import Recording
 from .rehearsal import Rehearsal
@@ -144,7 +143,7 @@ class Compiled:
     @staticmethod
     def _modes() -> tuple[Any, ...]:
         """What else decides what operations do."""
-        return STATE.mode, dtypes.get_default_dtype(), casting.key(), get_num_threads()
+        return STATE.mode, dtypes.get_default_dtype(), casting.key()
 
     def _use(
         self,
@@ -305,7 +304,7 @@ class Compiled:
         if refusal is not None:
             # Something that happens in the first call alone, such as a message, is not held
             # against the next one.
-            if world is None and obstacle is None:
+            if signature.recordings == 1 and obstacle is None:
                 return result
             self._refuse(signature, refusal, call)
             return result

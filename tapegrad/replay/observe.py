@@ -75,6 +75,7 @@ _UNKNOWN = {
     "__import__": "it imports a module under a computed name",
     "cache_info": "it asks what a cache holds",
     "getrecursionlimit": "it asks the system for a limit",
+    "setprofile": "it sets a profiler",
     "__subclasses__": "it lists the subclasses of a class",
     "now": "it reads the clock",
     "today": "it reads the clock",

@@ -64,6 +64,11 @@ _DESCRIPTORS = (
 )
 #: C functions that read attributes under names that they are given
 _REFLECTIVE = {"getattr", "hasattr", "setattr", "vars", "dir", "__getattribute__", "eval", "exec"}
+#: methods of modules that go through all parameters, buffers or modules
+_TREE_WALKS = {
+    *("parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "modules"),
+    *("named_modules", "children", "named_children", "apply", "_parameters", "_buffers"),
+}
 #: modules of Python with metaclasses that say nothing of what users set
 _STANDARD = {"abc", "enum", "typing"}
 _LRU = type(functools.lru_cache(lambda: None))
@@ -422,7 +427,9 @@ class Reach:
             inner = entries[name]
             if not closed:
                 self._item(entries, name, at, f".{name}")
-            elif not isinstance(inner, types.ModuleType):
+            elif isinstance(inner, types.ModuleType):
+                self._queue.append((inner, at, f".{name}", Place(entries, name, dict_item)))
+            else:
                 self.compared.entries.add(entries, name, inner)
                 self._mark("same", inner, None, at, f".{name}", Place(entries, name, dict_item))
 
@@ -466,6 +473,8 @@ class Reach:
         self._mark("builtin", repr(value), None, parent, step, place)
 
     def _opaque(self, value: Any, parent: int, step: str, place: Place) -> None:
+        if value.__name__ in ("__setattr__", "__delattr__", "__getattribute__"):
+            self.scope.everything = True
         self._mark("same", value, None, parent, step, place)
 
     def _cached(self, value: Any, parent: int, step: str, place: Place) -> None:
@@ -630,7 +639,7 @@ class Reach:
                 self.compared.add_size(held)
                 self._mark("list", dict, sorted(held), at, f".{name}", Place(held, None, itself))
                 for key in sorted(held):
-                    if self._is_named(key):
+                    if self._is_named(key) or _TREE_WALKS & self.scope.named_by_user:
                         self._item(held, key, at, f".{key}")
         for name in getattr(type(value), "_options_in", ()):
             groups = entries.get(name)

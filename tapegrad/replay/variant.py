@@ -87,6 +87,8 @@ class Variant:
         except Unguardable as error:
             return str(error)
         found = self.world.difference(world)
+        if found is None and self.world.stores_objects():
+            return "an object that it stores may have been replaced"
         if found is None:
             self.world.adopt(world)
         return found

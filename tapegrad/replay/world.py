@@ -46,6 +46,7 @@ class World:
         self._twins: dict[int, int] | None = None
         #: positions of what code sets, and left as it was: then it must be so again
         self.held: frozenset[int] = frozenset()
+        self._test: Callable[[], bool] | None = None
         size = -1
         while size != scope.size():
             # What is reached may show that more is named: then the walk begins anew.
@@ -102,7 +103,7 @@ class World:
         self._loose: list[tuple[Place, Any]] = []
         self._bound: list[tuple[Place, int]] = []
         self._solid: list[tuple[Place, Tensor]] = []
-        self._test: Callable[[], bool] | None = None
+        self._test = None
         for at, tensor in self.tensors.items():
             place = self.marks[at].place
             index = self.arguments.get(tensor.id)
@@ -227,6 +228,10 @@ class World:
             first: dict[int, int] = {}
             self._twins = {p: first.setdefault(t.id, p) for p, t in self.tensors.items()}
         return self._twins[at]
+
+    def stores_objects(self) -> bool:
+        """Whether code sets something to an object that was there: it must be the same one."""
+        return any(not is_atom(self.marks[at].raw) for at in self.held)
 
     def adopt(self, other: World) -> None:
         """Take the objects of another world that is alike."""
