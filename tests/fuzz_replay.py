@@ -209,9 +209,7 @@ class Run:
                 self._look(f"{name}.grad", value.grad, seen, 4)
             elif value.is_leaf:
                 seen[f"{name}.grad"] = None
-        elif isinstance(value, np.ndarray):
-            seen[name] = np.array(value)
-        elif isinstance(value, float):
+        elif isinstance(value, (np.ndarray, float)):
             seen[name] = np.array(value)
         elif isinstance(value, tg.Gradients):
             for p in PARAMETERS:
@@ -320,13 +318,13 @@ def unstable(program: Program, expected: list[dict[str, Any]]) -> bool:
     return False
 
 
-def reduce(program: Program) -> Program:
-    """A shorter program that still fails."""
+def reduce(program: Program, error: Exception) -> Program:
+    """A shorter program that still fails, with the same kind of error."""
     smaller = True
     while smaller:
         smaller = False
         for candidate in _shorter(program):
-            if fails(candidate):
+            if fails(candidate, type(error)):
                 program, smaller = candidate, True
                 break
     return program
@@ -354,11 +352,11 @@ def _shorter(program: Program) -> Any:
         yield candidate
 
 
-def fails(program: Program) -> bool:
+def fails(program: Program, kind: type[Exception]) -> bool:
     try:
         check(program)
-    except Exception:
-        return True
+    except Exception as error:
+        return type(error) is kind
     return False
 
 
@@ -370,7 +368,7 @@ def trial(seed: int, kind: str = "plain") -> tuple[int, str, str, list[str]]:
         outcome, reasons = check(program)
         return seed, outcome, "", reasons
     except Exception as first:
-        program = reduce(program)
+        program = reduce(program, first)
         try:
             check(program)
             story = f"it did not fail again; at first: {first}"

@@ -13,6 +13,7 @@ import random
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,7 +122,8 @@ FUNCTIONS = {
 READS = """
 {0} * rate | {0} * config.rate | {0} * config.inner.scale | {0} + table['scale'] | {0} * items[1]
 {0} * sum(items) | scaled({0}) | deep({0}) | closed({0}) | cell({0}) | loop({0}) | branch({0})
-{0} if config.flag else -{0} | {0}.tanh() if table['on'] else {0} * 0.5 | {0} * getattr(config, 'rate')
+{0} if config.flag else -{0} | {0}.tanh() if table['on'] else {0} * 0.5
+{0} * getattr(config, 'rate')
 {0} * (1 + 0.1 * len(history)) | [{0} * w for w in items][-1] | {0} * (1 + counter.n % 2)
 {0} * table.get('extra', 0.5) | {0} * (config.extra if hasattr(config, 'extra') else 1.5)
 sum(({0} * w for w in table['weights']), {0}) | F.dropout({0}, 0.3, config.flag)
@@ -132,7 +134,8 @@ counted({0}) | inside({0}) | inside_state({0}) | inside_cell({0}) | {0} + b_view
 {0} * (2.0 if 'a' in tracked else 0.5) | {0} * len(memory) | {0} * {{'a': 0.5, 'b': 2.0}}[mode]
 {0} * next(iter(items)) | {0} * max(table['weights']) | {0} * dict(table)['scale']
 {0} if store.last is None else {0} + store.last.mean() * 0.1 | {0} * vars(config)['rate']
-{0} if isinstance(store.pair, tuple) else {0} * 0.5 | {0} * (len(items) / 4) | {0} * min(items[0], rate)
+{0} if isinstance(store.pair, tuple) else {0} * 0.5 | {0} * (len(items) / 4)
+{0} * min(items[0], rate)
 """
 EFFECTS = """
 counter.n += 1 | table['n'] += 1 | store.last = {0}.detach() | store.last = {0}
@@ -154,9 +157,11 @@ memory[mode] = len(memory) | numbers[0] = numbers[0] * 0.5 | config.inner.scale 
 del items[1:2] | counter.n = 0 if counter.n > 3 else counter.n + 1
 """
 BAD = """
-{0}[j0] | {0}.index_select(0, j0) | F.embedding(j0, {0}) | {0}.take_along_dim(j0[:1].reshape(*[1] * {0}.ndim), 0)
+{0}[j0] | {0}.index_select(0, j0) | F.embedding(j0, {0})
+{0}.take_along_dim(j0[:1].reshape(*[1] * {0}.ndim), 0)
 F.nll_loss({0}.reshape(1, -1), j0[:1]) | F.cross_entropy({0}.reshape(1, -1), j0[:1])
-{0}.index_add(0, j0, {0}[:1].expand(2, *{0}.shape[1:])) | tg.zeros(2).scatter(0, j0, 1.0) * {0}.mean()
+{0}.index_add(0, j0, {0}[:1].expand(2, *{0}.shape[1:]))
+tg.zeros(2).scatter(0, j0, 1.0) * {0}.mean()
 {0}.gather(0, j0[:1].reshape(*[1] * {0}.ndim)) | (7 // (j0 - 3)).float() * {0}.mean()
 """
 OF_ARRAY = """
@@ -164,7 +169,8 @@ OF_ARRAY = """
 {0} * a0.shape[0] | {0} + tg.as_tensor(a0)[0]
 """
 OF_NUMBER = """
-{0} * n0 | {0} + n0 / 2 | {0} if n0 > 1 else {0} * 0.5 | {0}.unsqueeze(0).expand(int(n0), *{0}.shape)
+{0} * n0 | {0} + n0 / 2 | {0} if n0 > 1 else {0} * 0.5
+{0}.unsqueeze(0).expand(int(n0), *{0}.shape)
 {0} ** n0 if n0 == 2 else {0} | {0}[:int(n0)]
 """
 
@@ -351,7 +357,7 @@ class Origins:
         self.surroundings = surroundings
         self.bases: dict[str, Any] = {}  # what arguments are views of, by name
         self.results: list[Tensor] = []
-        self._files: list[Any] = []
+        self._files = ExitStack()
 
     def give(self, name: str, values: Any, call: int, captured: dict[str, Tensor]) -> Any:
         """A tensor of given values, or of those that lie where the argument does."""
@@ -419,9 +425,8 @@ class Origins:
         return tg.from_numpy(values.view(Tagged))
 
     def _file(self, name: str, values: Any, call: int) -> Any:
-        file = tempfile.TemporaryFile()
-        self._files.append(file)
-        array = np.memmap(file, np.float32, "w+", shape=values.shape)
+        folder = self._files.enter_context(tempfile.TemporaryDirectory())
+        array = np.memmap(f"{folder}/values", np.float32, "w+", shape=values.shape)
         array[...] = values
         return tg.from_numpy(array)
 
@@ -433,8 +438,7 @@ class Origins:
         return tg.from_numpy(values)
 
     def close(self) -> None:
-        for file in self._files:
-            file.close()
+        self._files.close()
 
     # The layouts of all programs.
 
@@ -450,5 +454,7 @@ class Origins:
         return tg.from_numpy(values[::-1].copy()[::-1])
 
     def _inside(self, name: str, values: Any, call: int) -> Any:
-        base = self._base(f"{name} inside", np.repeat(values, 2, axis=-1))
-        return base[: len(values), ..., 1 : 1 + values.shape[-1]]
+        wide = values if values.ndim == 1 else np.repeat(values, 2, axis=-1)
+        base = self._base(f"{name} inside", wide)
+        rows = base[1 : 1 + len(values)]
+        return rows if rows.ndim == 1 else rows[..., 1 : 1 + values.shape[-1]]
