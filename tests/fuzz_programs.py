@@ -9,7 +9,11 @@ Python state, and their arguments share memory with other tensors.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import copy
+import dataclasses
+import functools
 import math
 import random
 import re
@@ -169,7 +173,8 @@ class Program:
     def names(self) -> dict[str, Any]:
         """What the text of the program may name, without arguments and state."""
         functions = {"tg": tg, "nn": nn, "np": np, "F": nn.functional, "OPS": TABLE, "fit": fit}
-        return functions | {"inf": math.inf, "__name__": "program"} | self.constants
+        functions |= {m.__name__: m for m in (collections, contextlib, dataclasses, functools)}
+        return functions | {"inf": math.inf, "__name__": __name__} | self.constants
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -195,13 +200,30 @@ class Program:
         if not self.accumulates:
             body = [f"    {p}.grad = None" for p in PARAMETERS] + body
         rebound = sorted({n for n in (*BLOCKS, *BUFFERS) for x in self.lines if binds(x, n)})
-        if rebound:
-            body.insert(0, f"    global {', '.join(rebound)}")
+        body = [f"    global {', '.join(rebound)}"] * bool(rebound) + body
         body.append(f"    outs = [{', '.join(self.results)}]")
         if not self.outside:
             body += self._backward()
         body.append("    return outs")
-        return "\n".join([f"def program({', '.join(self.arguments)}):", *body])
+        return "\n".join([*self._head(), *body])
+
+    def _head(self) -> list[str]:
+        """The line that names the arguments, and those that unpack them."""
+        names = ", ".join(self.arguments)
+        batch = self.surroundings.batch if self.surroundings is not None else ""
+        if not batch:
+            return [f"def program({names}):"]
+        forms = {
+            "list": f"    {names}, = batch",
+            "dict": "\n".join(f"    {n} = batch['{n}']" for n in self.arguments),
+            "record": "\n".join(f"    {n} = batch.{n}" for n in self.arguments),
+        }
+        more = {
+            "list": "",
+            "dict": "    batch['made'] = x0 * 2",
+            "record": "    batch.made = x0 * 2",
+        }
+        return ["def program(batch):", forms[batch], *filter(None, [more[batch]])]
 
     def _backward(self) -> list[str]:
         """The end of a program that calls backward itself."""
@@ -585,6 +607,8 @@ class SurroundedWriter(Writer):
             around.without_grad = calls_of(rng.choice(PATTERNS[1:]))
         around.caller = rng.choice(CALLERS)
         around.writes = rng.random() < 0.15
+        if rng.random() < 0.15:
+            around.batch = rng.choice(["list", "dict", "record"])
         if set(around.extra) & set(OF_EXTRA):
             around.number = rng.choice(PATTERNS)
         return program

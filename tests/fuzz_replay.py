@@ -15,9 +15,10 @@ import re
 import time
 import traceback
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -110,12 +111,13 @@ class Run:
             if at == call:
                 seen[f"change {number}"] = attempt(lambda s=statement: exec(s, scope))
         given = self._data(call)
+        batch = self._batch(given)
         tg.manual_seed(call)
         if call in around.second_calls:
             argument = sample((2, 3), call)
             self._look("second", attempt(lambda: scope[around.second](argument)), seen)
         with tg.no_grad() if call in around.without_grad else nullcontext():
-            out = attempt(lambda: self.function(*given))
+            out = attempt(lambda: self.function(*batch))
         if isinstance(out, str):
             seen["raised"], out = out, []
             self.failed += 1
@@ -128,6 +130,8 @@ class Run:
             self._look(f"result {i}", result, seen)
         for name, value in zip(program.arguments, given, strict=True):
             self._look(name, value, seen)
+        if around.batch:
+            self._look("batch", batch[0], seen)
         for name, base in self.origins.bases.items():
             self._look(f"base of {name}", base, seen)
         for name in (*PARAMETERS, *BUFFERS, *self.names):
@@ -165,6 +169,14 @@ class Run:
                 given[name] = value
             made.append(value)
         return made
+
+    def _batch(self, given: list[Any]) -> list[Any]:
+        """The arguments as they are passed."""
+        if not self.around.batch:
+            return given
+        named = dict(zip(self.program.arguments, given, strict=True))
+        forms = {"list": list(given), "dict": named, "record": SimpleNamespace(**named)}
+        return [forms[self.around.batch]]
 
     def _finish(self, out: list[Tensor], seen: dict[str, Any]) -> None:
         """Do what the caller does with the results."""
@@ -223,13 +235,13 @@ class Run:
             seen[f"{name}, as a mapping"] = [str(k) for k in value]
             for key, item in value.items():
                 self._look(f"{name}[{key!r}]", item, seen, depth + 1)
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, (list, tuple, deque)):
             seen[f"{name}, as a sequence"] = (type(value).__name__, len(value))
             for i, item in enumerate(value):
                 self._look(f"{name}[{i}]", item, seen, depth + 1)
         elif isinstance(value, set):
             seen[name] = sorted(map(repr, value))
-        elif type(value).__name__ == "Config":
+        elif type(value).__name__ in ("Config", "Kind", "Settings", "SimpleNamespace"):
             self._look(name, vars(value), seen, depth + 1)
         else:
             seen[name] = repr(value)

@@ -42,6 +42,52 @@ class Config:
     "history": "history = []",
     "tracked": "tracked = set()",
     "numbers": "numbers = np.array([0.5, 2.0], np.float32)",
+    "recent": "recent = collections.deque(maxlen=2)",
+    "Kind": """
+class Kind:
+    factor = 0.5
+    @property
+    def double(self): return self.factor * 2""",
+    "kind": "kind = Kind()",
+    "settings": """
+@dataclasses.dataclass
+class Settings:
+    gain: float = 0.5
+    steps: tuple = (1, 2)
+    weight: object = None
+settings = Settings()""",
+    "optimizer": "optimizer = tg.optim.SGD([p0, p1], lr=0.05, momentum=0.5)",
+    "adam": "adam = tg.optim.Adam([p0, p1], lr=0.05)",
+    "hooked": "hooked = p0.register_hook(lambda g: g * rate)",
+    "remember": """
+def remember(x, seen=[]):
+    seen.append(1)
+    return x * (1 + len(seen) % 2)""",
+    "safe": """
+def safe(x):
+    try: return x * table['maybe']
+    except KeyError: return x * 0.5""",
+    "cached": """
+@functools.lru_cache
+def cached(n): return tg.full((), 0.25 * n)""",
+    "tally": """
+def make_tally():
+    n = 0
+    def tally(x):
+        nonlocal n
+        n += 1
+        return x * 0.5
+    return tally
+tally = make_tally()""",
+    "frozen": """
+@contextlib.contextmanager
+def frozen(p):
+    before = p.requires_grad
+    p.requires_grad_(False)
+    try: yield
+    finally: p.requires_grad_(before)
+def detour(x):
+    with frozen(p1): return x * p1.mean()""",
     "scaled": "def scaled(x): return x * config.rate",
     "deep": "def deep(x): return scaled(x) + table['scale']",
     "loop": """
@@ -113,9 +159,10 @@ def second_cell(x):
     return loss""",
 }
 #: names that more than one block binds
-BINDS = {"set_closed": "closed"}
+BINDS = {"set_closed": "closed", "detour": "frozen", "Settings": "settings"}
 FUNCTIONS = {
     *("Config", "scaled", "deep", "loop", "branch", "closed", "counted", "Cell"),
+    *("Kind", "remember", "safe", "cached", "tally", "frozen", "optimizer", "adam", "hooked"),
     *("inside", "inside_state", "inside_cell", "second", "second_cell"),
 }
 
@@ -135,7 +182,12 @@ counted({0}) | inside({0}) | inside_state({0}) | inside_cell({0}) | {0} + b_view
 {0} * next(iter(items)) | {0} * max(table['weights']) | {0} * dict(table)['scale']
 {0} if store.last is None else {0} + store.last.mean() * 0.1 | {0} * vars(config)['rate']
 {0} if isinstance(store.pair, tuple) else {0} * 0.5 | {0} * (len(items) / 4)
-{0} * min(items[0], rate)
+{0} * min(items[0], rate) | {0} * kind.factor | {0} * kind.double | {0} * Kind.factor
+{0} * settings.gain | {0} * sum(settings.steps) | {0} + (0.5 if hooked is None else 0.25)
+{0} + (settings.weight if settings.weight is not None else 0.5) | remember({0}) | safe({0})
+{0} * cached(2) | {0} * cached(config.bound) | tally({0}) | detour({0}) | {0} + sum(recent, 0.0)
+{0} * sorted(table['weights'])[0] | {0} * {{**table}}['scale']
+{0} * (rate if mode in ('a',) else 0.1)
 """
 EFFECTS = """
 counter.n += 1 | table['n'] += 1 | store.last = {0}.detach() | store.last = {0}
@@ -145,6 +197,9 @@ store.h = (store.h * 0.5 + {0}.detach().mean()).detach() | store.h = store.h * 0
 store.pair = ({0}.detach(), mode) | memory.setdefault('first', {0}.detach())
 memory.pop('y', None) | tracked.add(mode) | memory['v'] = {0}.detach()[:1] | store.b = b0
 b_view.add_(0.1) | b_turned.mul_(0.9) | b_detached.add_({0}.detach().mean() * 0.1)
+recent.append({0}.detach().mean()) | settings.weight = {0}.detach().mean()
+kind.last = {0}.detach()
+optimizer.step() | adam.step() | optimizer.zero_grad() | optimizer.zero_grad(set_to_none=False)
 p_detached.mul_(0.99) | p_row.add_(0.01) | store.x = x0 | memory['x'] = x1[:1]
 store.g = p0.grad | memory['g'] = p1.grad | store.b = b0[:1] | p0.grad = None
 store.parts = [{0}.detach(), {{'m': {0}.detach().mean()}}] | b0 = b0 * 0.9
@@ -220,6 +275,22 @@ CHANGES: tuple[tuple[str, str], ...] = (
     ("p0.requires_grad_(True)", "p0.requires_grad_(False)"),
     ("p0.grad = None", "p0.grad = tg.ones_like(p0)"),
     ("p1.grad = None", "pass"),
+    ("kind.factor = 0.5", "kind.factor = 1.5"),
+    ("Kind.factor = 0.5", "Kind.factor = 0.75"),
+    ("kind.__dict__.pop('factor', None)", "kind.factor = 0.2"),
+    ("settings.gain = 0.5", "settings.gain = 0.9"),
+    ("settings.steps = (1, 2)", "settings.steps = (1, 2, 1)"),
+    ("settings = Settings()", "settings = dataclasses.replace(settings, gain=1.3)"),
+    ("settings.weight = None", "settings.weight = tg.tensor(0.3)"),
+    ("optimizer.param_groups[0]['lr'] = 0.05", "optimizer.param_groups[0]['lr'] = 0.01"),
+    ("optimizer.param_groups[0]['momentum'] = 0.5", "optimizer.param_groups[0]['momentum'] = 0"),
+    ("adam.param_groups[0]['lr'] = 0.05", "adam.param_groups[0]['lr'] = tg.tensor(0.01)"),
+    ("adam.load_state_dict(adam.state_dict())", "adam.param_groups[0]['betas'] = (0.8, 0.9)"),
+    ("optimizer.load_state_dict(optimizer.state_dict())", "optimizer.state.clear()"),
+    ("hooked.remove()", "hooked = p0.register_hook(lambda g: g * 0.5)"),
+    ("table.pop('maybe', None)", "table['maybe'] = 0.8"),
+    ("recent.clear()", "recent.append(0.5)"),
+    ("tally = make_tally()", "tally = make_tally()"),
     ("b_view = b0[:1]", "b_view = b0[-1:].clone()"),
 )
 
@@ -262,6 +333,7 @@ class Surroundings:
     second_calls: tuple[int, ...] = ()
     extra: tuple[str, ...] = ()  # arguments beyond those of all programs
     number: str = "AAAAAAAAA"
+    batch: str = ""  # how the arguments are passed: one by one, or in a list, dict or record
 
     def shorter(self) -> Iterator[Surroundings]:
         """The same with less."""
@@ -287,6 +359,8 @@ class Surroundings:
             yield self._with(writes=False)
         if len(set(self.number)) > 1:
             yield self._with(number="A" * CALLS)
+        if self.batch:
+            yield self._with(batch="")
 
     def _with(self, **changed: Any) -> Surroundings:
         made = copy.copy(self)
@@ -296,7 +370,8 @@ class Surroundings:
     def __str__(self) -> str:
         shown = [f"# before call {call}: {statement}" for call, statement in self.changes]
         shown += [f"# {name}: {origin}" for name, origin in self.origins.items()]
-        facts = ("bad", "without_grad", "caller", "writes", "second", "second_calls", "number")
+        facts = ("bad", "without_grad", "caller", "writes", "second", "second_calls")
+        facts += ("number", "batch")
         shown.append(f"# {', '.join(f'{f}={getattr(self, f)!r}' for f in facts)}")
         return "\n".join(shown)
 
