@@ -3,7 +3,6 @@
 
 PYTHON ?= python3
 JOBS ?= 2
-SOAK ?= 20000
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 
@@ -16,7 +15,7 @@ help:
 	@echo "make demo     train a reader of digits here, eager and replay (pictures: build/)"
 	@echo "make test     run the tests (JOBS=$(JOBS) processes)"
 	@echo "make smoke    run the few tests that take seconds"
-	@echo "make soak     run random programs, signals and forks for hours (SOAK=$(SOAK) programs)"
+	@echo "make soak     interrupt and fork native programs, run 20000 random ones (hours)"
 	@echo "make oracle   compare results with PyTorch (installs torch)"
 	@echo "make lint     check style (make style) and types (make types)"
 	@echo "make docs     write docs/reference and the stub files again"
@@ -33,14 +32,9 @@ smoke: $(VENV)/.installed-test
 	$(RUN) pytest -q tests/test_smoke.py
 
 soak: $(VENV)/.installed-test
-	$(VENV)/bin/python tests/fuzz_replay.py --count $(SOAK) --jobs $(JOBS)
-	$(call SOAK_WITH,tests/soak_signals.py,1000)
-	$(call SOAK_WITH,tests/soak_forks.py,200)
-
-# Runs a script with a number, where there is such a script.
-define SOAK_WITH
-@test ! -e $(1) || { echo "$(1) $(2)"; $(VENV)/bin/python $(1) $(2); }
-endef
+	$(VENV)/bin/python tests/soak_signals.py 1000
+	$(VENV)/bin/python tests/soak_forks.py 200
+	$(VENV)/bin/python tests/fuzz_replay.py --count 20000 --jobs $(JOBS)
 
 oracle: $(VENV)/.installed-test $(VENV)/.installed-oracle
 	$(RUN) pytest tests/oracle

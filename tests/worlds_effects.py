@@ -573,20 +573,3 @@ def warning_inside(compile):
 
     for i in range(8):
         yield f(vec(i))
-
-
-@case(replays=True)
-def counter_of_a_module_and_of_its_compiled_self(compile):
-    class Model(nn.Module):
-        calls = 0
-
-        def forward(self, x):
-            self.calls += 1
-            return x * 2
-
-    model = Model()
-    model.calls = 0
-    fast = compile(model)
-    f = compile(lambda x: fast(x) + model(x))
-    for i in range(8):
-        yield f(vec(i)), model.calls

@@ -322,24 +322,3 @@ def view_of_a_result_into_the_next(compile):
     for i in range(8):
         h = f(h, mat(i))[i % 4]
         yield h
-
-
-@case
-def captured_view_that_gets_memory_of_its_own(compile):
-    class Model:
-        def __init__(self):
-            self.whole = tg.zeros(2)
-            self.part = self.whole[:1]
-
-    model = Model()
-
-    @compile
-    def f(x):
-        model.whole.mul_(2)
-        model.part.add_(1)
-        return x * 2
-
-    for i in range(9):
-        if i == 5:
-            model.part = tg.zeros(1)
-        yield f(vec(i)), model.whole, model.part

@@ -135,8 +135,7 @@ def bytes_of(data: Any) -> bytes:
 
 
 def _marks(world: World, found: Effects) -> None:
-    """Places whose value is another one now, each once: objects may share their attributes."""
-    met: set[tuple[int, Any]] = set()
+    """Places whose value is another one now."""
     for at, mark in enumerate(world.marks):
         place = mark.place
         if mark.kind == "array" and bytes_of(mark.raw) != mark.detail[2]:
@@ -146,9 +145,6 @@ def _marks(world: World, found: Effects) -> None:
         now = place.read()
         if now is mark.raw or (is_atom(now) and is_atom(mark.raw) and same_atom(now, mark.raw)):
             continue
-        if (id(place.owner), place.key) in met:
-            continue
-        met.add((id(place.owner), place.key))
         path = world.path(at)
         if mark.kind == "counted" and type(now) is int:
             amount = now - mark.raw

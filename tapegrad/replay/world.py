@@ -33,7 +33,7 @@ from .. import dtypes
 from ..device import device
 from ..source import LIBRARY
 from ..tensor import Size, Tensor
-from .facts import facts_of, memory_of
+from .facts import facts_of
 from .scope import Scope
 
 if TYPE_CHECKING:
@@ -737,15 +737,7 @@ class World:
             self._owners = [self._owners[i] for i in kept]
             self._keys = [self._keys[i] for i in kept]
             self._values = [self._values[i] for i in kept]
-        # A view of what is read counts as well: another tensor there would have memory of its own.
-        shown = {id(memory_of(t._array)) for t in self.tensors.values() if t.id in read}
-        self.settle(
-            frozenset(
-                at
-                for at, t in self.tensors.items()
-                if t.id in read or (t._array.base is not None and id(memory_of(t._array)) in shown)
-            )
-        )
+        self.settle(frozenset(at for at, t in self.tensors.items() if t.id in read))
 
     def settle(self, fixed: frozenset[int]) -> None:
         """Say which tensors the program reads by identity: those at positions in `fixed`.
