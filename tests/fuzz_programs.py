@@ -496,7 +496,7 @@ class Writer:
             if len(self.program.lines) >= wanted + len(PARAMETERS):
                 break
             self.random.choices(kinds, often)[0]()
-        made = [n for n in self.values if n.startswith("v")]
+        made = [n for n in self.values if n.startswith("v")] or ["p0"]
         picked = {made[-1], *self.random.sample(made, min(len(made), 3))}
         program = self.program
         program.results = [n for n in made if n in picked]
