@@ -3,12 +3,17 @@
 A program is a list of lines over the arguments `x0..x2` and `i0` (integers), the captured
 parameters `p0..p1`, the captured buffer `b0` and constants `k0...`. Lines are drawn from a seed; a
 drawn line is kept when it runs on the values made so far. As text, a failing program can be cut
-down line by line and read.
+down line by line and read. Programs with surroundings (`fuzz_surroundings.py`) also read and change
+Python state, and their arguments share memory with other tensors.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import copy
+import dataclasses
+import functools
 import math
 import random
 import re
@@ -16,6 +21,24 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fuzz_surroundings import (
+    ALONE,
+    BAD,
+    BLOCKS,
+    CALLERS,
+    CALLS,
+    EFFECTS,
+    OF_ARRAY,
+    OF_NUMBER,
+    PATTERNS,
+    READS,
+    SHARED,
+    UNSTEADY_EFFECTS,
+    Surroundings,
+    calls_of,
+    draw_changes,
+    prelude,
+)
 from sweep import NAMES, generator
 
 import tapegrad as tg
@@ -31,6 +54,9 @@ REFUSED = {
     "nn.functional.one_hot",
 }
 USABLE = [name for name in NAMES if name not in REFUSED]
+
+#: what a line may raise that does not fit the values so far
+FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 LARGEST = 1500
 INTEGERS = "i0"
@@ -110,6 +136,9 @@ def choices(text: str) -> list[str]:
 # `a | b` on masks is not among the lines, so that the bar can separate them.
 PURE, PAIRS, REDUCED, VIEWED = map(choices, (UNARY, BINARY, REDUCTIONS, VIEWS))
 CHANGED, STATES, DYNAMIC = choices(CHANGES), choices(STATE), choices(WITH_INTEGERS)
+READING, STEADY, UNSTEADY = map(choices, (READS, EFFECTS, UNSTEADY_EFFECTS))
+RISKY = choices(BAD)
+OF_EXTRA = {"a0": choices(OF_ARRAY), "n0": choices(OF_NUMBER)}
 
 
 def fit(x: Tensor, shape: tuple[int, ...], low: float, high: float, ramp: Any = None) -> Tensor:
@@ -136,11 +165,20 @@ class Program:
         self.accumulates = False  # gradients from call to call
         self.spoilt = False  # by NaN and Inf, after the recordings
         self.outside = False  # backward is called by the caller
+        self.ending = (
+            ""  # of the backward pass: "retain" its graph, return its "mapping" or "gradients"
+        )
+        self.surroundings: Surroundings | None = None
 
     def names(self) -> dict[str, Any]:
         """What the text of the program may name, without arguments and state."""
-        functions = {"tg": tg, "F": nn.functional, "OPS": TABLE, "fit": fit}
-        return functions | {"inf": math.inf} | self.constants
+        functions = {"tg": tg, "nn": nn, "np": np, "F": nn.functional, "OPS": TABLE, "fit": fit}
+        functions |= {m.__name__: m for m in (collections, contextlib, dataclasses, functools)}
+        return functions | {"inf": math.inf, "__name__": __name__} | self.constants
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ARGUMENTS + (self.surroundings.extra if self.surroundings else ())
 
     def without(self, number: int) -> Program:
         """The program less one line, and less the lines that need what it made."""
@@ -161,22 +199,63 @@ class Program:
         body = [f"    {line}" for line in self.lines]
         if not self.accumulates:
             body = [f"    {p}.grad = None" for p in PARAMETERS] + body
+        rebound = sorted({n for n in (*BLOCKS, *BUFFERS) for x in self.lines if binds(x, n)})
+        body = [f"    global {', '.join(rebound)}"] * bool(rebound) + body
         body.append(f"    outs = [{', '.join(self.results)}]")
-        if self.outside:
-            body.append("    return outs")
-            return "\n".join([f"def program({', '.join(ARGUMENTS)}):", *body])
-        body.append("    graded = [o for o in outs if o.requires_grad]")
-        body.append("    if graded:")
-        body.append("        loss = sum((o.float().tanh() ** 2).mean() for o in graded)")
-        body.append("        loss.backward()")
-        body.append("        outs = [o.detach() for o in outs] + [loss.detach()]")
+        if not self.outside:
+            body += self._backward()
+        body.append("    return outs")
+        return "\n".join([*self._head(), *body])
+
+    def _head(self) -> list[str]:
+        """The line that names the arguments, and those that unpack them."""
+        names = ", ".join(self.arguments)
+        batch = self.surroundings.batch if self.surroundings is not None else ""
+        if not batch:
+            return [f"def program({names}):"]
+        forms = {
+            "list": f"    {names}, = batch",
+            "dict": "\n".join(f"    {n} = batch['{n}']" for n in self.arguments),
+            "record": "\n".join(f"    {n} = batch.{n}" for n in self.arguments),
+        }
+        more = {
+            "list": "",
+            "dict": "    batch['made'] = x0 * 2",
+            "record": "    batch.made = x0 * 2",
+        }
+        return ["def program(batch):", forms[batch], *filter(None, [more[batch]])]
+
+    def _backward(self) -> list[str]:
+        """The end of a program that calls backward itself."""
+        retain = "retain_graph=True" if self.ending == "retain" else ""
+        last = {
+            "retain": "outs + [loss]",
+            "mapping": "[o.detach() for o in outs] + [kept]",
+            "gradients": "[o.detach() for o in outs] + [kept[p] for p in (p0, p1) if p in kept]",
+        }
+        made = last.get(self.ending, "[o.detach() for o in outs] + [loss.detach()]")
+        body = [
+            "    graded = [o for o in outs if o.requires_grad]",
+            "    if graded:",
+            "        loss = sum((o.float().tanh() ** 2).mean() for o in graded)",
+            f"        kept = loss.backward({retain})",
+            f"        outs = {made}",
+        ]
         if self.update:
             body.append("    with tg.no_grad():")
             body += [
                 f"        if {p}.grad is not None: {p}.sub_(0.1 * {p}.grad)" for p in PARAMETERS
             ]
-        body.append("    return outs")
-        return "\n".join([f"def program({', '.join(ARGUMENTS)}):", *body])
+        return body
+
+    def state(self) -> str:
+        """The text of the state that the program and its surroundings need."""
+        if self.surroundings is None:
+            return ""
+        around = self.surroundings
+        changes = "\n".join(statement for _, statement in around.changes)
+        second = around.second if around.second_calls else ""
+        return prelude("\n".join([self.text(), changes, second]))
 
     def __str__(self) -> str:
         text = self.text()
@@ -184,12 +263,18 @@ class Program:
         shown = [f"{name} = {self.constants[name]!r}" for name in used]
         flags = [f for f in ("spoilt", "outside") if getattr(self, f)]
         head = f"# seed {self.seed}: {self.shapes} {self.layouts} {' '.join(flags)}"
-        return "\n".join([head, *shown, text])
+        around = [] if self.surroundings is None else [str(self.surroundings), self.state()]
+        return "\n".join([head, *around, *shown, text])
+
+
+def binds(line: str, name: str) -> bool:
+    """Whether a line gives a name another value."""
+    return re.match(rf"{name} [-+*]?= ", line) is not None
 
 
 def targets(line: str) -> set[str]:
     """The names that a line binds for the first time."""
-    found = re.match(r"((?:v\d+,? ?)+)= ", line)
+    found = re.match(r"(?:with [^:]*: )?((?:v\d+,? ?)+)= ", line)
     return set(re.findall(r"v\d+", found[1])) if found else set()
 
 
@@ -198,6 +283,7 @@ class Writer:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.prefix = ""  # of the line that is being written
         side = [self.random.choice([1, 2, 3, 4, 5, 7, 16]) for _ in range(3)]
         a, b, c = side
         if self.random.random() < 0.08:
@@ -257,7 +343,7 @@ class Writer:
         """Bind the tensors that an expression gives, if it runs."""
         try:
             value = eval(expression, self.scope)
-        except (RuntimeError, ValueError, IndexError, TypeError):
+        except FAILURES:
             return False
         several = isinstance(value, (tuple, list))
         made = list(value) if several else [value]
@@ -265,7 +351,8 @@ class Writer:
             return False
         names = [f"v{self.count + i}" for i in range(len(made))]
         self.count += len(made)
-        self.program.lines.append(f"{', '.join(names)}{',' if several else ''} = {expression}")
+        target = f"{', '.join(names)}{',' if several else ''}"
+        self.program.lines.append(f"{self.prefix}{target} = {expression}")
         self.scope.update(zip(names, made, strict=True))
         self.values += names
         return True
@@ -274,7 +361,7 @@ class Writer:
         """Run a line that changes something, if it runs."""
         try:
             exec(line, self.scope)
-        except (RuntimeError, ValueError, IndexError, TypeError):
+        except FAILURES:
             return False
         self.program.lines.append(line)
         return True
@@ -393,19 +480,23 @@ class Writer:
         forms = ["{0}.chunk(2, {1})", "{0}.max({1})", "{0}.sort({1})", "tg.var_mean({0}, {1})"]
         return x is not None and self.bind(self.random.choice(forms).format(x, d))
 
-    def write(self) -> Program:
-        weights: dict[Callable[[], bool], int] = {
+    def kinds(self) -> dict[Callable[[], bool], int]:
+        """The kinds of lines, and how often each is tried."""
+        return {
             self.unary: 6, self.binary: 6, self.reduction: 5, self.view: 6, self.product: 2,
             self.indexed: 3, self.of_table: 7, self.change: 4, self.state: 1, self.gradient: 2,
             self.parts: 1, self.dynamic: 2,
         }  # fmt: skip
+
+    def write(self) -> Program:
+        weights = self.kinds()
         kinds, often = list(weights), list(weights.values())
         wanted = self.random.randint(3, 14)
         for _ in range(4 * wanted):
             if len(self.program.lines) >= wanted + len(PARAMETERS):
                 break
             self.random.choices(kinds, often)[0]()
-        made = [n for n in self.values if n.startswith("v")]
+        made = [n for n in self.values if n.startswith("v")] or ["p0"]
         picked = {made[-1], *self.random.sample(made, min(len(made), 3))}
         program = self.program
         program.results = [n for n in made if n in picked]
@@ -415,6 +506,111 @@ class Writer:
         program.outside = self.random.random() < 0.2
         if self.random.random() < 0.15:
             program.results.append(self.random.choice([*ARGUMENTS, *PARAMETERS, *BUFFERS]))
+        return program
+
+
+class SurroundedWriter(Writer):
+    """Draws programs that read and change Python state, and how they are called."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        rng, program = self.random, self.program
+        program.layouts = {}
+        self.around = program.surroundings = Surroundings()
+        self.scope |= {"compile": lambda function: function}
+        exec("\n".join(BLOCKS.values()), self.scope)
+        self.around.extra = tuple(n for n in ("a0", "n0") if rng.random() < 0.12)
+        if rng.random() < 0.3:
+            self.around.extra += ("j0",)
+        self.scope |= {"a0": np.ones(3, np.float32), "n0": 2, "j0": tg.tensor([0, 1])}
+        for i, name in enumerate(ARGUMENTS[:-1]):
+            if rng.random() < 0.5:
+                self._place(name, ARGUMENTS[:i])
+
+    def _place(self, name: str, earlier: tuple[str, ...]) -> None:
+        """Draw where an argument lies in memory."""
+        rng = self.random
+        others = [*earlier, *PARAMETERS, *BUFFERS]
+        origins = []
+        for _ in range(2):
+            if rng.random() < 0.35:
+                other = rng.choice(others)
+                origins.append(f"{rng.choice(list(SHARED))} of {other}")
+                self.program.shapes[name] = self.program.shapes[other]
+                self.scope[name] = sample(self.program.shapes[name], 1000 + len(name))
+            else:
+                origins.append(rng.choice(ALONE))
+        pattern = rng.choice(PATTERNS)
+        if rng.random() < 0.4:
+            pattern = "A" * CALLS
+        self.around.origins[name] = (pattern, origins[0], origins[1])
+
+    def reading(self) -> bool:
+        x = self.pick(lambda x: x.ndim)
+        return x is not None and self.bind(self.random.choice(READING).format(x))
+
+    def effect(self) -> bool:
+        x = self.pick(lambda x: x.ndim)
+        often = self.random.random() < 0.8
+        return x is not None and self.run(
+            self.random.choice(STEADY if often else UNSTEADY).format(x)
+        )
+
+    def risky(self) -> bool:
+        """A line that raises if the index is out of range."""
+        x = self.pick(lambda x: x.ndim and x.shape[0] >= 2)
+        if x is None or "j0" not in self.around.extra:
+            return False
+        return self.bind(self.random.choice(RISKY).format(x))
+
+    def of_extra(self) -> bool:
+        """A line with an array or a number among the arguments."""
+        x = self.pick(lambda x: x.ndim)
+        extra = [n for n in self.around.extra if n in OF_EXTRA]
+        if x is None or not extra:
+            return False
+        return self.bind(self.random.choice(OF_EXTRA[self.random.choice(extra)]).format(x))
+
+    def without_grad(self) -> bool:
+        self.prefix = "with tg.no_grad(): "
+        made = self.random.choice([self.unary, self.binary, self.reading])()
+        self.prefix = ""
+        return made
+
+    def write_into_argument(self) -> bool:
+        x = self.random.choice(ARGUMENTS[:-1])
+        line = self.random.choice(CHANGED).format(x, self.partner(x))
+        return bool(self.scope[x].ndim) and self.run(line)
+
+    def kinds(self) -> dict[Callable[[], bool], int]:
+        return {
+            self.unary: 4, self.binary: 5, self.reduction: 3, self.view: 4, self.product: 1,
+            self.indexed: 1, self.of_table: 2, self.change: 3, self.state: 2, self.gradient: 1,
+            self.dynamic: 1, self.reading: 14, self.effect: 7, self.risky: 5, self.of_extra: 4,
+            self.without_grad: 1, self.write_into_argument: 3,
+        }  # fmt: skip
+
+    def write(self) -> Program:
+        program, rng, around = super().write(), self.random, self.around
+        program.spoilt = rng.random() < 0.04
+        program.outside = rng.random() < 0.35
+        program.ending = rng.choice(
+            ["", "", "", "", "", "retain", "retain", "gradients", "mapping"]
+        )
+        if rng.random() < 0.25:
+            around.second = rng.choice(["second", "second_cell", "inside_state"])
+            around.second_calls = calls_of(rng.choice(PATTERNS[1:]))
+        around.changes = draw_changes(rng, "\n".join([program.text(), around.second]))
+        if "j0" in around.extra:
+            around.bad = tuple(i for i in range(CALLS) if rng.random() < 0.2)
+        if rng.random() < 0.15:
+            around.without_grad = calls_of(rng.choice(PATTERNS[1:]))
+        around.caller = rng.choice(CALLERS)
+        around.writes = rng.random() < 0.15
+        if rng.random() < 0.15:
+            around.batch = rng.choice(["list", "dict", "record"])
+        if set(around.extra) & set(OF_EXTRA):
+            around.number = rng.choice(PATTERNS)
         return program
 
 
@@ -443,6 +639,6 @@ def sane(t: Tensor) -> bool:
     return bool(np.isfinite(values).all() and np.abs(values).max() < 1e3)
 
 
-def write(seed: int) -> Program:
+def write(seed: int, surrounded: bool = False) -> Program:
     """The program of a seed."""
-    return Writer(seed).write()
+    return (SurroundedWriter if surrounded else Writer)(seed).write()

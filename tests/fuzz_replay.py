@@ -2,25 +2,30 @@
 
 `check(program)` runs a program of `fuzz_programs.py` twice on equal data and state, plainly and
 compiled, over recordings and replays, and compares everything that can be seen afterwards: results,
-arguments, parameters, gradients, buffers. Prints each failure, cut down to the lines that it needs.
+arguments and what they are views of, parameters, gradients, buffers, Python state, exceptions.
+Prints each failure, cut down to the lines and surroundings that it needs.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import multiprocessing.connection
+import re
 import time
 import traceback
 import warnings
-from collections import Counter
-from contextlib import ExitStack
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 from fuzz_programs import (
-    ARGUMENTS,
     BUFFERS,
+    FAILURES,
     INTEGERS,
     PARAMETERS,
     Program,
@@ -29,87 +34,255 @@ from fuzz_programs import (
     sample,
     write,
 )
+from fuzz_surroundings import CALLS as SURROUNDED_CALLS
+from fuzz_surroundings import Origins, Surroundings, bound
 
 import tapegrad as tg
-from tapegrad.replay import CaptureError, kernels, pool, run
+from tapegrad import nn
+from tapegrad.replay import kernels, pool, run
 from tapegrad.tensor import Tensor
 
 CALLS = 5
 TOLERANCE = 5e-4
+EAGERLY = "runs eagerly"
+OUTCOMES = ("same", "refused", "invalid", "unstable", "not replayed", "different", "crashed")
+#: a program that takes longer, in seconds, hangs
+PATIENCE = 120
+#: indices that are out of range, or make a divisor zero
+BAD = (10_000, -10_000, 3)
 
 
 class Difference(AssertionError):
     """Eager and compiled disagree."""
 
 
-def build(program: Program, nudge: float = 0.0) -> tuple[Any, dict[str, Tensor]]:
-    """The function of a program with state of its own."""
-    scope = program.names()
-    state = {}
-    for i, name in enumerate((*PARAMETERS, *BUFFERS)):
-        value = sample(program.shapes[name], i)
-        state[name] = (value * (1 + nudge)).detach().requires_grad_(name in PARAMETERS)
-    scope.update(state)
-    exec(program.text(), scope)
-    return scope["program"], state
+class Inexact(Difference):
+    """They disagree in numbers, as roundings could explain."""
 
 
-def data(program: Program, call: int, nudge: float = 0.0) -> list[Tensor]:
-    made = []
-    for i, name in enumerate(ARGUMENTS):
-        seed = 100 * (call + 1) + i
-        if name == INTEGERS:
-            x = integers(program.shapes[name], seed).numpy()
-        else:
-            x = sample(program.shapes[name], seed).numpy() * np.float32(1 + nudge)
-            if program.spoilt and call > 2:
-                x.reshape(-1)[call::5] = [np.nan, np.inf, -np.inf, -0.0, 0.0][(call + i) % 5]
-        layout = program.layouts.get(name)
-        made.append(tg.from_numpy(x if layout is None else laid_out(x, layout)))
-    return made
+class Run:
+    """One run of a program, plain or compiled, with data and state of its own."""
 
+    def __init__(self, program: Program, compiles: bool, nudge: float = 0.0) -> None:
+        self.program, self.compiles, self.nudge = program, compiles, nudge
+        self.around = program.surroundings or Surroundings()
+        self.calls = CALLS if program.surroundings is None else SURROUNDED_CALLS
+        self.refusals: list[str] = []
+        self.failed = 0  # calls
+        self.origins = Origins(self.around)
+        self.scope = scope = program.names() | {"compile": self.compile}
+        for i, name in enumerate((*PARAMETERS, *BUFFERS)):
+            value = sample(program.shapes[name], i)
+            scope[name] = (value * (1 + nudge)).detach().requires_grad_(name in PARAMETERS)
+        exec(program.state(), scope)
+        exec(program.text(), scope)
+        self.names = bound(program.state()) if program.surroundings else []
+        self.function = self.compile(scope["program"])
+        self.late: list[Tensor] = []
+        self.kept: list[Any] = []
 
-def observe(program: Program, function: Any, state: dict[str, Tensor], nudge: float = 0.0) -> Any:
-    """What each call leaves to be seen, by name."""
-    for call in range(CALLS):
-        given = data(program, call, nudge)
+    def compile(self, function: Any) -> Any:
+        return tg.compile(function) if self.compiles else function
+
+    @property
+    def replays(self) -> int:
+        """How often a call of the program itself was replayed."""
+        return sum(replay.count for replay in getattr(self.function, "replays", ()))
+
+    def observe(self) -> Iterator[dict[str, Any]]:
+        """What each call leaves to be seen, by name."""
+        try:
+            for call in range(self.calls):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    seen = self._call(call)
+                self.refusals += [str(w.message) for w in caught if EAGERLY in str(w.message)]
+                yield seen
+                if self.nudge:  # what a value that should be zero has become by rounding
+                    for name in (*PARAMETERS, *BUFFERS):
+                        self.scope[name].detach().numpy()[...] += self.nudge
+        finally:
+            self.origins.close()
+
+    def _call(self, call: int) -> dict[str, Any]:
+        program, around, scope = self.program, self.around, self.scope
+        seen: dict[str, Any] = {}
+        for number, (at, statement) in enumerate(around.changes):
+            if at == call:
+                seen[f"change {number}"] = attempt(lambda s=statement: exec(s, scope))
+        given = self._data(call)
+        batch = self._batch(given)
         tg.manual_seed(call)
-        out = function(*given)
+        if call in around.second_calls:
+            argument = sample((2, 3), call)
+            self._look("second", attempt(lambda: scope[around.second](argument)), seen)
+        with tg.no_grad() if call in around.without_grad else nullcontext():
+            out = attempt(lambda: self.function(*batch))
+        if isinstance(out, str):
+            seen["raised"], out = out, []
+            self.failed += 1
+        captured = [scope[name] for name in (*PARAMETERS, *BUFFERS)]
+        known = [*given, *captured, *out]
+        seen["identity"] = [next(i for i, k in enumerate(known) if k is o) for o in out]
+        tensors = [o for o in out if isinstance(o, Tensor)]
+        self._finish(tensors, seen)
+        for i, result in enumerate(out):
+            self._look(f"result {i}", result, seen)
+        for name, value in zip(program.arguments, given, strict=True):
+            self._look(name, value, seen)
+        if around.batch:
+            self._look("batch", batch[0], seen)
+        for name, base in self.origins.bases.items():
+            self._look(f"base of {name}", base, seen)
+        for name in (*PARAMETERS, *BUFFERS, *self.names):
+            self._look(name, scope[name], seen)
+        for i, value in enumerate(self.kept[-6:]):
+            self._look(f"kept {i}", value, seen)
+        if program.surroundings is not None:
+            self.origins.results = tensors
+            self.kept += [*out, scope["p0"].grad]
+        return seen
+
+    def _data(self, call: int) -> list[Any]:
+        """The arguments of a call."""
+        program, made, given = self.program, [], {n: self.scope[n] for n in (*PARAMETERS, "b0")}
+        for i, name in enumerate(program.arguments):
+            seed = 100 * (call + 1) + i
+            value: Any
+            if name == INTEGERS:
+                value = tg.from_numpy(integers(program.shapes[name], seed).numpy())
+            elif name == "a0":
+                last = 0.5 if self.around.number[call] == "A" else 1.5
+                value = np.linspace(0.1, last, 3, dtype=np.float32)
+            elif name == "n0":
+                value = 2 if self.around.number[call] == "A" else 1
+            elif name == "j0":
+                bad = call in self.around.bad
+                value = tg.tensor([0, BAD[call % len(BAD)] if bad else (call // 2) % 2])
+            else:
+                x = sample(program.shapes[name], seed).numpy() * np.float32(1 + self.nudge)
+                if program.spoilt and call > 2:
+                    x.reshape(-1)[call::5] = [np.nan, np.inf, -np.inf, -0.0, 0.0][(call + i) % 5]
+                layout = program.layouts.get(name)
+                x = x if layout is None else laid_out(x, layout)
+                value = self.origins.give(name, x, call, given)
+                given[name] = value
+            made.append(value)
+        return made
+
+    def _batch(self, given: list[Any]) -> list[Any]:
+        """The arguments as they are passed."""
+        if not self.around.batch:
+            return given
+        named = dict(zip(self.program.arguments, given, strict=True))
+        forms = {"list": list(given), "dict": named, "record": SimpleNamespace(**named)}
+        return [forms[self.around.batch]]
+
+    def _finish(self, out: list[Tensor], seen: dict[str, Any]) -> None:
+        """Do what the caller does with the results."""
+        caller = self.around.caller
         graded = [o for o in out if o.requires_grad and o.grad_fn is not None]
-        if program.outside and graded:
-            sum((o.float().tanh() ** 2).mean() for o in graded).backward()  # type: ignore[attr-defined]
-        seen: dict[str, Any] = {f"result {i}": array(t) for i, t in enumerate(out)}
-        seen |= {name: array(t) for name, t in zip(ARGUMENTS, given, strict=True)}
-        for name, t in state.items():
-            seen[name] = array(t)
-            seen[f"{name}.grad"] = None if t.grad is None else array(t.grad)
-        yield seen
-        if nudge:  # what a value that should be zero has become by rounding
+        if not self.program.outside and caller == "once":
+            graded = []
+        if self.program.surroundings is None and not self.program.outside:
+            graded = []
+
+        def backward(tensors: list[Tensor], **options: Any) -> Any:
+            loss: Any = sum((o.float().tanh() ** 2).mean() for o in tensors)
+            return loss.backward(**options)
+
+        if caller == "late":
+            if self.late:
+                seen["late"] = attempt(lambda: backward(self.late) and None)
+            self.late = graded
+        elif graded and caller == "grad":
+            loss: Any = sum((o.float().tanh() ** 2).mean() for o in graded)
+            wanted = [self.scope[p] for p in PARAMETERS if self.scope[p].requires_grad]
+            found = attempt(lambda: tg.autograd.grad(loss, wanted, allow_unused=True))
+            self._look("grad", found, seen)
+        elif graded and caller != "never":
+            twice = caller == "twice"
+            found = attempt(lambda: backward(graded, retain_graph=twice))
+            if twice:
+                found = attempt(lambda: backward(graded))
+            self._look("gradients", found, seen)
+            if caller == "gradients":
+                self.kept.append(found)
+        if self.around.writes and out:
             with tg.no_grad():
-                for t in state.values():
-                    t.add_(nudge)
+                seen["write"] = attempt(lambda: out[0].add_(0.5) and None)
+
+    def _look(self, name: str, value: Any, seen: dict[str, Any], depth: int = 0) -> None:
+        """Add what can be seen of a value: arrays, and text for all else."""
+        if isinstance(value, Tensor):
+            seen[name] = np.array(value.detach().numpy())
+            seen[f"{name}, as a tensor"] = (value.requires_grad, value.is_leaf)
+            if value.is_leaf and value.grad is not None and depth < 4:
+                self._look(f"{name}.grad", value.grad, seen, 4)
+            elif value.is_leaf:
+                seen[f"{name}.grad"] = None
+        elif isinstance(value, (np.ndarray, float)):
+            seen[name] = np.array(value)
+        elif isinstance(value, tg.Gradients):
+            for p in PARAMETERS:
+                self._look(f"{name}[{p}]", value.get(self.scope[p]), seen, depth + 1)
+        elif isinstance(value, nn.Module):
+            entries = dict(value.named_parameters()) | dict(value.named_buffers())
+            entries |= {f"{n}.training": m.training for n, m in value.named_modules()}
+            entries |= {f"{n}.calls": m.calls for n, m in value.named_modules()}
+            self._look(name, entries, seen, depth + 1)
+        elif isinstance(value, Mapping):
+            seen[f"{name}, as a mapping"] = [str(k) for k in value]
+            for key, item in value.items():
+                self._look(f"{name}[{key!r}]", item, seen, depth + 1)
+        elif isinstance(value, (list, tuple, deque)):
+            seen[f"{name}, as a sequence"] = (type(value).__name__, len(value))
+            for i, item in enumerate(value):
+                self._look(f"{name}[{i}]", item, seen, depth + 1)
+        elif isinstance(value, set):
+            seen[name] = sorted(map(repr, value))
+        elif type(value).__name__ in ("Config", "Kind", "Settings", "SimpleNamespace"):
+            self._look(name, vars(value), seen, depth + 1)
+        else:
+            seen[name] = repr(value)
 
 
-def array(t: Tensor) -> Any:
-    return t.detach().numpy().copy()
+def attempt(action: Any) -> Any:
+    """What an action gives, or the name of the exception that it raises."""
+    try:
+        return action()
+    except FAILURES as error:
+        return type(error).__name__
 
 
 def compare(expected: dict[str, Any], found: dict[str, Any], call: int) -> None:
-    for name, a in expected.items():
-        b = found[name]
-        where = f"{name} of call {call}"
-        if (a is None) != (b is None):
-            raise Difference(f"{where}: {a} in eager, {b} compiled")
-        if a is None:
-            continue
-        if (a.dtype, a.shape) != (b.dtype, b.shape):
-            raise Difference(f"{where}: {a.dtype}{a.shape} in eager, {b.dtype}{b.shape} compiled")
-        if not np.allclose(b, a, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-            raise Difference(f"{where}: eager\n{a}\ncompiled\n{b}")
+    """Raise if two observations differ; numbers are compared last."""
+    if expected.keys() != found.keys():
+        only = sorted(expected.keys() ^ found.keys(), key=lambda name: name != "raised")[:4]
+        shown = "\n".join(f"{n}: {expected.get(n)!r}, {found.get(n)!r}" for n in only)
+        raise Difference(f"only seen in eager or compiled in call {call}:\n{shown}")
+    for exact in (True, False):
+        for name, a in expected.items():
+            b = found[name]
+            where = f"{name} of call {call}"
+            if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+                if type(a) is not type(b) or a != b:
+                    raise Difference(f"{where}: {a} in eager, {b} compiled")
+            elif (a.dtype, a.shape) != (b.dtype, b.shape):
+                facts = f"{a.dtype}{a.shape} in eager, {b.dtype}{b.shape} compiled"
+                raise Difference(f"{where}: {facts}")
+            elif exact:
+                continue
+            elif not np.allclose(b, a, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+                raise Inexact(f"{where}: eager\n{a}\ncompiled\n{b}")
 
 
-def check(program: Program) -> str:
-    """Compare eager and compiled calls: "same", "refused", "invalid" or "unstable"."""
+def check(program: Program) -> tuple[str, list[str]]:
+    """Compare eager and compiled calls.
+
+    Returns "same", "invalid" (each call raises), "unstable", "refused" (each call ran eagerly) or
+    "not replayed", and the reasons of calls that ran eagerly.
+    """
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -119,49 +292,51 @@ def check(program: Program) -> str:
             pool.set_num_threads(2 + (program.seed % 2))
             stack.enter_context(mock.patch.object(kernels, "SMALL", 1))
             stack.enter_context(mock.patch.object(run, "SMALL_PROGRAM", 0))
+        eager, compiled = Run(program, False), Run(program, True)
+        expected = list(eager.observe())
         try:
-            function, state = build(program)
-            expected = list(observe(program, function, state))
-        except (RuntimeError, ValueError, IndexError, TypeError):
-            return "invalid"
-        function, state = build(program)
-        compiled = tg.compile(function)
-        found = observe(program, compiled, state)
-        try:
-            for call, (a, b) in enumerate(zip(expected, found, strict=True)):
+            for call, (a, b) in enumerate(zip(expected, compiled.observe(), strict=True)):
                 compare(a, b, call)
-        except CaptureError:
-            return "refused"
-        except Difference:
+        except Inexact:
             if unstable(program, expected):
-                return "unstable"
+                return "unstable", []
             raise
-    if not any(replay.count for replay in compiled.replays):
-        return "not replayed"
-    return "same"
+    reasons = [reason(text) for text in compiled.refusals]
+    if eager.failed == eager.calls:
+        return "invalid", reasons
+    if not compiled.replays:
+        return "refused" if reasons else "not replayed", reasons
+    return "same", reasons
+
+
+def reason(text: str) -> str:
+    """Why a call ran eagerly, without what differs from program to program."""
+    text = text.split(f"{EAGERLY}: ", 1)[1]
+    text = re.sub(r"\(the function is at.*?\)|, at .*$|\bat [^ ]*:\d+.*$", "", text)
+    return re.sub(r"\d+", "#", text).strip()[:90]
 
 
 def unstable(program: Program, expected: list[dict[str, Any]]) -> bool:
     """Whether a change of the data by a few roundings changes eager results as much."""
     for nudge in (2e-7, -2e-7, 1e-6, -1e-6):
-        function, state = build(program, nudge)
-        for call, (a, b) in enumerate(
-            zip(expected, observe(program, function, state, nudge), strict=True)
-        ):
+        nudged = Run(program, False, nudge)
+        for call, (a, b) in enumerate(zip(expected, nudged.observe(), strict=True)):
             try:
                 compare(a, b, call)
-            except Difference:
+            except Inexact:
                 return True
+            except Difference:
+                break
     return False
 
 
-def reduce(program: Program) -> Program:
-    """A shorter program that still fails."""
+def reduce(program: Program, error: Exception) -> Program:
+    """A shorter program that still fails, with the same kind of error."""
     smaller = True
     while smaller:
         smaller = False
         for candidate in _shorter(program):
-            if fails(candidate):
+            if fails(candidate, type(error)):
                 program, smaller = candidate, True
                 break
     return program
@@ -178,55 +353,137 @@ def _shorter(program: Program) -> Any:
         candidate = program.without(-1)
         candidate.layouts = {k: v for k, v in program.layouts.items() if k != name}
         yield candidate
-    for flag in ("update", "spoilt", "accumulates", "outside"):
+    for flag in ("update", "spoilt", "accumulates", "outside", "ending"):
         if getattr(program, flag):
             candidate = program.without(-1)
-            setattr(candidate, flag, False)
+            setattr(candidate, flag, type(getattr(program, flag))())
             yield candidate
+    for around in program.surroundings.shorter() if program.surroundings is not None else ():
+        candidate = program.without(-1)
+        candidate.surroundings = around
+        yield candidate
 
 
-def fails(program: Program) -> bool:
+def fails(program: Program, kind: type[Exception]) -> bool:
     try:
         check(program)
-    except Exception:
-        return True
+    except Exception as error:
+        return type(error) is kind
     return False
 
 
-def trial(seed: int) -> tuple[int, str, str]:
-    """Outcome of a seed; for a failure, the shortest program and what went wrong with it."""
-    program = write(seed)
+def trial(seed: int, kind: str = "plain") -> tuple[int, str, str, list[str]]:
+    """Outcome of a seed, the shortest program that fails with what went wrong, and refusals."""
+    surrounded = kind == "surrounded" or (kind == "mixed" and seed % 4 != 0)
+    program = write(seed, surrounded)
     try:
-        return seed, check(program), ""
-    except Exception:
-        program = reduce(program)
+        outcome, reasons = check(program)
+        return seed, outcome, "", reasons
+    except Exception as first:
+        program = reduce(program, first)
         try:
             check(program)
-            reason = "it did not fail again"
+            story = f"it did not fail again; at first: {first}"
         except Exception as error:
             frames = traceback.format_exception(error)
-            reason = str(error) if isinstance(error, Difference) else "".join(frames[-4:])
-        return seed, "FAILED", f"{program}\n# {reason}"
+            story = str(error) if isinstance(error, Difference) else "".join(frames[-4:])
+        return seed, "different", f"{program}\n# {story}", []
+
+
+class Worker:
+    """A process that tries seeds; one that crashes or hangs is replaced."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.seed: int | None = None
+        self.tried = 0
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=serve, args=(other, self.kind), daemon=True)
+        self.process.start()
+        other.close()
+
+    def give(self, seed: int) -> None:
+        if self.tried == 500:  # memory of so many programs
+            self.stop()
+            self._start()
+            self.tried = 0
+        self.tried += 1
+        self.seed, self.since = seed, time.monotonic()
+        self.pipe.send(seed)
+
+    def take(self) -> tuple[int, str, str, list[str]]:
+        """The outcome of the seed that was given."""
+        seed, self.seed = self.seed, None
+        assert seed is not None
+        try:
+            if not self.pipe.poll():
+                self.stop()
+                raise EOFError
+            found: tuple[int, str, str, list[str]] = self.pipe.recv()
+            return found
+        except (EOFError, OSError):
+            self.process.join()
+            code = self.process.exitcode
+            self._start()
+            self.tried = 0
+            return seed, "crashed", f"# the process ended with {code}, or ran {PATIENCE} s", []
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.join()
+
+
+def serve(pipe: Any, kind: str) -> None:
+    """Try the seeds that come, until no more do."""
+    while True:
+        pipe.send(trial(pipe.recv(), kind))
+
+
+def outcomes(seeds: Iterator[int], kind: str, jobs: int) -> Iterator[Any]:
+    """The outcomes of seeds, as they come."""
+    workers = [Worker(kind) for _ in range(jobs)]
+    while True:
+        for worker in workers:
+            seed = next(seeds, None) if worker.seed is None else None
+            if seed is not None:
+                worker.give(seed)
+        busy = [w for w in workers if w.seed is not None]
+        if not busy:
+            break
+        ready = multiprocessing.connection.wait([w.pipe for w in busy], 1.0)
+        for worker in busy:
+            if worker.pipe in ready or time.monotonic() - worker.since > PATIENCE:
+                yield worker.take()
+    for worker in workers:
+        worker.stop()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--first", "--start", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--kind", choices=("mixed", "plain", "surrounded"), default="mixed")
     options = parser.parse_args()
-    seeds = range(options.start, options.start + options.count)
-    counts: Counter[str] = Counter()
+    seeds = iter(range(options.first, options.first + options.count))
+    counts = Counter(dict.fromkeys(OUTCOMES, 0))
+    refusals: Counter[str] = Counter()
     began = time.perf_counter()
-    with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=500) as workers:
-        for seed, outcome, story in workers.imap_unordered(trial, seeds):
-            counts[outcome] += 1
-            if story:
-                print(f"\n==== seed {seed}\n{story}", flush=True)
-            if sum(counts.values()) % 100 == 0:
-                print(f"{time.perf_counter() - began:.0f} s: {dict(counts)}", flush=True)
+    for seed, outcome, story, reasons in outcomes(seeds, options.kind, options.jobs):
+        counts[outcome] += 1
+        refusals.update(reasons)
+        if story:
+            print(f"\n==== seed {seed}\n{story}", flush=True)
+        if counts.total() % 100 == 0:
+            print(f"{time.perf_counter() - began:.0f} s: {dict(counts)}", flush=True)
     print(f"{time.perf_counter() - began:.0f} s: {dict(counts)}")
-    raise SystemExit(bool(counts["FAILED"]))
+    for text, count in refusals.most_common(20):
+        print(f"{count:6} {EAGERLY}: {text}")
+    raise SystemExit(bool(counts["different"] or counts["crashed"]))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ pytest.importorskip("llvmlite")
 #: 33 tests of 10 programs; some 5 % change what backward needs, or what a capture refuses to change
 PROGRAMS = 330
 EACH = 10
+#: the first seeds of programs with Python state that changes and arguments that share memory
+SURROUNDED = (112, 122, 132, 240, 250, 260)
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +30,17 @@ def _threads() -> Iterator[None]:
 def test_random_programs(first: int) -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(first, first + EACH):
-        _, outcome, story = trial(seed)
+        _, outcome, story, _ = trial(seed)
         assert not story, story
         outcomes[outcome] += 1
     assert outcomes["same"] >= EACH // 2, outcomes
+
+
+@pytest.mark.parametrize("first", SURROUNDED)
+def test_random_programs_with_surroundings(first: int) -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(first, first + EACH):
+        _, outcome, story, _ = trial(seed, "surrounded")
+        assert not story, story
+        outcomes[outcome] += 1
+    assert outcomes["same"] >= EACH // 5, outcomes
