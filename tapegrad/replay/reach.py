@@ -9,6 +9,7 @@ with no state of the user's are compared by identity and not looked into.
 
 from __future__ import annotations
 
+import _thread
 import abc
 import builtins
 import contextvars
@@ -833,7 +834,7 @@ _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
         Reach._weak_container,
     ),
     ((type({}.keys()), type({}.values()), type({}.items())), Reach._view),
-    ((type(threading.Lock()), type(threading.RLock())), Reach._lock),
+    ((_thread.LockType, _thread.RLock), Reach._lock),
     (np.void, Reach._buffer),
     (contextvars.ContextVar, Reach._variable),
     (random.SystemRandom, Reach._system_random),
