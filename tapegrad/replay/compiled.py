@@ -23,8 +23,8 @@ from . import native
 from .capture import ELSEWHERE, CaptureError
 from .check import Check
 from .effects import Effects, effects_of
+from .kinds import Unguardable
 from .observe import Observer
-from .reach import Unguardable
 from .recording import Recording
 from .rehearsal import Rehearsal
 from .repeat import DataError, Replay

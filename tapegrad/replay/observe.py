@@ -199,7 +199,8 @@ class Observer:
         free = holder is None or isinstance(holder, types.ModuleType)
         effect = _EFFECTS.get(name) if free else None
         if effect is None and (free or isinstance(holder, type) or name == "cache_info"):
-            effect = _UNKNOWN.get(name)
+            own = name == "id" and _is_standard(frame.f_code)  # copy.deepcopy() needs it
+            effect = None if own else _UNKNOWN.get(name)
         if effect is not None:
             self._refuse(effect, frame)
         elif free and module in _SYSTEM:

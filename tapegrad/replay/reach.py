@@ -16,14 +16,12 @@ import contextvars
 import functools
 import random
 import sys
-import threading
 import types
-import typing
 import weakref
 from array import array
 from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
-from operator import attrgetter, getitem, is_, itemgetter, methodcaller
+from operator import attrgetter, getitem, itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -32,6 +30,29 @@ from ..source import LIBRARY
 from ..tensor import Tensor
 from .comparisons import Comparisons, Table
 from .facts import facts_of
+from .kinds import (
+    CLOSED,
+    HEAP_TYPE,
+    REFLECTIVE,
+    TREE_WALKS,
+    Unguardable,
+    code_of,
+    copied,
+    fits,
+    is_closed,
+    is_filled,
+    is_opaque,
+    is_tensor,
+    key_marks,
+    path_of,
+    same_items,
+    same_items_but_tensors,
+    slots,
+    stands,
+    state_of,
+    weak_ids,
+    weak_items,
+)
 from .places import (
     MISSING,
     Mark,
@@ -53,8 +74,6 @@ MOST_BYTES = 1 << 26
 #: items of one container that are compared, at most
 MOST_ITEMS = 1 << 20
 
-#: packages whose own names do not change
-_CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "torch", "jax", "jaxlib", "builtins")
 #: packages of the library whose objects hold what users set
 _WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
 #: containers of which code may read single items
@@ -63,29 +82,16 @@ _DESCRIPTORS = (
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType),
 )
-#: C functions that read attributes under names that they are given
-_REFLECTIVE = {"getattr", "hasattr", "setattr", "vars", "dir", "__getattribute__", "eval", "exec"}
-#: methods of modules that go through all parameters, buffers or modules
-_TREE_WALKS = {
-    *("parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "modules"),
-    *("named_modules", "children", "named_children", "apply", "_parameters", "_buffers"),
-}
 #: modules of Python with metaclasses that say nothing of what users set
 _STANDARD = {"abc", "enum", "typing"}
 _LRU = type(functools.lru_cache(lambda: None))
 _BUILTINS: dict[str, Any] = builtins.__dict__
-#: the flag of types that were made by Python code
-_HEAP_TYPE = 1 << 9
 
 
 #: types of values that classes of the user may be made of
 _NUMBERS = (int, float, complex, str, bytes)
 #: types of C objects that never change
 _HARMLESS = {object, itemgetter, type(np.add), type(namedtuple("Pair", "one").__dict__["one"])}
-
-
-class Unguardable(Exception):
-    """Something is reached whose state cannot be compared; the message says what."""
 
 
 class Reach:
@@ -211,12 +217,12 @@ class Reach:
         uses, keys = scope.collected.get(name, ()), scope.indexed.get(name, ())
         counted = name in scope.counted
         if (uses or keys) and not counted:
-            if type(value) not in _CONTAINERS or not _fits(value, uses):
+            if type(value) not in _CONTAINERS or not fits(value, uses):
                 return False
             at = self._mark("collected", type(value), None, parent, step, place)
             self._collect(value, at, uses)
             if keys:
-                self.compared.tests.append(functools.partial(_stands, place, value))
+                self.compared.tests.append(functools.partial(stands, place, value))
                 self._picked(value, keys, at)
         elif counted and not uses and not keys and type(value) is int:
             self._mark("counted", type(value), None, parent, step, place)
@@ -234,7 +240,7 @@ class Reach:
             if isinstance(container, dict) and value is not MISSING:
                 self._compare(self.compared.entries, container, key, value)
             elif not is_tensor(value):
-                self.compared.tests.append(functools.partial(_stands, place, value))
+                self.compared.tests.append(functools.partial(stands, place, value))
             if value is MISSING:
                 self._mark("atom", MISSING, None, at, f"[{key!r}]", place)
             else:
@@ -243,11 +249,11 @@ class Reach:
     def _collect(self, container: Any, at: int, uses: Iterable[tuple[str, Any]]) -> None:
         """Keep a copy of a container that is put into, and note the items that are set."""
         if not isinstance(container, tuple):
-            self.containers.append((at, (), container, _copied(container)))
+            self.containers.append((at, (), container, copied(container)))
         get = dict_item if isinstance(container, dict) else getitem
         for how, key in sorted(uses, key=repr):
             if how == "append" and key is not None:
-                self.containers.append((at, (key,), container[key], _copied(container[key])))
+                self.containers.append((at, (key,), container[key], copied(container[key])))
             elif how != "append":
                 if how == "count":
                     self.counted.setdefault(id(container), set()).add(key)
@@ -308,11 +314,11 @@ class Reach:
             return
         keys = list(dict.keys(value))
         self._check_size(keys, step, parent)
-        at = self._mark("dict", type(value), _key_marks(keys), parent, step, place)
+        at = self._mark("dict", type(value), key_marks(keys), parent, step, place)
         if all(type(k) is str for k in keys):
             self.compared.add_names(value)
         else:
-            self.compared.tests.append(lambda: _same_items(dict.keys(value), keys))
+            self.compared.tests.append(lambda: same_items(dict.keys(value), keys))
         self.containers.append((at, (), value, dict.copy(value)))
         for key in keys:
             held = dict_item(value, key)
@@ -332,7 +338,7 @@ class Reach:
         at = self._mark("list", type(value), len(items), parent, step, place)
         if not isinstance(value, tuple):
             self.containers.append((at, (), value, list(items)))
-            self.compared.tests.append(lambda: _same_items_but_tensors(value, items))
+            self.compared.tests.append(lambda: same_items_but_tensors(value, items))
         for i, item in enumerate(items):
             self._queue.append((item, at, f"[{i}]", Place(value, i, getitem)))
         if type(value) not in (list, tuple, deque):
@@ -388,7 +394,7 @@ class Reach:
         if value in (attrgetter, methodcaller):
             self.scope.everything = True
         for kind in value.__mro__:
-            if kind not in self._visited and kind.__flags__ & _HEAP_TYPE:
+            if kind not in self._visited and kind.__flags__ & HEAP_TYPE:
                 self._visited.add(kind)
                 self._class_members(kind, at)
         meta = type(value)
@@ -396,19 +402,19 @@ class Reach:
             token = abc.get_cache_token()  # grows when a class is registered anywhere
             self.marks[at].detail = token
             self.compared.tests.append(lambda: abc.get_cache_token() == token)
-        if meta is not type and not _is_closed(meta) and meta.__module__ not in _STANDARD:
+        if meta is not type and not is_closed(meta) and meta.__module__ not in _STANDARD:
             self._queue.append((meta, at, ".__class__", Place(meta, None, itself)))
 
     def _class_members(self, kind: type, at: int) -> None:
         """Attributes of a class that code names, and methods that ran."""
         entries, scope = kind.__dict__, self.scope
-        library = _is_closed(kind)
+        library = is_closed(kind)
         self._note_unset(entries, at)
         for name in sorted(entries):
             value = entries[name]
             plain = not name.startswith(("__", "_abc_")) or name == "__match_args__"
             named = name in scope.attributes or (scope.everything and plain)
-            if not (named and not library) and _code_of(value) not in scope.codes:
+            if not (named and not library) and code_of(value) not in scope.codes:
                 continue
             place = Place(kind, name, class_item)
             if not self._is_only_written(name, value, at, f".{name}", place):
@@ -423,7 +429,7 @@ class Reach:
         at = self._mark("module", value, None, parent, step, place)
         entries, attributes = value.__dict__, self.scope.attributes
         self._note_unset(entries, at)
-        closed = _is_closed(value)
+        closed = is_closed(value)
         for name in sorted(n for n in attributes if n in entries):
             inner = entries[name]
             if not closed:
@@ -462,7 +468,7 @@ class Reach:
             self._instance(value, at)
 
     def _builtin(self, value: Any, parent: int, step: str, place: Place) -> None:
-        if value.__name__ in _REFLECTIVE:
+        if value.__name__ in REFLECTIVE:
             self.scope.everything = True  # under another name
         holder = getattr(value, "__self__", None)
         at = self._mark("builtin", value.__name__, None, parent, step, place)
@@ -495,7 +501,7 @@ class Reach:
         before = dict(value)
         at = self._mark("proxy", type(value), None, parent, step, place)
         self.compared.tests.append(
-            lambda: _same_items(value, before) and _same_items(value.values(), before.values())
+            lambda: same_items(value, before) and same_items(value.values(), before.values())
         )
         for key, held in before.items():
             self._queue.append((held, at, f"[{key!r}]", Place(value, key, getitem)))
@@ -512,10 +518,10 @@ class Reach:
 
     def _weak_container(self, value: Any, parent: int, step: str, place: Place) -> None:
         """A weak dictionary or set: its items of now, which the walk keeps for a moment."""
-        items = _weak_items(value)
+        items = weak_items(value)
         ids = sorted(map(id, items))
         at = self._mark("list", type(value), len(items), parent, step, place)
-        state = functools.partial(_weak_ids, value)
+        state = functools.partial(weak_ids, value)
         self.compared.tests.append(lambda: state() == ids)
         self.movers.append((at, state, ids))
         for item in items:
@@ -539,7 +545,7 @@ class Reach:
 
     def _check_cached(self, function: types.FunctionType, parent: int, step: str) -> None:
         """Refuse a cached function that reads objects: what is cached may be older than they."""
-        held = [c.cell_contents for c in function.__closure__ or () if _is_filled(c)]
+        held = [c.cell_contents for c in function.__closure__ or () if is_filled(c)]
         names = [n for n in function.__code__.co_names if n in function.__globals__]
         for value in (*held, *(function.__globals__[n] for n in names)):
             if not (is_atom(value) or callable(value) or isinstance(value, types.ModuleType)):
@@ -555,7 +561,7 @@ class Reach:
                 f"it can read the state of the generator {path_of(self.marks, parent, step)}"
             )
         at = self._mark("same", value, None, parent, step, place)
-        state = functools.partial(_state_of, value)
+        state = functools.partial(state_of, value)
         self.movers.append((at, state, state()))
 
     def _system_random(self, value: Any, parent: int, step: str, place: Place) -> None:
@@ -566,7 +572,7 @@ class Reach:
     def _object(self, value: Any, parent: int, step: str, place: Place) -> None:
         kind = type(value)
         own = kind.__module__ or ""
-        closed = own.split(".", 1)[0] in _CLOSED[1:]
+        closed = own.split(".", 1)[0] in CLOSED[1:]
         if hasattr(kind, "__next__") and (closed or not instance_dict(value)):
             raise Unguardable(
                 f"it can read the iterator {path_of(self.marks, parent, step)}, whose state cannot "
@@ -608,8 +614,8 @@ class Reach:
             self._members(entries, at, hidden)
             self._groups(value, entries, at)
         for base in kind.__mro__:
-            if "__slots__" in base.__dict__ and base.__flags__ & _HEAP_TYPE:
-                for name in _slots(base):
+            if "__slots__" in base.__dict__ and base.__flags__ & HEAP_TYPE:
+                for name in slots(base):
                     if name not in hidden and self._is_named(name):
                         self._slot(value, base, name, at)
         if kind not in self._visited:
@@ -625,7 +631,7 @@ class Reach:
         if found is not MISSING and self._is_only_written(name, found, at, f".{name}", place):
             return
         if not is_tensor(found):
-            self.compared.tests.append(functools.partial(_stands, place, found))
+            self.compared.tests.append(functools.partial(stands, place, found))
         if found is MISSING:
             self._mark("atom", MISSING, None, at, f".{name}", place)
         else:
@@ -640,14 +646,14 @@ class Reach:
                 self.compared.add_size(held)
                 self._mark("list", dict, sorted(held), at, f".{name}", Place(held, None, itself))
                 for key in sorted(held):
-                    if self._is_named(key) or _TREE_WALKS & self.scope.named_by_user:
+                    if self._is_named(key) or TREE_WALKS & self.scope.named_by_user:
                         self._item(held, key, at, f".{key}")
         for name in getattr(type(value), "_options_in", ()):
             groups = entries.get(name)
             if isinstance(groups, list) and name not in self.scope.named_by_user:
                 before = list(groups)
                 self.compared.entries.add(entries, name, groups)
-                self.compared.tests.append(functools.partial(_same_items, groups, before))
+                self.compared.tests.append(functools.partial(same_items, groups, before))
                 inner = self._mark(
                     "list", list, len(groups), at, f".{name}", Place(entries, name, dict_item)
                 )
@@ -663,140 +669,6 @@ class Reach:
         return name in self.scope.attributes or self.scope.everything
 
 
-# -- helpers ------------------------------------------------------------------------------------
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether something is a tensor; it is not asked itself."""
-    return issubclass(type(value), Tensor)
-
-
-def _key_marks(keys: list[Any]) -> list[Any]:
-    return [k if is_atom(k) else None for k in keys]
-
-
-def _same_items(a: Iterable[Any], b: Iterable[Any]) -> bool:
-    first, second = list(a), list(b)
-    return len(first) == len(second) and all(map(is_, first, second))
-
-
-def _same_items_but_tensors(value: Any, before: list[Any]) -> bool:
-    now = items_of(value)
-    return len(now) == len(before) and all(
-        a is b or (is_tensor(a) and is_tensor(b)) for a, b in zip(now, before, strict=True)
-    )
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
-
-
-def _stands(place: Place, value: Any) -> bool:
-    return place.read() is value
-
-
-def _fits(container: Any, uses: Iterable[tuple[str, Any]]) -> bool:
-    """Whether a container can be used as code does that puts into it."""
-    for how, key in uses:
-        if how == "append" and key is None:
-            if not isinstance(container, (list, deque)):
-                return False
-        elif how == "append":
-            inner = Place(container, key, getitem).read()
-            if type(inner) not in (list, deque):
-                return False
-        elif not isinstance(container, (list, dict)):
-            return False
-        elif how == "count":
-            if key is not ANY:
-                held = [Place(container, key, getitem).read()]
-            else:
-                held = [*container.values()] if isinstance(container, dict) else [*container]
-            if any(type(v) is not int for v in held):
-                return False
-    return True
-
-
-def _copied(container: Any) -> Any:
-    return dict(container) if isinstance(container, dict) else list(container)
-
-
-def _is_closed(value: Any) -> bool:
-    """Whether a class or module belongs to a library whose own names do not change."""
-    name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
-    return str(name).split(".", 1)[0] in _CLOSED
-
-
-def _code_of(value: Any) -> Any:
-    """The code of a function, or of the function in a method, property or the like."""
-    for name in ("__func__", "fget", "func", "__wrapped__"):
-        inner = getattr(value, name, None) if not isinstance(value, types.FunctionType) else None
-        if isinstance(inner, types.FunctionType):
-            return inner.__code__
-    return value.__code__ if isinstance(value, types.FunctionType) else None
-
-
-@functools.lru_cache(maxsize=4096)
-def _slots(kind: type) -> tuple[str, ...]:
-    names = kind.__dict__["__slots__"]
-    names = (names,) if isinstance(names, str) else tuple(names)
-    private = f"_{kind.__name__.lstrip('_')}"
-    return tuple(
-        f"{private}{n}" if n.startswith("__") and not n.endswith("__") else n
-        for n in names
-        if n not in ("__dict__", "__weakref__")
-    )
-
-
-def _state_of(value: Any) -> Any:
-    """The hidden state of a random generator or of a running generator function."""
-    if isinstance(value, random.Random):
-        return value.getstate()
-    if isinstance(value, np.random.Generator):
-        return repr(value.bit_generator.state)
-    if isinstance(value, np.random.RandomState):
-        return repr(value.get_state(legacy=False))
-    return None if value.gi_frame is None else value.gi_frame.f_lasti
-
-
-def _weak_items(value: Any) -> list[Any]:
-    return [x for pair in value.items() for x in pair] if hasattr(value, "items") else [*value]
-
-
-def _weak_ids(value: Any) -> list[int]:
-    """The ids of what a weak dictionary or set holds."""
-    return sorted(map(id, _weak_items(value)))
-
-
-def is_opaque(kind: type) -> bool:
-    """Whether objects of a type keep their state where Python does not see it."""
-    if kind in _TRANSPARENT:
-        return False
-    if not kind.__flags__ & _HEAP_TYPE:
-        return True
-    if any("__dict__" in b.__dict__ or "__slots__" in b.__dict__ for b in kind.__mro__):
-        # A class in Python, but maybe of something in C that has a state of its own.
-        return any(
-            not b.__flags__ & _HEAP_TYPE and b is not object and b not in _TRANSPARENT
-            for b in kind.__mro__
-        )
-    return True
-
-
-def path_of(marks: list[Mark], parent: int, step: str) -> str:
-    """The way to something that was found, as a user would write it."""
-    steps = [step]
-    while parent >= 0:
-        steps.append(marks[parent].step)
-        parent = marks[parent].parent
-    text = "".join(s for s in reversed(steps) if s not in (".__class__", ".__func__"))
-    return text.replace("__main__.", "").replace(".__self__", ".self").lstrip(".")
-
-
 #: the names of what objects of Python's own types lead to
 _WRAPPERS: dict[type, tuple[str, ...]] = {
     types.MethodType: ("__self__", "__func__"),
@@ -806,11 +678,6 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     classmethod: ("__func__",),
     property: ("fget", "fset"),
     functools.cached_property: ("func",),
-}
-#: C types whose subclasses are looked into in ways of their own
-_TRANSPARENT = {
-    *(dict, list, tuple, set, frozenset, deque, defaultdict, int, float, complex, str, bytes),
-    *(threading.local, functools.partial, np.ndarray, types.SimpleNamespace, typing.Generic),
 }
 #: how objects are visited, by type, in this order; all others are ordinary objects
 _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (

@@ -12,8 +12,8 @@ from typing import Any
 from ..tensor import Tensor
 from .effects import Effects
 from .facts import facts_of
+from .kinds import Unguardable
 from .places import Place
-from .reach import Unguardable
 from .repeat import Replay
 from .scope import Scope
 from .signature import Arguments, shared

@@ -18,8 +18,9 @@ from ..tensor import Tensor
 from .comparisons import entry
 from .conjunction import Conjunction
 from .facts import facts_of
+from .kinds import path_of
 from .places import MISSING, Mark, Place, dict_item, instance_dict, is_atom, itself, same_atom
-from .reach import Reach, path_of
+from .reach import Reach
 from .scope import Scope
 
 if TYPE_CHECKING:
