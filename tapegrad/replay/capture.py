@@ -146,8 +146,7 @@ class Capture(Tape):
 
     def restore_views(self) -> None:
         """Make arguments views of their bases again, which take over a history that they got."""
-        views, self._views = self._views, []
-        for tensor, view in views:
+        for tensor, view in self._views:
             if tensor._view is not None:
                 continue
             tensor._view = view
@@ -157,6 +156,7 @@ class Capture(Tape):
                 value._edge, value._requires = tensor._edge, True
                 tensor._edge, tensor._requires = edge, requires
                 rebind(tensor, value)
+        self._views = []
 
     def will_write(self, tensor: Tensor) -> None:
         root = tensor if tensor._view is None else tensor._view[0]

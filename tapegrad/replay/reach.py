@@ -2,9 +2,6 @@
 
 Comes in: a `Scope`, roots, the arguments of a call. Goes out: marks in the order of the walk, what
 is compared by identity (`comparisons.py`), and copies of containers. Called by `world.py`.
-
-Attributes count if code that ran names them, items of containers count all. Objects of libraries
-with no state of the user's are compared by identity and not looked into.
 """
 
 from __future__ import annotations
@@ -100,8 +97,7 @@ class Reach:
     def __init__(self, scope: Scope, roots: list[tuple[str, Any]], objects: list[Any]) -> None:
         self.scope = scope
         self.roots = roots
-        #: objects among the arguments of the call
-        self.objects = objects
+        self.objects = objects  # among the arguments of the call
         self.marks: list[Mark] = []
         self.compared = Comparisons()
         #: tensors, by position among the marks
@@ -186,7 +182,6 @@ class Reach:
         return len(self.marks) - 1
 
     def _item(self, owner: Any, key: Any, parent: int, step: str) -> None:
-        """An entry of a dictionary under a name that code uses."""
         value = dict_item(owner, key)
         place = Place(owner, key, dict_item)
         if not self._is_only_written(key, value, parent, step, place):
@@ -468,6 +463,10 @@ class Reach:
             self._instance(value, at)
 
     def _builtin(self, value: Any, parent: int, step: str, place: Place) -> None:
+        if hasattr(value, "mapping"):  # what keys(), values() or items() gave
+            at = self._mark("builtin", type(value).__name__, None, parent, step, place)
+            self._queue.append((value.mapping, at, ".mapping", Place(value.mapping, None, itself)))
+            return
         if value.__name__ in REFLECTIVE:
             self.scope.everything = True  # under another name
         holder = getattr(value, "__self__", None)
@@ -475,12 +474,10 @@ class Reach:
         if holder is not None and not isinstance(holder, (types.ModuleType, type)):
             self._queue.append((holder, at, ".__self__", Place(holder, None, itself)))
 
-    def _getter(self, value: Any, parent: int, step: str, place: Place) -> None:
-        self.scope.everything = True  # it reads attributes under names of its own
-        self._mark("builtin", repr(value), None, parent, step, place)
-
     def _opaque(self, value: Any, parent: int, step: str, place: Place) -> None:
-        if value.__name__ in ("__setattr__", "__delattr__", "__getattribute__"):
+        """Something that leads nowhere."""
+        naming = isinstance(value, (attrgetter, methodcaller))
+        if naming or value.__name__ in ("__setattr__", "__delattr__", "__getattribute__"):
             self.scope.everything = True
         self._mark("same", value, None, parent, step, place)
 
@@ -527,10 +524,6 @@ class Reach:
         for item in items:
             self._queue.append((item, at, "[...]", Place(item, None, itself)))
 
-    def _view(self, value: Any, parent: int, step: str, place: Place) -> None:
-        at = self._mark("builtin", type(value).__name__, None, parent, step, place)
-        self._queue.append((value.mapping, at, ".mapping", Place(value.mapping, None, itself)))
-
     def _lock(self, value: Any, parent: int, step: str, place: Place) -> None:
         before = repr(value)
         self._mark("same", value, before, parent, step, place)
@@ -556,18 +549,14 @@ class Reach:
 
     def _mover(self, value: Any, parent: int, step: str, place: Place) -> None:
         """Something with a hidden state: a recording in which it moves is refused."""
-        if self.scope.attributes & {"bit_generator", "getstate", "get_state"}:
+        asked = self.scope.attributes & {"bit_generator", "getstate", "get_state"}
+        if asked or isinstance(value, random.SystemRandom):
             raise Unguardable(
                 f"it can read the state of the generator {path_of(self.marks, parent, step)}"
             )
         at = self._mark("same", value, None, parent, step, place)
         state = functools.partial(state_of, value)
         self.movers.append((at, state, state()))
-
-    def _system_random(self, value: Any, parent: int, step: str, place: Place) -> None:
-        raise Unguardable(
-            f"it can read {path_of(self.marks, parent, step)}, the random numbers of the system"
-        )
 
     def _object(self, value: Any, parent: int, step: str, place: Place) -> None:
         kind = type(value)
@@ -691,7 +680,7 @@ _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
     ((bytearray, memoryview, array), Reach._buffer),
     (tuple(_WRAPPERS), Reach._wrapper),
     ((types.BuiltinFunctionType, types.MethodWrapperType), Reach._builtin),
-    ((attrgetter, methodcaller), Reach._getter),
+    ((attrgetter, methodcaller), Reach._opaque),
     (_DESCRIPTORS, Reach._opaque),
     (_LRU, Reach._cached),
     (types.MappingProxyType, Reach._proxy),
@@ -700,11 +689,10 @@ _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
         (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet),
         Reach._weak_container,
     ),
-    ((type({}.keys()), type({}.values()), type({}.items())), Reach._view),
+    ((type({}.keys()), type({}.values()), type({}.items())), Reach._builtin),
     ((_thread.LockType, _thread.RLock), Reach._lock),
     (np.void, Reach._buffer),
     (contextvars.ContextVar, Reach._variable),
-    (random.SystemRandom, Reach._system_random),
     (
         (random.Random, np.random.Generator, np.random.RandomState, types.GeneratorType),
         Reach._mover,
