@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import time
 from typing import Any
 
 import numpy as np
@@ -173,3 +175,29 @@ def test_functions_that_are_called_without_native_code(monkeypatch: pytest.Monke
     monkeypatch.setattr(rehearsal.Undo, "replayed", None)
     f = tg.compile(lambda x: x * 2)
     assert f(tg.ones(2)).tolist() == [2, 2]
+
+
+def test_collections_of_garbage_are_not_part_of_a_call() -> None:
+    """Callbacks of the collector, as Hypothesis has one, run in the midst of any function."""
+    clock = []
+    threshold = gc.get_threshold()
+
+    def callback(phase: str, info: dict[str, int]) -> None:
+        clock.append(time.perf_counter())
+
+    def step(x):
+        rows = [[i] for i in range(100)]
+        return x * len(rows)
+
+    compiled = tg.compile(step, fullgraph=True)
+    gc.callbacks.append(callback)
+    try:
+        gc.set_threshold(1)
+        for _ in range(4):
+            assert compiled(tg.ones(3)).tolist() == [100.0] * 3
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(callback)
+    assert clock
+    assert compiled.replays
+    assert gc.isenabled()

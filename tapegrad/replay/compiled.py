@@ -22,6 +22,7 @@ from ..state import AUTOCAST, GRAD, INFERENCE, STATE, TAPE
 from . import native
 from .capture import ELSEWHERE, CaptureError
 from .check import Check
+from .collector import gc_paused
 from .effects import Effects, effects_of
 from .kinds import Unguardable
 from .observe import Observer
@@ -272,7 +273,7 @@ class Compiled:
         before = STATE.mode, STATE.tapes
         try:
             with capture:
-                with observer:
+                with gc_paused(), observer:
                     result = self.function(*args, **kwargs)
                     if not self.options.keep_grads:
                         capture.drop_grads()
