@@ -81,6 +81,8 @@ def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
     """`tensor.transpose_(...)` and the like: the tensor becomes a view of its own memory."""
     check_writable(tensor, what, whole=False)
     own(tensor)
+    for tape in STATE.tapes:
+        tape.will_turn(tensor)
     value = movement(tensor)
     tensor._array = value._array
     if tensor._view is not None:
@@ -242,6 +244,8 @@ def _number_of(edge: Any) -> float:
 
 def rebind(tensor: Tensor, value: Tensor) -> None:
     """Point the history of `tensor`, and of its base if it is a view, at the new value."""
+    for tape in STATE.tapes:
+        tape.will_rebind(tensor, value)
     # Without recording the history stays: a parameter updated under no_grad is still a leaf.
     recording = STATE.mode & GRAD
     if tensor._view is None and (value._requires or not tensor._requires or not recording):

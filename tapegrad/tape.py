@@ -279,6 +279,12 @@ class Tape:
     def will_write(self, tensor: Tensor) -> None:
         """Called before the memory of a tensor is written to."""
 
+    def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
+        """Called before a tensor, in memory that was written to, gets the history of `value`."""
+
+    def will_turn(self, tensor: Tensor) -> None:
+        """Called before a tensor becomes another view of its own memory."""
+
     def note_replaced(self, tensor: Tensor) -> None:
         """Called before a tensor gets other memory, through `.data`."""
 

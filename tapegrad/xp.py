@@ -50,6 +50,14 @@ def windows(x: Any, size: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     return module(x).lib.stride_tricks.sliding_window_view(x, size, axis=axes)
 
 
+def address(x: Any) -> int:
+    """Where the first element of an array lies in the memory of its device."""
+    if isinstance(x, np.ndarray):
+        first: int = x.__array_interface__["data"][0]
+        return first
+    return int(x.data.ptr)
+
+
 def overlaps_itself(x: Any) -> bool:
     """Whether several elements of an array share a place in memory."""
     reach = x.itemsize

@@ -195,9 +195,9 @@ def test_collections_of_garbage_are_not_part_of_a_call() -> None:
         gc.set_threshold(1)
         for _ in range(4):
             assert compiled(tg.ones(3)).tolist() == [100.0] * 3
+            assert gc.get_threshold()[0] == 1
     finally:
         gc.set_threshold(*threshold)
         gc.callbacks.remove(callback)
     assert clock
     assert compiled.replays
-    assert gc.isenabled()

@@ -16,7 +16,7 @@ LAYERS = [
     {"mutation", "tape"},
     {"methods", "tensor"},
     {"primitive", "written"},
-    {"casting", "closeness", "fast", "inplace", "random", "gradients"},
+    {"casting", "closeness", "fast", "inplace", "random", "gradients", "strided"},
     {"chain", "copying", "walk", "rules"},
     {"backward"},
     {"ops"},

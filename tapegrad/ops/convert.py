@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, inplace
+from .. import dtypes, inplace, mutation, xp
 from ..device import as_device, device, to_device
 from ..dtypes import DType
 from ..primitive import OPAQUE, Primitive, define
@@ -153,6 +153,13 @@ def stride(self: Tensor, dim: Any = None) -> Any:
     return steps if dim is None else steps[normal_dim(dim, self._array.ndim)]
 
 
+def storage_offset(self: Tensor) -> int:
+    """How many elements of its memory come before the first one of a tensor."""
+    array, owner = self._array, mutation.owner_of(self._array)
+    between: int = xp.address(array) - xp.address(owner)
+    return between // int(array.itemsize)
+
+
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Put one value everywhere, in place."""
     inplace.check_writable(self, "fill_")
@@ -218,7 +225,7 @@ def _is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
 
 def _data_ptr(self: Tensor) -> int:
     """The address of the first element."""
-    return int(self._array.__array_interface__["data"][0])
+    return xp.address(self._array)
 
 
 def _turning(name: str) -> None:
@@ -336,6 +343,7 @@ attach(
     size=property(size),
     numel=numel,
     nelement=numel,
+    storage_offset=storage_offset,
     stride=stride,
     fill_=fill_,
     copy_=copy_,

@@ -15,10 +15,11 @@ from .. import xp
 from ..mutation import owner_of
 from ..primitive import MOVEMENT, Primitive, define
 from ..state import STATE
+from ..strided import strided_
 from ..tensor import Tensor, wrap
 from .index import take_
 from .joining import cat, cat_
-from .movement import flip, narrow, normal_dim, reshape_, transpose
+from .movement import flip, narrow, normal_dim, permute_, reshape_, transpose
 from .table import In, Sample, op
 
 
@@ -46,7 +47,7 @@ def _sliding(x: Any, dim: int, size: int, step: int) -> Any:
     memory = owner.transpose(largest_first).reshape(-1)
     if owner_of(memory) is not owner:
         return _sliding(np.array(x, order="C"), dim, size, step)
-    offset = x.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+    offset = xp.address(x) - xp.address(memory)
     out: Any = np.ndarray(shape, x.dtype, memory.view(np.uint8), offset, strides)
     if not x.flags.writeable:
         out.flags.writeable = False
@@ -121,6 +122,39 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
         raise RuntimeError(f"unfold: windows of {size} do not fit dimension {d} of size {length}")
     out = window_(x, dim=d, size=int(size), step=int(step))
     return out if input._array.ndim else reshape_(out, shape=(size,))
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), [2, 3], [4, 1], 5),
+        Sample((3, 4), [4, 3], [1, 4]),
+        Sample((7,), [3, 3], [2, 1], 0),
+        Sample((5,), [], [], 3),
+    ],
+)
+def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    """A view of a tensor's memory, with steps of its own for each dimension.
+
+    Offset and steps count elements. The memory is that of `input` alone, in the order in which it
+    lies there, and it must have no gaps.
+    """
+    array = input._array
+    shape, steps = tuple(map(operator.index, size)), tuple(map(operator.index, stride))
+    if len(shape) != len(steps):
+        raise RuntimeError(f"as_strided: {len(shape)} sizes, but {len(steps)} strides")
+    if min((*shape, *steps, storage_offset or 0), default=0) < 0:
+        raise RuntimeError("as_strided: sizes, strides and offset must not be negative")
+    order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
+    if not array.transpose(order).flags.c_contiguous:
+        raise RuntimeError("as_strided: the memory of this tensor has gaps; use contiguous() first")
+    first = 0 if storage_offset is None else storage_offset - input.storage_offset()
+    last = first + sum((n - 1) * s for n, s in zip(shape, steps, strict=True))
+    if 0 not in shape and not 0 <= first <= last < array.size:
+        raise RuntimeError(
+            f"as_strided: elements {first} to {last} are wanted of a tensor that has {array.size}"
+        )
+    x = input if order == [*range(array.ndim)] else permute_(input, dims=tuple(order))
+    return strided_(reshape_(x, shape=(array.size,)), shape=shape, strides=steps, offset=first)
 
 
 _TIMES = In(values=[1, 0, 3], kind="int")

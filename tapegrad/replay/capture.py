@@ -19,18 +19,18 @@ from typing import Any, Self
 import numpy as np
 
 from .. import mutation, source
-from ..inplace import rebind
 from ..mutation import owner_of
 from ..state import GRAD, STATE, numbers
 from ..tape import Entry, Tape, Value
 from ..tensor import Tensor, refresh, wrap
 from .derivative import Derivative, Obstacle, place_of, runs_user_rules, trace
-from .facts import bounds
+from .facts import overlapping, steps_of
 from .layers import Layers
 from .program import Apply, Input, Program
 from .recording import Decision, Recording
 from .results import NotRepeatable, Template
 from .returned import Returned
+from .roots import Roots
 from .slots import Argument, Captured, Cotangent, GradOf, Number, Slot
 
 _CHANGED_HISTORY = (
@@ -64,10 +64,21 @@ class Capture(Tape):
     logs_backward = True
     watches = False
 
-    def __init__(self, arguments: Sequence[Tensor], strict: bool = True) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[Tensor],
+        strict: bool = True,
+        sharing: Sequence[Tensor] | None = None,
+    ) -> None:
+        """`sharing`: captured tensors in memory that is written to and shown by other tensors too,
+        if arguments or they are known to be so."""
         super().__init__()
         #: whether what cannot be replayed is an error at once
         self.strict = strict
+        #: arguments that are views, and tensors that overlap each other
+        self.roots = Roots(arguments, sharing)
+        #: captured tensors that overlap others, and were changed or show what was
+        self.sharing: list[Tensor] | None = None
         #: tensors made later than this are born in the captured function
         self.start = next(numbers)
         self.arguments = list(arguments)
@@ -106,6 +117,7 @@ class Capture(Tape):
         #: results that can be differentiated, and their places among all results
         self.outputs: list[Tensor] = []
         self.output_places: list[int] = []
+        self.born: list[weakref.ref[Tensor]] = []
         #: by number of a value here: the value in the program of the recording
         self.renamed: dict[int, Value] = {}
         #: the line that operations count as, if it is not the one that calls them
@@ -113,6 +125,7 @@ class Capture(Tape):
         #: which modules run; one that sees nothing if nobody watches the calls
         self.layers = Layers()
         self.obstacle: str | None = None
+        self.has_given_up = False
         self.once = False
         #: asked at the end: why what Python objects have become cannot be repeated, if it cannot
         self.endings: dict[int, Callable[[], str | None]] = {}
@@ -127,17 +140,15 @@ class Capture(Tape):
         self.runs_user_rules = False
         #: entered around rules of the user that run when the function has returned
         self.around: AbstractContextManager[Any] = nullcontext()
-        #: arguments that are views, with their bases: an argument is a tensor of its own here
-        self._views: list[tuple[Tensor, Any]] = []
-        self._bases: dict[int, Tensor] = {}
 
     def __enter__(self) -> Self:
-        for tensor in self.arguments:
-            if tensor._view is not None:
-                self._views.append((tensor, tensor._view))
-                self._bases[tensor.id] = tensor._view[0]
-                tensor._view = None
+        self.roots.take_off()
         self.start_recording()
+        for tensor, shown in self.roots.put_on_spans():
+            number = self.value_of(shown).number
+            self._note_history(tensor)
+            self.values[tensor.id] = number
+            self._hold(tensor._array, number)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -145,28 +156,25 @@ class Capture(Tape):
         self.restore_views()
 
     def restore_views(self) -> None:
-        """Make arguments views of their bases again, which take over a history that they got."""
-        for tensor, view in self._views:
-            if tensor._view is not None:
-                continue
-            tensor._view = view
-            _, edge, requires = self.first_edges[tensor.id]
-            if tensor._edge is not edge and tensor._requires and STATE.mode & GRAD:
-                value = wrap(tensor._array)
-                value._edge, value._requires = tensor._edge, True
-                tensor._edge, tensor._requires = edge, requires
-                rebind(tensor, value)
-        self._views = []
+        """Make arguments views of their bases again."""
+        self.roots.restore(self.born)
 
     def will_write(self, tensor: Tensor) -> None:
-        root = tensor if tensor._view is None else tensor._view[0]
-        base = self._bases.get(root.id)
-        leaf = base is not None and base._requires and base._edge is None
-        if leaf and STATE.mode & GRAD:
-            raise RuntimeError(
-                "this would change a view of a leaf that requires gradients, so its gradient would "
-                "be lost; update it inside `with tapegrad.no_grad():`, or work on a clone()"
-            )
+        self.roots.check_writable(tensor)
+
+    def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
+        if STATE.mode & GRAD and self.roots.share_history(tensor, value):
+            self._give_up(_CHANGED_HISTORY)
+
+    def will_turn(self, tensor: Tensor) -> None:
+        if self.roots.holds(tensor):
+            self._give_up("it rearranges an argument in place")
+
+    def _give_up(self, why: str) -> None:
+        """Go on as eager code does: other tensors share the history of an argument."""
+        self.restore_views()
+        self.refuse(why)
+        self.has_given_up = True
 
     def refuse(self, why: str) -> None:
         """Say that this run cannot be replayed, in words that name the line."""
@@ -210,7 +218,12 @@ class Capture(Tape):
         self.arrays[id(array)] = (weakref.ref(array), number, mutation.latest)
 
     def check_fresh(self, tensor: Tensor) -> None:
-        """Notice memory that was changed through another array since its value was known."""
+        """Notice memory that was changed through another array since its value was known.
+
+        Tensors from outside that overlap are found in the end, by the bytes that they show.
+        """
+        if tensor.id <= self.start:
+            return
         array = tensor._array
         found = self.arrays.get(id(array))
         if tensor._view is None and found is not None and found[0]() is array:
@@ -226,12 +239,15 @@ class Capture(Tape):
         number = tensor.id
         if number in self.positions:
             self.slots[number] = Argument(self.positions[number])
+        elif number in self.roots.spans:
+            self.slots[number] = self.roots.spans[number]
         elif number in self.number_slots:
             self.slots[number] = self.number_slots[number]
         elif number in self.cotangents:
             self.slots[number] = self.cotangents[number]
         elif number > self.start:
             # The memory may be changed in place later on, so the constant is a copy.
+            self.born.append(weakref.ref(tensor))
             self._check(tensor)
             if self.obstacle != ELSEWHERE:
                 self.constants[number] = _constant(tensor._array)
@@ -273,6 +289,7 @@ class Capture(Tape):
             self.known[value.number] = value
             self.makers[value.number] = entry
             self._hold(tensor._array, value.number)
+        self.born += map(weakref.ref, outputs)
         entry.log = (read, made)
         entry.place = self.place or entry.place
         self.layers.wrote(entry.number)
@@ -442,8 +459,8 @@ class Capture(Tape):
         Called while the tape still records: views among the results may need their newest values.
         `known` gives what stands for objects that were there before. Raises `NotRepeatable`.
         """
-        if self.obstacle == ELSEWHERE:
-            raise NotRepeatable(ELSEWHERE)
+        if self.obstacle is not None and (self.has_given_up or self.obstacle == ELSEWHERE):
+            raise NotRepeatable(self.obstacle)
         for ending in self.endings.values():
             self.obstacle = self.obstacle or ending()
         tensors = Returned(self, returned)
@@ -477,6 +494,8 @@ class Capture(Tape):
         )
 
     def slot_of(self, tensor: Tensor) -> Any:
+        if tensor.id in self.roots.spans:
+            self.obstacle = "it returns a part of memory that several of its tensors show"
         index = self.positions.get(tensor.id)
         return Captured(tensor) if index is None else Argument(index)
 
@@ -592,15 +611,16 @@ class Capture(Tape):
                 values[x.number] = Value(len(values), x.shape, x.dtype)
             return values[x.number]
 
-        owners = [id(owner_of(self.externals[n]._array)) for n in order]
+        groups = overlapping([self.externals[n] for n in order])
+        shared = {t.id for group in groups if len(group) > 1 for t in group}
         inputs = tuple(
             Input(
                 renamed(self.known[n]),
-                _steps(self.externals[n]._array),
+                steps_of(self.externals[n]._array),
                 str(slots[n]),
-                owners.count(owner) > 1,
+                n in shared,
             )
-            for n, owner in zip(order, owners, strict=True)
+            for n in order
         )
         held = tuple((renamed(self.known[n]), self.constants[n]) for n in constants)
 
@@ -629,16 +649,14 @@ class Capture(Tape):
     def _overlap(self, slots: dict[int, Slot]) -> str | None:
         """Tensors from outside that share memory without being views of each other."""
         tensors = [self.externals[n] for n, slot in slots.items() if not isinstance(slot, Number)]
-        before: list[tuple[int, Tensor, bool]] = []  # those that may reach further: to where
         on_cpu = [t for t in tensors if isinstance(t._array, np.ndarray)]
-        for start, end, _, a in sorted((*bounds(t._array), t.id, t) for t in on_cpu):
-            changed = self._number_of(a) != a.id
-            before = [entry for entry in before if entry[0] > start]
-            for _, b, also in before:
-                related = a._array is b._array or _base(a) is _base(b)
-                if (changed or also) and not related and np.may_share_memory(a._array, b._array):
-                    return "it changes a tensor whose memory another tensor shares"
-            before.append((end, a, changed))
+        for group in overlapping(on_cpu):
+            bases = {id(_base(t)._array) for t in group}
+            if len(bases) > 1 and any(self._number_of(t) != t.id for t in group):
+                known = [t for t in group if isinstance(slots[t.id], Captured)]
+                self.sharing = [*(self.sharing or ()), *known]
+        if self.sharing is not None:
+            return "it changes a tensor whose memory another tensor shares"
         return None
 
 
@@ -653,10 +671,6 @@ def _constant(array: Any) -> Any:
 
 def _base(tensor: Tensor) -> Tensor:
     return tensor if tensor._view is None else tensor._view[0]
-
-
-def _steps(array: Any) -> tuple[int, ...]:
-    return tuple(s // array.itemsize for s in array.strides)
 
 
 class _Identity:

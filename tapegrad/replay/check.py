@@ -34,8 +34,8 @@ class CheckError(AssertionError):
 class Witness(Capture):
     """A capture that keeps a copy of every value."""
 
-    def __init__(self, arguments: Sequence[Tensor]) -> None:
-        super().__init__(arguments)
+    def __init__(self, arguments: Sequence[Tensor], sharing: Sequence[Tensor] | None) -> None:
+        super().__init__(arguments, sharing=sharing)
         self.copies: dict[int, Any] = {}
 
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
@@ -55,7 +55,7 @@ class Check:
         self.replay = replay
         self.call = call
         self.tensors = tensors
-        self.witness = Witness(tensors)
+        self.witness = Witness(tensors, replay.sharing_memory)
         self.program = replay.recording.program
         #: what the witness saw, by number of a value in the program
         self.seen: dict[int, Any] = {}

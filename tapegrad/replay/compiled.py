@@ -267,7 +267,7 @@ class Compiled:
         effects = Effects()
         modes = self._modes()
         observer = Observer()
-        capture = Rehearsal(tensors, strict=self.options.fullgraph)
+        capture = Rehearsal(tensors, self.options.fullgraph, signature.sharing)
         capture.layers = observer.layers
         recording: Recording | None = None
         before = STATE.mode, STATE.tapes
@@ -302,6 +302,8 @@ class Compiled:
         covered = signature.cover(observer.scope)
         obstacle = recording.obstacle if recording is not None else None
         refusal = obstacle or observer.refusal or refusal
+        if capture.sharing is not None and signature.learn_sharing(capture.sharing):
+            return result
         if refusal is not None:
             # Something that happens in the first call alone, such as a message, is not held
             # against the next one.

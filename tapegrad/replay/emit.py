@@ -14,8 +14,9 @@ from typing import Any
 
 from ..source import Place as Line
 from . import contract, driver, kernels, products
+from .failing import can_fail
 from .kernels import BLOCKS, LINE, Kernel, Span
-from .plan import Plan, can_fail
+from .plan import Plan
 from .program import Callback, Compute, Contraction, Instruction, Loop, Product
 
 MAX_THREADS = 64

@@ -6,12 +6,13 @@ gradients are wanted, and which tensors show the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..tensor import Tensor
+from ..xp import address
 
 
 def facts_of(tensor: Tensor) -> tuple[Any, ...]:
@@ -34,7 +35,7 @@ def memory_of(array: Any) -> Any:
 
 def bounds(array: Any) -> tuple[int, int]:
     """The addresses of an array's first byte and of the byte after its last one."""
-    start = end = array.__array_interface__["data"][0]
+    start = end = address(array)
     for size, step in zip(array.shape, array.strides, strict=True):
         start += min((size - 1) * step, 0)
         end += max((size - 1) * step, 0)
@@ -57,3 +58,24 @@ def overlaps(arrays: Sequence[Any]) -> tuple[tuple[int, int, bool], ...]:
                 same = spans[i] == spans[j] and (a.shape, a.strides) == (b.shape, b.strides)
                 found.append((i, j, same))
     return tuple(found)
+
+
+def overlapping(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Tensors in groups: those that overlap, directly or through others, are in one."""
+    known = {tensor.id: tensor for tensor in tensors if tensor._array.size}
+    order = sorted((*bounds(t._array), t.id) for t in known.values())
+    group: list[Tensor] = []
+    reach = 0
+    for start, end, number in order:
+        if start >= reach and group:
+            yield group
+            group = []
+        group.append(known[number])
+        reach = max(reach, end)
+    if group:
+        yield group
+
+
+def steps_of(array: Any) -> tuple[int, ...]:
+    """The strides of an array, in elements."""
+    return tuple(s // array.itemsize for s in array.strides)

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import scalar
+from .failing import can_fail
 from .ir import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, is_half, literal, type_of
-from .plan import Place, can_fail
+from .plan import Place
 from .program import (
     Access,
     Compute,

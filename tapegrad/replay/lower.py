@@ -19,6 +19,7 @@ from ..failures import BAD_INDEX, BAD_PLACE
 from ..mutation import owner_of
 from ..primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primitive
 from ..tape import Value
+from ..xp import address
 from . import scalar
 from .body import Body
 from .fuse import join
@@ -354,7 +355,7 @@ class Builder:
             raise NoLowering("in this memory order its movements copy")
         memory, root, first = known
         size = ghost.itemsize
-        offset = (_address(ghost) - _address(memory)) // size + first
+        offset = (address(ghost) - address(memory)) // size + first
         return View(root, offset, ghost.shape, tuple(s // size for s in ghost.strides))
 
     def strided(self, x: Any, shape: Shape, strides: tuple[int, ...]) -> Any:
@@ -632,11 +633,6 @@ class Builder:
         ):
             return
         self._lowering.instructions.append(instruction)
-
-
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def lower(program: Program) -> Program:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ..tape import Value
+from .failing import can_fail
 from .lower import COPY
 from .placing import copied
 from .program import (
     Access,
-    Callback,
     Compute,
     Input,
     Instruction,
@@ -97,17 +97,6 @@ def _with_writes(program: Program, places: dict[int, Place]) -> Program:
             copies.append(Loop(target.shape, nodes, (store,), (), (Origin("write", None),)))
     kept = [i for i in program.instructions if not any(i is one for one in idle)]
     return program.with_instructions((*kept, *copies))
-
-
-def can_fail(instruction: Instruction) -> bool:
-    """Whether an instruction may find bad data: an index out of range, an error in NumPy."""
-    if isinstance(instruction, Loop):
-        accesses = [n.access for n in instruction.nodes if isinstance(n, Read)]
-        accesses += [s.access for s in instruction.stores]
-        computed = (n for n in instruction.nodes if isinstance(n, Compute))
-        unchecked = any(not pick.checked for a in accesses for pick in a.picks)
-        return unchecked or any(n.fails for n in computed)
-    return isinstance(instruction, Callback)
 
 
 class _Order:

@@ -18,7 +18,7 @@ from .derivative import Derivative
 from .places import is_atom
 from .program import Apply, Program
 from .results import leaves
-from .slots import Captured, GradOf, Number, Slot
+from .slots import Captured, GradOf, Number, Slot, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ class Recording:
     def case(self) -> Any:
         """What was the case when it was made, as far as that is known to decide what happens."""
         flags = tuple(before for _, before, _ in self.flags)
-        return self.pattern, flags, repr([d.outcome for d in self.decisions])
+        spans = [s for s in self.slots if isinstance(s, Span)]
+        return self.pattern, flags, repr([d.outcome for d in self.decisions]), spans
 
     def tensors(self) -> set[int]:
         """The ids of the tensors from outside that the run read, wrote or returned."""
@@ -139,6 +140,7 @@ class Recording:
         ]
         slots += self.derivative.inputs if self.derivative is not None else ()
         slots = [s.leaf if isinstance(s, GradOf) else s for s in slots]
+        slots += [member for s in slots if isinstance(s, Span) for member in s.members]
         captured = {s.tensor.id for s in slots if isinstance(s, Captured)}
         return captured | self.used | {t.id for t in self.twins}
 

@@ -8,12 +8,10 @@ very same call. `Rehearsal` keeps what that needs; `Undo` does it. Called by `co
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from ..mutation import owner_of
-from ..tape import Entry
 from ..tensor import Tensor
 from .capture import Capture
 from .repeat import Replay
@@ -23,18 +21,20 @@ from .results import containers_in, kept_elsewhere, tensors_in
 class Rehearsal(Capture):
     """A capture that remembers what the memory from outside held, and which tensors were made."""
 
-    def __init__(self, arguments: Sequence[Tensor], strict: bool = True) -> None:
-        super().__init__(arguments, strict)
+    def __init__(
+        self,
+        arguments: Sequence[Tensor],
+        strict: bool = True,
+        sharing: Sequence[Tensor] | None = None,
+    ) -> None:
+        super().__init__(arguments, strict, sharing)
         #: tensors from outside that were written to, with copies of what they held, in order
         self.overwritten: list[tuple[Tensor, Any, Any]] = []
         #: ids of the arrays that own memory from outside
         self.owners: set[int] = set()
-        self.born: list[weakref.ref[Tensor]] = []
 
     def _enter(self, tensor: Tensor) -> None:
         super()._enter(tensor)
-        if tensor.id > self.start:
-            self.born.append(weakref.ref(tensor))
         self.owners.add(id(owner_of(tensor._array)))
 
     def will_write(self, tensor: Tensor) -> None:
@@ -43,10 +43,6 @@ class Rehearsal(Capture):
         array = tensor._array
         if root.id <= self.start or id(owner_of(array)) in self.owners:
             self.overwritten.append((tensor, array, array.copy()))
-
-    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
-        super().write(entry, inputs, outputs)
-        self.born += map(weakref.ref, outputs)
 
     def undo(self) -> Undo:
         """What is needed to go back; it does not keep this capture alive."""

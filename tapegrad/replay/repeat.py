@@ -20,6 +20,7 @@ from ..inplace import through
 from ..state import set_grad_enabled
 from ..tape import Entry
 from ..tensor import Tensor, own, wrap
+from ..xp import address
 from .conjunction import Conjunction
 from .derivative import split
 from .facts import bounds, memory_of, overlaps
@@ -27,18 +28,13 @@ from .node import Node
 from .recording import Found, Given, GradResult, Made, Part, Passed, Plain, Recording, Shared
 from .results import rebuilt
 from .run import Executable, build
-from .slots import Captured, GradOf, Number
+from .slots import Captured, GradOf, Number, Span
 
 _array_of = attrgetter("_array")
 _requires_of = attrgetter("_requires")
 _extra_of = attrgetter("_extra")
 _references = sys.getrefcount
 _weak_references = weakref.getweakrefcount
-
-
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 class DataError(Exception):
@@ -73,7 +69,11 @@ class Replay:
         self.entered = [s.tensor for s in entered if isinstance(s, Captured)]
         self.leaves = [t._edge is None for t in self.entered]
         #: captured tensors, then others around the same arrays: all must keep their arrays
-        others = {t.id: t for t in (*recording.twins, *self.entered)}
+        self.spans = [s for s in slots if isinstance(s, Span)]
+        parts = [m.tensor for s in self.spans for m in s.members if isinstance(m, Captured)]
+        #: captured tensors that overlap others, if there are spans
+        self.sharing_memory = parts if self.spans else None
+        others = {t.id: t for t in (*recording.twins, *self.entered, *parts)}
         self.tensors = [*self.captured, *(t for i, t in others.items() if not self._captures(i))]
         self.arrays = [t._array for t in self.tensors]
         self.owners = {id(mutation.owner_of(a)) for a in self.arrays}
@@ -142,6 +142,8 @@ class Replay:
             return "a number that decides what is computed was changed"
         if tensors and self._overlap(tensors) != self.overlap:
             return "an argument shares memory with a captured tensor, or no longer does"
+        if self.spans and not all(span.fits(tensors) for span in self.spans):
+            return "tensors that share memory lie otherwise than they did"
         for slot in self.written_elsewhere:
             if not _writable(slot.find(tensors)):
                 return "memory that it writes to is read-only"
@@ -256,11 +258,11 @@ class Replay:
         """Fill in the addresses that stay the same from call to call."""
         self.calls_back = bool(executable.callbacks)
         arrays = iter(captured)
-        cells = _address(self.number_cells)
+        cells = address(self.number_cells)
         moving: list[tuple[int, Any]] = []
         for i, slot in enumerate(self.slots):
             if isinstance(slot, Captured):
-                executable.buffers[i] = _address(next(arrays))
+                executable.buffers[i] = address(next(arrays))
             elif isinstance(slot, Number):
                 executable.buffers[i] = cells + 8 * self.numbers.index(slot)
             else:

@@ -47,6 +47,7 @@ class Returned:
             return Given(self.capture.slot_of(leaf), ())
         if leaf._view is not None:
             base, chain, _ = leaf._view
+            base, chain = self.capture.roots.member_of(base, chain)
             if base.id <= self.capture.start:
                 return Given(self.capture.slot_of(base), chain)
             if self._outside(base) is not None or any(

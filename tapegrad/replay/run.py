@@ -63,6 +63,7 @@ PASSES: dict[str, Pass] = {
     "common": common,
     "dead": dead,
     "lower": lower,
+    "unread": dead,
     "place": place,
     "inline": inline,
     "fuse": fuse,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..tape import Value
+from .failing import can_fail, failing_nodes
 from .program import Apply, Callback, Compute, Instruction, Loop, Program, size_of
 
 #: results of constant computations larger than this are computed in each run instead of being kept
@@ -20,14 +21,15 @@ LARGEST_CONSTANT = 4096
 
 
 def dead(program: Program) -> Program:
-    """Without the instructions whose results nobody reads."""
+    """Without the instructions whose results nobody reads, unless they may find bad data."""
     needed = {v.number for v in program.needed()}
     kept: list[Instruction] = []
     for instruction in reversed(program.instructions):
         if isinstance(instruction, Loop):
             instruction = trimmed(instruction, needed)
         impure = isinstance(instruction, (Apply, Callback)) and not instruction.primitive.pure
-        if impure or any(v.number in needed for v in instruction.writes()):
+        read = any(v.number in needed for v in instruction.writes())
+        if read or impure or can_fail(instruction):
             kept.append(instruction)
             needed.update(v.number for v in instruction.reads())
     used = [(value, array) for value, array in program.constants if value.number in needed]
@@ -36,8 +38,9 @@ def dead(program: Program) -> Program:
 
 def trimmed(loop: Loop, needed: set[int]) -> Loop:
     """A loop without the stores, folds and nodes that lead nowhere."""
-    stores = tuple(s for s in loop.stores if s.access.value.number in needed)
-    folds = tuple(f for f in loop.folds if f.access.value.number in needed)
+    failing = failing_nodes(loop)
+    stores = tuple(s for s in loop.stores if s.access.value.number in needed or s.node in failing)
+    folds = tuple(f for f in loop.folds if f.access.value.number in needed or f.node in failing)
     wanted = {s.node for s in stores} | {f.node for f in folds}
     if loop.scan is not None:
         return loop

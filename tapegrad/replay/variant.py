@@ -7,6 +7,7 @@ variants may share a replay, as training and evaluation of a model without dropo
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from ..tensor import Tensor
@@ -127,6 +128,22 @@ class Signature:
         self._changing: set[tuple[int, str]] = set()
         self._places: list[tuple[Place, Any]] = []
         self._sharing: Any = ()
+        self._overlapping: weakref.WeakSet[Tensor] | None = None
+
+    @property
+    def sharing(self) -> list[Tensor] | None:
+        """Captured tensors that overlap others where one is written to; None if none does."""
+        return None if self._overlapping is None else list(self._overlapping)
+
+    def learn_sharing(self, tensors: list[Tensor]) -> bool:
+        """Remember captured tensors that overlap others; whether that was not known before."""
+        known = self._overlapping
+        if known is None:
+            known = self._overlapping = weakref.WeakSet()
+        elif all(t in known for t in tensors):
+            return False
+        known.update(tensors)
+        return True
 
     @property
     def replays(self) -> list[Replay]:

@@ -1,0 +1,47 @@
+"""Views by steps: the primitive `strided`, which finds elements of memory by offset and strides.
+
+Every other view can be written so. `as_strided` makes one from the user's numbers, a compiled
+function from tensors that overlap each other in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import xp
+from .primitive import MOVEMENT, PRIMITIVES, Primitive, define
+from .tensor import Tensor, wrap
+
+
+def _strided(x: Any, *, shape: Any, strides: Any, offset: int) -> Any:
+    """Elements of memory in one dimension, found by steps that count elements: a view."""
+    size = x.itemsize
+    steps = tuple(s * size for s in strides)
+    if xp.module(x) is not np:
+        return xp.module(x).lib.stride_tricks.as_strided(x[offset:], shape, steps)
+    out: Any = np.ndarray(shape, x.dtype, x, offset * size, steps)
+    if not x.flags.writeable:
+        out.flags.writeable = False
+    return out
+
+
+def _put_strided(g: Any, *, size: int, strides: Any, offset: int) -> Any:
+    """Zeros of one dimension with the elements of `g` added where the steps lead."""
+    places = _strided(np.arange(size), shape=tuple(g.shape), strides=strides, offset=offset)
+    is_tensor = isinstance(g, Tensor)
+    index = xp.module(g._array if is_tensor else g).asarray(np.ascontiguousarray(places))
+    put_add = PRIMITIVES["index_put_add"]
+    return put_add(g, wrap(index) if is_tensor else index, dims=(0,), shape=(size,))
+
+
+strided_: Primitive = define(
+    "strided",
+    _strided,
+    kind=MOVEMENT,
+    vjp=lambda g, x_shape, strides, offset: _put_strided(
+        g, size=x_shape[0], strides=strides, offset=offset
+    ),
+    view=True,
+)
