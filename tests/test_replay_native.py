@@ -206,7 +206,9 @@ def test_callbacks_are_visible() -> None:
     assert "callback argsort" in f.explain()
 
 
-@pytest.mark.parametrize("skipped", ["constants", "common", "dead", "unread", "fuse", "again", "trim"])
+@pytest.mark.parametrize(
+    "skipped", ["constants", "common", "dead", "unread", "fuse", "again", "trim"]
+)
 def test_every_pass_can_be_left_out(skipped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAPEGRAD_WITHOUT", skipped)
     eager, compiled = Mlp(24, 8, 5), Mlp(24, 8, 5)

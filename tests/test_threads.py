@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.nn import functional as F
 from tapegrad.primitive import OPAQUE, PRIMITIVES, define
+from tapegrad.replay import compiled
 
 
 def in_threads(count, work):
@@ -225,7 +227,7 @@ def output_of_code(code: str) -> str:
 
 
 PREAMBLE = """
-import os, sys, threading, time, warnings
+import gc, os, sys, threading, time, warnings
 import numpy as np
 import tapegrad as tg
 tg.set_num_threads(2)
@@ -343,13 +345,13 @@ def test_an_exception_while_a_recording_begins_or_ends():
     """Modes, tapes, the profiler and the views of arguments are as they were before the call."""
     found = output_of_code("""
         from tapegrad import tape
-        from tapegrad.replay import capture, observe, watch
+        from tapegrad.replay import capture, observe, roots, watch
         from tapegrad.state import STATE
-        files = {tape.__file__, capture.__file__, observe.__file__, watch.__file__}
+        files = {m.__file__ for m in (tape, capture, observe, roots, watch)}
         class Interrupt(Exception):
             pass
         names = {"__enter__", "__exit__", "start_recording", "stop_recording", "stop",
-                 "restore_views"}
+                 "restore_views", "restore", "take_off"}
         def interrupted(work, at):
             left = at
             def trace(frame, event, argument):
@@ -378,7 +380,7 @@ def test_an_exception_while_a_recording_begins_or_ends():
         base = tg.ones(4, 4)
         view = base[1]
         def state():
-            return STATE.mode, STATE.tapes, sys.getprofile(), view._view
+            return STATE.mode, STATE.tapes, sys.getprofile(), view._view, gc.get_threshold()
         counts = []
         for before in (None, profiler):
             sys.setprofile(before)
@@ -409,6 +411,30 @@ def test_an_exception_while_a_recording_begins_or_ends():
 
 
 @timed
+def test_a_call_that_waits_for_a_thread_which_makes_the_same_call(monkeypatch):
+    monkeypatch.setattr(compiled, "SECONDS", 0.2)
+    nested = [False]
+
+    @tg.compile
+    def f(x):
+        if nested[0]:
+            nested[0] = False
+            thread = threading.Thread(target=lambda: found.append(f(x)))
+            thread.start()
+            thread.join()
+        return x * 2
+
+    found = []
+    nested[0] = True
+    with pytest.warns(UserWarning, match="another thread has been recording"):
+        assert f(tg.ones(2)).tolist() == [2.0, 2.0]
+    assert found[0].tolist() == [2.0, 2.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a function that knows of threads is not replayed
+        for _ in range(4):
+            assert f(tg.ones(2) * 3).tolist() == [6.0, 6.0]
+
+
 def test_an_interrupted_compilation_leaves_llvm_to_others():
     """It goes on without its caller; what an interrupt left of llvmlite's lock is freed."""
     found = output_of_code("""

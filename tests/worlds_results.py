@@ -545,3 +545,90 @@ def exception_after_a_change_in_place(compile):
     for i in range(9):
         c.rate = i in (3, 6)
         yield attempt(f, vec(i)), w
+
+
+# -- stored and returned results on one memory ---------------------------------------------------
+
+
+def stored_and_returned(name, body, replays=True):
+    """What is changed outside through one of two tensors must be seen through the other."""
+
+    def program(compile):
+        c = Config(tg.zeros(4))
+        c.items = []
+        f = compile(lambda x: body(c, x))
+        for i in range(8):
+            result = f(vec(i))
+            result.add_(100)
+            yield result, c.rate, c.items[-2:]
+            if i % 2:
+                c.rate.mul_(2)
+                yield result, c.rate, c.items[-2:]
+
+    program.__name__ = f"stored_and_returned_{name}"
+    case(program, replays=replays)
+
+
+def _stores(c, kept, returned):
+    c.rate = kept
+    return returned
+
+
+def _detached(c, x):
+    y = x * 2
+    return _stores(c, y.detach(), y)
+
+
+def _data(c, x):
+    y = x * 2
+    return _stores(c, y.data, y)
+
+
+def _detached_part(c, x):
+    y = x * 2
+    return _stores(c, y.detach()[1:], y)
+
+
+def _both_detached(c, x):
+    y = tg.zeros(4)
+    y.copy_(x)
+    return _stores(c, y.detach(), y.detach())
+
+
+def _parts(c, x):
+    y = x * 2
+    return _stores(c, y[1:], y[:3])
+
+
+def _appended(c, x):
+    y = x * 2
+    c.items.append(y)
+    return _stores(c, y.view(2, 2), y)
+
+
+def _transposed(c, x):
+    y = (x * 2).reshape(2, 2)
+    return _stores(c, y.t(), y.flatten())
+
+
+def _chunks(c, x):
+    y = x * 2
+    first, second = y.chunk(2)
+    c.items.append(second)
+    return _stores(c, first, y)
+
+
+for body in (
+    _detached,
+    _data,
+    _detached_part,
+    _both_detached,
+    _parts,
+    _appended,
+    _transposed,
+    _chunks,
+):
+    stored_and_returned(body.__name__[1:], body)
+stored_and_returned("argument", lambda c, x: _stores(c, x, x[1:]))
+stored_and_returned("detached_argument", lambda c, x: _stores(c, x.detach(), x.view(2, 2)))
+stored_and_returned("state", lambda c, x: _stores(c, x * 2, c.rate))

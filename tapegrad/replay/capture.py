@@ -280,6 +280,7 @@ class Capture(Tape):
         p = entry.primitive
         if (p.expression,) == p.inputs[:1] and outputs[0]._array is inputs[0]._array:
             self.values[outputs[0].id] = read[0].number  # another tensor of the same value
+            self.born.append(weakref.ref(outputs[0]))
             entry.log = (read, read)
             return
         if self.repeating:

@@ -41,6 +41,12 @@ PATIENCE = 16
 TOLERANCE = 4
 
 
+#: how long a call waits for one in another thread before it runs eagerly
+SECONDS = 10.0
+OCCUPIED = (
+    f"another thread has been recording it for {SECONDS:.0f} s, and may be waiting for this one"
+)
+
 #: names of `backend`: whether they compile
 BACKENDS = {"inductor": True, "native": True, "eager": False}
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -92,8 +98,17 @@ class Compiled:
         # Under a tape, a capture or a check, the operations themselves are wanted.
         if self._off or STATE.mode & ~(GRAD | INFERENCE | AUTOCAST):
             return self._plainly(args, kwargs)
-        with self._lock:
+        lock = self._lock
+        if lock._is_owned():
             return self._run(args, kwargs)
+        try:
+            # The thread that records may wait for this one.
+            if not lock.acquire(timeout=SECONDS):
+                return self._eagerly(OCCUPIED, args, kwargs)
+            return self._run(args, kwargs)
+        finally:
+            if lock._is_owned():  # unlike a variable, this is right whenever a signal comes
+                lock.release()
 
     def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function itself."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .. import mutation
 from ..mutation import owner_of
 from ..tensor import Tensor
 from .capture import Capture
@@ -54,6 +55,7 @@ class Undo:
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.overwritten = rehearsal.overwritten
+        self.number = mutation.latest  # of the newest change of memory
         self.born = rehearsal.born
         self.grads = list(rehearsal.first_grads.values())
         self.flags = list(rehearsal.first_flags.values())
@@ -64,6 +66,8 @@ class Undo:
             return result
         if replay.executable is None:
             replay.build()
+        if any(mutation.changed_since(array, self.number) for _, array, _ in self.overwritten):
+            return result  # by another thread
         before = [(array, copy) for _, array, copy in self.overwritten]
         after = [(array, array.copy()) for array, _ in before]
         grads = [(leaf, leaf._grad) for leaf, _ in self.grads]

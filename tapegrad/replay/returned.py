@@ -85,10 +85,12 @@ class Returned:
 
     def _shows_the_same(self, part: Tensor, base: Tensor, other: Tensor) -> bool:
         """Whether another result shows memory that a view among the results shows."""
-        if other is part:
-            return False
-        beside = other._view is not None and other._view[0] is base
-        return other is base or (beside and np.may_share_memory(part._array, other._array))
+        whole = other if other._view is None else other._view[0]
+        return (
+            other is not part
+            and whole._array is base._array
+            and np.may_share_memory(part._array, other._array)
+        )
 
 
 def _spent(tensor: Tensor) -> Entry | None:
