@@ -17,7 +17,7 @@ from typing import Any, Generic
 import numpy as np
 
 from ..tensor import Tensor
-from .places import Mark, Place, is_atom, items_of
+from .places import Mark, Place, dict_item, is_atom, items_of
 from .scope import ANY
 
 #: C functions that read attributes under names that they are given
@@ -77,19 +77,23 @@ def stands(place: Place, value: Any) -> bool:
 
 def fits(container: Any, uses: Iterable[tuple[str, Any]]) -> bool:
     """Whether a container can be used as code does that puts into it."""
+    get = dict_item if isinstance(container, dict) else getitem
+    counted, stored = ({key for how, key in uses if how == use} for use in ("count", "store"))
+    if counted and stored and (ANY in counted | stored or counted & stored):
+        return False  # nobody knows by how much an item goes up, and what it is set to
     for how, key in uses:
         if how == "append" and key is None:
             if not isinstance(container, (list, deque)):
                 return False
         elif how == "append":
-            inner = Place(container, key, getitem).read()
+            inner = Place(container, key, get).read()
             if type(inner) not in (list, deque):
                 return False
         elif not isinstance(container, (list, dict)):
             return False
         elif how == "count":
             if key is not ANY:
-                held = [Place(container, key, getitem).read()]
+                held = [Place(container, key, get).read()]
             else:
                 held = [*container.values()] if isinstance(container, dict) else [*container]
             if any(type(v) is not int for v in held):

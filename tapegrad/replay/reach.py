@@ -35,7 +35,6 @@ from .kinds import (
     Unguardable,
     code_of,
     copied,
-    fits,
     is_closed,
     is_filled,
     is_opaque,
@@ -65,6 +64,7 @@ from .places import (
     slot_value,
 )
 from .scope import ANY, Scope
+from .uses import use_of
 
 #: bytes of NumPy data that are compared before a replay, at most
 MOST_BYTES = 1 << 26
@@ -73,8 +73,6 @@ MOST_ITEMS = 1 << 20
 
 #: packages of the library whose objects hold what users set
 _WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
-#: containers of which code may read single items
-_CONTAINERS = (list, dict, tuple, deque)
 _DESCRIPTORS = (
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType),
@@ -205,26 +203,21 @@ class Reach:
             table.add(owner, key, value)
 
     def _is_only_written(self, name: str, value: Any, parent: int, step: str, place: Place) -> bool:
-        """Note a name that is only set, only counted up or only put into: nothing depends on it."""
-        scope = self.scope
-        if name in scope.read or scope.everything:
+        """Note a name that is only set, counted up, asked about or put into: little depends on it.
+
+        Counters are compared by the answers to what is asked of them.
+        """
+        use = use_of(self.scope, name, value, place)
+        if use is None:
             return False
-        uses, keys = scope.collected.get(name, ()), scope.indexed.get(name, ())
-        counted = name in scope.counted
-        if (uses or keys) and not counted:
-            if type(value) not in _CONTAINERS or not fits(value, uses):
-                return False
-            at = self._mark("collected", type(value), None, parent, step, place)
-            self._collect(value, at, uses)
-            if keys:
+        detail = use.questions if use.kind == "counted" else None
+        kind = None if use.kind == "written" else type(value)
+        at = self._mark(use.kind, kind, detail, parent, step, place)
+        if use.kind == "collected":
+            self._collect(value, at, use.puts)
+            if use.keys:
                 self.compared.tests.append(functools.partial(stands, place, value))
-                self._picked(value, keys, at)
-        elif counted and not uses and not keys and type(value) is int:
-            self._mark("counted", type(value), None, parent, step, place)
-        elif name in scope.stored and not uses and not counted and not keys:
-            self._mark("written", None, None, parent, step, place)
-        else:
-            return False
+                self._picked(value, use.keys, at)
         return True
 
     def _picked(self, container: Any, keys: Iterable[Any], at: int) -> None:

@@ -18,6 +18,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ..source import LIBRARY, describe
+from .counters import Question, question_at, rises
 
 #: instructions that read an attribute, a global variable, or a variable of an enclosing function
 _ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"}
@@ -26,7 +27,8 @@ _FREE = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _STORE = {"STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF"}
 _DELETE = {"DELETE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF"}
 #: instructions that push one value which needs nothing from the stack
-_SIMPLE = {"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
+_LOCAL = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
+_SIMPLE = {"LOAD_CONST", "LOAD_SMALL_INT", *_LOCAL}
 
 #: functions that read or write attributes under names that they are given
 _BY_NAME = {"getattr", "hasattr"}
@@ -61,6 +63,12 @@ class Names:
     read: frozenset[str]
     #: read to be increased in place, as in `self.n += 1`
     counted: frozenset[str]
+    #: of them, those that go up by anything but a positive constant
+    moved: frozenset[str]
+    #: set or deleted in another way than that
+    assigned: frozenset[str]
+    #: pairs of a name and what is asked of the number under it
+    asked: frozenset[tuple[str, Question]]
     #: read to have something put into it, as in `losses.append(x)` or `metrics["loss"] = x`: the
     #: name, what is done, and the key
     collected: frozenset[tuple[str, str, Any]]
@@ -82,6 +90,10 @@ def names_of(code: CodeType) -> Names:
     stored: set[str] = set()
     read: set[str] = set()
     counted: set[str] = set()
+    moved: set[str] = set()
+    assigned: set[str] = set()
+    asked: set[tuple[str, Question]] = set()
+    increments: set[int] = set()  # the steps that store what was increased
     collected: set[tuple[str, str, Any]] = set()
     indexed: set[tuple[str, Any]] = set()
     everything = False
@@ -91,6 +103,8 @@ def names_of(code: CodeType) -> Names:
             imports.add((name, _level(steps, i)))
         elif operation in _STORE or operation in _DELETE:
             stored.add(name)
+            if i not in increments:
+                assigned.add(name)
             (variables if operation.endswith("GLOBAL") else attributes).add(name)
         elif operation in _ATTRIBUTE or operation in _GLOBAL or operation in _FREE:
             if operation in _ATTRIBUTE:
@@ -99,10 +113,15 @@ def names_of(code: CodeType) -> Names:
                 variables.add(name)
             if name in _REFLECTION:
                 everything = True
-            if _is_counted(steps, i):
+            if (end := _counted(steps, i)) is not None:
                 counted.add(name)
-            elif (use := _collecting(steps, i)) is not None:
-                collected.add((name, *use))
+                increments.add(end)
+                if not rises(steps, i):
+                    moved.add(name)
+            elif (question := question_at(steps, i)) is not None:
+                asked.add((name, question))
+            elif (uses := _collecting(steps, i)) is not None:
+                collected |= {(name, *use) for use in uses}
             elif _is_indexed(steps, i):
                 indexed.add((name, steps[i + 1].argval))
             else:
@@ -125,6 +144,9 @@ def names_of(code: CodeType) -> Names:
         frozenset(stored),
         frozenset(read),
         frozenset(counted),
+        frozenset(moved),
+        frozenset(assigned),
+        frozenset(asked),
         frozenset(collected),
         frozenset(indexed),
         frozenset(_strings(code) if not _READ_ANEW & variables else ()),
@@ -144,14 +166,15 @@ def _level(steps: list[Any], i: int) -> int:
     return before if isinstance(before, int) else 0
 
 
-def _is_counted(steps: list[Any], i: int) -> bool:
-    """Whether a value is loaded only to be changed by `+=` and the like and stored again."""
+def _counted(steps: list[Any], i: int) -> int | None:
+    """The step that stores what is loaded only to be changed by `+=` and the like."""
     end = _increased(steps, i + 1)
     if end is None:
-        return False
+        return None
     while steps[end].opname == "SWAP":
         end += 1
-    return steps[end].opname in _STORE and steps[end].argval == steps[i].argval
+    same = steps[end].opname in _STORE and steps[end].argval == steps[i].argval
+    return end if same else None
 
 
 def _increased(steps: list[Any], start: int) -> int | None:
@@ -170,24 +193,50 @@ def _increased(steps: list[Any], start: int) -> int | None:
     return None
 
 
-def _collecting(steps: list[Any], i: int) -> tuple[str, Any] | None:
+#: methods of lists and deques that put something in and read nothing
+_PUTTING = {"append", "extend"}
+_METHOD = {"LOAD_METHOD", "LOAD_ATTR"}
+
+
+def _collecting(steps: list[Any], i: int) -> list[tuple[str, Any]] | None:
     """How a container is used that is loaded only to have something put into it.
 
-    Gives what is done ("append", "store" or "count") and the key if it is a constant.
+    Gives what is done ("append", "store" or "count") and the key if it is a constant, for each use
+    of a local variable that it is put into first.
     """
-    i += 1
+    following = steps[i + 1].opname if i + 1 < len(steps) else ""
+    if following != "STORE_FAST":
+        use = _putting(steps, i + 1)
+        return None if use is None else [use]
+    name = steps[i + 1].argval
+    uses = []
+    for k, step in enumerate(steps):
+        if "_FAST" not in step.opname or step.opname == "STORE_FAST":
+            continue
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        if name in names:
+            use = _putting(steps, k + 1) if step.opname in _LOCAL else None
+            if use is None:
+                return None
+            uses.append(use)
+    return uses
+
+
+def _putting(steps: list[Any], i: int) -> tuple[str, Any] | None:
+    """What is done, from a step on, with a container that was just pushed."""
     following = [step.opname for step in steps[i : i + 4]]
-    if following and following[0] in ("LOAD_METHOD", "LOAD_ATTR"):
-        return ("append", None) if steps[i].argval == "append" else None
+    if following and following[0] in _METHOD:
+        if steps[i].argval == "setdefault":
+            return _putting_by_default(steps, i + 1)
+        return ("append", None) if steps[i].argval in _PUTTING else None
     if len(following) < 2 or following[0] not in _SIMPLE:
         return None
-    constant = following[0] in ("LOAD_CONST", "LOAD_SMALL_INT")
-    key = steps[i].argval if constant and isinstance(steps[i].argval, (str, int)) else ANY
+    key = _constant_key(steps[i])
     if following[1] == "STORE_SUBSCR":
         return "store", key
     inner = steps[i + 2] if i + 2 < len(steps) else steps[i]
-    if following[1] == "BINARY_SUBSCR" and inner.opname in ("LOAD_METHOD", "LOAD_ATTR"):
-        return ("append", key) if inner.argval == "append" and key is not ANY else None
+    if following[1] == "BINARY_SUBSCR" and inner.opname in _METHOD:
+        return ("append", key) if inner.argval in _PUTTING and key is not ANY else None
     if following[1:] == ["COPY", "COPY", "BINARY_SUBSCR"]:
         end = _increased(steps, i + 4)
         while end is not None and steps[end].opname == "SWAP":
@@ -195,6 +244,22 @@ def _collecting(steps: list[Any], i: int) -> tuple[str, Any] | None:
         if end is not None and steps[end].opname == "STORE_SUBSCR":
             return "count", key
     return None
+
+
+def _putting_by_default(steps: list[Any], i: int) -> tuple[str, Any] | None:
+    """`setdefault(key, []).append`, after its first name: the same as `[key].append`."""
+    around = [step for step in steps[i : i + 6] if step.opname != "PRECALL"][:4]
+    if [step.opname for step in around[1:3]] != ["BUILD_LIST", "CALL"] or around[1].arg:
+        return None
+    key = _constant_key(around[0])
+    appends = around[3].opname in _METHOD and around[3].argval in _PUTTING
+    return ("append", key) if appends and key is not ANY else None
+
+
+def _constant_key(step: Any) -> Any:
+    """A constant that is pushed and may be a key; ANY for another value."""
+    constant = step.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
+    return step.argval if constant and isinstance(step.argval, (str, int)) else ANY
 
 
 def _is_indexed(steps: list[Any], i: int) -> bool:
@@ -246,6 +311,9 @@ class Scope:
         self.stored: set[str] = set()
         self.read: set[str] = set()
         self.counted: set[str] = set()
+        self.moved: set[str] = set()
+        self.assigned: set[str] = set()
+        self.asked: dict[str, set[Question]] = {}
         self.collected: dict[str, set[tuple[str, Any]]] = {}
         self.strings: set[str] = set()
         self.indexed: dict[str, set[Any]] = {}
@@ -261,11 +329,15 @@ class Scope:
         self.read |= names.read
         if library:
             self.read |= names.counted | {name for name, *_ in names.collected}
-            self.read |= {name for name, _ in names.indexed}
+            self.read |= {name for name, _ in (*names.indexed, *names.asked)}
         else:
             self.named_by_user |= names.attributes
             self.stored |= names.stored
             self.counted |= names.counted
+            self.moved |= names.moved
+            self.assigned |= names.assigned
+            for name, question in names.asked:
+                self.asked.setdefault(name, set()).add(question)
             for name, how, key in names.collected:
                 self.collected.setdefault(name, set()).add((how, key))
             self.strings |= names.strings
@@ -307,6 +379,10 @@ class Scope:
             both.stored |= scope.stored
             both.read |= scope.read
             both.counted |= scope.counted
+            both.moved |= scope.moved
+            both.assigned |= scope.assigned
+            for name, questions in scope.asked.items():
+                both.asked.setdefault(name, set()).update(questions)
             both.strings |= scope.strings
             for name, uses in scope.collected.items():
                 both.collected.setdefault(name, set()).update(uses)
@@ -320,7 +396,9 @@ class Scope:
     def line_of(self, name: str) -> str:
         """Where code that ran reads a name, in words; empty if that is not known."""
         for code in self.codes:
-            if code.co_filename.startswith(LIBRARY) or name not in names_of(code).read:
+            names = names_of(code)
+            asked = {n for n, _ in names.asked}
+            if code.co_filename.startswith(LIBRARY) or name not in names.read | asked:
                 continue
             for step in dis.get_instructions(code):
                 if step.argval == name and step.opname.startswith("LOAD"):

@@ -10,6 +10,7 @@ are as good, and what differs is known by its path.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..tensor import Tensor
 from .comparisons import entry
 from .conjunction import Conjunction
+from .counters import same_answers
 from .facts import facts_of
 from .kinds import path_of
 from .places import MISSING, Mark, Place, dict_item, instance_dict, is_atom, itself, same_atom
@@ -47,6 +49,8 @@ class World:
         self._twins: dict[int, int] | None = None
         #: positions of what code sets, and left as it was: then it must be so again
         self.held: frozenset[int] = frozenset()
+        #: by position of a counter that is asked something: how far it went up in the call
+        self.risen: dict[int, int] = {}
         self._test: Callable[[], bool] | None = None
         size = -1
         while size != scope.size():
@@ -90,8 +94,15 @@ class World:
         self.held = frozenset(
             at
             for at, mark in enumerate(self.marks)
-            if mark.kind in ("written", "counted") and mark.place.read() is mark.raw
+            if mark.kind in ("written", "counted")
+            and not mark.detail
+            and mark.place.read() is mark.raw
         )
+        self.risen = {
+            at: mark.place.read() - mark.raw
+            for at, mark in enumerate(self.marks)
+            if mark.kind == "counted" and mark.detail
+        }
         self._test = None
 
     def settle(self, fixed: frozenset[int]) -> None:
@@ -135,6 +146,10 @@ class World:
         for at in self.held:
             place = self.marks[at].place
             tests.add_is(f"{tests.name(place)}.read()", self.marks[at].raw)
+        for at, risen in self.risen.items():
+            mark = self.marks[at]
+            same = functools.partial(_answers_hold, mark.place, mark.detail, mark.raw, risen)
+            tests.add(f"{tests.name(same)}()")
         for place, tensor in self._solid:
             if place.get is dict_item:
                 tests.add_is(entry(tests, place.owner, place.key), tensor)
@@ -217,6 +232,9 @@ class World:
         if at in self.held:
             a, b = mine.raw, theirs.raw
             return a is b or (is_atom(a) and is_atom(b) and same_atom(a, b))
+        if mine.kind == "counted":
+            alike = mine.detail == theirs.detail and type(theirs.raw) is int
+            return alike and same_answers(mine.detail, mine.raw, theirs.raw, self.risen.get(at, 0))
         if mine.kind == "atom":
             return same_atom(mine.value, theirs.value)
         if mine.kind in ("same", "cache", "class", "module", "object", "function"):
@@ -236,12 +254,12 @@ class World:
 
     def adopt(self, other: World) -> None:
         """Take the objects of another world that is alike."""
-        fixed, recording, held = self.fixed, self.recording, self.held
+        fixed, recording, held, risen = self.fixed, self.recording, self.held, self.risen
         for mine, theirs in zip(self.marks, other.marks, strict=True):
             mine.place.owner, mine.place.key = theirs.place.owner, theirs.place.key
             theirs.place = mine.place
         self.__dict__.update(other.__dict__)
-        self.held = held
+        self.held, self.risen = held, risen
         if recording is not None:
             self.settle_for(recording)
         else:
@@ -263,6 +281,11 @@ class World:
 
 
 # -- helpers ------------------------------------------------------------------------------------
+
+
+def _answers_hold(place: Place, questions: Any, before: int, risen: int) -> bool:
+    now = place.read()
+    return type(now) is int and same_answers(questions, before, now, risen)
 
 
 def _same_detail(a: Any, b: Any) -> bool:
