@@ -136,7 +136,7 @@ def test_backward_on_arrays_and_on_tensors_agree(name: str) -> None:
 
 
 #: they raise where memory is not in order, which test_views.py checks
-CONTIGUOUS_ONLY = ("view", "view_as")
+CONTIGUOUS_ONLY = ("as_strided", "view", "view_as")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in CONTIGUOUS_ONLY])
@@ -396,7 +396,7 @@ NOT_DIFFERENTIABLE = {
     *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
     *("bitwise_left_shift", "bitwise_right_shift"),
     *("argmax", "argmin", "argsort", "bag_winners", "one_hot", "searchsorted"),
-    *("running_places", "sign_det"),
+    *("running_places", "sign_det", "view_dtype"),
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
     "shown",  # its gradient is the user's

@@ -39,7 +39,7 @@ def test_shapes_that_depend_on_data_are_refused() -> None:
         lambda x: tg.ones(3).repeat_interleave(x),
     ):
         with pytest.raises(RuntimeError, match="inside a compiled function"):
-            tg.compile(function)(labels)
+            tg.compile(function, fullgraph=True)(labels)
 
 
 def test_reductions_by_index_compiled() -> None:

@@ -124,7 +124,7 @@ def test_packed_sequences_in_a_compiled_function() -> None:
     assert replayed(compiled) == 2
     sizes = tg.tensor([3, 3, 2, 1])
     with pytest.raises(RuntimeError, match="inside a compiled function"):
-        tg.compile(lambda rows: layer(PackedSequence(rows, sizes))[0].data)(rows)
+        tg.compile(lambda rows: layer(PackedSequence(rows, sizes))[0].data, fullgraph=True)(rows)
 
 
 def test_packed_sequence_is_a_tuple_of_four() -> None:

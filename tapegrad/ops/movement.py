@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
+from .. import dtypes, xp
 from ..primitive import MOVEMENT, OPAQUE, Primitive, define
 from ..tensor import Size, Tensor
 from .elementwise import clone_
@@ -116,14 +116,16 @@ bits_: Primitive = define(
 
 @op(
     function=False,
-    samples=lambda: [Sample((3, 4), [2, 6]), Sample((3, 4), 12)],
+    samples=lambda: [
+        Sample((3, 4), [2, 6]),
+        Sample((3, 4), 12),
+        Sample(In(3, 4, grad=False), dtypes.int32),
+    ],
     torch="Tensor.view",
 )
 def view(input: Any, *shape: Any) -> Any:
     """A view in another shape; an error where that would need a copy. Also `view(dtype)`."""
-    from ..dtypes import DType
-
-    if len(shape) == 1 and isinstance(shape[0], DType):
+    if len(shape) == 1 and isinstance(shape[0], dtypes.DType):
         if shape[0] is input.dtype:
             return _reshape(input, tuple(input._array.shape))
         return bits_(input, dtype=shape[0])

@@ -287,8 +287,8 @@ class Compiled:
         recording: Recording | None = None
         before = STATE.mode, STATE.tapes
         try:
-            with capture:
-                with gc_paused(), observer:
+            with gc_paused(), capture:
+                with observer:
                     result = self.function(*args, **kwargs)
                     if not self.options.keep_grads:
                         capture.drop_grads()
