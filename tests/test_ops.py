@@ -135,7 +135,7 @@ def test_backward_on_arrays_and_on_tensors_agree(name: str) -> None:
 # -- values ------------------------------------------------------------------------------------
 
 
-#: they raise where memory is not in order, which test_views.py checks
+#: they raise where memory is not in order, which test_pieces.py checks
 CONTIGUOUS_ONLY = ("as_strided", "view", "view_as")
 
 
