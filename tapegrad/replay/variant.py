@@ -128,21 +128,21 @@ class Signature:
         self._changing: set[tuple[int, str]] = set()
         self._places: list[tuple[Place, Any]] = []
         self._sharing: Any = ()
-        self._overlapping: weakref.WeakSet[Tensor] | None = None
+        self._overlapping: weakref.WeakValueDictionary[int, Tensor] | None = None
 
     @property
     def sharing(self) -> list[Tensor] | None:
         """Captured tensors that overlap others where one is written to; None if none does."""
-        return None if self._overlapping is None else list(self._overlapping)
+        return None if self._overlapping is None else list(self._overlapping.values())
 
     def learn_sharing(self, tensors: list[Tensor]) -> bool:
         """Remember captured tensors that overlap others; whether that was not known before."""
         known = self._overlapping
         if known is None:
-            known = self._overlapping = weakref.WeakSet()
-        elif all(t in known for t in tensors):
+            known = self._overlapping = weakref.WeakValueDictionary()
+        elif all(t.id in known for t in tensors):
             return False
-        known.update(tensors)
+        known.update({t.id: t for t in tensors})
         return True
 
     @property
