@@ -596,19 +596,21 @@ def refresh(tensor: Tensor) -> None:
             "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
             "...) and written to, so its history is unknown; take the view again"
         )
-    if base._requires:
-        check_derivable(chain, "somebody has changed")
-    tensor._view = (base, chain, change.number)
     from .primitive import bind
 
     derived = base
-    mode = STATE.mode
-    STATE.mode = mode | GRAD  # under no_grad on a tape too: a history is copied, not made
-    try:
+    if not STATE.mode & GRAD:
+        # A tape must know the new value; the history is for later, as it is without a tape.
         for primitive, params in chain:
             derived = bind(primitive, (derived,), params)
-    finally:
-        STATE.mode = mode
+        for tape in STATE.tapes:
+            tape.rebind(tensor, derived)
+        return
+    if base._requires:
+        check_derivable(chain, "somebody has changed")
+    tensor._view = (base, chain, change.number)
+    for primitive, params in chain:
+        derived = bind(primitive, (derived,), params)
     if derived._requires or tensor._edge is not None or not tensor._requires:
         set_history(tensor, derived._edge, derived._requires)  # not of a leaf beside its memory
     for tape in STATE.tapes:

@@ -56,7 +56,10 @@ REFUSED = {
 USABLE = [name for name in NAMES if name not in REFUSED]
 
 #: what a line may raise that does not fit the values so far
-FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+FAILURES = (
+    *(ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration),
+    *(TypeError, ValueError),
+)
 
 LARGEST = 1500
 INTEGERS = "i0"
@@ -603,10 +606,13 @@ class SurroundedWriter(Writer):
         around.changes = draw_changes(rng, "\n".join([program.text(), around.second]))
         if "j0" in around.extra:
             around.bad = tuple(i for i in range(CALLS) if rng.random() < 0.2)
-        if rng.random() < 0.15:
+        without_grad = rng.random() < 0.15
+        if without_grad and "_(" not in program.text():
+            # PyTorch refuses views that are taken and written to without gradients.
             around.without_grad = calls_of(rng.choice(PATTERNS[1:]))
         around.caller = rng.choice(CALLERS)
-        around.writes = rng.random() < 0.15
+        # What backward has saved, and so must not be changed before it, is not the same everywhere.
+        around.writes = rng.random() < 0.15 and around.caller != "late"
         if rng.random() < 0.15:
             around.batch = rng.choice(["list", "dict", "record"])
         if set(around.extra) & set(OF_EXTRA):

@@ -655,6 +655,9 @@ class Capture(Tape):
             bases = {id(_base(t)._array) for t in group}
             if len(bases) > 1 and any(self._number_of(t) != t.id for t in group):
                 known = [t for t in group if isinstance(slots[t.id], Captured)]
+                arrays = {id(t._array) for t in group}
+                twins = [t for t in self.twins.values() if id(t._array) in arrays]
+                known += [t for t in twins if t.id not in self.positions]
                 self.sharing = [*(self.sharing or ()), *known]
         if self.sharing is not None:
             return "it changes a tensor whose memory another tensor shares"

@@ -173,6 +173,7 @@ def bytes_of(data: Any) -> bytes:
 
 def _marks(world: World, found: Effects) -> None:
     """Places whose value is another one now."""
+    done: set[tuple[int, Any]] = set()  # two objects may have one dictionary of attributes
     for at, mark in enumerate(world.marks):
         place = mark.place
         if mark.kind == "array" and bytes_of(mark.raw) != mark.detail[2]:
@@ -185,6 +186,9 @@ def _marks(world: World, found: Effects) -> None:
             continue
         if mark.parent >= 0 and world.marks[mark.parent].kind == "collected":
             continue  # seen with its container
+        if place.get is dict_item and (id(place.owner), place.key) in done:
+            continue
+        done.add((id(place.owner), place.key))
         now = place.read()
         if now is mark.raw or (is_atom(now) and is_atom(mark.raw) and same_atom(now, mark.raw)):
             continue

@@ -14,7 +14,7 @@ from .program import Apply, Callback, Compute, Instruction, Loop, Node, Read, St
 def can_fail(instruction: Instruction) -> bool:
     """Whether an instruction may find bad data: an index out of range, an error in NumPy."""
     if isinstance(instruction, Loop):
-        return any(map(_finds_bad_data, (*instruction.nodes, *instruction.stores)))
+        return any(map(finds_bad_data, (*instruction.nodes, *instruction.stores)))
     if isinstance(instruction, Apply):
         return _can_fail_once_lowered(instruction)
     return isinstance(instruction, Callback)
@@ -25,12 +25,13 @@ def failing_nodes(loop: Loop) -> set[int]:
     found: set[int] = set()
     for i, node in enumerate(loop.nodes):
         operands = node.operands if isinstance(node, Compute) else ()
-        if _finds_bad_data(node) or not found.isdisjoint(o for o in operands if isinstance(o, int)):
+        if finds_bad_data(node) or not found.isdisjoint(o for o in operands if isinstance(o, int)):
             found.add(i)
     return found
 
 
-def _finds_bad_data(part: Node | Store) -> bool:
+def finds_bad_data(part: Node | Store) -> bool:
+    """Whether a part of a loop may find bad data itself."""
     if isinstance(part, (Read, Store)):
         return any(not pick.checked for pick in part.access.picks)
     return isinstance(part, Compute) and part.fails

@@ -11,6 +11,7 @@ from numbers import Real
 from typing import Any
 
 from ..state import STATE, TAPE
+from ..tensor import Tensor
 from .capture import Capture
 from .slots import Number
 
@@ -33,9 +34,13 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
     """
     value = holder[key] if index is None else holder[key][index]
     capture = capturing()
-    if capture is None or isinstance(value, bool) or not isinstance(value, Real):
+    if capture is None:
         return value
-    return capture.number(Number(holder, key, index), value)
+    number = Number(holder, key, index)
+    capture.decide(number, _kind)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    return capture.number(number, value)
 
 
 def decided(holder: Any, key: Any) -> bool:
@@ -53,6 +58,13 @@ def given(holder: Any, key: Any, index: int | None = None) -> bool:
     if capture is not None:
         capture.decide(Number(holder, key, index), _is_given)
     return _is_given(holder[key] if index is None else holder[key][index])
+
+
+def _kind(value: Any) -> Any:
+    """What must stay of a number: that it is one. Anything else must stay what it is."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return id(value) if isinstance(value, Tensor) else value
+    return Real
 
 
 def _is_given(value: Any) -> bool:

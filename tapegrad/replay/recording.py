@@ -18,7 +18,7 @@ from .derivative import Derivative
 from .places import is_atom
 from .program import Apply, Program
 from .results import leaves
-from .slots import Captured, GradOf, Number, Slot, Span
+from .slots import Argument, Captured, GradOf, Number, Slot, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Made:
     index: int
     spent: Entry | None
     output: int | None  # its place among the results that can be differentiated
+    arguments: tuple[Argument, ...] = ()  # that its used-up history leads to
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ def _ends(recording: Recording) -> Any:
         recording.grads,
         recording.flags,
         recording.derivative,
-        [(x.index, x.spent is None, x.output) for x in made],
+        [(x.index, x.spent is None, x.output, x.arguments) for x in made],
         [(type(x), x.slot) for x in found if isinstance(x, (Given, GradResult, Shared))],
         [repr(x.chain) for x in found if isinstance(x, Part)],
         [x for x in found if isinstance(x, Passed)],

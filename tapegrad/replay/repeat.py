@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import mutation
 from ..inplace import through
-from ..state import set_grad_enabled
+from ..state import numbers, set_grad_enabled
 from ..tape import Entry
 from ..tensor import Tensor, own, wrap
 from ..xp import address
@@ -219,7 +219,7 @@ class Replay:
     def _numbers_hold(self) -> bool:
         """Read the numbers anew; False if one decides otherwise than it did."""
         values = [n.read() for n in self.watched]
-        if values != self.seen:
+        if self.seen is None or not all(map(is_, values, self.seen)):
             if not all(d.holds() for d in self.recording.decisions):
                 return False
             self.seen = values
@@ -352,7 +352,7 @@ class Replay:
         if isinstance(leaf, Made):
             tensor = wrap(made[leaf.index])
             if leaf.spent is not None:
-                tensor._edge, tensor._requires = leaf.spent, True
+                tensor._edge, tensor._requires = _leading_to(leaf, tensors), True
             elif leaf.output is not None:
                 assert self.node is not None
                 assert entry is not None
@@ -373,6 +373,19 @@ class Replay:
                 return through(leaf.chain, base)
         assert isinstance(leaf, Plain)
         return leaf.value
+
+
+def _leading_to(result: Made, tensors: list[Tensor]) -> Entry | None:
+    """The used-up history of a result, which leads to the arguments of this call."""
+    spent = result.spent
+    if spent is None or not result.arguments:
+        return spent
+    entry = Entry()
+    for name in ("primitive", "params", "place", "saved", "shapes", "hooks", "log"):
+        setattr(entry, name, getattr(spent, name))
+    entry.number = next(numbers)
+    entry.edges = (*spent.edges, *(slot.find(tensors) for slot in result.arguments))
+    return entry
 
 
 def _hooks_of(tensor: Tensor) -> tuple[tuple[int, ...], ...]:

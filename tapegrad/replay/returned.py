@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..state import numbers
 from ..tape import FREED, Entry, Output, Value
 from ..tensor import Tensor
 from .recording import Given, GradResult, Made, Part, Plain, Shared
 from .results import tensors_in
+from .slots import Argument, Captured
 
 if TYPE_CHECKING:
     from .capture import Capture
@@ -30,6 +32,8 @@ class Returned:
         self.made: list[Value] = []
         #: by id of a tensor: what stands for it
         self._results: dict[int, Any] = {}
+        #: by id of an array: its place among the values
+        self._indices: dict[int, int] = {}
 
     def of(self, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -58,28 +62,56 @@ class Returned:
         if shared is not None and not leaf._requires:
             return Shared(self.capture.slot_of(shared))
         spent = output = None
+        arguments: tuple[Argument, ...] = ()
         self.capture.check_fresh(leaf)
-        index = len(self.made)
-        for other in self.returned:
-            earlier = self._results.get(id(other))
-            if other._array is leaf._array and isinstance(earlier, Made):
-                index = earlier.index
+        index = self._indices.setdefault(id(leaf._array), len(self.made))
         if index == len(self.made):
             self.made.append(self.capture.value_of(leaf))
         if leaf._requires and leaf._edge is not None:
-            spent = _spent(leaf)
+            spent, arguments = self._spent(leaf)
             if spent is None:
                 output = len(self.capture.outputs)
                 self.capture.outputs.append(leaf)
                 self.capture.output_places.append(index)
         elif leaf._requires:
             self.capture.obstacle = "it returns a leaf that it has made itself"
-        return Made(index, spent, output)
+        return Made(index, spent, output, arguments)
+
+    def _spent(self, tensor: Tensor) -> tuple[Entry | None, tuple[Argument, ...]]:
+        """If a backward pass has used up the history of a tensor: an entry that says so, and the
+        arguments which that history leads to; it leads to captured leaves too."""
+        used_up: Entry | None = None
+        leaves: dict[int, Tensor] = {}
+        stack, seen = [tensor._edge], set()
+        while stack:
+            edge = stack.pop()
+            if isinstance(edge, Tensor) and edge.id <= self.capture.start:
+                leaves[edge.id] = edge
+            entry = edge.entry if isinstance(edge, Output) else edge
+            if not isinstance(entry, Entry) or entry.number in seen:
+                continue
+            seen.add(entry.number)
+            if entry.saved is FREED:
+                used_up = used_up or entry
+                if entry.number <= self.capture.start:
+                    self.capture.obstacle = "its result has a history that was used up before"
+            stack += entry.edges
+        if used_up is None:
+            return None, ()
+        slots = [self.capture.slot_of(leaf) for leaf in leaves.values()]
+        stub = Entry()
+        stub.primitive, stub.params, stub.place = used_up.primitive, used_up.params, used_up.place
+        stub.edges = tuple(slot.tensor for slot in slots if isinstance(slot, Captured))
+        stub.saved, stub.number = FREED, next(numbers)
+        stub.shapes = stub.hooks = stub.log = None
+        return stub, tuple(slot for slot in slots if isinstance(slot, Argument))
 
     def _outside(self, tensor: Tensor) -> Tensor | None:
         """A tensor from outside that has the very array of a tensor that was made inside."""
-        for other in (*self.capture.arguments, *self.capture.externals.values()):
-            if other._array is tensor._array and other.id <= self.capture.start:
+        capture = self.capture
+        known = (*capture.arguments, *capture.externals.values(), *capture.twins.values())
+        for other in (*known, *capture.roots.members()):
+            if other._array is tensor._array and other.id <= capture.start:
                 return other
         return None
 
@@ -91,22 +123,3 @@ class Returned:
             and whole._array is base._array
             and np.may_share_memory(part._array, other._array)
         )
-
-
-def _spent(tensor: Tensor) -> Entry | None:
-    """If a backward pass has used up the history of `tensor`, an entry that says so."""
-    stack, seen = [tensor._edge], set()
-    while stack:
-        edge = stack.pop()
-        entry = edge.entry if isinstance(edge, Output) else edge
-        if not isinstance(entry, Entry) or entry.number in seen:
-            continue
-        seen.add(entry.number)
-        if entry.saved is FREED:
-            stub = Entry()
-            stub.primitive, stub.params, stub.place = entry.primitive, entry.params, entry.place
-            stub.edges, stub.saved, stub.number = (), FREED, entry.number
-            stub.shapes = stub.hooks = stub.log = None
-            return stub
-        stack += entry.edges
-    return None

@@ -60,10 +60,16 @@ class Roots:
                 self._members.append((tensor, tensor._view, chain))
                 tensor._view = (spanned.tensor, chain, mutation.latest)
 
+    def members(self) -> list[Tensor]:
+        """The tensors that are views of spans."""
+        return [tensor for tensor, _, _ in self._members]
+
     def holds(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a view in eager code that is none here, or one of another tensor."""
+        """Whether eager code knows of views that are none here, or of other tensors, in memory
+        that a tensor shows."""
         root = tensor if tensor._view is None else tensor._view[0]
-        return root.id in self._bases or root.id in self.spans
+        taken_off = root.id in self._bases or any(root is base for base in self._bases.values())
+        return taken_off or root.id in self.spans
 
     def share_history(self, tensor: Tensor, value: Tensor) -> bool:
         """Whether other tensors get a history when this one gets that of a value."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..tape import Value
-from .failing import can_fail, failing_nodes
+from .failing import can_fail, failing_nodes, finds_bad_data
 from .program import Apply, Callback, Compute, Instruction, Loop, Program, size_of
 
 #: results of constant computations larger than this are computed in each run instead of being kept
@@ -39,7 +39,11 @@ def dead(program: Program) -> Program:
 def trimmed(loop: Loop, needed: set[int]) -> Loop:
     """A loop without the stores, folds and nodes that lead nowhere."""
     failing = failing_nodes(loop)
-    stores = tuple(s for s in loop.stores if s.access.value.number in needed or s.node in failing)
+    stores = tuple(
+        s
+        for s in loop.stores
+        if s.access.value.number in needed or s.node in failing or finds_bad_data(s)
+    )
     folds = tuple(f for f in loop.folds if f.access.value.number in needed or f.node in failing)
     wanted = {s.node for s in stores} | {f.node for f in folds}
     if loop.scan is not None:

@@ -20,7 +20,7 @@ from .comparisons import entry
 from .conjunction import Conjunction
 from .counters import same_answers
 from .facts import facts_of
-from .kinds import path_of
+from .kinds import is_tensor, path_of
 from .places import MISSING, Mark, Place, dict_item, instance_dict, is_atom, itself, same_atom
 from .reach import Reach
 from .scope import Scope
@@ -111,7 +111,9 @@ class World:
         Of all others, shape, dtype and layout count. Where an argument stands, the argument of the
         call must stand.
         """
-        self.fixed = fixed
+        # What code has set to the tensor that was there, it may have found elsewhere.
+        kept = {self.marks[at].raw.id for at in self.held if is_tensor(self.marks[at].raw)}
+        self.fixed = fixed = fixed | {at for at, t in self.tensors.items() if t.id in kept}
         self._loose: list[tuple[Place, Any]] = []
         self._bound: list[tuple[Place, int]] = []
         self._solid: list[tuple[Place, Tensor]] = []
@@ -125,10 +127,19 @@ class World:
                 self._loose.append((place, self.marks[at].detail))
             elif place.get is not itself:
                 self._solid.append((place, tensor))
+        for at in self.held:
+            index = self._argument_held(at)
+            if index is not None:
+                self._bound.append((self.marks[at].place, index))
         self._bound_indices = {index for _, index in self._bound}
         self._ids = {t.id for t in self.tensors.values()}
         self._solid_ids = {self.tensors[at].id for at in fixed}
         self._pattern = _pattern([place.read() for place, _ in self._loose])
+
+    def _argument_held(self, at: int) -> int | None:
+        """Which argument of the call stood already where code may set it."""
+        raw = self.marks[at].raw
+        return self.arguments.get(raw.id) if is_tensor(raw) else None
 
     def holds(self, arguments: Sequence[Tensor], objects: Sequence[Any] = ()) -> bool:
         """Whether everything is the same object as it was; what is equal may fail here."""
@@ -144,8 +155,9 @@ class World:
         tests = Conjunction()
         self.compared.write(tests)
         for at in self.held:
-            place = self.marks[at].place
-            tests.add_is(f"{tests.name(place)}.read()", self.marks[at].raw)
+            if self._argument_held(at) is None:
+                place = self.marks[at].place
+                tests.add_is(f"{tests.name(place)}.read()", self.marks[at].raw)
         for at, risen in self.risen.items():
             mark = self.marks[at]
             same = functools.partial(_answers_hold, mark.place, mark.detail, mark.raw, risen)
@@ -231,6 +243,9 @@ class World:
             return at not in self.fixed or mine.value is theirs.value
         if at in self.held:
             a, b = mine.raw, theirs.raw
+            index = self._argument_held(at)
+            if index is not None:
+                return is_tensor(b) and other.arguments.get(b.id) == index
             return a is b or (is_atom(a) and is_atom(b) and same_atom(a, b))
         if mine.kind == "counted":
             alike = mine.detail == theirs.detail and type(theirs.raw) is int
