@@ -285,6 +285,9 @@ class Tape:
     def will_turn(self, tensor: Tensor) -> None:
         """Called before a tensor becomes another view of its own memory."""
 
+    def refuse_offset(self, tensor: Tensor) -> None:
+        """Called before somebody is told where the memory of a tensor begins in another's."""
+
     def note_replaced(self, tensor: Tensor) -> None:
         """Called before a tensor gets other memory, through `.data`."""
 

@@ -193,3 +193,11 @@ def test_a_view_that_would_be_a_copy_is_refused() -> None:
         turned.view(6)
     assert turned.reshape(6).tolist() == [0, 3, 1, 4, 2, 5]
     assert turned.view(3, 2).tolist() == turned.tolist()
+
+
+def test_bits_of_another_size_need_whole_rows() -> None:
+    assert tg.ones(2, 3).view(tg.int16).shape == (2, 6)
+    assert tg.ones(2, 3).t().view(tg.int32).shape == (3, 2)
+    for x in (tg.ones(2, 3).t(), tg.ones(2, 3)[:, ::2], tg.ones(2, 3), tg.ones(())):
+        with pytest.raises(RuntimeError, match="view"):
+            x.view(tg.int64)

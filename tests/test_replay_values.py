@@ -236,7 +236,7 @@ def test_every_method_is_swept() -> None:
             "requires_grad_",
         ),
         *("register_hook", "register_post_accumulate_grad_hook", "retains_grad", "shape", "short"),
-        *("size", "stride", "swapaxes_", "swapdims_", "type", "unsqueeze_"),
+        *("size", "storage_offset", "stride", "swapaxes_", "swapdims_", "type", "unsqueeze_"),
     }
     found = {n for n in dir(Tensor) if not n.startswith("_")}
     assert found - swept - silent - set(METHODS) == set()

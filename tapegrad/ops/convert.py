@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, inplace, mutation, xp
+from .. import dtypes, inplace, xp
 from ..device import as_device, device, to_device
 from ..dtypes import DType
 from ..primitive import OPAQUE, Primitive, define
+from ..state import STATE
 from ..tensor import Size, Tensor, wrap
 from .creation import as_chance, random_array
 from .elementwise import cast, clone_
@@ -154,10 +155,13 @@ def stride(self: Tensor, dim: Any = None) -> Any:
 
 
 def storage_offset(self: Tensor) -> int:
-    """How many elements of its memory come before the first one of a tensor."""
-    array, owner = self._array, mutation.owner_of(self._array)
-    between: int = xp.address(array) - xp.address(owner)
-    return between // int(array.itemsize)
+    """How many elements of the tensor that this is a view of come before its first one."""
+    for tape in STATE.tapes:
+        tape.refuse_offset(self)
+    if self._view is None:
+        return 0
+    between = xp.address(self._array) - xp.address(self._view[0]._array)
+    return between // int(self._array.itemsize)
 
 
 def fill_(self: Tensor, value: Any) -> Tensor:
@@ -225,6 +229,8 @@ def _is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
 
 def _data_ptr(self: Tensor) -> int:
     """The address of the first element."""
+    for tape in STATE.tapes:
+        tape.refuse_read(self, "data_ptr()")
     return xp.address(self._array)
 
 

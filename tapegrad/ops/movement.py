@@ -105,13 +105,37 @@ def reshape(input: Any, *shape: Any) -> Any:
     return _reshape(input, as_shape(shape))
 
 
+def _bits(x: Any, *, dtype: dtypes.DType) -> Any:
+    wanted = dtype.numpy
+    if x.itemsize != wanted.itemsize and x.ndim and x.strides[-1] != x.itemsize:
+        x = xp.contiguous(x)
+    return x.view(wanted)
+
+
 #: the same bits, read as elements of another dtype
 bits_: Primitive = define(
     "view_dtype",
-    lambda x, *, dtype: x.view(dtype.numpy),
+    _bits,
     kind=OPAQUE,
     lower=lambda b, out, x, *, dtype: b.each(out, "same_bits(x)", x=x),
 )
+
+
+def _check_bits(x: Tensor, dtype: dtypes.DType) -> None:
+    """Refuse to read bits as elements of another size where PyTorch does."""
+    size, wanted, array = x._array.itemsize, dtype.numpy.itemsize, x._array
+    if size == wanted:
+        return
+    if not array.ndim:
+        raise RuntimeError(
+            f"view: a tensor without dimensions cannot be viewed as {dtype}, whose elements have "
+            f"{wanted} bytes and not {size}"
+        )
+    if array.strides[-1] != size or array.shape[-1] * size % wanted:
+        raise RuntimeError(
+            f"view: to be viewed as {dtype}, the last dimension must lie in one piece, and its "
+            f"{array.shape[-1] * size} bytes must be a multiple of {wanted}"
+        )
 
 
 @op(
@@ -128,6 +152,7 @@ def view(input: Any, *shape: Any) -> Any:
     if len(shape) == 1 and isinstance(shape[0], dtypes.DType):
         if shape[0] is input.dtype:
             return _reshape(input, tuple(input._array.shape))
+        _check_bits(input, shape[0])
         return bits_(input, dtype=shape[0])
     out = _reshape(input, as_shape(shape))
     if out._view is None and input._array.size:

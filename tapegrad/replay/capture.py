@@ -170,6 +170,10 @@ class Capture(Tape):
         if self.roots.holds(tensor):
             self._give_up("it rearranges an argument in place")
 
+    def refuse_offset(self, tensor: Tensor) -> None:
+        if self.roots.holds(tensor):
+            self._give_up("it asks where an argument begins in memory, by storage_offset()")
+
     def _give_up(self, why: str) -> None:
         """Go on as eager code does: other tensors share the history of an argument."""
         self.restore_views()
