@@ -387,7 +387,9 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
     """
     for i, x in enumerate(tensors):
         if not isinstance(x, (Tensor, int, float, type(None))):
-            tensors[i] = _as_operand(x)
+            tensors[i] = x = _as_operand(x)
+        if isinstance(x, Tensor) and x._view is not None:
+            refresh(x)
     if p.promote is not None:
         _promote(p, tensors)
     graded = mode & GRAD and p.differentiable
