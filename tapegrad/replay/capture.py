@@ -63,6 +63,8 @@ class Capture(Tape):
     inlines = True
     logs_backward = True
     watches = False
+    #: whether results that are rearranged, or show elements several times, stay views
+    keeps_layouts = True
 
     def __init__(
         self,

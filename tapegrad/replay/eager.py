@@ -29,7 +29,7 @@ from . import native, progress
 from .capture import Capture, CaptureError
 from .ir import NoLowering
 from .program import Apply, Input, Program
-from .recording import Given, Made, Plain, Recording
+from .recording import Given, Made, Part, Plain, Recording
 from .run import Executable, build
 from .slots import Argument
 
@@ -98,6 +98,8 @@ def _rebuilt(leaf: Any, made: list[Any], arrays: list[Any]) -> Any:
     if isinstance(leaf, Given):
         array = arrays[leaf.slot.index]
         return through(leaf.chain, wrap(array))._array if leaf.chain else array
+    if isinstance(leaf, Part):
+        return through(leaf.chain, wrap(_rebuilt(leaf.base, made, arrays)))._array
     assert isinstance(leaf, Plain)
     return leaf.value
 
@@ -107,6 +109,8 @@ class Tracing(Capture):
 
     The first eager step of a small U-Net takes the calling thread 0.27 s instead of 0.49 s.
     """
+
+    keeps_layouts = False
 
     def kernel(self, primitive: Primitive, arrays: Any, params: dict[str, Any]) -> Any:
         known = primitive.kind == CONTRACTION or primitive.abstract is not None

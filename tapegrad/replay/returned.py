@@ -54,8 +54,10 @@ class Returned:
             base, chain = self.capture.roots.member_of(base, chain)
             if base.id <= self.capture.start:
                 return Given(self.capture.slot_of(base), chain)
-            if self._outside(base) is not None or any(
-                self._shows_the_same(leaf, base, other) for other in self.returned
+            if (
+                self._outside(base) is not None
+                or (self.capture.keeps_layouts and _is_rearranged(leaf, base))
+                or any(self._shows_the_same(leaf, base, other) for other in self.returned)
             ):
                 return Part(self.of(base), chain, leaf._requires)
         shared = self._outside(leaf)
@@ -109,9 +111,12 @@ class Returned:
     def _outside(self, tensor: Tensor) -> Tensor | None:
         """A tensor from outside that has the very array of a tensor that was made inside."""
         capture = self.capture
-        known = (*capture.arguments, *capture.externals.values(), *capture.twins.values())
-        for other in (*known, *capture.roots.members()):
+        known = (*capture.externals.values(), *capture.twins.values(), *capture.roots.members())
+        for other in (*known, *capture.arguments):
             if other._array is tensor._array and other.id <= capture.start:
+                if other.id not in capture.positions:
+                    # Whether arguments share its memory decides which of them is meant.
+                    capture.twins[other.id] = other
                 return other
         return None
 
@@ -123,3 +128,10 @@ class Returned:
             and whole._array is base._array
             and np.may_share_memory(part._array, other._array)
         )
+
+
+def _is_rearranged(view: Tensor, base: Tensor) -> bool:
+    """Whether a view shows all of a tensor in another order, or elements several times."""
+    array = view._array
+    repeats = any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides, strict=True))
+    return repeats or (not array.flags.c_contiguous and bool(base._array.size <= array.size))
