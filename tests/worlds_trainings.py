@@ -1,4 +1,4 @@
-"""Attacks on trainings, hooks, exceptions and rules of the user."""
+"""Trainings with odd optimizers, hooks and modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on arguments, threads, the system, and effects on objects of all kinds."""
+"""Effects on objects of all kinds."""
 
 from __future__ import annotations
 

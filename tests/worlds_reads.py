@@ -1,4 +1,4 @@
-"""Attacks on values that are read, on draws, and on results."""
+"""Values of tensors that are read, draws, and objects that are returned."""
 
 from __future__ import annotations
 

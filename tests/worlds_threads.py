@@ -1,4 +1,4 @@
-"""Attacks on arguments, threads, the system, and effects on objects of all kinds."""
+"""Threads and pools, the system, attributes that are made anew."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import types
 import typing
 
 from worlds import TURNS, Config, case, vec, with_rates
-from worlds_attacks import turning
+from worlds_names import turning
 
 import tapegrad as tg
 

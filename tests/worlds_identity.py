@@ -1,4 +1,4 @@
-"""Attacks on identity, on effects that only C sees, on profilers and patched libraries."""
+"""What is the same object and what is not, and effects that only C sees."""
 
 from __future__ import annotations
 

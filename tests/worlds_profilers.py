@@ -1,4 +1,4 @@
-"""Attacks on identity, on effects that only C sees, on profilers and patched libraries."""
+"""Log handlers, profilers, and a library that is patched."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import warnings
 
 import numpy as np
 from worlds import Config, attempt, case, mat, vec, with_rates
-from worlds_attacks import turning
-from worlds_attacks17 import writing
+from worlds_identity import writing
+from worlds_names import turning
 
 import tapegrad as tg
 from tapegrad import nn

@@ -1,4 +1,4 @@
-"""Attacks on trainings, hooks, exceptions and rules of the user."""
+"""Exceptions and bad data in the midst, rules of the user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import functools
 
 from worlds import TURNS, Config, Training, attempt, batch, case, mat, vec
-from worlds_attacks13 import F, training
+from worlds_trainings import F, training
 
 import tapegrad as tg
 from tapegrad import nn

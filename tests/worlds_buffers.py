@@ -1,4 +1,4 @@
-"""Attacks on objects whose state Python code cannot see: views, locks, buffers, iterators."""
+"""Objects whose state Python code does not see: views, locks, buffers, iterators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 from worlds import Config, case, vec
-from worlds_attacks import turning
+from worlds_names import turning
 
 
 def holder(name, make):

@@ -1,4 +1,4 @@
-"""Attacks on logs, classes, objects that lie, and counters."""
+"""Generators, classes and their instances, containers that become others."""
 
 from __future__ import annotations
 

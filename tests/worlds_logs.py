@@ -1,4 +1,4 @@
-"""Attacks on logs, classes, objects that lie, and counters."""
+"""Logs that calls write, classes and properties that count."""
 
 from __future__ import annotations
 

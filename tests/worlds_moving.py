@@ -1,4 +1,4 @@
-"""Attacks on options of the library, on tensors that move, and on ways to a number."""
+"""Options of the library, and tensors that move between places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on what modules and classes get later, on memory and on rotations."""
+"""Names that modules and classes get later, and memory that is set anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on arguments, threads, the system, and effects on objects of all kinds."""
+"""Arguments of all kinds, and tensors with attributes and hooks."""
 
 from __future__ import annotations
 

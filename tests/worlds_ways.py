@@ -1,4 +1,4 @@
-"""Attacks on ways to a number: each place where it stands, through each way that leads there."""
+"""Each place where a number stands, through each way that leads there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on what a recording believes of names: counters, containers, reflection, modules."""
+"""What a recording believes of names: counters, containers, modules."""
 
 from __future__ import annotations
 

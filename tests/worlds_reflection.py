@@ -1,4 +1,4 @@
-"""Attacks on what a recording believes of names: reflection, patterns, modules."""
+"""Names that code computes: reflection, patterns, modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import types
 import weakref
 
 from worlds import TURNS, Config, case, vec, with_rates
-from worlds_attacks import turning
+from worlds_names import turning
 
 
 # -- reflection under other names ---------------------------------------------------------------

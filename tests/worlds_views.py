@@ -1,4 +1,4 @@
-"""Attacks on what modules and classes get later, on memory and on rotations."""
+"""Views in parameters and results, modes, functions that are replaced."""
 
 from __future__ import annotations
 

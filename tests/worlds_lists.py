@@ -1,4 +1,4 @@
-"""Attacks on tensors in lists, on views in attributes, and on tensors that move."""
+"""Tensors in lists, views in attributes, tensors that are swapped."""
 
 from __future__ import annotations
 

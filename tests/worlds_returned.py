@@ -1,4 +1,4 @@
-"""Attacks on values that are read, on draws, and on results."""
+"""Objects that are made in a call and changed later, and arguments that are stored."""
 
 from __future__ import annotations
 

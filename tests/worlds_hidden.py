@@ -1,4 +1,4 @@
-"""Attacks on objects with hidden state: views, queues, descriptors, caches, iterators."""
+"""Objects with hidden state: queues, descriptors, caches, iterators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import weakref
 
 import numpy as np
 from worlds import Config, case, vec
-from worlds_attacks import turning
+from worlds_names import turning
 
 
 def view_only():

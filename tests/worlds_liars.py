@@ -1,4 +1,4 @@
-"""Attacks on logs, classes, objects that lie, and counters."""
+"""Objects that lie about themselves, templates, observers."""
 
 from __future__ import annotations
 
