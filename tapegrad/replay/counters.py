@@ -19,7 +19,7 @@ _VARIABLE = {
     "LOAD_NAME",
 }
 #: what is done with a number before something depends on it
-_OPERATIONS: dict[str, Callable[[int, int], Any]] = {
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -62,7 +62,7 @@ class Question:
     def answer(self, n: Any) -> Any:
         """The answer for a number."""
         for symbol, number in self.operations:
-            n = _OPERATIONS[symbol](n, number)  # type: ignore[arg-type]
+            n = _OPERATIONS[symbol](n, number)
         return n
 
 
