@@ -101,6 +101,8 @@ class Primitive:
     native_size: int = NEVER
     #: its kernel needs a library that takes longer to load than native code takes to compile
     loads: bool = False
+    #: its kernel and rules are code of this library, which calls none of the user's
+    internal: bool = False
     _pull: Callable[..., Sequence[Any]] | None = None
     _saver: Callable[..., tuple[Any, ...]] | None = None
     _direct: Callable[..., Any] | None = None
@@ -125,6 +127,8 @@ class Primitive:
 
     def __post_init__(self) -> None:
         self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
+        parts = (self.kernel, self.joint, *self.rules)
+        self.internal = self.pure and all(map(source.is_of_library, parts))
         if self.composite:
             self.native_size = COMPOSITE_SIZE
         elif self.kind == CONTRACTION:
@@ -317,12 +321,23 @@ def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any
 
 # -- running -----------------------------------------------------------------------------------
 
+#: operands that are taken as they are: no code of the user runs for them
+_PLAIN_OPERANDS = (Tensor, int, float, type(None))
+
 
 def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS) -> Any:
     """Check and promote the inputs, run the kernel, write the entry, wrap the result."""
     mode = STATE.mode
-    if mode & TAPE and p.composite and STATE.tapes[-1].inlines:
-        return _inlined(p, list(inputs), params, mode)
+    if mode & TAPE and STATE.tapes[-1].inlines:
+        if p.composite:
+            return _inlined(p, list(inputs), params, mode)
+        plain = p.internal and not mode & HOOKS  # which are functions of the user
+        if plain and all(isinstance(x, _PLAIN_OPERANDS) for x in inputs):
+            return STATE.tapes[-1].unobserved(_bound, p, inputs, params, mode)
+    return _bound(p, inputs, params, mode)
+
+
+def _bound(p: Primitive, inputs: Sequence[Any], params: dict[str, Any], mode: int) -> Any:
     tensors = list(inputs)
     arrays: list[Any] = tensors.copy()
     dtype = None
@@ -396,7 +411,10 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
     plain = mode & ~AUTOCAST  # inside of one operation there is nothing to choose
     STATE.mode = plain & ~GRAD if graded else plain
     try:
-        out = p.kernel(*tensors, **params)
+        if p.internal:
+            out = STATE.tapes[-1].unobserved(p.kernel, *tensors, **params)
+        else:
+            out = p.kernel(*tensors, **params)
     finally:
         STATE.mode = mode
     made = out if isinstance(out, tuple) else (out,)

@@ -49,6 +49,16 @@ def code_of(function: Any) -> CodeType | None:
     return None
 
 
+def is_of_library(function: Any) -> bool:
+    """Whether a function, if it is written in Python, is code of tapegrad itself."""
+    while hasattr(function, "func"):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return function is None or type(function).__module__ in ("builtins", "numpy")
+    return bool(code.co_filename.startswith(LIBRARY))
+
+
 def line_of(place: Place) -> tuple[str, int]:
     """File name and line number of a place."""
     code, instruction = place

@@ -285,6 +285,10 @@ class Tape:
     def will_turn(self, tensor: Tensor) -> None:
         """Called before a tensor becomes another view of its own memory."""
 
+    def unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function of the library, in which no code of the user runs."""
+        return function(*args, **kwargs)
+
     def refuse_offset(self, tensor: Tensor) -> None:
         """Called before somebody is told where the memory of a tensor begins in another's."""
 

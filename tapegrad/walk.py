@@ -135,7 +135,11 @@ class Walk:
             if chains and g.__class__ is _ndarray and g.size >= p.native_size:
                 results = self.added(entry, g, edges, saved)
             if results is NotImplemented:
-                results = (p._pull or p.pull)(g, edges, saved, entry.params)
+                pull = p._pull or p.pull
+                if on_tensors and p.internal and STATE.tapes:
+                    results = STATE.tapes[-1].unobserved(pull, g, edges, saved, entry.params)
+                else:
+                    results = pull(g, edges, saved, entry.params)
             if rounds:
                 results = _rounded(p, g, edges, results)
             if not retain and saved and p.keeps_values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import signal
 import sys
@@ -18,7 +19,7 @@ from replaying import Mlp, batches, callbacks, close, randn, recorded, replayed
 
 import tapegrad as tg
 from tapegrad import nn, optim
-from tapegrad.primitive import PRIMITIVES
+from tapegrad.primitive import OPAQUE, PRIMITIVES, define
 from tapegrad.replay.rehearsal import Undo
 
 F = nn.functional
@@ -333,3 +334,31 @@ def test_recorded_graphs_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert np.float32(0).itemsize * 100 * 100 * 3 > kept
+
+
+def test_code_of_the_user_is_observed_inside_of_operations() -> None:
+    """Recordings do not watch kernels and rules of the library; those of others they do."""
+    assert all(p.internal for p in PRIMITIVES.values() if p.pure)
+    rate = {"now": 2.0}
+
+    def kernel(x: Any) -> Any:
+        return x * rate["now"]
+
+    def rule(g: Any) -> Any:
+        return g * rate["now"]
+
+    made = [
+        define("scaled_of_a_test", kernel, kind=OPAQUE, composite=True, vjp=lambda g: g * 2),
+        define("partial_of_a_test", functools.partial(kernel), kind=OPAQUE, inputs=("x",)),
+        define("rule_of_a_test", np.negative, kind=OPAQUE, inputs=("x",), vjp=rule),
+    ]
+    try:
+        assert not any(p.internal for p in made)
+        scaled = tg.compile(lambda x: made[0](x))
+        for now in (2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 2.0):
+            rate["now"] = now
+            assert scaled(tg.ones(1)).item() == now
+        assert scaled.replays
+    finally:
+        for p in made:
+            del PRIMITIVES[p.name]

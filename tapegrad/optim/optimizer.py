@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import dtypes
 from ..gradients import Gradients
-from ..replay.options import decided, given, runtime_number, setting
+from ..replay.options import as_known_code, decided, given, runtime_number, setting
 from ..replay.update import Update, pays
 from ..state import STATE, TAPE, enable_grad, no_grad
 from ..tensor import RemovableHandle, Tensor, wrap
@@ -202,8 +202,14 @@ class Optimizer:
 
     def _update_each(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
         with no_grad():
-            for parameter, gradient, group in wanted:
-                self.update(parameter, gradient, group)
+            if self._is_own():
+                as_known_code(type(self), self._update_in_turn, wanted)
+            else:
+                self._update_in_turn(wanted)
+
+    def _update_in_turn(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
+        for parameter, gradient, group in wanted:
+            self.update(parameter, gradient, group)
 
     def _is_own(self) -> bool:
         """Whether the update is the library's: it does nothing but what a recording shows."""

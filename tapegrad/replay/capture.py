@@ -24,7 +24,7 @@ from ..state import GRAD, STATE, numbers
 from ..tape import Entry, Tape, Value
 from ..tensor import Tensor, refresh, wrap
 from .derivative import Derivative, Obstacle, place_of, runs_user_rules, trace
-from .facts import overlapping, steps_of
+from .facts import constant_of, overlapping, steps_of
 from .layers import Layers
 from .program import Apply, Input, Program
 from .recording import Decision, Recording
@@ -126,6 +126,8 @@ class Capture(Tape):
         self.place: source.Place | None = None
         #: which modules run; one that sees nothing if nobody watches the calls
         self.layers = Layers()
+        #: who watches which code runs, if somebody does
+        self.observer: Any = None
         self.obstacle: str | None = None
         self.has_given_up = False
         self.once = False
@@ -171,6 +173,15 @@ class Capture(Tape):
     def will_turn(self, tensor: Tensor) -> None:
         if self.roots.holds(tensor):
             self._give_up("it rearranges an argument in place")
+
+    def unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        # Observing takes twice as long as everything else in a recording.
+        paused = self.observer is not None and self.observer.pause()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if paused:
+                self.observer.resume()
 
     def refuse_offset(self, tensor: Tensor) -> None:
         if self.roots.holds(tensor):
@@ -256,7 +267,7 @@ class Capture(Tape):
             self.born.append(weakref.ref(tensor))
             self._check(tensor)
             if self.obstacle != ELSEWHERE:
-                self.constants[number] = _constant(tensor._array)
+                self.constants[number] = constant_of(tensor._array)
         else:
             self.slots[number] = Captured(tensor)
             self._check(tensor)
@@ -668,15 +679,6 @@ class Capture(Tape):
         if self.sharing is not None:
             return "it changes a tensor whose memory another tensor shares"
         return None
-
-
-def _constant(array: Any) -> Any:
-    """A copy of an array; one element stands for all if they are equal, as in new state."""
-    if array.size > 1:
-        first = array.reshape(-1)[:1].copy()
-        if array.tobytes() == first.tobytes() * array.size:
-            return np.broadcast_to(first.reshape(()), array.shape)
-    return np.array(array)
 
 
 def _base(tensor: Tensor) -> Tensor:

@@ -283,7 +283,7 @@ class Compiled:
         modes = self._modes()
         observer = Observer()
         capture = Rehearsal(tensors, self.options.fullgraph, signature.sharing)
-        capture.layers = observer.layers
+        capture.layers, capture.observer = observer.layers, observer
         recording: Recording | None = None
         before = STATE.mode, STATE.tapes
         try:

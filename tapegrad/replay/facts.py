@@ -79,3 +79,12 @@ def overlapping(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 def steps_of(array: Any) -> tuple[int, ...]:
     """The strides of an array, in elements."""
     return tuple(s // array.itemsize for s in array.strides)
+
+
+def constant_of(array: Any) -> Any:
+    """A copy of an array; one element stands for all if they are equal, as in new state."""
+    if array.size > 1:
+        first = array.reshape(-1)[:1].copy()
+        if array.tobytes() == first.tobytes() * array.size:
+            return np.broadcast_to(first.reshape(()), array.shape)
+    return np.array(array)

@@ -18,6 +18,7 @@ import random
 import sys
 import sysconfig
 import types
+from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, Self
 
@@ -107,6 +108,7 @@ class Observer:
         self.layers = Layers()
         self._known: set[Any] = set()
         self._user: set[CodeType] = set()
+        self._classes: set[type] = set()
         self._generators: set[int] = set()
         #: the frame of an import that is going on: what modules do while they load does not count
         self._import: FrameType | None = None
@@ -138,6 +140,30 @@ class Observer:
             sys.setprofile(None)
             with contextlib.suppress(AttributeError, ValueError):
                 self._before.enable()
+
+    def pause(self) -> bool:
+        """See nothing until `resume`, while code of the library runs; whether that is possible."""
+        if self._before is not None or sys.getprofile() != self._see:
+            return False  # another profiler wants to see it, or none is set
+        sys.setprofile(None)
+        return True
+
+    def resume(self) -> None:
+        sys.setprofile(self._see)
+
+    def know(self, kind: type) -> None:
+        """Take note of all code of a class of the library, and of the functions beside it."""
+        if kind in self._classes:
+            return
+        self._classes.add(kind)
+        for base in kind.__mro__:
+            if not base.__module__.startswith(_WATCHED):
+                continue
+            beside = vars(sys.modules[base.__module__])
+            for value in (*vars(base).values(), *beside.values()):
+                if isinstance(value, types.FunctionType) and value.__module__ == base.__module__:
+                    for code in _with_inner(value.__code__):
+                        self.scope.add(code, value.__globals__, library=True)
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
         if self._import is not None:
@@ -237,6 +263,14 @@ class Observer:
 
 #: flags of code objects of generators
 _GENERATES = 0x20 | 0x200
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    """A code object and those of functions that are defined in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
 
 
 def _is_standard(code: CodeType) -> bool:
