@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
+import time
 import types
 import warnings
 from collections.abc import Callable
@@ -73,6 +75,8 @@ class Compiled:
         self.options = options or Options()
         self._signatures: dict[Any, Signature] = {}
         self._lock = locks.new()
+        #: the thread in which the function runs, while others wait for its lock
+        self._caller: int | None = None
         self._warned: set[str] = set()
         self.why_eager: str | None = None
         if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":
@@ -98,26 +102,42 @@ class Compiled:
         # Under a tape, a capture or a check, the operations themselves are wanted.
         if self._off or STATE.mode & ~(GRAD | INFERENCE | AUTOCAST):
             return self._plainly(args, kwargs)
-        lock = self._lock
-        if lock._is_owned():
+        caller = self._caller
+        if caller is not None and caller != threading.get_ident() and not self._returns():
+            return self._plainly(args, kwargs)
+        with self._lock:
             return self._run(args, kwargs)
+
+    def _returns(self) -> bool:
+        """Wait until the function returns in another thread, which may wait for this one."""
+        end = time.monotonic() + SECONDS
+        while self._caller in sys._current_frames():  # a child of a fork has not all threads
+            if time.monotonic() > end:
+                self._warn(OCCUPIED)
+                return False
+            time.sleep(0.001)
+        return True
+
+    def _freely(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.function(*args, **kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function itself; says so, since calls in other threads wait for this one."""
+        before, self._caller = self._caller, threading.get_ident()
         try:
-            # The thread that records may wait for this one.
-            if not lock.acquire(timeout=SECONDS):
-                return self._eagerly(OCCUPIED, args, kwargs)
-            return self._run(args, kwargs)
+            return self.function(*args, **kwargs)
         finally:
-            if lock._is_owned():  # unlike a variable, this is right whenever a signal comes
-                lock.release()
+            self._caller = before
 
     def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function itself."""
+        call = self._call if self._lock._is_owned() else self._freely
         if self.options.keep_grads:
-            return self.function(*args, **kwargs)
+            return call(args, kwargs)
         before = STATE.mode, STATE.tapes
         try:
             with Watch() as watch:
-                result = self.function(*args, **kwargs)
+                result = call(args, kwargs)
         except BaseException:
             STATE.mode, STATE.tapes = before
             raise
@@ -232,7 +252,7 @@ class Compiled:
         before = STATE.mode, STATE.tapes
         try:
             with check.witness:
-                returned = self.function(*args, **kwargs)
+                returned = self._call(args, kwargs)
                 if not self.options.keep_grads:
                     check.witness.drop_grads()
                 effects = effects_of(world, call.containers, copies)
@@ -289,7 +309,7 @@ class Compiled:
         try:
             with gc_paused(), capture:
                 with observer:
-                    result = self.function(*args, **kwargs)
+                    result = self._call(args, kwargs)
                     if not self.options.keep_grads:
                         capture.drop_grads()
                 try:
