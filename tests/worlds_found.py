@@ -1,0 +1,259 @@
+"""Programs like those in which a random search has found a difference, each once."""
+
+from __future__ import annotations
+
+from worlds import Config, attempt, case, mat, network, vec
+
+import tapegrad as tg
+from tapegrad import nn
+
+
+@case
+def captured_tensor_stored_again_and_replaced(compile):
+    c = Config(None)
+    kept = {"b": vec()}
+
+    @compile
+    def f(x):
+        c.rate = kept["b"]
+        return x * 2
+
+    for i in range(12):
+        if i in (4, 8):
+            kept["b"] = kept["b"].clone() * 0.5
+        yield f(vec(i)), c.rate, c.rate is kept["b"]
+
+
+@case
+def argument_stored_again_and_another_one(compile):
+    c = Config(None)
+
+    @compile
+    def f(x):
+        c.rate = x
+        return x * 2
+
+    a, b = vec(), vec(3)
+    for i in range(14):
+        x = a if i < 5 or i % 2 else b
+        yield f(x), c.rate is x
+
+
+@case
+def argument_put_again_under_a_key(compile):
+    d = {"x": None}
+
+    @compile
+    def f(x):
+        d["x"] = x
+        return x * 2
+
+    a, b = vec(), vec(3)
+    for i in range(14):
+        x = a if i < 5 or i % 2 else b
+        yield f(x), d["x"] is x
+
+
+@case
+def rate_of_an_optimizer_is_a_tensor_for_a_while(compile):
+    p = nn.Parameter(vec())
+    optimizer = tg.optim.Adam([p], lr=0.05)
+
+    @compile
+    def step(x):
+        loss = (p * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for i in range(14):
+        if i in (3, 9):
+            optimizer.param_groups[0]["lr"] = tg.tensor(0.01 * i)
+        if i == 6:
+            optimizer.param_groups[0]["lr"] = 0.05
+        if i == 12:
+            optimizer.param_groups[0]["lr"].fill_(0.5)
+        yield step(vec(i)), p
+
+
+@case
+def counter_of_a_module_and_its_compiled_copy(compile):
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x * 0.5
+
+    cell = Cell()
+    copy = compile(cell)
+
+    @compile
+    def f(x):
+        return copy(cell(x))
+
+    for i in range(8):
+        yield f(vec(i)), cell.calls
+
+
+@case
+def history_that_was_used_up_before(compile):
+    c = Config(tg.zeros(()))
+    p, q = nn.Parameter(vec()), nn.Parameter(vec(1))
+
+    @compile
+    def f(x):
+        c.rate = c.rate * 0.5 + q.mean()
+        return p * 2 + c.rate + x
+
+    for i in range(7):
+        y = f(vec(i))
+        found = attempt(tg.autograd.grad, y.sum(), [p, q], allow_unused=True)
+        yield y, found
+
+
+@case(replays=True)
+def history_that_was_used_up_inside(compile):
+    p, q = nn.Parameter(vec()), nn.Parameter(vec(1))
+
+    @compile
+    def f(x):
+        loss = (p * x).sum()
+        loss.backward()
+        return loss
+
+    for i in range(7):
+        loss = f(vec(i))
+        yield attempt(tg.autograd.grad, loss, [p], allow_unused=True)
+        yield attempt(tg.autograd.grad, loss, [q], allow_unused=True)
+
+
+@case
+def used_up_histories_of_several_calls(compile):
+    p = nn.Parameter(vec())
+    losses = []
+
+    @compile
+    def f(x):
+        loss = (p * x).sum()
+        loss.backward()
+        return loss
+
+    for i in range(7):
+        losses.append(f(vec(i, requires_grad=bool(i % 2))))
+        yield attempt(sum(losses).backward)
+
+
+@case
+def argument_and_a_view_of_it_written_with_gradients(compile):
+    p = nn.Parameter(vec())
+
+    @compile
+    def f(x, view):
+        x.copy_(p * 1.0)
+        return (view * 2).sum()
+
+    for i in range(8):
+        p.grad = None
+        x = vec(i)
+        attempt(f(x, x[:]).backward)
+        yield p.grad, x
+
+
+@case
+def returned_twin_of_overlapping_memory(compile):
+    b = mat(0)
+    detached = b.detach()
+    kept = []
+
+    @compile
+    def f(row, x):
+        doubled = row * 2
+        detached.add_(x.mean())
+        return doubled, b.detach()
+
+    for i in range(9):
+        doubled, whole = f(b[:1], vec(i))
+        kept.append(whole)
+        yield doubled, [k[0, 0].item() for k in kept], b
+
+
+@case
+def result_that_shows_an_argument_or_a_captured_tensor(compile):
+    b = vec()
+    f = compile(lambda x: b.detach())
+    for i in range(12):
+        result = f(b.detach() if i in (4, 8) else vec(i))
+        yield result, result.data_ptr() == b.data_ptr()
+
+
+@case
+def expanded_result_is_written_to(compile):
+    f = compile(lambda x: (x * 2)[:1].expand(3))
+    for i in range(7):
+        yield f(vec(i)), attempt(f(vec(i)).add_, 1)
+
+
+@case
+def transposed_result_is_viewed(compile):
+    f = compile(lambda x: (x * 2).t())
+    for i in range(7):
+        y = f(mat(i, 2, 3))
+        yield y, y.stride(), attempt(y.view, 6)
+
+
+@case
+def view_read_by_a_composite_after_a_write(compile):
+    p, q = nn.Parameter(mat(0)), nn.Parameter(mat(1))
+
+    @compile
+    def f(x):
+        whole = p * x
+        row = whole[None, ..., 0]
+        whole.copy_(q * 1.0)
+        row.mean(-1).sum().backward()
+
+    for i in range(7):
+        p.grad = q.grad = None
+        f(vec(i))
+        yield p.grad, q.grad
+
+
+@case
+def view_written_without_gradients_and_asked(compile):
+    @compile
+    def f(x):
+        flat = x.flatten()
+        flat.sub_(flat.mean())
+        return flat * 1, flat.requires_grad
+
+    for i in range(7):
+        x = mat(i).requires_grad_() * 2
+        with tg.no_grad():
+            yield f(x[:2])
+
+
+@case
+def address_of_an_argument(compile):
+    f = compile(lambda x: x * (x.data_ptr() % 2 + x.storage_offset()))
+    data = tg.arange(20.0)
+    for i in range(9):
+        yield f(data[i : i + 4])
+
+
+@case
+def turned_argument_is_a_view(compile):
+    @compile
+    def f(x):
+        x.t_()
+        return x * 2
+
+    model = network()
+    for i in range(6):
+        x = (mat(i, 2, 4).double() @ model[0].weight.t())[:, :3]
+        y = f(x)
+        y.sum().backward()
+        yield y, x.shape, model
+        model.zero_grad()
