@@ -29,7 +29,7 @@ def replayed(function: Compiled) -> int:
     return sum(replay.count for replay in function.replays)
 
 
-def recorded(undo: Any, replay: Any, tensors: Any, call: Any, result: Any) -> Any:
+def recorded(undo: Any, replay: Any, tensors: Any, call: Any, result: Any, witness: Any) -> Any:
     """In place of `Undo.replayed`: a recorded call leaves what the eager run gave."""
     return result
 

@@ -350,13 +350,14 @@ class Compiled:
         if capture.passing or (world is None and capture.runs_user_rules):
             return result
         hooked = capture.hooked()
+        witness = object()
         undo = capture.undo()
         del capture  # it knows every tensor: only what others know may stay
         signature.hooked = hooked
         replay = self._compare(signature, recording, tensors, world if covered else None, effects)
         if replay is None or not native.available():
             return result
-        return undo.replayed(replay, tensors, call, result)
+        return undo.replayed(replay, tensors, call, result, witness)
 
     def _roots(self, signature: Signature) -> list[tuple[str, Any]]:
         """Where the walk through the world of a recording begins."""

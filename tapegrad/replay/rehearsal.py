@@ -16,7 +16,7 @@ from ..mutation import owner_of
 from ..tensor import Tensor
 from .capture import Capture
 from .repeat import Replay
-from .results import containers_in, kept_elsewhere, tensors_in
+from .results import kept_elsewhere, tensors_in
 
 
 class Rehearsal(Capture):
@@ -60,9 +60,11 @@ class Undo:
         self.grads = list(rehearsal.first_grads.values())
         self.flags = list(rehearsal.first_flags.values())
 
-    def replayed(self, replay: Replay, tensors: list[Tensor], call: Any, result: Any) -> Any:
+    def replayed(
+        self, replay: Replay, tensors: list[Tensor], call: Any, result: Any, witness: Any
+    ) -> Any:
         """What a replay makes of the same call; where it cannot be repeated, `result`."""
-        if not self._can_go_back(result):
+        if not self._can_go_back(result, witness):
             return result
         if replay.executable is None:
             replay.build()
@@ -80,20 +82,20 @@ class Undo:
         replay.count -= 1  # the call counts as recorded
         return repeated
 
-    def _can_go_back(self, result: Any) -> bool:
+    def _can_go_back(self, result: Any, witness: Any) -> bool:
         """Whether nobody but the caller sees a tensor that the run has made.
 
         New state of an optimizer is one: no replay can make it.
         """
         if any(tensor._array is not array for tensor, array, _ in self.overwritten):
             return False
-        if kept_elsewhere([*containers_in(result), *tensors_in(result)]):
+        born = {id(tensor) for tensor in (reference() for reference in self.born)}
+        if kept_elsewhere(result, witness, born):
             return False
         seen = {id(leaf) for leaf in tensors_in(result)} | {
             id(leaf._grad) for leaf, _ in self.grads
         }
-        alive = (reference() for reference in self.born)
-        return all(tensor is None or id(tensor) in seen for tensor in alive)
+        return born <= seen | {id(None)}
 
     def _put(self, memory: list[tuple[Any, Any]], grads: list[Any], flags: list[Any]) -> None:
         # What was written to several times comes back to what it was at first.
