@@ -330,8 +330,8 @@ def test_looking_for_names_keeps_nothing_alive(monkeypatch: pytest.MonkeyPatch) 
     """A recorded call is replayed at once only if nobody keeps the tensors of its eager run."""
     original, seen = Undo._can_go_back, []
 
-    def watched(self: Undo, result: Any) -> bool:
-        seen.append(original(self, result))
+    def watched(self: Undo, result: Any, witness: Any) -> bool:
+        seen.append(original(self, result, witness))
         return seen[-1]
 
     monkeypatch.setattr(Undo, "_can_go_back", watched)
