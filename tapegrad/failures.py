@@ -6,7 +6,6 @@ its number. The same error then comes from eager code, from replays and from any
 
 from __future__ import annotations
 
-import zlib
 from typing import NamedTuple
 
 
@@ -34,6 +33,8 @@ _FIRST = 1 << 8  # numbers below are those above
 
 def failure_of(error: type[Exception], message: str) -> int:
     """The number of a failure, which is the same in every process: kernels are kept on disk."""
+    import zlib  # 0.4 ms, and seldom needed
+
     number = _FIRST + zlib.crc32(f"{error.__name__}: {message}".encode())
     FAILURES.setdefault(number, Failure(error, message))
     return number

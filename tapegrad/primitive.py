@@ -101,8 +101,7 @@ class Primitive:
     native_size: int = NEVER
     #: its kernel needs a library that takes longer to load than native code takes to compile
     loads: bool = False
-    #: its kernel and rules are code of this library, which calls none of the user's
-    internal: bool = False
+    _internal: bool | None = None
     _pull: Callable[..., Sequence[Any]] | None = None
     _saver: Callable[..., tuple[Any, ...]] | None = None
     _direct: Callable[..., Any] | None = None
@@ -125,10 +124,16 @@ class Primitive:
                 return run(self, inputs, params)
         return self.kernel(*inputs, **params)
 
+    @property
+    def internal(self) -> bool:
+        """Whether kernel and rules are code of this library, which calls none of the user's."""
+        if self._internal is None:
+            parts = (self.kernel, self.joint, *self.rules)
+            self._internal = self.pure and all(map(source.is_of_library, parts))
+        return self._internal
+
     def __post_init__(self) -> None:
         self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
-        parts = (self.kernel, self.joint, *self.rules)
-        self.internal = self.pure and all(map(source.is_of_library, parts))
         if self.composite:
             self.native_size = COMPOSITE_SIZE
         elif self.kind == CONTRACTION:
