@@ -203,7 +203,7 @@ class Optimizer:
     def _update_each(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
         with no_grad():
             if self._is_own():
-                as_known_code(type(self), self._update_in_turn, wanted)
+                as_known_code(self._update_in_turn, wanted)
             else:
                 self._update_in_turn(wanted)
 

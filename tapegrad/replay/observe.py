@@ -151,19 +151,27 @@ class Observer:
     def resume(self) -> None:
         sys.setprofile(self._see)
 
-    def know(self, kind: type) -> None:
-        """Take note of all code of a class of the library, and of the functions beside it."""
+    def know(self, kind: type, first: types.FunctionType) -> None:
+        """Take note of the code that a function of the library may run, by names.
+
+        These are methods of the class `kind`, and functions that stand beside the code.
+        """
         if kind in self._classes:
             return
         self._classes.add(kind)
-        for base in kind.__mro__:
-            if not base.__module__.startswith(_WATCHED):
-                continue
-            beside = vars(sys.modules[base.__module__])
-            for value in (*vars(base).values(), *beside.values()):
-                if isinstance(value, types.FunctionType) and value.__module__ == base.__module__:
-                    for code in _with_inner(value.__code__):
-                        self.scope.add(code, value.__globals__, library=True)
+        waiting, known = [first], {first}
+        while waiting:
+            function = waiting.pop()
+            for code in _with_inner(function.__code__):
+                self.scope.add(code, function.__globals__, library=True)
+                names = names_of(code)
+                found = [getattr(kind, name, None) for name in names.attributes]
+                found += [function.__globals__.get(name) for name in names.variables]
+                for value in found:
+                    if isinstance(value, types.FunctionType) and value not in known:
+                        known.add(value)
+                        if value.__module__.startswith(_WATCHED):
+                            waiting.append(value)
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
         if self._import is not None:

@@ -7,7 +7,6 @@ decides which operations there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -92,15 +91,15 @@ def happens_once() -> None:
         capture.once = True
 
 
-def as_known_code(kind: type, function: Callable[..., None], *args: Any) -> None:
-    """Call methods of a class of the library, of which all count as having run.
+def as_known_code(method: Any, *args: Any) -> None:
+    """Call a method of the library; all that it can call counts as having run.
 
-    Nobody need watch which of them do: that would take longer than all else in a recording.
+    Nobody need watch what does: that would take longer than all else in a recording.
     """
     capture = capturing()
     if capture is None:
-        function(*args)
+        method(*args)
         return
     if capture.observer is not None:
-        capture.observer.know(kind)
-    capture.unobserved(function, *args)
+        capture.observer.know(type(method.__self__), method.__func__)
+    capture.unobserved(method, *args)
