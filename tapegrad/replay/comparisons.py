@@ -5,11 +5,17 @@ A walk enters what it finds; `hold` says whether all of it is still the same obj
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
+from types import WrapperDescriptorType
 from typing import Any
 
 from .conjunction import Conjunction
+from .kinds import is_tensor, same_items_but_tensors
 from .places import dict_item, instance_dict
+
+#: items of a list whose comparisons are written out, at most
+MOST_ITEMS_WRITTEN = 64
 
 
 class Table:
@@ -55,6 +61,8 @@ class Comparisons:
         self.names: list[list[str]] = []
         self.sized: list[Any] = []
         self.sizes: list[int] = []
+        #: short lists with their items, of which tensors are compared elsewhere
+        self.lists: list[tuple[list[Any], list[Any]]] = []
         #: everything else, as functions that say whether something is as it was
         self.tests: list[Callable[[], bool]] = []
 
@@ -75,6 +83,13 @@ class Comparisons:
         self.sized.append(entries)
         self.sizes.append(len(entries))
 
+    def add_list(self, value: list[Any], items: list[Any]) -> None:
+        """A list keeps its items; where tensors stand, `World.settle` says how."""
+        if type(value) is list and len(items) <= MOST_ITEMS_WRITTEN:
+            self.lists.append((value, items))
+        else:
+            self.tests.append(functools.partial(same_items_but_tensors, value, items))
+
     def write(self, tests: Conjunction) -> None:
         """Write out all comparisons."""
         name = tests.name
@@ -85,7 +100,7 @@ class Comparisons:
         for owner, key, value in self.classes:
             tests.add_is(f"{name(owner)}[{key!r}]", value)
         for value, entries, kind in zip(self.objects, self.dicts, self.types, strict=True):
-            if kind.__getattribute__ is object.__getattribute__:
+            if isinstance(kind.__getattribute__, WrapperDescriptorType):  # not the user's
                 tests.add_is(f"{name(value)}.__dict__", entries)
             else:
                 tests.add_is(f"{name(instance_dict)}({name(value)})", entries)
@@ -94,6 +109,11 @@ class Comparisons:
             tests.add(f"[*{name(entries)}] == {name(names)}" if names else f"not {name(entries)}")
         for entries, size in zip(self.sized, self.sizes, strict=True):
             tests.add(f"len({name(entries)}) == {size}")
+        for value, items in self.lists:
+            tests.add(f"len({name(value)}) == {len(items)}")
+            for i, item in enumerate(items):
+                if not is_tensor(item):
+                    tests.add_is(f"{name(value)}[{i}]", item)
         for test in self.tests:
             tests.add(f"{name(test)}()")
 

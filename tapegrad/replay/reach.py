@@ -42,7 +42,6 @@ from .kinds import (
     key_marks,
     path_of,
     same_items,
-    same_items_but_tensors,
     slots,
     stands,
     state_of,
@@ -326,7 +325,7 @@ class Reach:
         at = self._mark("list", type(value), len(items), parent, step, place)
         if not isinstance(value, tuple):
             self.containers.append((at, (), value, list(items)))
-            self.compared.tests.append(lambda: same_items_but_tensors(value, items))
+            self.compared.add_list(value, items)
         for i, item in enumerate(items):
             self._queue.append((item, at, f"[{i}]", Place(value, i, getitem)))
         if type(value) not in (list, tuple, deque):
@@ -635,7 +634,7 @@ class Reach:
             if isinstance(groups, list) and name not in self.scope.named_by_user:
                 before = list(groups)
                 self.compared.entries.add(entries, name, groups)
-                self.compared.tests.append(functools.partial(same_items, groups, before))
+                self.compared.add_list(groups, before)
                 inner = self._mark(
                     "list", list, len(groups), at, f".{name}", Place(entries, name, dict_item)
                 )
