@@ -142,36 +142,20 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
             yield from tensors_in(item, depth + 1)
 
 
-def containers_in(value: Any, found: list[Any] | None = None) -> list[Any]:
-    """The lists, dicts and objects of a returned structure."""
-    found = [] if found is None else found
-    if isinstance(value, Tensor) or is_atom(value) or any(value is other for other in found):
-        return found
-    if not isinstance(value, tuple):
-        found.append(value)
-    if isinstance(value, (list, tuple)):
-        parts: Any = value
-    elif isinstance(value, dict):
-        parts = dict.values(value)
-    else:
-        parts = (attributes_of(value) or {}).values()
-    for item in list(parts):
-        containers_in(item, found)
-    return found
-
-
 def kept_elsewhere(result: Any, witness: Any, born: set[int]) -> bool:
     """Whether somebody but the caller refers to a container of a result, or to a new tensor there.
 
     `witness` is an object to which the same callers refer as to the result, and nobody else; `born`
     has the id() of all tensors that are new.
     """
+    containers = _containers_in(result)
+    known = _references(containers)
+    changeable = [c for c in containers if not isinstance(c, tuple)]
     tensors = [tensor for tensor in tensors_in(result) if id(tensor) in born]
-    parts = {id(part): part for part in (*containers_in(result), *tensors)}
-    del tensors
+    parts = {id(part): part for part in (*changeable, *tensors)}
+    del containers, changeable, tensors
     if not parts:
         return False
-    known = _references(_whole(result))
     inside: list[Any] = [object()]
     seen = [*parts.values(), inside[0], witness]
     *counts, of_child, of_result = map(sys.getrefcount, seen)
@@ -186,8 +170,8 @@ def kept_elsewhere(result: Any, witness: Any, born: set[int]) -> bool:
     return _has_referrers(found)
 
 
-def _whole(result: Any) -> list[Any]:
-    """All containers of a result, with tuples, which nobody can change."""
+def _containers_in(result: Any) -> list[Any]:
+    """The lists, tuples, dicts and objects of a returned structure."""
     found: list[Any] = []
     stack = [result]
     while stack:
