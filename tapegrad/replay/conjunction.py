@@ -35,10 +35,10 @@ class Conjunction:
         shown = repr(value) if value is None or value is True or value is False else None
         self.add(f"{text} is {shown or self.name(value)}")
 
-    def function(self) -> Callable[[], bool]:
+    def function(self, parameters: str = "") -> Callable[..., bool]:
         """All tests as a function. It may raise what an expression raises."""
         text = " and ".join(self._clauses) or "True"
         made: dict[str, Any] = dict(self._values)
-        exec(compile(f"def test():\n    return {text}", "<conjunction>", "exec"), made)
-        found: Callable[[], bool] = made["test"]
+        exec(compile(f"def test({parameters}):\n    return {text}", "<conjunction>", "exec"), made)
+        found: Callable[..., bool] = made["test"]
         return found

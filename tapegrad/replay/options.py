@@ -101,5 +101,5 @@ def as_known_code(method: Any, *args: Any) -> None:
         method(*args)
         return
     if capture.observer is not None:
-        capture.observer.know(type(method.__self__), method.__func__)
+        capture.unobserved(capture.observer.know, type(method.__self__), method.__func__)
     capture.unobserved(method, *args)

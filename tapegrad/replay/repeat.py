@@ -81,7 +81,9 @@ class Replay:
         self.numbers = [s for s in slots if isinstance(s, Number)]
         deciding = [n for d in recording.decisions for n in d.numbers]
         self.watched = list(dict.fromkeys([*self.numbers, *deciding]))
-        self.seen: list[Any] | None = None  # what the watched numbers were when last looked at
+        #: what the watched numbers were when last looked at, and whether they still are
+        self.seen: list[Any] | None = None
+        self._same_numbers = _same_objects(self.watched)
         self.number_cells = np.zeros(max(len(self.numbers), 1))
         #: gradients that the program makes: leaf, place among the results, shape, dtype, strides
         self.made_grads: list[Any] = []
@@ -218,8 +220,8 @@ class Replay:
 
     def _numbers_hold(self) -> bool:
         """Read the numbers anew; False if one decides otherwise than it did."""
-        values = [n.read() for n in self.watched]
-        if self.seen is None or not all(map(is_, values, self.seen)):
+        if self.seen is None or not self._same_numbers(self.seen):
+            values = [n.read() for n in self.watched]
             if not all(d.holds() for d in self.recording.decisions):
                 return False
             self.seen = values
@@ -373,6 +375,15 @@ class Replay:
                 return through(leaf.chain, base)
         assert isinstance(leaf, Plain)
         return leaf.value
+
+
+def _same_objects(numbers: list[Number]) -> Callable[[list[Any]], bool]:
+    """A function that says whether numbers are the objects in a list."""
+    tests = Conjunction()
+    for i, number in enumerate(numbers):
+        item = "" if number.index is None else f"[{number.index}]"
+        tests.add(f"{tests.name(number.holder)}[{tests.name(number.key)}]{item} is seen[{i}]")
+    return tests.function("seen")
 
 
 def _leading_to(result: Made, tensors: list[Tensor]) -> Entry | None:

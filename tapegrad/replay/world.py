@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import is_
+from operator import getitem, is_
 from typing import TYPE_CHECKING, Any
 
 from ..tensor import Tensor
@@ -156,19 +156,13 @@ class World:
         self.compared.write(tests)
         for at in self.held:
             if self._argument_held(at) is None:
-                place = self.marks[at].place
-                tests.add_is(f"{tests.name(place)}.read()", self.marks[at].raw)
+                _add_place(tests, self.marks[at].place, self.marks[at].raw)
         for at, risen in self.risen.items():
             mark = self.marks[at]
             same = functools.partial(_answers_hold, mark.place, mark.detail, mark.raw, risen)
             tests.add(f"{tests.name(same)}()")
         for place, tensor in self._solid:
-            if place.get is dict_item:
-                tests.add_is(entry(tests, place.owner, place.key), tensor)
-            elif place.get is getattr:
-                tests.add_is(f"{tests.name(place.owner)}.{place.key}", tensor)
-            else:
-                tests.add_is(f"{tests.name(place)}.read()", tensor)
+            _add_place(tests, place, tensor)
         return tests.function()
 
     def _tensors_hold(self, arguments: Sequence[Tensor], objects: Sequence[Any]) -> bool:
@@ -296,6 +290,21 @@ class World:
 
 
 # -- helpers ------------------------------------------------------------------------------------
+
+
+def _add_place(tests: Conjunction, place: Place, value: Any) -> None:
+    """A test that a value stands where it stood."""
+    owner, key, get = place.owner, place.key, place.get
+    if value is MISSING:
+        tests.add_is(f"{tests.name(place)}.read()", value)
+    elif get is dict_item:
+        tests.add_is(entry(tests, owner, key), value)
+    elif get is getattr:
+        tests.add_is(f"{tests.name(owner)}.{key}", value)
+    elif get is getitem and type(owner) in (list, tuple):
+        tests.add_is(f"{tests.name(owner)}[{key}]", value)
+    else:
+        tests.add_is(f"{tests.name(place)}.read()", value)
 
 
 def _answers_hold(place: Place, questions: Any, before: int, risen: int) -> bool:
