@@ -51,6 +51,7 @@ class Made:
     spent: Entry | None
     output: int | None  # its place among the results that can be differentiated
     arguments: tuple[Argument, ...] = ()  # that its used-up history leads to
+    order: tuple[int, ...] = ()  # its dimensions by their strides, where it is not contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ def _ends(recording: Recording) -> Any:
         recording.grads,
         recording.flags,
         recording.derivative,
-        [(x.index, x.spent is None, x.output, x.arguments) for x in made],
+        [(x.index, x.spent is None, x.output, x.arguments, x.order) for x in made],
         [(type(x), x.slot) for x in found if isinstance(x, (Given, GradResult, Shared))],
         [repr(x.chain) for x in found if isinstance(x, Part)],
         [x for x in found if isinstance(x, Passed)],

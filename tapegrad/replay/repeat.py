@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter, is_
 from typing import Any
 
@@ -26,7 +26,7 @@ from .derivative import split
 from .facts import bounds, memory_of, overlaps
 from .node import Node
 from .recording import Found, Given, GradResult, Made, Part, Passed, Plain, Recording, Shared
-from .results import rebuilt
+from .results import leaves, rebuilt
 from .run import Executable, build
 from .slots import Captured, GradOf, Number, Span
 
@@ -97,6 +97,8 @@ class Replay:
                 strides = np.empty(shape, dtype).strides
                 self.made_grads.append((leaf, at, shape, dtype, strides))
         self.fresh = list(self.made_results.values())
+        #: results that are not contiguous: their places, and their dimensions as memory has them
+        self.turned = list({(x.index, x.order): None for x in _made_in(recording) if x.order})
         position = {given.value.number: i for i, given in enumerate(self.program.inputs)}
         self.written: list[Any] = [slots[position[t.number]] for t, _ in self.program.writes]
         self.written_elsewhere = [s for s in self.written if not isinstance(s, Captured)]
@@ -312,6 +314,8 @@ class Replay:
                 slot.find(tensors).requires_grad_(after)
         self.count += 1
         entry = None if self.node is None else self.node.attach(tensors, made)
+        for i, order in self.turned:
+            made[i] = _laid_out(made[i], order)
         returned, stored = recording.results
         if returned.__class__ is Made and not stored:
             return self._rebuilt(returned, made, tensors, entry, {}), ()
@@ -375,6 +379,21 @@ class Replay:
                 return through(leaf.chain, base)
         assert isinstance(leaf, Plain)
         return leaf.value
+
+
+def _made_in(recording: Recording) -> Iterator[Made]:
+    """The results that the program makes; those of which a result shows a part, too."""
+    for leaf in leaves(recording.results):
+        while isinstance(leaf, Part):
+            leaf = leaf.base
+        if isinstance(leaf, Made):
+            yield leaf
+
+
+def _laid_out(array: Any, order: tuple[int, ...]) -> Any:
+    """A copy of an array, with its dimensions in this order in memory."""
+    copy = array.transpose(order).copy()
+    return copy.transpose(sorted(range(len(order)), key=order.__getitem__))
 
 
 def _same_objects(numbers: list[Number]) -> Callable[[list[Any]], bool]:

@@ -77,7 +77,8 @@ class Returned:
                 self.capture.output_places.append(index)
         elif leaf._requires:
             self.capture.obstacle = "it returns a leaf that it has made itself"
-        return Made(index, spent, output, arguments)
+        order = _order_of(leaf._array) if self.capture.keeps_layouts else ()
+        return Made(index, spent, output, arguments, order)
 
     def _spent(self, tensor: Tensor) -> tuple[Entry | None, tuple[Argument, ...]]:
         """If a backward pass has used up the history of a tensor: an entry that says so, and the
@@ -128,6 +129,14 @@ class Returned:
             and whole._array is base._array
             and np.may_share_memory(part._array, other._array)
         )
+
+
+def _order_of(array: Any) -> tuple[int, ...]:
+    """The dimensions of an array in the order of its memory, if that is another one than theirs."""
+    if array.flags.c_contiguous:
+        return ()
+    order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
+    return tuple(order) if array.transpose(order).flags.c_contiguous else ()
 
 
 def _is_rearranged(view: Tensor, base: Tensor) -> bool:
