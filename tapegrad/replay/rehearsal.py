@@ -31,6 +31,7 @@ class Rehearsal(Capture):
         super().__init__(arguments, strict, sharing)
         #: tensors from outside that were written to, with copies of what they held, in order
         self.overwritten: list[tuple[Tensor, Any, Any]] = []
+        self._kept: set[tuple[int, int]] = set()  # ids of their tensors and arrays
         #: ids of the arrays that own memory from outside
         self.owners: set[int] = set()
 
@@ -42,7 +43,10 @@ class Rehearsal(Capture):
         super().will_write(tensor)
         root = tensor if tensor._view is None else tensor._view[0]
         array = tensor._array
+        if (tensor.id, id(array)) in self._kept:
+            return  # what it held at first is what counts
         if root.id <= self.start or id(owner_of(array)) in self.owners:
+            self._kept.add((tensor.id, id(array)))
             self.overwritten.append((tensor, array, array.copy()))
 
     def undo(self) -> Undo:
