@@ -257,3 +257,31 @@ def turned_argument_is_a_view(compile):
         y.sum().backward()
         yield y, x.shape, model
         model.zero_grad()
+
+
+@case
+def result_in_another_layout_is_fed_back(compile):
+    @compile
+    def f(x):
+        x.reshape(-1)[::2].sub_(0.1)
+        return (x.abs() + 0.1).sqrt()
+
+    for i in range(9):
+        y = f(mat(i, 4, 3).T)
+        yield y, y.stride(), f(y)
+
+
+@case
+def results_keep_their_layout(compile):
+    w = mat(0, 3, 4).requires_grad_()
+
+    @compile
+    def f(x):
+        y = (x.T * w.T).exp()
+        return y, y.detach(), y[1:], x.T + 1
+
+    for i in range(6):
+        y, detached, part, z = f(mat(i, 3, 4))
+        yield [t.stride() for t in (y, detached, part, z)], (y * z).sum().backward(), w.grad
+        detached.mul_(2)
+        yield y, detached, part
