@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from worlds import Config, attempt, case, mat, network, vec
 
 import tapegrad as tg
@@ -285,3 +287,25 @@ def results_keep_their_layout(compile):
         yield [t.stride() for t in (y, detached, part, z)], (y * z).sum().backward(), w.grad
         detached.mul_(2)
         yield y, detached, part
+
+
+@case
+def gradient_is_stored_and_then_replaced(compile):
+    p = vec(0).requires_grad_()
+    store = SimpleNamespace(own=None, given=None)
+
+    @compile
+    def f(x):
+        store.own, store.given = p.grad, x.grad
+        loss = (p * x).tanh().square().mean()
+        loss.backward()
+        return loss.detach()
+
+    x, other = vec(1).requires_grad_(), vec(2).requires_grad_()
+    for i in range(18):
+        if i == 5:
+            p.grad = tg.ones_like(p)
+        elif i == 10:
+            x, other = other, x
+        f(x)
+        yield p.grad, x.grad, store.own, store.given, store.own is p.grad, store.given is x.grad

@@ -59,6 +59,10 @@ class World:
             self.reach = Reach(scope, self.roots, self.objects)
         self.marks, self.tensors = self.reach.marks, self.reach.tensors
         self.compared = self.reach.compared
+        #: tensors with their gradients of now
+        self._grads = [
+            (t, t._grad) for t in (*self.tensors.values(), *self.given) if t._grad is not None
+        ]
         self.settle(frozenset())
 
     def members(self) -> Iterator[tuple[int, dict[str, Any], list[str]]]:
@@ -131,6 +135,14 @@ class World:
             index = self._argument_held(at)
             if index is not None:
                 self._bound.append((self.marks[at].place, index))
+        self._own_grads: list[tuple[Tensor, Tensor]] = []
+        self._given_grads: list[tuple[int, Tensor]] = []
+        for tensor, grad in self._grads:
+            index = self.arguments.get(tensor.id)
+            if grad.id in kept and index is not None:
+                self._given_grads.append((index, grad))
+            elif grad.id in kept:
+                self._own_grads.append((tensor, grad))
         self._bound_indices = {index for _, index in self._bound}
         self._ids = {t.id for t in self.tensors.values()}
         self._solid_ids = {self.tensors[at].id for at in fixed}
@@ -163,6 +175,8 @@ class World:
             tests.add(f"{tests.name(same)}()")
         for place, tensor in self._solid:
             _add_place(tests, place, tensor)
+        for leaf, grad in self._own_grads:
+            tests.add_is(f"{tests.name(leaf)}._grad", grad)
         return tests.function()
 
     def _tensors_hold(self, arguments: Sequence[Tensor], objects: Sequence[Any]) -> bool:
@@ -171,6 +185,8 @@ class World:
             if t.id in self._ids and i not in self._bound_indices:
                 return False
         if self.objects and not all(map(is_, objects, self.objects)):
+            return False
+        if any(arguments[i]._grad is not grad for i, grad in self._given_grads):
             return False
         if not self._loose and not self._bound:
             return True
