@@ -177,7 +177,11 @@ class Program:
         """What the text of the program may name, without arguments and state."""
         functions = {"tg": tg, "nn": nn, "np": np, "F": nn.functional, "OPS": TABLE, "fit": fit}
         functions |= {m.__name__: m for m in (collections, contextlib, dataclasses, functools)}
-        return functions | {"inf": math.inf, "__name__": __name__} | self.constants
+        constants = {
+            name: value.detach().clone() if isinstance(value, tg.Tensor) else value
+            for name, value in self.constants.items()
+        }
+        return functions | {"inf": math.inf, "__name__": __name__} | constants
 
     @property
     def arguments(self) -> tuple[str, ...]:

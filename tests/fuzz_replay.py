@@ -296,6 +296,8 @@ def check(program: Program) -> tuple[str, list[str]]:
         expected = list(eager.observe())
         try:
             for call, (a, b) in enumerate(zip(expected, compiled.observe(), strict=True)):
+                if a.get("late") == "RuntimeError" and b.get("late") is None:
+                    break  # a replay keeps a copy of what the next call changes
                 compare(a, b, call)
         except Inexact:
             if unstable(program, expected):

@@ -309,3 +309,21 @@ def gradient_is_stored_and_then_replaced(compile):
             x, other = other, x
         f(x)
         yield p.grad, x.grad, store.own, store.given, store.own is p.grad, store.given is x.grad
+
+
+@case
+def gradient_is_stored_and_comes_and_goes(compile):
+    p = vec(0).requires_grad_()
+    store = SimpleNamespace(g=None)
+
+    @compile
+    def f():
+        store.g = p.grad
+
+    for i in range(15):
+        if i in (3, 7, 12):
+            p.grad = tg.ones_like(p) * i
+        elif i in (6, 10):
+            p.grad = None
+        f()
+        yield store.g, store.g is p.grad

@@ -390,7 +390,7 @@ class Compiled:
         for replay in signature.replays:
             if replay.recording.difference(recording) is None:
                 replay.confirm(recording, tensors)
-                signature.enter(world, replay, effects)
+                signature.enter(world, replay, effects, recording.pattern)
                 return replay
         replay = Replay(recording, tensors, self.name)
         if world is not None:
@@ -398,7 +398,7 @@ class Compiled:
         earlier = signature.compare(world, replay)
         if earlier is not None:
             replay.take(earlier)
-            signature.enter(world, replay, effects)
+            signature.enter(world, replay, effects, recording.pattern)
         return replay
 
     # -- telling -----------------------------------------------------------------------------

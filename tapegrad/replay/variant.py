@@ -37,6 +37,7 @@ class Variant:
         effects: Effects | None = None,
         moving: list[tuple[Place, Any]] | None = None,
         sharing: Any = (),
+        pattern: tuple[bool, ...] = (),
     ) -> None:
         self.world = world
         self.replay = replay
@@ -46,6 +47,8 @@ class Variant:
         #: recorded call found there; they follow the arguments
         self.moving = moving or []
         self.overlaps = sharing
+        #: which leaves had no gradient; other worlds may share the replay and differ in that
+        self.pattern = pattern
 
     def tensors(self, call: Arguments) -> list[Tensor] | None:
         """The tensors of a call, with those that are found at their places; None if one is gone."""
@@ -68,9 +71,15 @@ class Variant:
             map(id, call.containers)
         ):
             return None  # reached in two ways
-        if self.replay is not None and self.replay.refusal(tensors) is not None:
+        return tensors if self._refused_on(tensors) is None else None
+
+    def _refused_on(self, tensors: list[Tensor]) -> str | None:
+        """Why the replay does not fit, where there is one."""
+        if self.replay is None:
             return None
-        return tensors
+        if self.pattern and self.replay.pattern(tensors) != self.pattern:
+            return "a .grad that was None is not, or the other way round"
+        return self.replay.refusal(tensors)
 
     def look(self, call: Arguments) -> World:
         """The world as it is now."""
@@ -99,8 +108,7 @@ class Variant:
         tensors = self.tensors(call)
         if tensors is None:
             return "a tensor has another shape, dtype or layout"
-        found = None if self.replay is None else self.replay.refusal(tensors)
-        return found or "tensors share memory in another way"
+        return self._refused_on(tensors) or "tensors share memory in another way"
 
 
 class Signature:
@@ -211,13 +219,15 @@ class Signature:
         self.pending = [*waiting, (world, replay)]
         return agreeing
 
-    def enter(self, world: World | None, replay: Replay, effects: Effects) -> None:
+    def enter(
+        self, world: World | None, replay: Replay, effects: Effects, pattern: tuple[bool, ...]
+    ) -> None:
         """Remember what happens in a world, if it is known."""
         if world is None:
             return
         self.pending = [pair for pair in self.pending if pair[1] is not replay]
         world.settle_for(replay.recording)
-        variant = Variant(world, replay, None, effects, self._places, self._sharing)
+        variant = Variant(world, replay, None, effects, self._places, self._sharing, pattern)
         self.variants.insert(0, variant)
         del self.variants[MOST_VARIANTS:]  # they keep objects of the user alive
         self.disagreements = self.strikes = 0

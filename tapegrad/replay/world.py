@@ -352,6 +352,8 @@ def _shown(mark: Mark) -> str:
         )
     if mark.kind == "atom":
         return _brief(mark.value)
+    if mark.kind in ("written", "counted"):
+        return _brief(mark.raw) if is_atom(mark.raw) else f"a {type(mark.raw).__name__}"
     if mark.kind == "list":
         return f"a {mark.value.__name__} of {mark.detail}"
     if mark.kind == "dict":
