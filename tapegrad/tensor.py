@@ -433,7 +433,8 @@ class Tensor(TensorMethods):
             raise TypeError("this tensor is on a GPU; use tensor.cpu().numpy()")
         not_recorded(self, "numpy()")
         own(self)
-        return to_device(self._array, device("cpu"))
+        # A view: what is set on it, such as `flags.writeable`, is not set on the tensor.
+        return to_device(self._array, device("cpu")).view()
 
     def item(self) -> Any:
         """The number in a tensor of one element."""
@@ -485,8 +486,7 @@ class Tensor(TensorMethods):
             raise TypeError("only integer tensors of one element can be an index")
         return int(self.item())
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__  # in C: optimizers look their state up by parameter
 
     def __format__(self, spec: str) -> str:
         return format(self.item() if self._array.ndim == 0 else str(self), spec)

@@ -22,6 +22,22 @@ Gradients = tuple[Tensor | None, ...]
 Notify = Callable[[Gradients], Gradients]
 
 
+class HookDict:
+    """A dictionary of hooks, by number, which a module has from the first time it is asked for.
+
+    Most modules have no hooks: their calls look at `_hooked` alone, and replays compare nothing.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, module: Module | None, owner: type | None = None) -> Any:
+        if module is None:
+            return self
+        module.__dict__["_hooked"] = True
+        return module.__dict__.setdefault(self._name, {})
+
+
 class _Everywhere:
     """The hooks that every module has, by kind."""
 

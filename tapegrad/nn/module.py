@@ -19,7 +19,7 @@ from ..dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..ops.creation import CREATION
 from ..state import no_grad
 from ..tensor import RemovableHandle, Tensor, wrap
-from .hooks import EVERYWHERE, BackwardHooks
+from .hooks import EVERYWHERE, BackwardHooks, HookDict
 from .parameter import Buffer, Parameter
 from .state import IncompatibleKeys, StateDict, add_hook
 
@@ -49,10 +49,11 @@ class Module(StateDict):
     call_super_init: bool = False
     dump_patches: bool = False
     _modules: dict[str, Module | None]
-    _forward_hooks: dict[int, tuple[Callable[..., Any], bool, bool]]
-    _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]
-    _backward_hooks: dict[int, Callable[..., Any]]
-    _backward_pre_hooks: dict[int, Callable[..., Any]]
+    _forward_hooks = HookDict()
+    _forward_pre_hooks = HookDict()
+    _backward_hooks = HookDict()
+    _backward_pre_hooks = HookDict()
+    _hooked = False
 
     def __init__(self) -> None:
         # Straight into __dict__: __setattr__ looks at these dictionaries.
@@ -62,10 +63,6 @@ class Module(StateDict):
             _buffers={},
             _modules={},
             _not_saved=set(),
-            _forward_hooks={},
-            _forward_pre_hooks={},
-            _backward_hooks={},
-            _backward_pre_hooks={},
             _state_dict_hooks={},
             _state_dict_pre_hooks={},
             _load_state_dict_pre_hooks={},
@@ -79,14 +76,9 @@ class Module(StateDict):
     # -- calling -----------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        hooked = (
-            self._forward_hooks
-            or self._forward_pre_hooks
-            or self._backward_hooks
-            or self._backward_pre_hooks
-            or EVERYWHERE.any()
-        )
-        return self._call_hooked(args, kwargs) if hooked else self.forward(*args, **kwargs)
+        if self._hooked or EVERYWHERE.any():
+            return self._call_hooked(args, kwargs)
+        return self.forward(*args, **kwargs)
 
     def _call_hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         finished: set[int] = set()

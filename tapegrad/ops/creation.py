@@ -88,7 +88,7 @@ def from_numpy(array: Any, requires_grad: bool = False) -> Tensor:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy needs a NumPy array, got {type(array).__name__}")
     dtypes.from_numpy_dtype(array.dtype)
-    out = wrap(plain_array(array))
+    out = wrap(plain_array(array).view())  # later changes of the array's flags are its own
     return out.requires_grad_() if requires_grad else out
 
 

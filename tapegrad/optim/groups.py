@@ -21,6 +21,8 @@ Group = dict[str, Any]
 class State(dict[str, Any]):
     """The state of one parameter: a step that puts a tensor here is not one to be replayed."""
 
+    __slots__ = ()
+
     def __setitem__(self, key: str, value: Any) -> None:
         if isinstance(value, Tensor) and self.get(key) is not value:
             happens_once()

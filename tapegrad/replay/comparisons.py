@@ -61,8 +61,8 @@ class Comparisons:
         self.names: list[list[str]] = []
         self.sized: list[Any] = []
         self.sizes: list[int] = []
-        #: short lists with their items, of which tensors are compared elsewhere
-        self.lists: list[tuple[list[Any], list[Any]]] = []
+        #: lists with their lengths, and with the places of items that are no tensors
+        self.lists: list[tuple[list[Any], int, list[tuple[int, Any]]]] = []
         #: everything else, as functions that say whether something is as it was
         self.tests: list[Callable[[], bool]] = []
 
@@ -85,8 +85,9 @@ class Comparisons:
 
     def add_list(self, value: list[Any], items: list[Any]) -> None:
         """A list keeps its items; where tensors stand, `World.settle` says how."""
-        if type(value) is list and len(items) <= MOST_ITEMS_WRITTEN:
-            self.lists.append((value, items))
+        plain = [(i, item) for i, item in enumerate(items) if not is_tensor(item)]
+        if type(value) is list and len(plain) <= MOST_ITEMS_WRITTEN:
+            self.lists.append((value, len(items), plain))
         else:
             self.tests.append(functools.partial(same_items_but_tensors, value, items))
 
@@ -94,7 +95,7 @@ class Comparisons:
         """Write out all comparisons."""
         name = tests.name
         for owner, key, value in self.entries:
-            tests.add_is(entry(tests, owner, key), value)
+            add_entry(tests, owner, key, value)
         for owner, key, value in self.parts:
             tests.add_is(f"{name(owner)}.{key}", value)
         for owner, key, value in self.classes:
@@ -108,19 +109,20 @@ class Comparisons:
         for entries, names in zip(self.named, self.names, strict=True):
             tests.add(f"[*{name(entries)}] == {name(names)}" if names else f"not {name(entries)}")
         for entries, size in zip(self.sized, self.sizes, strict=True):
-            tests.add(f"len({name(entries)}) == {size}")
-        for value, items in self.lists:
-            tests.add(f"len({name(value)}) == {len(items)}")
-            for i, item in enumerate(items):
-                if not is_tensor(item):
-                    tests.add_is(f"{name(value)}[{i}]", item)
+            tests.add(f"len({name(entries)}) == {size}" if size else f"not {name(entries)}")
+        for value, size, plain in self.lists:
+            tests.add(f"len({name(value)}) == {size}")
+            for i, item in plain:
+                tests.add_is(f"{name(value)}[{i}]", item)
         for test in self.tests:
             tests.add(f"{name(test)}()")
 
 
-def entry(tests: Conjunction, owner: Any, key: Any) -> str:
-    """The text that reads an entry of a dictionary, past the methods of a subclass."""
+def add_entry(tests: Conjunction, owner: Any, key: Any, value: Any) -> None:
+    """An entry of a dictionary is this very object, past the methods of a subclass."""
     shown = repr(key) if type(key) in (str, int) else tests.name(key)
     if type(owner) is dict:
-        return f"{tests.name(owner)}[{shown}]"
-    return f"{tests.name(dict_item)}({tests.name(owner)}, {shown})"
+        tests.add_is(f"{tests.name(owner)}[{shown}]", value)
+    else:
+        get = dict_item if value is None else dict.get  # which gives None for a missing key
+        tests.add_is(f"{tests.name(get)}({tests.name(owner)}, {shown})", value)

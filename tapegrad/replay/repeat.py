@@ -147,9 +147,14 @@ class Replay:
                 return "memory that it writes to is read-only"
         return self._refused_gradients(tensors) if self.grads_read else None
 
-    def pattern(self, tensors: list[Tensor]) -> tuple[bool, ...]:
-        """Which of the leaves whose gradients the recording looks at have none."""
-        return tuple([leaf.find(tensors)._grad is None for leaf in self.recording.leaves])
+    def pattern_test(self, pattern: tuple[bool, ...]) -> Callable[[list[Tensor]], bool]:
+        """A function that says whether gradients are None, of the leaves in question, as given."""
+        tests = Conjunction()
+        for leaf, missing in zip(self.recording.leaves, pattern, strict=True):
+            captured = isinstance(leaf, Captured)
+            found = tests.name(leaf.tensor) if captured else f"tensors[{leaf.index}]"
+            tests.add(f"{found}._grad is {'' if missing else 'not '}None")
+        return tests.function("tensors")
 
     def _compare_captured(self) -> str | None:
         """Why captured tensors are not as they were; writes out the tests if they are."""
@@ -166,11 +171,14 @@ class Replay:
             return "a captured tensor that was a leaf is not, or the other way round"
         if not all(map(_writable, written)):
             return "memory that it writes to is read-only"
-        self._test = self._written_out(written)
+        self._test = self._written_out()
         return None
 
-    def _written_out(self, written: list[Tensor]) -> Callable[[], bool]:
-        """The tests of captured tensors as one function."""
+    def _written_out(self) -> Callable[[], bool]:
+        """The tests of captured tensors as one function.
+
+        Nobody else knows their arrays, so what these allow is looked at when they are new.
+        """
         tests = Conjunction()
         for tensor, array, requires in zip(self.tensors, self.arrays, self.requires, strict=True):
             name = tests.name(tensor)
@@ -179,8 +187,6 @@ class Replay:
             tests.add_is(f"{name}._extra", tensor._extra)
         for tensor, leaf in zip(self.entered, self.leaves, strict=True):
             tests.add(f"{tests.name(tensor)}._edge is {'' if leaf else 'not '}None")
-        for tensor in written:
-            tests.add(f"{tests.name(tensor._array)}.flags.writeable")
         for extra in {id(t._extra): t._extra for t in self.tensors if t._extra}.values():
             shown = tests.name(extra)
             tests.add(f"{tests.name(_hooks_in)}({shown}) == {_hooks_in(extra)!r}")
@@ -208,10 +214,12 @@ class Replay:
     def _overlap(self, tensors: list[Tensor]) -> list[tuple[int, ...]]:
         """For each argument, the captured tensors whose bytes it shows."""
         owners, owner_of = self.owners, mutation.owner_of
-        return [
-            () if id(owner_of(t._array)) not in owners else self._shown_by(t._array)
-            for t in tensors
-        ]
+        found = []
+        for tensor in tensors:
+            array = tensor._array
+            owner = array if array.base is None else owner_of(array)
+            found.append(self._shown_by(array) if id(owner) in owners else ())
+        return found
 
     def _shown_by(self, array: Any) -> tuple[int, ...]:
         start, end = bounds(array)

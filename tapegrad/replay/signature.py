@@ -152,12 +152,25 @@ class Arguments:
 
 def shared(tensors: list[Tensor]) -> Any:
     """Which of several tensors are one, and which of them share memory."""
+    if _is_apart(tensors):
+        return (), ()
     ids = [t.id for t in tensors]
     same = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
     arrays = [t._array for t in tensors]
     if not all(type(a) is np.ndarray for a in arrays):
         return same
     return same, overlaps(arrays)
+
+
+def _is_apart(tensors: list[Tensor]) -> bool:
+    """Whether each of several tensors has memory of its own, as is seen at once."""
+    known = set()
+    for tensor in tensors:
+        array = tensor._array
+        if array.__class__ is not np.ndarray or array.base is not None:
+            return False
+        known.add(id(array))
+    return len(known) == len(tensors)
 
 
 def _is_namespace(value: dict[Any, Any]) -> bool:

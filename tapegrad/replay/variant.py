@@ -8,6 +8,7 @@ variants may share a replay, as training and evaluation of a model without dropo
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from ..tensor import Tensor
@@ -49,6 +50,7 @@ class Variant:
         self.overlaps = sharing
         #: which leaves had no gradient; other worlds may share the replay and differ in that
         self.pattern = pattern
+        self._has_pattern: Callable[[list[Tensor]], bool] | None = None
 
     def tensors(self, call: Arguments) -> list[Tensor] | None:
         """The tensors of a call, with those that are found at their places; None if one is gone."""
@@ -77,7 +79,9 @@ class Variant:
         """Why the replay does not fit, where there is one."""
         if self.replay is None:
             return None
-        if self.pattern and self.replay.pattern(tensors) != self.pattern:
+        if self._has_pattern is None:
+            self._has_pattern = self.replay.pattern_test(self.pattern)
+        if not self._has_pattern(tensors):
             return "a .grad that was None is not, or the other way round"
         return self.replay.refusal(tensors)
 

@@ -16,7 +16,7 @@ from operator import getitem, is_
 from typing import TYPE_CHECKING, Any
 
 from ..tensor import Tensor
-from .comparisons import entry
+from .comparisons import add_entry
 from .conjunction import Conjunction
 from .counters import same_answers
 from .facts import facts_of
@@ -186,8 +186,9 @@ class World:
                 return False
         if self.objects and not all(map(is_, objects, self.objects)):
             return False
-        if any(arguments[i]._grad is not grad for i, grad in self._given_grads):
-            return False
+        for i, grad in self._given_grads:
+            if arguments[i]._grad is not grad:
+                return False
         if not self._loose and not self._bound:
             return True
         loose = [place.get(place.owner, place.key) for place, _ in self._loose]
@@ -314,7 +315,7 @@ def _add_place(tests: Conjunction, place: Place, value: Any) -> None:
     if value is MISSING:
         tests.add_is(f"{tests.name(place)}.read()", value)
     elif get is dict_item:
-        tests.add_is(entry(tests, owner, key), value)
+        add_entry(tests, owner, key, value)
     elif get is getattr:
         tests.add_is(f"{tests.name(owner)}.{key}", value)
     elif get is getitem and type(owner) in (list, tuple):
