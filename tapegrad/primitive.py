@@ -302,7 +302,7 @@ def set_accelerator(accelerator: Accelerator) -> None:
 def accelerator() -> Accelerator:
     """What was set, or the library's own."""
     if _accelerator is None:
-        importlib.import_module(".replay.eager", __package__)  # sets itself
+        importlib.import_module(".replay.use.eager", __package__)  # sets itself
         assert _accelerator is not None
     return _accelerator
 

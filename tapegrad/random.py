@@ -6,7 +6,7 @@ state is (seed, offset), so it is cheap to save, to restore for recomputation an
 a tensor of two integers, which compiled functions read and advance in its own memory.
 
 `philox_uint64` and the `sine_of_turn` functions are written in the language of
-`replay/functions.py`, so that native code computes the same.
+`replay/cpu/math.py`, so that native code computes the same.
 """
 
 from __future__ import annotations

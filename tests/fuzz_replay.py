@@ -39,7 +39,7 @@ from fuzz_surroundings import Origins, Surroundings, bound
 
 import tapegrad as tg
 from tapegrad import nn
-from tapegrad.replay import kernels, pool, run
+from tapegrad.replay.cpu import executable, loops, pool
 from tapegrad.tensor import Tensor
 
 CALLS = 5
@@ -290,8 +290,8 @@ def check(program: Program) -> tuple[str, list[str]]:
         if program.seed % 3 == 0:
             # Otherwise programs as small as these are left to one thread.
             pool.set_num_threads(2 + (program.seed % 2))
-            stack.enter_context(mock.patch.object(kernels, "SMALL", 1))
-            stack.enter_context(mock.patch.object(run, "SMALL_PROGRAM", 0))
+            stack.enter_context(mock.patch.object(loops, "SMALL", 1))
+            stack.enter_context(mock.patch.object(executable, "SMALL_PROGRAM", 0))
         eager, compiled = Run(program, False), Run(program, True)
         expected = list(eager.observe())
         try:

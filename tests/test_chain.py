@@ -11,7 +11,7 @@ import pytest
 import tapegrad as tg
 from tapegrad import Tensor, chain, nn, primitive
 from tapegrad.primitive import ARRAY_SIZE
-from tapegrad.replay import eager
+from tapegrad.replay.use import eager
 
 F = nn.functional
 

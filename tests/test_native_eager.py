@@ -33,7 +33,8 @@ import tapegrad as tg
 from tapegrad import Tensor, fast, nn, primitive
 from tapegrad.ops.table import Op
 from tapegrad.primitive import NEVER, OPAQUE, PRIMITIVES, Accelerator, define
-from tapegrad.replay import eager, native, pool, progress
+from tapegrad.replay.cpu import jit, pool, progress
+from tapegrad.replay.use import eager
 
 F = nn.functional
 
@@ -68,15 +69,15 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Counting:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that are compiled from now on; nothing is found on disk."""
     texts: list[str] = []
-    plain = native._object_of
+    plain = jit._object_of
 
     def counted(text: str) -> bytes:
         texts.append(text)
         return plain(text)
 
     monkeypatch.setenv("TAPEGRAD_CACHE", "0")
-    monkeypatch.setattr(native, "_object_of", counted)
-    monkeypatch.setattr(native, "_functions", weakref.WeakValueDictionary())
+    monkeypatch.setattr(jit, "_object_of", counted)
+    monkeypatch.setattr(jit, "_functions", weakref.WeakValueDictionary())
     return texts
 
 
@@ -494,7 +495,7 @@ def network(x: Tensor) -> Tensor:
 def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch, fresh: Counting) -> None:
     x = numbers(ROWS, COLUMNS)
     expected = in_numpy(results, network, [x])
-    monkeypatch.setattr(native, "available", lambda: False)
+    monkeypatch.setattr(jit, "available", lambda: False)
     for a, b in zip(results(network, [x]), expected, strict=True):
         np.testing.assert_array_equal(a, b)
     assert fresh.ran == 0

@@ -16,7 +16,7 @@ import pytest
 import tapegrad as tg
 from tapegrad import Tensor, fast, nn, primitive, walk
 from tapegrad.primitive import NEVER, PRIMITIVES, Accelerator
-from tapegrad.replay import eager
+from tapegrad.replay.use import eager
 
 F = nn.functional
 

@@ -12,7 +12,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import Tensor, nn, optim
-from tapegrad.replay.update import MOST_RECORDINGS, SMALL_UPDATE
+from tapegrad.replay.use.update import MOST_RECORDINGS, SMALL_UPDATE
 
 pytest.importorskip("llvmlite")
 

@@ -17,9 +17,9 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.primitive import PRIMITIVES, Primitive, define
-from tapegrad.replay import cache, native, progress, run, stored
-from tapegrad.replay.program import Program
-from tapegrad.replay.progress import Progress
+from tapegrad.replay.cpu import cache, executable, jit, progress, stored
+from tapegrad.replay.cpu.progress import Progress
+from tapegrad.replay.ir.program import Program
 
 pytest.importorskip("llvmlite")
 
@@ -29,11 +29,12 @@ ROOT = pathlib.Path(__file__).parent.parent
 #: the passes, and the sum of its results
 PROGRAM = """
 import tapegrad as tg
-from tapegrad.replay import native, run
-plain, compiled = native._object_of, []
-native._object_of = lambda text: compiled.append(text) or plain(text)
-passed = run.passed
-run.passed = lambda program, progress: compiled.append(program) or passed(program, progress)
+from tapegrad.replay.cpu import jit
+from tapegrad.replay.cpu import executable
+plain, compiled = jit._object_of, []
+jit._object_of = lambda text: compiled.append(text) or plain(text)
+passed = executable.passed
+executable.passed = lambda program, progress: compiled.append(program) or passed(program, progress)
 f = tg.compile(lambda x: (x * 2 + 1).exp().sum(1) @ x)
 x = tg.arange(12.0).reshape(4, 3)[:3] / 10
 for _ in range(4):
@@ -70,13 +71,13 @@ def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pa
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that are compiled from now on."""
     texts: list[str] = []
-    plain = native._object_of
+    plain = jit._object_of
 
     def counted(text: str) -> bytes:
         texts.append(text)
         return plain(text)
 
-    monkeypatch.setattr(native, "_object_of", counted)
+    monkeypatch.setattr(jit, "_object_of", counted)
     return texts
 
 
@@ -84,7 +85,7 @@ def called(number: int) -> int:
     """Compile a function that returns a number, in memory that is gone afterwards, and call it."""
     import ctypes
 
-    (function,) = native.functions([TEXT.format(number)]).values()
+    (function,) = jit.functions([TEXT.format(number)]).values()
     answer: int = ctypes.CFUNCTYPE(ctypes.c_int64)(function.address)()
     return answer
 
@@ -267,13 +268,13 @@ def step(x: tg.Tensor, index: tg.Tensor) -> tg.Tensor:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     """The programs that go through the passes from now on."""
     programs: list[Program] = []
-    plain = run.passed
+    plain = executable.passed
 
     def counted(program: Program, progress: Progress) -> Program:
         programs.append(program)
         return plain(program, progress)
 
-    monkeypatch.setattr(run, "passed", counted)
+    monkeypatch.setattr(executable, "passed", counted)
     return programs
 
 
@@ -370,7 +371,7 @@ def test_a_program_whose_kernel_is_gone_is_made_anew(
     _, first = replayed()
     for file in place.glob("k*"):
         file.unlink()
-    native._functions.clear()
+    jit._functions.clear()
     count = len(compiled)
     _, second = replayed()
     assert len(passes) == 2
@@ -482,7 +483,7 @@ def test_what_takes_long_says_what_it_does_once_for_each_stage(
     place: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _ = tg.ones(300, 1000) * 2  # what all programs need is there
-    monkeypatch.setattr(native, "_functions", weakref.WeakValueDictionary())
+    monkeypatch.setattr(jit, "_functions", weakref.WeakValueDictionary())
     monkeypatch.delenv("TAPEGRAD_QUIET")
     monkeypatch.setattr(progress, "clock", Clock(0.5))
     replayed()

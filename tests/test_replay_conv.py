@@ -15,7 +15,8 @@ from tapegrad import nn
 from tapegrad.nn import functional as F
 from tapegrad.ops import TABLE
 from tapegrad.primitive import OPAQUE, Primitive
-from tapegrad.replay import Compiled, vectors
+from tapegrad.replay import Compiled
+from tapegrad.replay.cpu import vectors
 from tapegrad.tensor import Tensor
 from tapegrad.testing import make_arguments
 

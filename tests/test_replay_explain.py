@@ -16,8 +16,8 @@ from replaying import randn, replayed
 import tapegrad as tg
 from tapegrad import nn
 from tapegrad.primitive import OPAQUE, PRIMITIVES, define
-from tapegrad.replay import timing
-from tapegrad.replay.rehearsal import Undo
+from tapegrad.replay.cpu import timing
+from tapegrad.replay.use.undo import Undo
 
 MICROSECONDS = re.compile(r"^ +\d+% +\d+\.\d µs  ")
 
@@ -412,7 +412,7 @@ def test_warnings_point_at_the_call(kind: str) -> None:
 
 
 def test_other_reasons_warn_at_the_call_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tapegrad.replay.native.available", lambda: False)
+    monkeypatch.setattr("tapegrad.replay.cpu.jit.available", lambda: False)
     few = tg.compile(lambda x: x * 2, max_signatures=1)
     without = tg.compile(lambda x: x * 2)
     with warnings.catch_warnings(record=True) as caught:

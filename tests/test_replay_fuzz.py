@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from fuzz_replay import trial
 
-from tapegrad.replay import pool
+from tapegrad.replay.cpu import pool
 
 pytest.importorskip("llvmlite")
 

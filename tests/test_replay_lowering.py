@@ -14,7 +14,8 @@ import tapegrad as tg
 from tapegrad import nn, random
 from tapegrad.ops import TABLE
 from tapegrad.ops.table import Sample
-from tapegrad.replay import CaptureError, Compiled, pool
+from tapegrad.replay import CaptureError, Compiled
+from tapegrad.replay.cpu import pool
 from tapegrad.tensor import Tensor
 from tapegrad.testing import make_arguments
 

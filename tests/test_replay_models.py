@@ -13,7 +13,8 @@ import tapegrad as tg
 from benchmarks.models import MODELS
 from benchmarks.others import OTHERS
 from benchmarks.problems import Problem
-from tapegrad.replay import Compiled, pool
+from tapegrad.replay import Compiled
+from tapegrad.replay.cpu import pool
 
 pytest.importorskip("llvmlite")
 

@@ -10,8 +10,8 @@ from replaying import randn, same_as_eager
 
 import tapegrad as tg
 from tapegrad.replay import Compiled
-from tapegrad.replay.program import Compute, Loop, Product
-from tapegrad.replay.shapes import common, divided, simplest
+from tapegrad.replay.ir.program import Compute, Loop, Product
+from tapegrad.replay.ir.shapes import common, divided, simplest
 
 pytest.importorskip("llvmlite")
 

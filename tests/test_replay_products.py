@@ -12,8 +12,9 @@ from replaying import callbacks
 
 import tapegrad as tg
 from tapegrad.ops.triangular import triangular_
-from tapegrad.replay import matrices, pool, products
-from tapegrad.replay import vectors as registers_of
+from tapegrad.replay.cpu import gemm as matrices
+from tapegrad.replay.cpu import pool, products
+from tapegrad.replay.cpu import vectors as registers_of
 
 pytest.importorskip("llvmlite")
 

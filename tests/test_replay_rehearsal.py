@@ -12,8 +12,8 @@ from replaying import randn, replayed
 
 import tapegrad as tg
 from tapegrad import nn, optim
-from tapegrad.replay import rehearsal
-from tapegrad.replay.repeat import Replay
+from tapegrad.replay.use import undo as rehearsal
+from tapegrad.replay.use.replay import Replay
 
 pytest.importorskip("llvmlite")
 
@@ -171,7 +171,7 @@ def test_a_tensor_with_other_memory_after_the_call() -> None:
 
 
 def test_functions_that_are_called_without_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tapegrad.replay.native.available", lambda: False)
+    monkeypatch.setattr("tapegrad.replay.cpu.jit.available", lambda: False)
     monkeypatch.setattr(rehearsal.Undo, "replayed", None)
     f = tg.compile(lambda x: x * 2)
     assert f(tg.ones(2)).tolist() == [2, 2]

@@ -13,7 +13,7 @@ from sweep import NAMES, cases, differentiated, generator, tensors
 import tapegrad as tg
 from tapegrad.ops import TABLE
 from tapegrad.replay import CaptureError
-from tapegrad.replay.rehearsal import Undo
+from tapegrad.replay.use.undo import Undo
 from tapegrad.tensor import Tensor
 from tapegrad.testing import make_arguments
 

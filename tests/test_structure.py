@@ -64,7 +64,7 @@ def test_dependencies_point_one_way(path):
             assert layer_of(used) <= layer_of(name), f"{name} imports {used}, which is above it"
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "replay").glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted((PACKAGE / "replay").rglob("*.py")), ids=lambda p: p.name)
 def test_replay_never_names_an_operation(path):
     """Passes ask for fields of Primitive: no operation is imported or compared by name."""
     for node in ast.walk(ast.parse(path.read_text())):

@@ -16,7 +16,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.nn import functional as F
 from tapegrad.primitive import OPAQUE, PRIMITIVES, define
-from tapegrad.replay import compiled
+from tapegrad.replay.use import compiled
 
 
 def in_threads(count, work):
@@ -244,8 +244,8 @@ def test_interrupts_at_any_moment():
 def test_an_exception_at_any_instruction_of_a_run():
     """An exception between any two bytecodes of what starts programs leaves the pool in order."""
     found = output_of_code("""
-        from tapegrad.replay import pool, run
-        files = {pool.__file__, run.__file__}
+        from tapegrad.replay.cpu import executable, pool
+        files = {pool.__file__, executable.__file__}
         class Interrupt(Exception):
             pass
         def interrupted(work, at):
@@ -296,14 +296,14 @@ def test_an_exception_at_any_instruction_of_a_run():
 def test_an_exception_at_any_line_of_binding_a_recording():
     """A recording that was interrupted while it became a program is made into one again."""
     found = output_of_code("""
-        from tapegrad.replay import repeat
+        from tapegrad.replay.use import replay
         class Interrupt(Exception):
             pass
         def interrupted(work, at):
             left = at
             def trace(frame, event, argument):
                 nonlocal left
-                if frame.f_code.co_filename != repeat.__file__:
+                if frame.f_code.co_filename != replay.__file__:
                     return None
                 if event == "line":
                     left -= 1
@@ -345,7 +345,10 @@ def test_an_exception_while_a_recording_begins_or_ends():
     """Modes, tapes, the profiler and the views of arguments are as they were before the call."""
     found = output_of_code("""
         from tapegrad import tape
-        from tapegrad.replay import capture, observe, roots, watch
+        from tapegrad.replay.trace import capture
+        from tapegrad.replay.guards import observe
+        from tapegrad.replay.trace import roots
+        from tapegrad.replay.use import watch
         from tapegrad.state import STATE
         files = {m.__file__ for m in (tape, capture, observe, roots, watch)}
         class Interrupt(Exception):
@@ -440,9 +443,9 @@ def test_an_interrupted_compilation_leaves_llvm_to_others():
     found = output_of_code("""
         import signal
         from llvmlite.binding import ffi
-        from tapegrad.replay import native
+        from tapegrad.replay.cpu import jit
         text = "define i64 @NAME() {{ ret i64 {} }}"
-        optimised = native._optimised
+        optimised = jit._optimised
         def slowly(text):
             time.sleep(0.3)
             return optimised(text)
@@ -451,18 +454,18 @@ def test_an_interrupted_compilation_leaves_llvm_to_others():
         def interrupt(number, frame):
             raise Interrupt
         os.environ["TAPEGRAD_CACHE"] = "0"
-        native._optimised = slowly
+        jit._optimised = slowly
         signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         began = time.monotonic()
         try:
-            native.functions([text.format(1)])
+            jit.functions([text.format(1)])
         except Interrupt:
             print(time.monotonic() - began < 0.25)
         ffi.lib._lock._lock.acquire()
         for number in (1, 2):
-            native.functions([text.format(number)])
-        beside = threading.Thread(target=native.functions, args=([text.format(3)],), daemon=True)
+            jit.functions([text.format(number)])
+        beside = threading.Thread(target=jit.functions, args=([text.format(3)],), daemon=True)
         beside.start()
         beside.join(20)
         print(beside.is_alive())
@@ -476,20 +479,20 @@ def test_a_handler_forks_while_its_thread_waits_for_a_compilation():
     """The child has no thread that compiles, and does it itself."""
     found = output_of_code("""
         import ctypes, faulthandler, signal
-        from tapegrad.replay import native
+        from tapegrad.replay.cpu import jit
         warnings.simplefilter("ignore")
         faulthandler.dump_traceback_later(40, exit=True)
         os.environ["TAPEGRAD_CACHE"] = "0"
-        object_of = native._object_of
+        object_of = jit._object_of
         def slowly(text):
             time.sleep(0.2)
             return object_of(text)
-        native._object_of = slowly
+        jit._object_of = slowly
         children = []
         signal.signal(signal.SIGALRM, lambda number, frame: children.append(os.fork()))
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         texts = [f"define i64 @NAME() {{ ret i64 {i} }}" for i in range(12)]
-        made = native.functions(texts).values()
+        made = jit.functions(texts).values()
         called = [ctypes.CFUNCTYPE(ctypes.c_int64)(f.address)() for f in made]
         if children == [0]:
             os._exit(0 if called == list(range(12)) else 1)
@@ -753,7 +756,9 @@ def test_a_system_without_posix_threads(missing):
 
 def test_programs_share_scratch_memory():
     found = output_of_code("""
-        from tapegrad.replay import driver, eager, pool
+        from tapegrad.replay.cpu import driver
+        from tapegrad.replay.use import eager
+        from tapegrad.replay.cpu import pool
         sizes = range(100, 1200, 50)
         for n in sizes:
             part = tg.ones(n, 1000).requires_grad_()
@@ -772,7 +777,7 @@ def test_programs_share_scratch_memory():
 
 
 def test_a_program_that_needs_more_memory_than_there_is():
-    from tapegrad.replay import driver, pool
+    from tapegrad.replay.cpu import driver, pool
 
     x = tg.ones(300, 1000)
     expected = (x.softmax(1) * 2).numpy()

@@ -15,7 +15,7 @@ from typing import Any
 from ..dtypes import float16, float32, int32
 from ..ops.comparison import where
 from ..ops.creation import full, zeros
-from ..replay.options import capturing, runtime_number
+from ..replay.trace.options import capturing, runtime_number
 from ..state import no_grad
 from ..tensor import Tensor
 

@@ -1,4 +1,4 @@
-"""Switches of `torch.backends.openmp`: threads here are those of `replay/pool.py`."""
+"""Switches of `torch.backends.openmp`: threads here are those of `replay/cpu/pool.py`."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Crew:
                 "worker processes of a DataLoader need Unix sockets, which this system does not "
                 "have; use num_workers=0"
             )
-        from ..replay import pool  # noqa: F401  # once here instead of in every forked worker
+        from ..replay.cpu import pool  # noqa: F401  # once here instead of in every forked worker
 
         self._workers: list[_Worker] = []
         self._poll = select.poll()
@@ -88,7 +88,7 @@ class Crew:
         try:
             with warnings.catch_warnings():
                 # Python 3.12 warns of forks beside threads. Those of native code are prepared for
-                # that: see `replay/pool.py`.
+                # that: see `replay/cpu/pool.py`.
                 warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)
                 process.start()
         except BaseException:

@@ -90,7 +90,7 @@ def _forget_parent() -> None:
 
 def _use_one_thread() -> None:
     """The workers are the parallelism: native code in them stays on one thread."""
-    from ..replay.pool import set_num_threads
+    from ..replay.cpu.pool import set_num_threads
 
     set_num_threads(1)
 

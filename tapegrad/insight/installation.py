@@ -16,9 +16,9 @@ def _version(package: str) -> str:
 
 def why_no_replay() -> str | None:
     """What keeps compiled functions from replaying on this machine, if anything does."""
-    from ..replay import native
+    from ..replay.cpu import jit
 
-    if not native.available():
+    if not jit.available():
         return "llvmlite is not installed"
     if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":
         return "TAPEGRAD_COMPILE=0"
@@ -36,7 +36,7 @@ def _native() -> str:
 
 
 def _cache() -> str:
-    from ..replay import cache
+    from ..replay.cpu import cache
 
     folder = cache.folder()
     if folder is None:

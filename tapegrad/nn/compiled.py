@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..replay import Compiled
-from ..replay.compiled import Options
+from ..replay.use.compiled import Options
 from .module import Module
 
 

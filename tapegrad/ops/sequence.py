@@ -19,15 +19,7 @@ from .joining import cat_, stack
 from .linalg import linear
 from .movement import reshape_, slice_, swapped
 from .precision import check_floating, check_same_dtype
-from .recurrent import (
-    gru_,
-    gru_steps_,
-    is_single_piece,
-    lstm_,
-    lstm_steps_,
-    rnn_,
-    rnn_steps_,
-)
+from .recurrent import gru_, gru_steps_, is_single_piece, lstm_, lstm_steps_, rnn_, rnn_steps_
 from .table import In, Sample, op
 
 #: kinds of recurrent networks: how many states each has, and gates

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
-from ..replay.options import decided, happens_once, runtime_number, setting
+from ..replay.trace.options import decided, happens_once, runtime_number, setting
 from ..state import STATE, TAPE
 from ..tensor import Tensor
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ops.creation import zeros_like
 from ..ops.joining import cat
-from ..replay.options import capturing
+from ..replay.trace.options import capturing
 from ..state import enable_grad, no_grad
 from ..tensor import Tensor
 from .line_search import Point, strong_wolfe

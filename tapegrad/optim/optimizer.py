@@ -15,8 +15,8 @@ import numpy as np
 
 from .. import dtypes
 from ..gradients import Gradients
-from ..replay.options import as_known_code, decided, given, runtime_number, setting
-from ..replay.update import Update, pays
+from ..replay.trace.options import as_known_code, decided, given, runtime_number, setting
+from ..replay.use.update import Update, pays
 from ..state import STATE, TAPE, enable_grad, no_grad
 from ..tensor import RemovableHandle, Tensor, wrap
 from .groups import Group, States, WatchedGroup, as_groups, as_parameters, ordered

@@ -5,11 +5,11 @@
 Nothing here knows an operation by name: what a pass must know of one is a field of its `Primitive`.
 """
 
-from .capture import CaptureError
-from .check import CheckError
-from .compiled import Compiled, compile
-from .options import decided, runtime_number
-from .pool import get_num_threads, set_num_threads
+from .cpu.pool import get_num_threads, set_num_threads
+from .trace.capture import CaptureError
+from .trace.options import decided, runtime_number
+from .use.check import CheckError
+from .use.compiled import Compiled, compile
 
 __all__ = [
     "CaptureError",

@@ -8,13 +8,7 @@ from tapegrad import backward_functions as backward
 from tapegrad import nn
 from tapegrad.autograd import GradientTape
 from tapegrad.backward_functions import mean_backward, mean_squared_error_backward
-from tapegrad.dialects import (
-    SGD,
-    Variable,
-    binary_cross_entropy,
-    cross_entropy,
-    mean_squared_error,
-)
+from tapegrad.dialects import SGD, Variable, binary_cross_entropy, cross_entropy, mean_squared_error
 from tapegrad.nn import functional as F
 
 

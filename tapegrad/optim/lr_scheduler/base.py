@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...replay.options import capturing
+from ...replay.trace.options import capturing
 from ...source import describe, here
 from ...tensor import Tensor
 from ..optimizer import Group, Optimizer

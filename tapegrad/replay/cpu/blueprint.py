@@ -1,0 +1,87 @@
+"""Blueprints: a compiled program without addresses, as it is kept on disk and put into memory.
+
+Comes in: a plan and what was emitted for it. Goes out: arrays of numbers, names of kernels and
+constants, which are all that running needs. `executable.py` fills in the addresses, `stored.py`
+keeps blueprints for later processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...source import Place as Line
+from ..ir.program import Callback
+from .emit import Emitted, Pointer, Segment
+from .plan import Plan
+
+#: what a step is, its kernel (-1: none), how many steps threads share, how many stay together, and
+#: where its table begins
+STEP_WORDS = 5
+#: a position in the tables, a buffer, and bytes from its beginning
+PATCH_WORDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of a segment, as numbers; see `driver.py` for what they mean."""
+
+    steps: Any  # int64, (steps, STEP_WORDS)
+    tables: Any  # int64: the tables of all kernels
+    patches: Any  # int64, (pointers, PATCH_WORDS): the pointers in the tables
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """A compiled program without addresses."""
+
+    segments: tuple[Steps | Callback, ...]
+    constants: tuple[Any, ...]
+    failures: tuple[tuple[str, Line | None], ...]  # what it means when status word i is set
+    arena: int  # bytes
+    scratch: int  # bytes
+    work: int  # elements and multiplications, to decide how many threads pay
+
+
+def texts_of(emitted: Emitted) -> list[str]:
+    """The different kernels of a program, in the order in which a blueprint numbers them."""
+    steps = (step for s in emitted.segments if isinstance(s, Segment) for step in s.steps)
+    return list(dict.fromkeys(step.text for step in steps if step.text is not None))
+
+
+def blueprint_of(plan: Plan, emitted: Emitted) -> Blueprint:
+    """What running a program needs, apart from its kernels."""
+    numbers: dict[str | None, int] = {text: i for i, text in enumerate(texts_of(emitted))}
+    numbers[None] = -1
+    return Blueprint(
+        tuple(s if isinstance(s, Callback) else _numbered(s, numbers) for s in emitted.segments),
+        tuple(np.ascontiguousarray(array) for _, array in plan.program.constants),
+        emitted.failures,
+        plan.arena,
+        emitted.scratch,
+        emitted.work,
+    )
+
+
+def _numbered(segment: Segment, kernels: dict[str | None, int]) -> Steps:
+    steps: list[tuple[int, ...]] = []
+    tables: list[int] = []
+    patches: list[tuple[int, ...]] = []
+    for step in segment.steps:
+        steps.append((step.what, kernels[step.text], step.extent, step.grain, len(tables)))
+        for entry in step.table:
+            if isinstance(entry, Pointer):
+                patches.append((len(tables), entry.buffer, entry.offset))
+                tables.append(0)
+            else:
+                tables.append(entry)
+    return Steps(
+        _words(steps, STEP_WORDS), np.array(tables, np.int64), _words(patches, PATCH_WORDS)
+    )
+
+
+def _words(rows: Iterable[tuple[int, ...]], width: int) -> Any:
+    return np.array(rows, np.int64).reshape(-1, width)

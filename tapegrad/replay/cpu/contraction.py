@@ -1,0 +1,480 @@
+"""Kernels of contractions: sums of products over strided views, in tiles of registers.
+
+Comes in: a `Contraction`, out = sum of x * y over some dimensions of a common index space. Goes
+out: a `Kernel`. How the operands lie in memory decides what a vector is:
+
+    along a kept dimension     one operand is read in vectors, the other a number at a time; a tile
+                               is several vectors times several numbers
+    along a summed dimension   both are read in vectors; a tile is several of each, and the lanes
+                               are added up at the end
+    neither                    one element at a time
+
+A tile is summed in registers from beginning to end. Called by `emit.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ..ir.program import Access, Contraction, size_of
+from ..ir.shapes import joined
+from . import vectors
+from .llvm import Code, literal, type_of
+from .loops import SMALL, Kernel, Span, span_of, with_entry
+
+#: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache
+CACHED = 1 << 20
+
+
+def _tile(n: int, most: int) -> int:
+    """A tile size for n steps: at most `most`, a divisor if one is not much smaller."""
+    most = max(min(n, most), 1)
+    return next((k for k in range(most, most * 2 // 3, -1) if n % k == 0), most)
+
+
+class Writer:
+    """Writes the function of one contraction."""
+
+    def __init__(self, contraction: Contraction) -> None:
+        c = contraction
+        accesses = (c.x, c.y, c.out)
+        sizes, strides, flags = joined(c.shape, [a.strides for a in accesses], set(c.dims))
+        self.sizes, self.flags = sizes or [1], flags or [False]
+        self.x, self.y, self.out = (s or [0] for s in strides)
+        if all(self.flags):
+            self.sizes, self.flags = [1, *self.sizes], [False, *self.flags]
+            self.x, self.y, self.out = ([0, *s] for s in (self.x, self.y, self.out))
+        self.dtype = c.out.value.dtype
+        self.kind = type_of(self.dtype)
+        self.code = Code()
+        self.kept = [d for d, flag in enumerate(self.flags) if not flag]
+        self.summed = [d for d, flag in enumerate(self.flags) if flag]
+        self.lanes = 1
+        #: the dimension that threads share, how many steps it has for them, and the size of a step
+        self.split = self.kept[0]
+        self.extent = 1
+        self.step = 1
+        self.numbers: list[int] = []  # sizes that the text does not depend on
+
+    # -- elements ----------------------------------------------------------------------------
+
+    @property
+    def vector(self) -> str:
+        return f"<{self.lanes} x {self.kind}>" if self.lanes > 1 else self.kind
+
+    @property
+    def suffix(self) -> str:
+        """How intrinsics call the vector type."""
+        return f"v{self.lanes}f{8 * self.dtype.itemsize}"
+
+    def cell(self) -> str:
+        """A variable for a vector, beginning with zero."""
+        name = self.code.name()
+        self.code.first.append(f"  {name} = alloca {self.vector}")
+        self.code.line(f"store {self.vector} zeroinitializer, ptr {name}")
+        return name
+
+    def at(self, pointer: str, strides: list[int], indices: dict[int, str], moved: Any = ()) -> str:
+        """A pointer to an element; `moved` are constant steps along dimensions."""
+        offset = str(sum(strides[d] * n for d, n in moved))
+        terms = [(index, str(strides[d])) for d, index in indices.items()]
+        return self.code.element(pointer, self.dtype, self.code.position(offset, terms))
+
+    def number(self, number: int) -> str:
+        """The text of a number that is read from the kernel's table."""
+        self.numbers.append(number)
+        return f"%number{len(self.numbers) - 1}"
+
+    def mask(self, count: int) -> str:
+        bits = ", ".join(f"i1 {str(i < count).lower()}" for i in range(self.lanes))
+        return f"<{bits}>"
+
+    def load(self, pointer: str, count: int) -> str:
+        """A vector of which `count` lanes are read, and the others 0."""
+        code, size = self.code, self.dtype.itemsize
+        if count == self.lanes:
+            return code.value(f"load {self.vector}, ptr {pointer}, align {size}")
+        return code.call(
+            self.vector,
+            f"llvm.masked.load.{self.suffix}.p0",
+            ("ptr", pointer),
+            ("i32", str(size)),
+            (f"<{self.lanes} x i1>", self.mask(count)),
+            (self.vector, "zeroinitializer"),
+            pure=False,
+        )
+
+    def store(self, value: str, pointer: str, count: int) -> None:
+        code, size = self.code, self.dtype.itemsize
+        if count == self.lanes:
+            code.line(f"store {self.vector} {value}, ptr {pointer}, align {size}")
+            return
+        code.call(
+            "void",
+            f"llvm.masked.store.{self.suffix}.p0",
+            (self.vector, value),
+            ("ptr", pointer),
+            ("i32", str(size)),
+            (f"<{self.lanes} x i1>", self.mask(count)),
+            pure=False,
+        )
+
+    def spread(self, pointer: str) -> str:
+        """A number in all lanes."""
+        code = self.code
+        number = code.load(pointer, self.dtype).text
+        if self.lanes == 1:
+            return number
+        first = code.value(f"insertelement {self.vector} poison, {self.kind} {number}, i64 0")
+        places = f"<{self.lanes} x i32> zeroinitializer"
+        return code.value(f"shufflevector {self.vector} {first}, {self.vector} poison, {places}")
+
+    def multiply_add(self, cell: str, x: str, y: str) -> None:
+        code = self.code
+        product = code.value(f"fmul contract {self.vector} {x}, {y}")
+        old = code.value(f"load {self.vector}, ptr {cell}")
+        total = code.value(f"fadd contract {self.vector} {old}, {product}")
+        code.line(f"store {self.vector} {total}, ptr {cell}")
+
+    def add_lanes(self, cell: str, pointer: str, first: str) -> None:
+        """Add the lanes of a sum to an element, which is 0 before the first time."""
+        code, kind = self.code, self.kind
+        vector = code.value(f"load {self.vector}, ptr {cell}")
+        function, zero = f"llvm.vector.reduce.fadd.{self.suffix}", literal(0, self.dtype).text
+        code.declared.add(f"declare {kind} @{function}({kind}, {self.vector})")
+        given = f"({kind} {zero}, {self.vector} {vector})"
+        total = code.value(f"call reassoc {kind} @{function}{given}")
+        old = code.load(pointer, self.dtype).text
+        old = code.value(f"select i1 {first}, {kind} {zero}, {kind} {old}")
+        total = code.value(f"fadd {kind} {old}, {total}")
+        code.line(f"store {kind} {total}, ptr {pointer}")
+
+    # -- loops -------------------------------------------------------------------------------
+
+    @contextmanager
+    def over(self, dims: list[int], indices: dict[int, str]) -> Iterator[dict[int, str]]:
+        with ExitStack() as stack:
+            inner = dict(indices)
+            for d in dims:
+                whole = ("0", str(self.sizes[d]))
+                bounds = ("%low", "%high") if d == self.split else whole
+                inner[d] = stack.enter_context(self.code.loop(*bounds))
+            yield inner
+
+    def blocks(
+        self,
+        dims: list[tuple[int | None, int]],
+        indices: dict[int, str],
+        body: Callable[..., None],
+        *sizes: int,
+    ) -> None:
+        """Call `body(indices, *sizes)` for blocks of dimensions; the last ones may be smaller.
+
+        A dimension that is not there has one block of 1. Where threads share a dimension, they
+        share its blocks.
+        """
+        if not dims:
+            body(indices, *sizes)
+            return
+        (d, step), *rest = dims
+        if d is None:
+            self.blocks(rest, indices, body, *sizes, 1)
+            return
+        code, (full, left) = self.code, divmod(self.sizes[d], step)
+        last = {**indices, d: str(full * step)}
+        if d == self.split:
+            end = code.call("i64", "llvm.smin.i64", ("i64", "%high"), ("i64", str(full)))
+            with code.loop("%low", end) as block:
+                index = code.value(f"mul nsw i64 {block}, {step}")
+                self.blocks(rest, {**indices, d: index}, body, *sizes, step)
+            if left:
+                mine = code.value(f"icmp eq i64 %high, {full + 1}")
+                some = code.value("icmp slt i64 %low, %high")
+                with code.when(code.value(f"and i1 {mine}, {some}")):
+                    self.blocks(rest, last, body, *sizes, left)
+            return
+        if full:
+            with code.loop("0", str(full * step), step) as index:
+                self.blocks(rest, {**indices, d: index}, body, *sizes, step)
+        if left:
+            self.blocks(rest, last, body, *sizes, left)
+
+    def share(self, steps: dict[int, int], dims: list[int]) -> None:
+        """Let threads share the dimension with the most blocks; the first of equals."""
+        counts = {d: -(-self.sizes[d] // steps.get(d, 1)) for d in dims}
+        self.split = max(dims, key=lambda d: min(counts[d], 64))
+        self.extent = counts[self.split]
+        self.step = steps.get(self.split, 1)
+
+    def span(self, access: Access, strides: list[int]) -> Span | None:
+        """What one step of those that threads share touches."""
+        if self.split < 0:
+            return None
+        ways = [(n - 1) * stride for n, stride in zip(self.sizes, strides, strict=True)]
+        ways[self.split] = (self.step - 1) * strides[self.split]
+        return span_of(access, self.step * strides[self.split], ways)
+
+
+class Rows:
+    """Vectors along a kept dimension `v` of one operand, times numbers of the other.
+
+    A tile is some vectors in a row (`across`), in some rows (`down`, along `u`), times some numbers
+    (`many`, along `t`).
+    """
+
+    def __init__(self, writer: Writer, v: int, turned: bool, lanes: int) -> None:
+        self.writer, self.v, self.lanes = writer, v, lanes
+        self.wide, self.narrow = (writer.y, writer.x) if turned else (writer.x, writer.y)
+        self.names = ("%p1", "%p0") if turned else ("%p0", "%p1")
+        self.others = [d for d in writer.kept if d != v]
+        numbers = [d for d in self.others if self.wide[d] == 0 and self.narrow[d]]
+        rows = [d for d in self.others if self.narrow[d] == 0 and self.wide[d]]
+        sizes = writer.sizes
+        self.t = max(numbers, key=lambda d: sizes[d], default=None)
+        self.u = rows[-1] if rows else None
+        budget = vectors.registers()[1] if lanes > 1 else 4
+        # Where there are no vectors, both operands may move along `v`.
+        self.across = min(-(-sizes[v] // lanes), 3) if lanes > 1 else 1
+        self.many = 1 if self.t is None else min(sizes[self.t], 8)
+        self.down = 1
+        if self.u is not None:
+            self.down = _tile(sizes[self.u], budget // (self.many * self.across))
+        if self.t is not None:
+            self.many = _tile(sizes[self.t], min(budget // (self.down * self.across), 16))
+
+    def write(self) -> None:
+        writer, v, t, u = self.writer, self.v, self.t, self.u
+        writer.lanes = self.lanes
+        width = (self.across if self.others else 1) * self.lanes
+        steps = {v: width, **_known((t, self.many), (u, self.down))}
+        writer.share(steps, self.others or [v])
+        outer = [d for d in self.others if d not in (t, u)]
+        with writer.over(outer, {}) as indices:
+            writer.blocks([(t, self.many), (u, self.down), (v, width)], indices, self.tile)
+
+    def tile(self, indices: dict[int, str], many: int, down: int, width: int) -> None:
+        writer, lanes = self.writer, self.lanes
+        starts = [(j, k) for j in range(down) for k in range(0, width, lanes)]
+        sums = {(i, j, k): writer.cell() for i in range(many) for j, k in starts}
+        with writer.over(writer.summed, indices) as inner:
+            seen = {}
+            for j, k in starts:
+                pointer = writer.at(self.names[0], self.wide, inner, self.moved(0, j, k))
+                seen[j, k] = writer.load(pointer, min(width - k, lanes))
+            for i in range(many):
+                pointer = writer.at(self.names[1], self.narrow, inner, self.moved(i, 0, 0))
+                number = writer.spread(pointer)
+                for j, k in starts:
+                    writer.multiply_add(sums[i, j, k], seen[j, k], number)
+        values = {at: writer.code.value(f"load {writer.vector}, ptr {sums[at]}") for at in sums}
+        if writer.out[self.v] == 1 or lanes == 1:
+            for (i, j, k), value in values.items():
+                pointer = writer.at("%p2", writer.out, indices, self.moved(i, j, k))
+                writer.store(value, pointer, min(width - k, lanes))
+            return
+        for used in dict.fromkeys(min(width - k, lanes) for _, _, k in values):
+            self.scatter(
+                {a: x for a, x in values.items() if min(width - a[2], lanes) == used}, indices, used
+            )
+
+    def scatter(
+        self, values: dict[tuple[int, int, int], str], indices: dict[int, str], used: int
+    ) -> None:
+        """Store lanes that are apart in memory, in a loop: LLVM needs 2 s for 512 of them."""
+        writer, code = self.writer, self.writer.code
+        held = {at: writer.cell() for at in values}
+        for at, value in values.items():
+            code.line(f"store {writer.vector} {value}, ptr {held[at]}")
+        with code.loop("0", str(used)) as lane:
+            place = {**indices, self.v: code.value(f"add nsw i64 {indices[self.v]}, {lane}")}
+            start = writer.at("%p2", writer.out, place)
+            for (i, j, k), cell in held.items():
+                element = code.load(code.element(cell, writer.dtype, lane), writer.dtype).text
+                steps = str(sum(writer.out[d] * n for d, n in self.moved(i, j, k)))
+                pointer = code.element(start, writer.dtype, steps)
+                code.line(f"store {writer.kind} {element}, ptr {pointer}")
+
+    def moved(self, i: int, j: int, k: int) -> list[tuple[int, int]]:
+        return [(self.v, k), *_known((self.t, i), (self.u, j)).items()]
+
+
+class Dots:
+    """Vectors along a summed dimension `v` of both operands.
+
+    A tile is some vectors of x (`many`, along `t`) times some of y: all along the dimensions
+    `whole`, or else `few` along `u`. A pass over the summed dimensions touches no more memory than
+    the cache holds; each adds to the result.
+    """
+
+    def __init__(self, writer: Writer, v: int, lanes: int) -> None:
+        self.writer, self.v, self.lanes = writer, v, lanes
+        sizes, budget = writer.sizes, vectors.registers()[1]
+        alone = [d for d in writer.kept if writer.x[d] == 0 and writer.y[d]]
+        self.whole: list[int] = []
+        for d in reversed(alone):
+            if size_of(tuple(sizes[e] for e in (d, *self.whole))) > budget // 3:
+                break
+            self.whole.insert(0, d)
+        self.u = alone[-1] if alone and not self.whole else None
+        self.few = 1 if self.u is None else _tile(sizes[self.u], budget // 5)
+        self.others = [d for d in writer.kept if d not in self.whole]
+        self.t = max(
+            (d for d in self.others if writer.y[d] == 0 and writer.x[d]),
+            key=lambda d: sizes[d],
+            default=None,
+        )
+        self.corners: list[list[tuple[int, int]]] = [[]]
+        for d in self.whole:
+            self.corners = [[*place, (d, i)] for place in self.corners for i in range(sizes[d])]
+        room = budget // (self.few * len(self.corners))
+        self.many = 1 if self.t is None else _tile(sizes[self.t], room)
+
+    def write(self) -> None:
+        writer = self.writer
+        writer.lanes = self.lanes
+        steps = _known((self.t, self.many), (self.u, self.few))
+        if self.others:
+            writer.share(steps, self.others)
+        else:
+            writer.split = -1
+        outer = [d for d in self.others if d not in steps]
+        with self.passes() as (fixed, bounds, first), writer.over(outer, fixed) as indices:
+            writer.blocks(
+                [(self.t, self.many), (self.u, self.few)],
+                indices,
+                lambda at, many, few: self.tile(at, many, few, first, bounds),
+            )
+
+    def tile(
+        self,
+        indices: dict[int, str],
+        many: int,
+        few: int,
+        first: str,
+        bounds: dict[int, tuple[str, str]],
+    ) -> None:
+        writer, code, sizes = self.writer, self.writer.code, self.writer.sizes
+        places = self.corners if self.u is None else [[(self.u, i)] for i in range(few)]
+        sums = {(i, j): writer.cell() for i in range(many) for j in range(len(places))}
+        with ExitStack() as stack:
+            inner = dict(indices)
+            for d in writer.summed:
+                if d != self.v and d not in inner:
+                    low, high = bounds.get(d, ("0", str(sizes[d])))
+                    inner[d] = stack.enter_context(code.loop(low, high))
+            writer.blocks(
+                [(self.v, self.lanes)], inner, lambda at, n: self.row(at, n, many, places, sums)
+            )
+        for (i, j), cell in sums.items():
+            moved = [*places[j], *_known((self.t, i)).items()]
+            writer.add_lanes(cell, writer.at("%p2", writer.out, indices, moved), first)
+
+    def row(
+        self, indices: dict[int, str], width: int, many: int, places: Any, sums: dict[Any, str]
+    ) -> None:
+        writer = self.writer
+        ones = [
+            writer.load(writer.at("%p0", writer.x, indices, _known((self.t, i)).items()), width)
+            for i in range(many)
+        ]
+        for j, place in enumerate(places):
+            other = writer.load(writer.at("%p1", writer.y, indices, place), width)
+            for i in range(many):
+                writer.multiply_add(sums[i, j], ones[i], other)
+
+    @contextmanager
+    def passes(self) -> Iterator[tuple[dict[int, str], dict[int, tuple[str, str]], str]]:
+        """Parts of the summed dimensions: indices outside, bounds inside, whether it is the first.
+
+        All but the last of the dimensions outside go step by step, the last one in chunks.
+        """
+        dims, step = self.chunks()
+        if not dims:
+            yield {}, {}, "true"
+            return
+        code, sizes = self.writer.code, self.writer.sizes
+        *outer, last = dims
+        with ExitStack() as stack:
+            fixed = {d: stack.enter_context(code.loop("0", str(sizes[d]))) for d in outer}
+            # Usually the size of a batch: another one needs no new code.
+            size = self.writer.number(sizes[last])
+            start = stack.enter_context(code.loop("0", size, step))
+            end = code.value(f"add nsw i64 {start}, {step}")
+            end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", size))
+            first = code.value(f"icmp eq i64 {start}, 0")
+            for index in fixed.values():
+                here = code.value(f"icmp eq i64 {index}, 0")
+                first = code.value(f"and i1 {first}, {here}")
+            yield fixed, {last: (start, end)}, first
+
+    def chunks(self) -> tuple[list[int], int]:
+        """Summed dimensions outside of the pass that fits the cache, and a step of the last one."""
+        writer = self.writer
+        dims = [d for d in writer.summed if d != self.v]
+        for i, d in enumerate(dims):
+            inside = [*writer.kept, *dims[i + 1 :], self.v]
+            each = writer.dtype.itemsize * sum(
+                1 + sum((writer.sizes[e] - 1) * abs(strides[e]) for e in inside)
+                for strides in (writer.x, writer.y)
+            )
+            if each <= CACHED or d == dims[-1]:
+                return dims[: i + 1], max(CACHED // each, 1)
+        return [], 1
+
+
+def _known(*pairs: tuple[int | None, int]) -> dict[int, int]:
+    return {d: n for d, n in pairs if d is not None}
+
+
+def _scheme(writer: Writer) -> Rows | Dots:
+    """Vectors along the dimension that fills the most lanes, a kept one if it does nearly so."""
+    x, y, out, sizes = writer.x, writer.y, writer.out, writer.sizes
+    widest = vectors.registers()[0] // writer.dtype.itemsize
+    found: list[tuple[float, Rows | Dots]] = []
+    for v in range(len(sizes)):
+        lanes = _lanes(sizes[v], widest)
+        filled = sizes[v] / -(-sizes[v] // lanes)
+        if lanes == 1:
+            continue
+        if not writer.flags[v] and out[v] and {(x[v], y[v])} <= {(1, 0), (0, 1)}:
+            found.append((1.25 * filled, Rows(writer, v, y[v] == 1, lanes)))
+        elif writer.flags[v] and x[v] == y[v] == 1:
+            found.append((filled, Dots(writer, v, lanes)))
+    if not found:
+        return Rows(writer, writer.kept[-1], False, 1)
+    return max(found, key=lambda pair: pair[0])[1]
+
+
+def _lanes(n: int, widest: int) -> int:
+    """How many lanes to use for n elements: the smallest power of two that holds them."""
+    lanes = widest
+    while lanes > 1 and lanes // 2 >= n:
+        lanes //= 2
+    return lanes
+
+
+def contraction(instruction: Contraction) -> Kernel:
+    """The kernel of a contraction."""
+    writer = Writer(instruction)
+    _scheme(writer).write()
+    writer.code.line("ret void")
+    work = 2 * size_of(instruction.shape)
+    accesses = (instruction.x, instruction.y, instruction.out)
+    size = writer.dtype.itemsize
+    strides = (writer.x, writer.y, writer.out)
+    spans = [writer.span(a, s) for a, s in zip(accesses, strides, strict=True)]
+    return Kernel(
+        "contraction",
+        with_entry(writer.code, 3, numbers=len(writer.numbers)),
+        [(a.value.number, a.offset * size) for a in accesses],
+        writer.extent,
+        1,
+        writer.extent < 2,
+        work < 32 * SMALL,
+        work,
+        [(a.value.number, span) for a, span in zip(accesses[:2], spans[:2], strict=True)],
+        [(instruction.out.value.number, spans[2])],
+        writer.numbers,
+    )

@@ -1,0 +1,404 @@
+"""Running: a program is taken through all passes and compiled, then called with memory.
+
+`build` makes an `Executable` of a recorded program. Its table of buffers holds the addresses of
+inputs, constants, results and the arena; those that stay the same are filled in once. The arena is
+scratch memory that all programs share, for one runs at a time; only a program with callbacks has
+its own while it runs, because its callbacks may start others. A program whose blueprint an earlier
+process has left on disk (`stored.py`) goes through the passes only when somebody asks what became
+of it, or for another number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...failures import described
+from ...source import describe
+from ..ir.program import Callback, Program, View, contiguous
+from ..passes.fuse import fuse, inline
+from ..passes.lower import lower
+from ..passes.rematerialize import again
+from ..passes.simplify import common, constants, dead
+from ..passes.sink_writes import place
+from . import driver, jit, pool, stored
+from .blueprint import Blueprint, Steps, blueprint_of, texts_of
+from .collector import gc_paused
+from .emit import MAX_THREADS, Emitted, emit
+from .plan import Place, Plan, plan
+from .progress import Progress
+
+#: blocks of scratch memory that programs with callbacks leave for the next one
+MOST_BLOCKS = 4
+#: work (elements and multiplications) below which one thread is enough
+SMALL_PROGRAM = 200_000
+
+Pass = Callable[[Program], Program]
+
+
+def _offset_in(holder: Any, word: int) -> int:
+    """Where in an object a word is found; 0 if that cannot be told."""
+    if sys.implementation.name == "cpython":
+        for offset in range(0, 64, 8):
+            if ctypes.c_size_t.from_address(id(holder) + offset).value == word:
+                return offset
+    return 0
+
+
+# Native code that looks itself where a tuple keeps its arrays, and an array the address of its
+# memory, saves 1 µs for each array of a call.
+_ARRAY = np.zeros(3)
+MEMORY_IN_ARRAY = _offset_in(_ARRAY, _ARRAY.ctypes.data)
+FIRST_IN_TUPLE = _offset_in((_ARRAY, None), id(_ARRAY))
+
+#: the passes in order, by name; TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one
+PASSES: dict[str, Pass] = {
+    "constants": constants,
+    "common": common,
+    "dead": dead,
+    "lower": lower,
+    "unread": dead,
+    "place": place,
+    "inline": inline,
+    "fuse": fuse,
+    "again": again,
+    "trim": dead,
+}
+
+
+def build(program: Program, general: bool = False, name: str = "a program") -> Executable:
+    """Compile a recorded program, with kernels for its own sizes or for others as well."""
+    with gc_paused(), Progress(f"compiling {name}") as progress:
+        return Executable(program, general, progress)
+
+
+def passed(program: Program, progress: Progress) -> Program:
+    """A recorded program after all passes."""
+    skipped = os.environ.get("TAPEGRAD_WITHOUT", "").split(",")
+    progress.stage(f"passes over {len(program.instructions)} operations")
+    for name, change in PASSES.items():
+        if name == "lower" or name not in skipped:
+            program = change(program)
+            progress.check()
+    return program
+
+
+class Layout:
+    """The steps of a program for a number of threads, with its table of buffers."""
+
+    __slots__ = (
+        *("arena_at", "asked", "blueprint", "buffers", "emitted", "expected", "first_result"),
+        *("frame", "functions", "idle", "partials_offset", "plan", "planned", "scratch", "status"),
+        "threads",
+    )
+
+    def __init__(
+        self,
+        program: Program,
+        asked: int,
+        blueprint: Blueprint,
+        functions: list[jit.Function],
+        made_of: tuple[int, Plan | None, Emitted | None],
+    ) -> None:
+        #: how many threads the user wants, and how many the steps are laid out for
+        self.asked = asked
+        self.threads = min(asked, MAX_THREADS)
+        self.blueprint = blueprint
+        self.functions = functions
+        #: what it was made of, where that is known, and how many threads the plan is for
+        self.planned, self.plan, self.emitted = made_of
+        inputs = len(program.inputs)
+        self.first_result = inputs + len(blueprint.constants)
+        #: where the addresses of arena, status and partial results are in the table of buffers
+        self.arena_at = self.first_result + len(program.results)
+        self.partials_offset = -(-blueprint.arena // 64) * 64
+        #: bytes of the arena and of what threads leave for one another
+        self.scratch = self.partials_offset + blueprint.scratch
+        self.status = np.zeros(max(len(blueprint.failures), 1), np.int64)
+        self.buffers = np.zeros(self.arena_at + 3, np.uintp)
+        for i, array in enumerate(blueprint.constants):
+            self.buffers[inputs + i] = array.ctypes.data
+        self.buffers[self.arena_at + 1] = self.status.ctypes.data
+        #: which buffers the arrays of a call are
+        self.expected: list[int] = []
+        # A program with callbacks has several segments, and needs the addresses in Python.
+        is_whole = (
+            MEMORY_IN_ARRAY > 0
+            and FIRST_IN_TUPLE > 0
+            and len(blueprint.segments) == 1
+            and isinstance(blueprint.segments[0], Steps)
+        )
+        #: the frame of all runs, which native code fills in anew for each
+        self.frame = Frame(self, self.buffers, shared=True) if is_whole else None
+        #: frames that no run uses, of programs that are filled in by Python
+        self.idle: list[Frame] = []
+
+    def expect(self, inputs: Sequence[int]) -> None:
+        """Say which inputs each call brings; their arrays come first, those of results after."""
+        self.expected = [*inputs, *range(self.first_result, self.arena_at)]
+        if self.frame is not None:
+            self.frame.expect(self.expected)
+
+
+class Frame:
+    """The memory of a run: the table of buffers, and the steps with their tables."""
+
+    __slots__ = ("_owned", "arena", "buffers", "descriptors", "parts", "where")
+
+    def __init__(self, layout: Layout, buffers: Any, shared: bool) -> None:
+        self.buffers = buffers
+        #: scratch memory, if it is not shared with other programs
+        self.arena: Any = None
+        #: which buffers the arrays of a call are
+        self.where = np.zeros(len(buffers), np.int64)
+        self._owned: list[Any] = []
+        self.descriptors: list[Any] = []
+        #: the address of a descriptor for each segment, and callbacks between them
+        self.parts: list[Any] = []
+        addresses = np.array([0, *[function.address for function in layout.functions]], np.int64)
+        for segment in layout.blueprint.segments:
+            if not isinstance(segment, Steps):
+                self.parts.append(segment)
+                continue
+            descriptor = self._described(segment, addresses)
+            descriptor[driver.STATUS] = layout.status.ctypes.data
+            descriptor[driver.STATUS_COUNT] = len(layout.status)
+            if shared:
+                descriptor[driver.OBJECT_BUFFERS] = self.where.ctypes.data
+                descriptor[driver.MEMORY_IN_OBJECT] = MEMORY_IN_ARRAY
+                descriptor[driver.SCRATCH] = layout.scratch
+            descriptor[driver.ARENA] = layout.arena_at
+            descriptor[driver.PARTIALS] = layout.arena_at + 2
+            descriptor[driver.PARTIALS_OFFSET] = layout.partials_offset
+            self.parts.append(descriptor.ctypes.data)
+            self.descriptors.append(descriptor)
+
+    def _described(self, segment: Steps, addresses: Any) -> Any:
+        """The descriptor of a segment's program: see `driver.py`."""
+        tables = np.append(segment.tables, 0)
+        what, kernels, extents, grains, begins = segment.steps.T
+        steps = np.zeros((len(segment.steps), driver.WORDS), np.int64)
+        steps[:, 0], steps[:, 1] = what, addresses[kernels + 1]
+        steps[:, 2], steps[:, 3], steps[:, 4] = extents, grains, tables.ctypes.data + 8 * begins
+        patches = segment.patches
+        self._owned += [steps, tables, patches]
+        descriptor = np.zeros(driver.DESCRIPTOR_WORDS, np.int64)
+        descriptor[driver.STEPS] = steps.ctypes.data
+        descriptor[driver.PATCHES] = patches.ctypes.data
+        descriptor[driver.PATCH_COUNT] = len(patches)
+        descriptor[driver.TABLES] = tables.ctypes.data
+        descriptor[driver.BUFFERS] = self.buffers.ctypes.data
+        return descriptor
+
+    def expect(self, buffers: Sequence[int]) -> None:
+        """Say which buffers the arrays of a call are; native code then finds their memory."""
+        (descriptor,) = self.descriptors
+        descriptor[driver.OBJECT_COUNT] = 0
+        self.where[: len(buffers)] = buffers
+        descriptor[driver.OBJECT_COUNT] = len(buffers)
+
+
+#: scratch memory that no program uses
+_blocks: list[Any] = []
+
+
+def _block(size: int) -> Any:
+    """Scratch memory for a program with callbacks: it may start others while it runs."""
+    for _ in range(MOST_BLOCKS):
+        try:
+            block = _blocks.pop()
+        except IndexError:
+            break
+        if size <= block.size <= 4 * size:
+            return block
+    return np.empty(size, np.uint8)
+
+
+class Executable:
+    """A compiled program, ready to be called."""
+
+    def __init__(self, program: Program, general: bool, progress: Progress) -> None:
+        began = time.perf_counter()
+        self._recorded = program
+        self.general = general
+        self._layout = self._laid_out(pool.get_num_threads(), None, progress)
+        self.large = self._layout.blueprint.work > SMALL_PROGRAM
+        self.compile_seconds = time.perf_counter() - began
+
+    def _laid_out(self, asked: int, before: Layout | None, progress: Progress) -> Layout:
+        """The blueprint and the kernels for so many threads: from disk, or made now."""
+        recorded, threads = self._recorded, min(asked, MAX_THREADS)
+        name = stored.name_of(recorded, self.general, threads)
+        # A plan that is there already decides where everything is.
+        planned, made = (threads, None) if before is None else (before.planned, before.plan)
+        if made is None:
+            planned = threads
+            found = None if name is None else stored.load(name, recorded)
+            functions = None if found is None else jit.stored(found[1])
+            if found is not None and functions is not None:
+                return Layout(recorded, asked, found[0], functions, (planned, None, None))
+            made = plan(passed(recorded, progress), planned)
+            progress.check()
+        emitted = emit(made, self.general, threads)
+        blueprint = blueprint_of(made, emitted)
+        progress.check()
+        functions = list(jit.functions(texts_of(emitted), progress).values())
+        if name is not None and threads == planned:
+            stored.store(name, recorded, blueprint, [f.name for f in functions])
+        return Layout(recorded, asked, blueprint, functions, (planned, made, emitted))
+
+    def _divided(self, threads: int) -> Layout:
+        """Lay out the steps for another number of threads."""
+        before = self._layout
+        with Progress(f"compiling for {threads} threads") as progress:
+            layout = self._laid_out(threads, before, progress)
+        inputs = len(self._recorded.inputs)
+        layout.buffers[:inputs] = before.buffers[:inputs]
+        layout.expect([i for i in before.expected if i < inputs])
+        self._layout = layout
+        return layout
+
+    # -- what became of the program ----------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        layout = self._layout
+        if layout.plan is None:
+            with gc_paused(), Progress("finding out what became of a program") as progress:
+                layout.plan = plan(passed(self._recorded, progress), layout.planned)
+        return layout.plan
+
+    @property
+    def program(self) -> Program:
+        """The program after all passes."""
+        return self.plan.program
+
+    @property
+    def emitted(self) -> Emitted:
+        layout = self._layout
+        if layout.emitted is None:
+            layout.emitted = emit(self.plan, self.general, layout.threads)
+        return layout.emitted
+
+    @property
+    def functions(self) -> dict[str, jit.Function]:
+        """The kernels by their text."""
+        return jit.functions(texts_of(self.emitted))
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        return [s for s in self._layout.blueprint.segments if isinstance(s, Callback)]
+
+    # -- running -----------------------------------------------------------------------------
+
+    @property
+    def buffers(self) -> Any:
+        """The table of addresses; those of inputs that calls do not bring are written here."""
+        return self._layout.buffers
+
+    def expect(self, inputs: Sequence[int]) -> None:
+        """Say which inputs each call brings; their arrays come first, those of results after."""
+        self._layout.expect(inputs)
+
+    def run(self, arrays: tuple[Any, ...]) -> None:
+        """Run on the memory of arrays: the expected inputs, then the results."""
+        error = self.attempt(arrays)
+        if error is not None:
+            raise error
+
+    def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
+        """Run, and return what is wrong with the data, if something is.
+
+        What this raises itself comes from elsewhere: from a callback, or a signal's handler.
+        """
+        workers = pool.pool
+        layout = self._layout
+        threads = 1
+        if self.large:
+            if workers.threads != layout.asked:
+                layout = self._divided(workers.threads)
+            threads = layout.threads
+        frame = layout.frame
+        if frame is None:
+            return self._run_parts(layout, threads, arrays)
+        # Names of this frame keep the code and the tables while they are in use.
+        failure = workers.run(frame.parts[0], threads, id(arrays) + FIRST_IN_TUPLE)
+        return _error(layout.blueprint, failure) if failure else None
+
+    # -- programs with callbacks -------------------------------------------------------------
+
+    def _run_parts(self, layout: Layout, threads: int, arrays: tuple[Any, ...]) -> Exception | None:
+        """Run segments and callbacks in turn, in a frame that is no other run's."""
+        try:
+            frame = layout.idle.pop()
+        except IndexError:
+            frame = Frame(layout, np.empty_like(layout.buffers), shared=False)
+        frame.buffers[:] = layout.buffers
+        frame.buffers[layout.expected] = [a.__array_interface__["data"][0] for a in arrays]
+        frame.arena = block = _block(layout.scratch + 64)
+        arena = -(-block.ctypes.data // 64) * 64
+        frame.buffers[layout.arena_at] = arena
+        frame.buffers[layout.arena_at + 2] = arena + layout.partials_offset
+        for part in frame.parts:
+            if part.__class__ is Callback:
+                self._call(part, layout, frame)
+                continue
+            failure = pool.pool.run(part, threads, 0)
+            if failure:
+                return _error(layout.blueprint, failure)
+        frame.arena = None
+        if len(_blocks) < MOST_BLOCKS and sys.getrefcount(block) <= 2:  # this name and the argument
+            _blocks.append(block)
+        if not layout.idle:
+            layout.idle.append(frame)
+        return None
+
+    def _call(self, callback: Callback, layout: Layout, frame: Frame) -> None:
+        def array(view: View) -> Any:
+            return self._array(view, layout, frame)
+
+        given = [array(x) if isinstance(x, View) else x for x in callback.inputs]
+        made = callback.primitive.kernel(*given, **callback.params)
+        arrays = made if isinstance(made, tuple) else (made,)
+        for value, result in zip(callback.outputs, arrays, strict=False):
+            array(View(value, 0, value.shape, contiguous(value.shape)))[...] = result
+
+    def _array(self, view: View, layout: Layout, frame: Frame) -> Any:
+        """The memory of a view as a NumPy array."""
+        assert layout.plan is not None  # a program with callbacks is never one from disk
+        dtype = view.root.dtype
+        size = int(dtype.itemsize)
+        ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
+        low, high = sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
+        place = layout.plan.places[view.root.number]
+        start = self._address(place, layout, frame) + (view.offset + low) * size
+        length = (high - low + 1) * size
+        memory: Any
+        if place.kind == "arena":  # a callback that keeps such an array keeps its memory
+            first = start - frame.arena.ctypes.data
+            memory = frame.arena[first : first + length]
+        else:
+            memory = (ctypes.c_char * length).from_address(start)
+        strides = tuple(s * size for s in view.strides)
+        return np.ndarray(view.shape, dtype, memory, -low * size, strides)
+
+    def _address(self, place: Place, layout: Layout, frame: Frame) -> int:
+        if place.kind == "arena":
+            return int(frame.buffers[layout.arena_at]) + place.index
+        inputs = len(self._recorded.inputs)
+        first = {"input": 0, "constant": inputs, "result": layout.first_result}
+        return int(frame.buffers[first[place.kind] + place.index])
+
+
+def _error(blueprint: Blueprint, failure: int) -> Exception:
+    """What a program has found wrong."""
+    found, code = divmod(failure, 1 << driver.FAILURE_BITS)
+    name, place = blueprint.failures[found]
+    error, message = described(code, name)
+    return error(f"{message}, at {describe(place)}")

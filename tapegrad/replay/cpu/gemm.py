@@ -1,0 +1,397 @@
+"""Functions that multiply matrices: the text of one product of any size, for one dtype.
+
+Comes in: a dtype, and whether the memory of x and of y holds the transposes. Goes out: text that
+defines `@multiply`, out = x @ y or out += x @ y. Called by `products.py`.
+
+    columns   go in panels of up to three vectors
+    a panel   of y is read where it lies if its rows are vectors, and else is copied ("packed")
+    rows      go in tiles of as many as the registers hold; the rest in halves of that
+    a tile    of out is summed in registers, over as many of x's columns as fit the cache
+
+Every element is summed in the same order whatever the tile, so results depend neither on how
+threads divide a product nor on where an element lies.
+
+Of a product with a triangle (see `program.Product`) tiles beside the diagonal are left out, and
+the steps of a tile that meets it go row by row: exactly what counts is summed.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from . import vectors
+from .llvm import Code, type_of
+
+#: the vectors of a panel, at most; with a triangle there is more text to a tile, and the heads of
+#: attention seldom have a multiple of three vectors
+ACROSS = 3
+ACROSS_TRIANGLE = 2
+#: steps of a sum that are done at once: a panel of float32 then takes a tenth of the L2 cache
+DEPTH = 512
+
+#: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows.
+#: With a triangle the number of the first row follows.
+ARGUMENTS = (
+    *("ptr %x", "i64 %lead_x", "ptr %y", "i64 %lead_y", "ptr %out", "i64 %lead_out"),
+    *("i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds"),
+)
+
+
+class Writer:
+    """Writes the functions for one dtype and one layout of the operands."""
+
+    def __init__(self, dtype: Any, turned_x: bool, turned_y: bool, triangle: str) -> None:
+        size, sums = vectors.registers()
+        self.triangle = triangle
+        self.dtype, self.kind = dtype, type_of(dtype)
+        self.turned_x, self.turned_y = turned_x, turned_y
+        self.lanes = size // dtype.itemsize
+        self.vector = f"<{self.lanes} x {self.kind}>"
+        self.bits = f"<{self.lanes} x i1>"
+        self.suffix = f"v{self.lanes}f{8 * dtype.itemsize}"
+        self.tallest = 8 if sums >= 8 * ACROSS else 4
+        self.widest = ACROSS_TRIANGLE if triangle else ACROSS
+        self.declared: set[str] = set()
+
+    def text(self) -> str:
+        """All functions; those of tiles first."""
+        parts = [self.pack()]
+        for across in range(1, self.widest + 1):
+            heights = [self.tallest]
+            while heights[-1] > 1:
+                heights.append(1 if self.triangle else heights[-1] // 2)
+            parts += [self.tile(rows, across) for rows in heights]
+            parts.append(self.panel(heights, across))
+        if self.triangle == "out":
+            parts.append(self.clear())
+        parts.append(self.multiply())
+        return "".join(parts) + "\n".join(sorted(self.declared)) + "\n"
+
+    # -- what all functions use ------------------------------------------------------------------
+
+    def function(self, code: Code, name: str, arguments: str, inline: str = "noinline") -> str:
+        code.line("ret void")
+        self.declared |= code.declared
+        return code.function(f"define internal void @{name}({arguments}) {inline} nounwind")
+
+    def at(self, code: Code, pointer: str, *terms: tuple[str, str]) -> str:
+        return code.element(pointer, self.dtype, code.position("0", list(terms)))
+
+    def x_at(self, code: Code, row: str, step: str) -> str:
+        """A pointer to x[row, step]."""
+        if self.turned_x:
+            return self.at(code, "%x", (step, "%lead_x"), (row, "1"))
+        return self.at(code, "%x", (row, "%lead_x"), (step, "1"))
+
+    def y_at(self, code: Code, step: str, column: str) -> str:
+        """A pointer to y[step, column]."""
+        if self.turned_y:
+            return self.at(code, "%y", (column, "%lead_y"), (step, "1"))
+        return self.at(code, "%y", (step, "%lead_y"), (column, "1"))
+
+    def load(self, code: Code, pointer: str) -> str:
+        return code.value(f"load {self.vector}, ptr {pointer}, align {self.dtype.itemsize}")
+
+    def store(self, code: Code, value: str, pointer: str) -> None:
+        code.line(f"store {self.vector} {value}, ptr {pointer}, align {self.dtype.itemsize}")
+
+    def first_lanes(self, code: Code, count: str) -> str:
+        """A mask of the first `count` lanes."""
+        wide = f"<{self.lanes} x i64>"
+        numbers = ", ".join(f"i64 {i}" for i in range(self.lanes))
+        one = code.value(f"insertelement {wide} poison, i64 {count}, i64 0")
+        zeros = f"<{self.lanes} x i32> zeroinitializer"
+        all_ = code.value(f"shufflevector {wide} {one}, {wide} poison, {zeros}")
+        return code.value(f"icmp slt {wide} <{numbers}>, {all_}")
+
+    def load_some(self, code: Code, pointer: str, mask: str) -> str:
+        return code.call(
+            self.vector,
+            f"llvm.masked.load.{self.suffix}.p0",
+            *(("ptr", pointer), ("i32", str(self.dtype.itemsize)), (self.bits, mask)),
+            (self.vector, "zeroinitializer"),
+            pure=False,
+        )
+
+    def store_some(self, code: Code, value: str, pointer: str, mask: str) -> None:
+        code.call(
+            "void",
+            f"llvm.masked.store.{self.suffix}.p0",
+            *((self.vector, value), ("ptr", pointer), ("i32", str(self.dtype.itemsize))),
+            (self.bits, mask),
+            pure=False,
+        )
+
+    def least(self, code: Code, x: str, y: str) -> str:
+        return code.call("i64", "llvm.smin.i64", ("i64", x), ("i64", y))
+
+    # -- tiles and panels ------------------------------------------------------------------------
+
+    TILE = (
+        "ptr %x, i64 %lead_x, ptr %panel, i64 %lead_panel, ptr %out, i64 %lead_out, i64 %inner, "
+        "i64 %last, i1 %adds"
+    )
+    #: of a product with a triangle: where the diagonal meets the first row
+    DIAGONAL = ", i64 %diagonal"
+
+    @property
+    def tile_arguments(self) -> str:
+        return self.TILE + (self.DIAGONAL if self.triangle in ("lower", "upper") else "")
+
+    def tile(self, rows: int, across: int) -> str:
+        """The sums of some rows times some vectors; `last` counts the lanes of the last one."""
+        code, vector = Code(), self.vector
+        cells = {(i, j): self.cell(code) for i in range(rows) for j in range(across)}
+        low, high = "0", "%inner"
+        if self.triangle == "lower":
+            high = self.clamped(code, "%diagonal")
+        elif self.triangle == "upper":
+            self.corner(code, cells, rows)
+            low = self.clamped(code, code.value(f"add nsw i64 %diagonal, {rows}"))
+        with code.loop(low, high) as step:
+            self.step(code, cells, step, range(rows))
+        if self.triangle == "lower":
+            self.corner(code, cells, rows)
+        with code.when("%adds"):
+            for (i, j), cell in cells.items():
+                pointer = self.out_at(code, i, j)
+                if j < across - 1:
+                    old = self.load(code, pointer)
+                else:
+                    old = self.load_some(code, pointer, self.first_lanes(code, "%last"))
+                new = code.value(f"load {vector}, ptr {cell}")
+                total = code.value(f"fadd {vector} {old}, {new}")
+                code.line(f"store {vector} {total}, ptr {cell}")
+        for (i, j), cell in cells.items():
+            if j < across - 1:
+                value = code.value(f"load {vector}, ptr {cell}")
+                self.store(code, value, self.out_at(code, i, j))
+        mask = self.first_lanes(code, "%last")
+        for i in range(rows):
+            value = code.value(f"load {vector}, ptr {cells[i, across - 1]}")
+            self.store_some(code, value, self.out_at(code, i, across - 1), mask)
+        return self.function(code, f"tile{rows}x{across}", self.tile_arguments)
+
+    def step(self, code: Code, cells: dict[tuple[int, int], str], step: str, rows: range) -> None:
+        """Add the products of one step to the sums of some rows."""
+        vector, across = self.vector, 1 + max(j for _, j in cells)
+        row = self.at(code, "%panel", (step, "%lead_panel"))
+        loaded = [
+            self.load(code, self.at(code, row, (str(j * self.lanes), "1"))) for j in range(across)
+        ]
+        for i in rows:
+            number = code.load(self.x_at(code, str(i), step), self.dtype).text
+            one = code.value(f"insertelement {vector} poison, {self.kind} {number}, i64 0")
+            zeros = f"<{self.lanes} x i32> zeroinitializer"
+            spread = code.value(f"shufflevector {vector} {one}, {vector} poison, {zeros}")
+            for j in range(across):
+                old = code.value(f"load {vector}, ptr {cells[i, j]}")
+                product = code.value(f"fmul contract {vector} {loaded[j]}, {spread}")
+                total = code.value(f"fadd contract {vector} {old}, {product}")
+                code.line(f"store {vector} {total}, ptr {cells[i, j]}")
+
+    def corner(self, code: Code, cells: dict[tuple[int, int], str], rows: int) -> None:
+        """The steps at which the diagonal crosses a tile: each counts for some of its rows."""
+        for t in range(rows):
+            step = code.value(f"add nsw i64 %diagonal, {t}")
+            with code.when(code.value(f"icmp ult i64 {step}, %inner")):
+                counting = range(t, rows) if self.triangle == "lower" else range(t + 1)
+                self.step(code, cells, step, counting)
+
+    def clamped(self, code: Code, step: str) -> str:
+        """A step, or the nearest one that there is."""
+        positive = code.call("i64", "llvm.smax.i64", ("i64", step), ("i64", "0"))
+        return self.least(code, positive, "%inner")
+
+    def cell(self, code: Code) -> str:
+        """A variable for a vector, beginning with zero."""
+        name = code.name()
+        code.first.append(f"  {name} = alloca {self.vector}")
+        code.line(f"store {self.vector} zeroinitializer, ptr {name}")
+        return name
+
+    def out_at(self, code: Code, i: int, j: int) -> str:
+        return self.at(code, "%out", (str(i), "%lead_out"), (str(j * self.lanes), "1"))
+
+    def panel(self, heights: list[int], across: int) -> str:
+        """All rows times a panel: tiles from the tallest to a row alone."""
+        code = Code()
+
+        def call(rows: int, first: str) -> None:
+            x = self.x_at(code, first, "0")
+            out = self.at(code, "%out", (first, "%lead_out"))
+            given = (
+                f"ptr {x}, i64 %lead_x, ptr %panel, i64 %lead_panel, ptr {out}, i64 %lead_out, "
+                "i64 %inner, i64 %last, i1 %adds"
+            )
+            if self.triangle in ("lower", "upper"):
+                given += f", i64 {code.value(f'add nsw i64 %diagonal, {first}')}"
+            code.line(f"call void @tile{rows}x{across}({given})")
+
+        tallest, *lower = heights
+        most = code.value(f"and i64 %rows, {-tallest}")
+        begin = "0"
+        if self.triangle == "out":
+            # The rows before that have nothing in this panel.
+            begin = code.call("i64", "llvm.smax.i64", ("i64", "%diagonal"), ("i64", "0"))
+            begin = code.value(f"and i64 {begin}, {-tallest}")
+        with code.loop(begin, most, tallest) as first:
+            call(tallest, first)
+        if self.triangle:
+            rest = code.call("i64", "llvm.smax.i64", ("i64", begin), ("i64", most))
+            with code.loop(rest, "%rows") as first:
+                call(1, first)
+            return self.function(code, f"panel{across}", f"{self.TILE}, i64 %rows{self.DIAGONAL}")
+        for rows in lower:
+            some = code.value(f"and i64 %rows, {rows}")
+            with code.when(code.value(f"icmp ne i64 {some}, 0")):
+                call(rows, code.value(f"and i64 %rows, {-2 * rows}"))
+        return self.function(code, f"panel{across}", f"{self.TILE}, i64 %rows")
+
+    def clear(self) -> str:
+        """Zeros above the diagonal of a panel of the result, which meets row `diagonal` first."""
+        code = Code()
+        ends = code.value("add nsw i64 %diagonal, %columns")
+        with code.loop("0", self.least(code, "%rows", ends)) as row:
+            after = code.value(f"add nsw i64 {row}, 1")
+            after = code.value(f"sub nsw i64 {after}, %diagonal")
+            with code.loop("0", "%columns", self.lanes) as column:
+                counting = self.first_lanes(code, code.value(f"sub nsw i64 {after}, {column}"))
+                there = self.first_lanes(code, code.value(f"sub nsw i64 %columns, {column}"))
+                ones = f"<{', '.join(['i1 true'] * self.lanes)}>"
+                above = code.value(f"xor {self.bits} {counting}, {ones}")
+                above = code.value(f"and {self.bits} {above}, {there}")
+                pointer = self.at(code, "%out", (row, "%lead_out"), (column, "1"))
+                self.store_some(code, "zeroinitializer", pointer, above)
+        given = "ptr %out, i64 %lead_out, i64 %rows, i64 %columns, i64 %diagonal"
+        return self.function(code, "clear", given)
+
+    # -- packing ---------------------------------------------------------------------------------
+
+    def pack(self) -> str:
+        """Copy `columns` of y, `inner` steps of each, so that they lie in rows of `width`."""
+        code = Code()
+        if self.turned_y:
+            self.pack_turned(code)
+        else:
+            with code.loop("0", "%inner") as step, code.loop("0", "%width", self.lanes) as column:
+                left = code.value(f"sub nsw i64 %columns, {column}")
+                pointer = self.y_at(code, step, column)
+                value = self.load_some(code, pointer, self.first_lanes(code, left))
+                self.store(code, value, self.at(code, "%panel", (step, "%width"), (column, "1")))
+        given = "ptr %y, i64 %lead_y, ptr %panel, i64 %width, i64 %columns, i64 %inner"
+        return self.function(code, "pack", given)
+
+    def pack_turned(self, code: Code) -> None:
+        """Squares of as many columns as a vector has lanes; the last one may overlap the others.
+
+        Columns beyond the last one repeat it: nobody reads what becomes of them.
+        """
+        lanes = str(self.lanes)
+        last = code.value("sub nsw i64 %columns, 1")
+        with code.loop("0", "%width", self.lanes) as first:
+            columns = [
+                self.least(code, code.value(f"add nsw i64 {first}, {i}"), last)
+                for i in range(self.lanes)
+            ]
+            fits = code.value(f"icmp sge i64 %inner, {lanes}")
+            with code.when(fits), code.loop("0", "%inner", self.lanes) as start:
+                furthest = code.value(f"sub nsw i64 %inner, {lanes}")
+                step = self.least(code, start, furthest)
+                rows = [self.load(code, self.y_at(code, step, column)) for column in columns]
+                for i, row in enumerate(self.transposed(code, rows)):
+                    here = code.value(f"add nsw i64 {step}, {i}")
+                    self.store(code, row, self.at(code, "%panel", (here, "%width"), (first, "1")))
+            short = code.value(f"xor i1 {fits}, true")
+            with code.when(short), code.loop("0", "%inner") as step:
+                for i, column in enumerate(columns):
+                    number = code.load(self.y_at(code, step, column), self.dtype)
+                    there = self.at(code, "%panel", (step, "%width"), (first, "1"), (str(i), "1"))
+                    code.store(number, there)
+
+    def transposed(self, code: Code, rows: list[str]) -> list[str]:
+        """The transpose of a square: interleaving halves, as often as it can be halved."""
+        half, places = self.lanes // 2, range(self.lanes // 2)
+        low = ", ".join(f"i32 {i}, i32 {i + self.lanes}" for i in places)
+        high = ", ".join(f"i32 {i + half}, i32 {i + half + self.lanes}" for i in places)
+        kind = f"<{self.lanes} x i32>"
+        for _ in range(self.lanes.bit_length() - 1):
+            following = []
+            for x, y in zip(rows[:half], rows[half:], strict=True):
+                for picked in (low, high):
+                    pair = f"{self.vector} {x}, {self.vector} {y}"
+                    following.append(code.value(f"shufflevector {pair}, {kind} <{picked}>"))
+            rows = following
+        return rows
+
+    # -- the product -----------------------------------------------------------------------------
+
+    def multiply(self) -> str:
+        code, lanes, widest = Code(), self.lanes, self.widest
+        panel = code.name()
+        code.first.append(
+            f"  {panel} = alloca [{DEPTH * widest * lanes} x {self.kind}], align {64}"
+        )
+        vectors = code.value(f"add nsw i64 %columns, {lanes - 1}")
+        vectors = code.value(f"sdiv i64 {vectors}, {lanes}")
+        panels = code.value(f"add nsw i64 {vectors}, {widest - 1}")
+        panels = code.value(f"sdiv i64 {panels}, {widest}")
+        # Widths 3, 3, ..., 2, 2 rather than 3, 3, ..., 3, 1: a narrow panel reads x too often.
+        missing = code.value(f"mul nsw i64 {panels}, {widest}")
+        missing = code.value(f"sub nsw i64 {missing}, {vectors}")
+        narrow_from = code.value(f"sub nsw i64 {panels}, {missing}")
+        alone = code.value(f"icmp eq i64 {vectors}, 1")
+        with code.loop("0", "%inner", DEPTH) as start, code.loop("0", panels) as index:
+            depth = self.least(code, code.value(f"sub nsw i64 %inner, {start}"), str(DEPTH))
+            later = code.value(f"icmp ne i64 {start}, 0")
+            adds = code.value(f"or i1 %adds, {later}")
+            narrow = code.value(f"icmp sge i64 {index}, {narrow_from}")
+            across = code.value(f"select i1 {narrow}, i64 {widest - 1}, i64 {widest}")
+            across = code.value(f"select i1 {alone}, i64 1, i64 {across}")
+            over = code.value(f"sub nsw i64 {index}, {narrow_from}")
+            over = code.call("i64", "llvm.smax.i64", ("i64", over), ("i64", "0"))
+            first = code.value(f"mul nsw i64 {index}, {widest}")
+            first = code.value(f"sub nsw i64 {first}, {over}")
+            first = code.value(f"select i1 {alone}, i64 0, i64 {first}")
+            column = code.value(f"mul nsw i64 {first}, {lanes}")
+            width = code.value(f"mul nsw i64 {across}, {lanes}")
+            left = code.value(f"sub nsw i64 %columns, {column}")
+            count = self.least(code, width, left)
+            y, x = self.y_at(code, start, column), self.x_at(code, "0", start)
+            out = self.at(code, "%out", (column, "1"))
+            packs = code.value(f"icmp slt i64 {count}, {width}") if not self.turned_y else "true"
+            with code.when(packs):
+                code.line(
+                    f"call void @pack(ptr {y}, i64 %lead_y, ptr {panel}, i64 {width}, "
+                    f"i64 {count}, i64 {depth})"
+                )
+            lies = code.value(f"select i1 {packs}, ptr {panel}, ptr {y}")
+            lead = code.value(f"select i1 {packs}, i64 {width}, i64 %lead_y")
+            last = code.value(f"sub nsw i64 {width}, {lanes}")
+            last = code.value(f"sub nsw i64 {count}, {last}")
+            given = (
+                f"ptr {x}, i64 %lead_x, ptr {lies}, i64 {lead}, ptr {out}, i64 %lead_out, "
+                f"i64 {depth}, i64 {last}, i1 {adds}, i64 %rows"
+            )
+            diagonal = ""
+            if self.triangle:
+                ends = f"{column}, %first" if self.triangle == "out" else f"%first, {start}"
+                diagonal = code.value(f"sub nsw i64 {ends}")
+                given += f", i64 {diagonal}"
+            for n in range(1, widest + 1):
+                with code.when(code.value(f"icmp eq i64 {across}, {n}")):
+                    code.line(f"call void @panel{n}({given})")
+            if self.triangle == "out":
+                code.line(
+                    f"call void @clear(ptr {out}, i64 %lead_out, i64 %rows, i64 {count}, "
+                    f"i64 {diagonal})"
+                )
+        arguments = [*ARGUMENTS, "i64 %first"] if self.triangle else ARGUMENTS
+        return self.function(code, "multiply", ", ".join(arguments))
+
+
+@functools.cache
+def multiplication(dtype: Any, turned_x: bool, turned_y: bool, triangle: str = "") -> str:
+    """The text that defines `@multiply` for one dtype, layout and triangle."""
+    return Writer(dtype, turned_x, turned_y, triangle).text()

@@ -1,0 +1,423 @@
+"""LLVM: text of functions goes in, their addresses come out.
+
+Each kernel is a module of its own, compiled once: a process keeps it for as long as somebody uses
+it, and the object code is kept on disk (`cache.py`) for later processes. Several kernels are
+compiled at once, by as many threads as there are processors; the main thread is none of them, for
+signals interrupt that one. llvmlite is loaded here, at the first compilation, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import ctypes
+import functools
+import hashlib
+import os
+import queue
+import sys
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeVar
+
+from ... import locks
+from . import cache
+from .progress import Progress
+
+T = TypeVar("T")
+
+_lock = locks.new()
+#: seconds that the end of the process waits for a compilation
+EXIT_PATIENCE = 60
+#: seconds after which a thread that waits for another looks whether it is in a forked child
+CHILD_PATIENCE = 0.1
+
+# -- forks ---------------------------------------------------------------------------------------
+
+#: one of them is held by each thread that is inside of LLVM without llvmlite's lock
+_visits = [locks.new() for _ in range(os.cpu_count() or 1)]
+
+
+@contextmanager
+def _visit() -> Iterator[None]:
+    """Be inside of LLVM without llvmlite's lock; a fork waits for that."""
+    visit = next((v for v in _visits if v.acquire(blocking=False)), None)
+    if visit is None:
+        visit = _visits[0]
+        visit.acquire()
+    try:
+        yield
+    finally:
+        visit.release()
+
+
+def _llvm_lock() -> Any:
+    """The lock that llvmlite holds while LLVM works; None if llvmlite was never loaded."""
+    loaded = sys.modules.get("llvmlite.binding.ffi")
+    lock = getattr(getattr(loaded, "lib", None), "_lock", None)
+    return getattr(lock, "_lock", None)
+
+
+def _out_of_llvm() -> None:
+    """Free llvmlite's lock of what an interrupt has left, when this thread is not inside of it."""
+    lock = _llvm_lock()
+    while lock is not None and lock._is_owned():
+        lock.release()
+
+
+def _before_fork() -> None:
+    """Wait until LLVM is at rest: the child could not finish what another thread does there."""
+    for visit in _visits:
+        visit.acquire()
+    lock = _llvm_lock()
+    if lock is not None:
+        lock.acquire()
+
+
+def _after_fork() -> None:
+    for lock in (_llvm_lock(), *_visits):
+        if lock is not None and lock._is_owned():
+            lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
+
+# -- signals -------------------------------------------------------------------------------------
+
+
+def _undisturbed(work: Callable[[], T]) -> T:
+    """Do some work where no signal's handler can interrupt it.
+
+    Handlers run in the main thread. An exception of one, such as that of Ctrl-C, would leave
+    llvmlite's lock taken if it came while that is entered in Python. Work whose caller was
+    interrupted goes on without it.
+    """
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
+        return work()
+    results: list[T] = []
+    errors: list[BaseException] = []
+    done = _thread.allocate_lock()
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.release()
+
+    _out_of_llvm()
+    process = os.getpid()
+    done.acquire()
+    try:
+        # An exception in the midst of `threading.Thread.start` would confuse that.
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # there are no threads any more, as when the process ends
+        return work()
+    while not done.acquire(timeout=CHILD_PATIENCE):
+        if os.getpid() != process:  # a handler has forked, and the other thread stayed behind
+            return _undisturbed(work)
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+@atexit.register
+def _finish() -> None:
+    """Wait at exit for a compilation whose caller was interrupted: LLVM must not be left inside."""
+    if _lock.acquire(timeout=EXIT_PATIENCE):
+        _lock.release()
+
+
+# -- functions -----------------------------------------------------------------------------------
+
+
+class Function:
+    """A compiled function; its code lives as long as this object."""
+
+    def __init__(self, engine: Any, name: str, text: str | None) -> None:
+        self._engine = engine
+        self.name = name
+        self.text = text  # None where its name alone was known so far
+        self.address = int(engine.get_function_address(name))
+
+    def also(self, name: str) -> int:
+        """The address of another function of the same text."""
+        return _undisturbed(lambda: int(self._engine.get_function_address(name)))
+
+    @property
+    def llvm(self) -> str:
+        """The text under the name of the function, as it is given to LLVM."""
+        assert self.text is not None
+        return self.text.replace("@NAME", f"@{self.name}")
+
+    @property
+    def assembly(self) -> str:
+        """The instructions of this processor that the text becomes."""
+
+        def assembled() -> str:
+            machine, module = _optimised(self.llvm)
+            return str(machine.emit_assembly(module))
+
+        return _undisturbed(assembled)
+
+
+#: by name: the functions that are in use
+_functions: weakref.WeakValueDictionary[str, Function] = weakref.WeakValueDictionary()
+
+
+@functools.cache
+def available() -> bool:
+    """Whether llvmlite can be imported, and its library be loaded."""
+    try:
+        import llvmlite.binding  # noqa: F401
+    except ImportError:
+        return False
+    except OSError as error:
+        warnings.warn(
+            f"llvmlite is installed but does not load ({error}): operations run in NumPy; "
+            "install llvmlite again",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+@functools.cache
+def _target() -> Any:
+    return _undisturbed(_prepared)
+
+
+def _prepared() -> Any:
+    """LLVM for this processor: a target, and the settings of machines for it."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    options = {
+        "cpu": llvm.get_host_cpu_name(),
+        "features": llvm.get_host_cpu_features().flatten(),
+        "opt": 3,
+        "jit": True,
+    }
+    return llvm.Target.from_default_triple(), options
+
+
+@functools.cache
+def circumstances() -> str:
+    """What the code of a function depends on beside its text."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    from ... import __version__
+
+    _, options = _target()
+    parts = (__version__, llvmlite.__version__, llvm.llvm_version_info, options)
+    return repr(parts)
+
+
+def _named(text: str) -> str:
+    """The name of the function that a text defines: it says all that its code depends on."""
+    return f"k{hashlib.sha256((text + circumstances()).encode()).hexdigest()}"
+
+
+@functools.cache
+def _unlocked() -> Any:
+    """The two functions of LLVM that take long, without the lock that llvmlite puts around each.
+
+    LLVM compiles in several threads if each has a context of its own, and ctypes lets go of
+    Python's lock meanwhile.
+    """
+    from llvmlite.binding import ffi
+
+    library = ctypes.CDLL(ffi.lib._name, handle=ffi.lib._handle)
+    found = []
+    for name in ("LLVMPY_RunNewModulePassManager", "LLVMPY_TargetMachineEmitToMemory"):
+        locked, function = getattr(ffi.lib, name), getattr(library, name)
+        function.argtypes, function.restype = locked.argtypes, locked.restype
+        found.append(function)
+    return found
+
+
+def _optimised(text: str) -> tuple[Any, Any]:
+    """A machine for this processor, and the module of a text after LLVM's passes."""
+    import llvmlite.binding as llvm
+
+    target, settings = _target()
+    machine = target.create_target_machine(**settings)
+    module = llvm.parse_assembly(text, llvm.create_context())
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    options.slp_vectorization = True
+    builder = llvm.create_pass_builder(machine, options)
+    optimise, _ = _unlocked()
+    passes = builder.getModulePassManager()
+    with _visit():
+        optimise(passes, module, builder)
+    return machine, module
+
+
+def _object_of(text: str) -> bytes:
+    from llvmlite.binding import ffi
+
+    machine, module = _optimised(text)
+    _, emit = _unlocked()
+    with ffi.OutputString() as error:
+        with _visit():
+            buffer = emit(machine, module, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    try:
+        start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _objects_of(texts: dict[str, str], progress: Progress) -> Iterator[tuple[str, bytes]]:
+    """The object code of some texts by name; long ones begin first, so that none is left alone."""
+    from .pool import default_threads
+
+    waiting = deque(sorted(texts, key=lambda name: -len(texts[name])))
+    done: queue.SimpleQueue[tuple[str, bytes] | BaseException | None] = queue.SimpleQueue()
+
+    def compile_waiting() -> None:
+        try:
+            while waiting:
+                try:
+                    name = waiting.popleft()
+                except IndexError:  # another thread was faster
+                    break
+                done.put((name, _object_of(texts[name])))
+        except BaseException as error:
+            waiting.clear()
+            done.put(error)
+        finally:
+            done.put(None)
+
+    busy = 0
+    if len(texts) > 1:
+        try:
+            for _ in range(min(len(texts), default_threads())):
+                _thread.start_new_thread(compile_waiting, ())
+                busy += 1
+        except RuntimeError:  # the system gives no more of them
+            pass
+    if not busy:
+        busy = 1
+        compile_waiting()
+    failed: BaseException | None = None
+    while busy:
+        made = done.get()
+        progress.check()
+        if made is None:
+            busy -= 1
+        elif isinstance(made, BaseException):
+            failed = made
+        else:
+            yield made
+    if failed is not None:
+        raise failed
+
+
+def _engine(objects: Iterable[bytes]) -> Any:
+    """Load object code."""
+    import llvmlite.binding as llvm
+
+    target, settings = _target()
+    # An engine takes its target machine with it when it goes.
+    machine = target.create_target_machine(**settings)
+    module = llvm.parse_assembly("")
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    for code in objects:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
+
+
+def functions(texts: Iterable[str], progress: Progress | None = None) -> dict[str, Function]:
+    """The functions of some texts, each of which defines `@NAME`; compiled where they are new."""
+    names = {text: _named(text) for text in dict.fromkeys(texts)}
+    found = {text: _functions.get(name) for text, name in names.items()}
+    if None in found.values():
+        with nullcontext(progress) if progress else Progress("compiling") as said:
+            found.update(_undisturbed(functools.partial(_compiled, names, said)))
+    for text, function in found.items():
+        assert function is not None
+        function.text = text
+    return {text: function for text, function in found.items() if function is not None}
+
+
+def _compiled(names: dict[str, str], progress: Progress) -> dict[str, Function]:
+    """The functions of some texts with their names."""
+    with _lock:
+        found = _present(names.values())
+        missing = {name: text for text, name in names.items() if name not in found}
+        codes = {name: cache.load(name) for name in missing}
+        new = {
+            name: missing[name].replace("@NAME", f"@{name}")
+            for name, code in codes.items()
+            if code is None
+        }
+        if new:
+            progress.stage(f"{len(names)} kernels, {len(names) - len(new)} cached")
+            for name, code in _objects_of(new, progress):
+                codes[name] = code
+                cache.store(name, code)
+        found |= _loaded({name: code for name, code in codes.items() if code is not None})
+        return {text: found[name] for text, name in names.items()}
+
+
+def stored(names: Iterable[str]) -> list[Function] | None:
+    """The functions of some names, from memory or disk; None if one of them is in neither."""
+    wanted = list(names)
+    found = _present(wanted)
+    if len(found) < len(wanted):
+        kept = _undisturbed(functools.partial(_kept, wanted))
+        if kept is None:
+            return None
+        found = kept
+    return [found[name] for name in wanted]
+
+
+def _kept(names: list[str]) -> dict[str, Function] | None:
+    """The functions of some names; None if one of them is neither in memory nor on disk."""
+    with _lock:
+        found = _present(names)
+        codes = {}
+        for name in names:
+            if name not in found:
+                code = cache.load(name)
+                if code is None:
+                    return None
+                codes[name] = code
+        return found | _loaded(codes)
+
+
+def _present(names: Iterable[str]) -> dict[str, Function]:
+    """Those of some functions that are in memory, by name."""
+    found = {name: _functions.get(name) for name in names}
+    return {name: function for name, function in found.items() if function is not None}
+
+
+def _loaded(codes: dict[str, bytes]) -> dict[str, Function]:
+    """The functions of some object code, by name, which are new in memory."""
+    if not codes:
+        return {}
+    engine = _engine(codes.values())
+    found = {name: Function(engine, name, None) for name in codes}
+    _functions.update(found)
+    return found

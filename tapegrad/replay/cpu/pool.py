@@ -1,0 +1,183 @@
+"""The worker threads that native programs run on.
+
+Every thread walks all steps of a program and does its part of each, with barriers where one needs
+what another has made. The calling thread is number 0; the others are Python threads that never
+leave the native code of `driver.py`: they spin for a short time after a program, then sleep until
+the next. One program runs at a time, in one native call, and scratch memory is that of the one
+which runs.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import functools
+import os
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ... import locks
+from . import driver, jit
+
+_Launch = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+)
+_OnJob = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@functools.cache
+def default_threads() -> int:
+    """As many threads as there are physical cores that this process may use."""
+    try:
+        mine = os.sched_getaffinity(0)
+    except AttributeError:
+        return os.cpu_count() or 1
+    cores = set()
+    for cpu in mine:
+        try:
+            with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as file:
+                cores.add(file.read().strip())
+        except OSError:
+            cores.add(str(cpu))
+    return max(1, min(len(mine), len(cores), _quota()))
+
+
+def _quota() -> int:
+    """The processors that this process's control group grants it."""
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        return max(1, int(quota) // int(period))
+    except (OSError, ValueError):
+        return os.cpu_count() or 1
+
+
+class Pool:
+    """Workers for programs of several threads."""
+
+    def __init__(self) -> None:
+        self.threads = default_threads() if driver.has_threads() else 1
+        self._launch: Any = None
+        self._lock = locks.new()
+
+    def run(self, program: int, threads: int, objects: int) -> int:
+        """Run the program whose descriptor is at an address, on a call's arrays at another one.
+
+        The answer is 0, or says what failed: see `driver.py`.
+        """
+        if self._launch is None:
+            self._load()
+        answer: int = self._launch(self._address, program, threads, objects)
+        while answer < 0:
+            if answer == driver.NO_MEMORY:
+                raise MemoryError("there is not enough memory for what a native program computes")
+            if not self._start(threads - 1):
+                threads = 1
+            answer = self._launch(self._address, program, threads, objects)
+        return answer
+
+    @property
+    def scratch(self) -> int:
+        """The bytes of scratch memory that programs share now."""
+        return 0 if self._launch is None else int(self._cell(driver.SCRATCH_SIZE))
+
+    def renew(self) -> None:
+        """Begin again without workers, in a forked child: threads do not survive a fork."""
+        if self._launch is not None:
+            before = [self._cell(c) for c in (driver.SCRATCH_ADDRESS, driver.SCRATCH_SIZE)]
+            self._begin(*before)
+
+    def _load(self) -> None:
+        with self._lock:
+            if self._launch is not None:
+                return
+            self._driver = next(iter(jit.functions([driver.text()]).values()))
+            self._prepare = _OnJob(self._driver.also("begin"))
+            if driver.has_threads():
+                self._work = _OnJob(self._driver.also("work"))
+            self._begin(0, 0)
+            launch = _Launch(self._driver.address)
+            if driver.has_threads():
+                self._launch = launch
+                return
+            warnings.warn(
+                "this system has no POSIX threads: native programs run on one thread",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+            def alone(job: int, program: int, threads: int, objects: int) -> int:
+                with self._lock:
+                    answer: int = launch(job, program, 1, objects)
+                    return answer
+
+            self._launch = alone
+
+    def _begin(self, scratch: int, size: int) -> None:
+        """Make a job without workers, with some scratch memory."""
+        job = np.zeros(driver.JOB_BYTES // 8 + 8, np.int64)
+        job = job[-job.ctypes.data % 64 // 8 :]
+        job[driver.SCRATCH_ADDRESS // 8] = scratch
+        job[driver.SCRATCH_SIZE // 8] = size
+        # These may be called without the interpreter's lock, and exist on every system.
+        for cell, function in (
+            (driver.ALLOCATE, ctypes.pythonapi.PyMem_RawMalloc),
+            (driver.RELEASE, ctypes.pythonapi.PyMem_RawFree),
+        ):
+            address = ctypes.cast(function, ctypes.c_void_p).value
+            assert address is not None
+            job[cell // 8] = address
+        self._prepare(job.ctypes.data)
+        self._job, self._address = job, job.ctypes.data
+
+    def _cell(self, offset: int) -> int:
+        return int(self._job[offset // 8])
+
+    def _start(self, workers: int) -> bool:
+        """Have at least so many workers; False if the system gives no more threads."""
+        # A worker counts itself when it is ready. An interrupt may come at any point here: the
+        # thread that was about to start is one worker more, or none.
+        while (ready := self._cell(driver.WORKERS)) < workers:
+            try:
+                _thread.start_new_thread(_live, (self._work, self._job))
+            except RuntimeError:
+                _warn_of_one_thread()
+                return False
+            while self._cell(driver.WORKERS) == ready:
+                time.sleep(0.0001)
+        return True
+
+
+def _live(work: Any, job: Any) -> None:
+    """Be a worker, until the process ends; the job's memory stays as long."""
+    work(job.ctypes.data)
+
+
+@functools.cache
+def _warn_of_one_thread() -> None:
+    warnings.warn(
+        "the system gives no more threads: native programs run on one thread",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+pool = Pool()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.renew)
+
+
+def set_num_threads(threads: int) -> None:
+    """Use this many threads for compiled programs."""
+    if not isinstance(threads, int) or threads < 1:
+        raise ValueError(f"the number of threads must be a whole number above 0, got {threads!r}")
+    pool.threads = threads
+
+
+def get_num_threads() -> int:
+    """How many threads compiled programs use."""
+    return pool.threads

@@ -1,0 +1,146 @@
+"""Kernels of matrix products: each thread multiplies its part.
+
+Sizes and strides are numbers in the kernel's table, so one function serves all products of a dtype
+and layout with the same number of batch dimensions. Called by `emit.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ..ir.program import Product, size_of
+from ..ir.shapes import joined
+from .gemm import multiplication
+from .llvm import Code
+from .loops import SMALL, Kernel, Span, grain_of, span_of, with_entry
+
+#: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
+NUMBERS = (
+    *("rows", "columns", "inner", "lead_x", "lead_y", "lead_out"),
+    *("split", "step_x", "step_y", "step_out", "batches", "adds"),
+)
+BATCH, ROWS, COLUMNS = range(3)  # what threads divide
+#: bytes of an operand that every thread may read
+SHARED = 1 << 16
+#: batch dimensions of every product, at least: one function serves products with fewer as well
+DIMENSIONS = 2
+
+
+def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool, int]:
+    """Whether memory holds the transpose of a matrix, and its leading dimension."""
+    down, across = strides[-2:]
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+        return False, max(down if rows > 1 else columns, 1)
+    return True, max(across if columns > 1 else rows, 1)
+
+
+@functools.cache
+def text_of(dtype: Any, dimensions: int, turned_x: bool, turned_y: bool, triangle: str = "") -> str:
+    """The function for products with so many batch dimensions."""
+    code = Code()
+    number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
+
+    def chosen(what: int, yes: str, no: str) -> str:
+        condition = code.value(f"icmp eq i64 {number['split']}, {what}")
+        return code.value(f"select i1 {condition}, i64 {yes}, i64 {no}")
+
+    share = code.value("sub nsw i64 %high, %low")
+    rows, columns = chosen(ROWS, share, number["rows"]), chosen(COLUMNS, share, number["columns"])
+    start = chosen(BATCH, "0", "%low")
+    first, last = chosen(BATCH, "%low", "0"), chosen(BATCH, "%high", number["batches"])
+    adds = code.value(f"icmp ne i64 {number['adds']}, 0")
+    some = code.value("icmp sgt i64 %high, %low")
+    with code.when(some), code.loop(first, last) as batch:
+        terms: list[list[tuple[str, str]]] = [
+            [(start, number[f"step_{name}"])] for name in ("x", "y", "out")
+        ]
+        rest = batch
+        for d in reversed(range(dimensions)):
+            at = len(NUMBERS) + 4 * d
+            index = code.value(f"srem i64 {rest}, %number{at}")
+            rest = code.value(f"sdiv i64 {rest}, %number{at}")
+            for i, steps in enumerate(terms):
+                steps.append((index, f"%number{at + 1 + i}"))
+        x, y, out = (
+            code.element(f"%p{i}", dtype, code.position("0", steps))
+            for i, steps in enumerate(terms)
+        )
+        code.line(
+            f"call void @multiply(ptr {x}, i64 {number['lead_x']}, ptr {y}, "
+            f"i64 {number['lead_y']}, ptr {out}, i64 {number['lead_out']}, i64 {rows}, "
+            f"i64 {columns}, i64 {number['inner']}, i1 {adds}"
+            + (f", i64 {start})" if triangle else ")")
+        )
+    code.line("ret void")
+    entry = with_entry(code, 3, numbers=len(NUMBERS) + 4 * dimensions)
+    return multiplication(dtype, turned_x, turned_y, triangle) + entry
+
+
+def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
+    """Whether threads divide the rows of a product, rather than its columns.
+
+    Each thread reads the other operand whole, so the larger one is divided; but rows if there are
+    many, unless y is much larger than x, and if y is small: what follows often goes by rows, and
+    then needs no barrier, and nothing from the caches of another processor.
+    """
+    if rows >= columns or (rows >= 128 and columns < 3 * rows):
+        return True
+    return (rows >= 16 and inner <= rows) or (rows >= 32 and size * inner * columns <= SHARED)
+
+
+def product(p: Product) -> Kernel:
+    """The kernel of a matrix product."""
+    dtype = p.out.value.dtype
+    size = dtype.itemsize
+    accesses = (p.x, p.y, p.out)
+    sizes, strides, _ = joined(p.batch, [a.strides[:-2] for a in accesses], set())
+    batches = size_of(tuple(sizes))
+    work = 2 * batches * p.rows * p.columns * p.inner
+    steps = (0, 0, 0)
+    if batches >= 4:
+        split, extent, grain = BATCH, batches, 1
+    elif p.triangle or _by_rows(p.rows, p.inner, p.columns, size):
+        split, extent, grain = ROWS, p.rows, grain_of(p.rows, 8 if p.rows >= 128 else 1)
+        steps = (p.x.strides[-2], 0, p.out.strides[-2])
+    else:
+        split, extent, grain = COLUMNS, p.columns, 16 if p.columns >= 64 else 1
+        steps = (0, p.y.strides[-1], p.out.strides[-1])
+    x_turned, x_lead = _transposed(p.x.strides, p.rows, p.inner)
+    y_turned, y_lead = _transposed(p.y.strides, p.inner, p.columns)
+    numbers = [
+        *(p.rows, p.columns, p.inner, x_lead, y_lead, max(p.out.strides[-2], p.columns, 1)),
+        *(split, *steps, batches, int(p.adds)),
+    ]
+    for d, n in enumerate(sizes):
+        numbers += [n, *(s[d] for s in strides)]
+    dimensions = max(len(sizes), DIMENSIONS)
+    numbers += [1, 0, 0, 0] * (dimensions - len(sizes))
+    matrices = ((p.rows, p.inner), (p.inner, p.columns), (p.rows, p.columns))
+    spans: list[Span | None] = []
+    for access, matrix, step, batch in zip(accesses, matrices, steps, strides, strict=True):
+        ways = [(n - 1) * s for n, s in zip(matrix, access.strides[-2:], strict=True)]
+        around = [(n - 1) * s for n, s in zip(sizes, batch, strict=True)]
+        if split == BATCH:
+            # Threads divide the batches in order; all but the first dimension lie inside a step.
+            inner = [(n - 1) * s for n, s in zip(sizes[1:], batch[1:], strict=True)]
+            group = size_of(tuple(sizes[1:]))
+            spans.append(span_of(access, batch[0], ways + inner, group))
+        elif step == 0:
+            spans.append(span_of(access, 0, ways + around))
+        else:
+            ways[split - ROWS] = 0  # the dimension that is divided
+            spans.append(span_of(access, step, ways + around))
+    return Kernel(
+        "product",
+        text_of(dtype, dimensions, x_turned, y_turned, p.triangle),
+        [(a.value.number, a.offset * size) for a in accesses],
+        extent,
+        grain,
+        False,
+        work < 32 * SMALL,
+        work,
+        [(p.x.value.number, spans[0]), (p.y.value.number, spans[1])],
+        [(p.out.value.number, spans[2])],
+        numbers,
+    )

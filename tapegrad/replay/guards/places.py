@@ -1,0 +1,176 @@
+"""Places: where plain values stand, what kinds of values there are, and when two are alike.
+
+`Place` reads and writes an entry of a dictionary, an item of a list, an attribute or a cell. `Mark`
+is one step of the walk of `reach.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import threading
+import types
+from collections import deque
+from collections.abc import Callable
+from operator import getitem
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...device import device
+from ...tensor import Size
+
+#: types whose values are compared by type and equality; subclasses may have attributes
+_EXACT = {
+    *(type(None), bool, int, float, complex, str, bytes, range, slice, type(...)),
+    *(type(NotImplemented), dtypes.DType, device, Size, types.CodeType),
+}
+_KINDS = (np.dtype, np.generic, re.Pattern, dtypes.DType, device)
+#: modules of Python whose objects are values too: dates, paths, fractions
+_VALUES = {"decimal", "_decimal", "fractions", "datetime", "pathlib", "uuid"}
+#: what members of an enumeration have; others may have attributes of their own
+_OF_ENUM = {"_value_", "_name_", "__objclass__", "_sort_order_"}
+
+
+def is_atom(value: Any) -> bool:
+    """Whether a value cannot change and is compared by type and equality."""
+    kind = type(value)
+    if kind in _EXACT or (kind.__module__ in _VALUES and kind.__name__ != "Context"):
+        return True
+    if issubclass(kind, _KINDS):
+        return not issubclass(kind, np.void)  # its fields can be set
+    if not issubclass(kind, enum.Enum):
+        return False
+    return value.__dict__.keys() <= _OF_ENUM and is_atom(value._value_)
+
+
+class _Missing:
+    """Stands where there is nothing."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING: Any = _Missing()
+
+
+def dict_item(owner: Any, key: Any) -> Any:
+    """`owner[key]`, past the methods of a subclass and what it does about missing keys."""
+    value = dict.get(owner, key, MISSING)
+    if value is MISSING:
+        raise KeyError(key)
+    return value
+
+
+def items_of(value: Any) -> list[Any]:
+    """The items of a list, tuple, deque or set, past the methods of a subclass."""
+    kind = type(value)
+    base = next(b for b in (list, tuple, deque, set, frozenset) if issubclass(kind, b))
+    return [*base.__iter__(value)]
+
+
+class Place:
+    """Where a value stands: how to read it now, and how to put another one there."""
+
+    __slots__ = ("get", "key", "owner")
+
+    def __init__(self, owner: Any, key: Any, get: Callable[[Any, Any], Any]) -> None:
+        self.owner = owner
+        self.key = key
+        self.get = get
+
+    def is_stored(self) -> bool:
+        """Whether something is kept here, so that another value may stand here later."""
+        return self.get is not itself and self.get is not call_it and self.get is not context_value
+
+    def read(self) -> Any:
+        """What stands here now; `MISSING` if nothing does."""
+        try:
+            return self.get(self.owner, self.key)
+        except (KeyError, IndexError, AttributeError, ValueError):
+            return MISSING
+
+    def write(self, value: Any) -> None:
+        """Put a value here, past all methods that the owner's class has for that."""
+        if value is MISSING:
+            self._delete()
+        elif self.get is dict_item:
+            dict.__setitem__(self.owner, self.key, value)
+        elif self.get is getitem:
+            self.owner[self.key] = value
+        elif self.get is slot_value:
+            self.key.__set__(self.owner, value)
+        else:
+            setattr(self.owner, self.key, value)
+
+    def _delete(self) -> None:
+        if self.get is dict_item:
+            dict.pop(self.owner, self.key, None)
+        elif self.get is getitem:
+            del self.owner[self.key]
+        elif self.get is slot_value:
+            self.key.__delete__(self.owner)
+        else:
+            delattr(self.owner, self.key)
+
+
+def class_item(kind: type, name: str) -> Any:
+    return kind.__dict__[name]
+
+
+def slot_value(owner: Any, member: Any) -> Any:
+    return member.__get__(owner)
+
+
+def instance_dict(value: Any) -> dict[str, Any] | None:
+    """The dictionary of an object's attributes, past methods and properties of its class."""
+    if issubclass(type(value), threading.local):
+        own: dict[str, Any] = threading.local.__getattribute__(value, "__dict__")
+        return own  # that of this thread
+    for base in type(value).__mro__:
+        found = base.__dict__.get("__dict__")
+        if isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            entries = found.__get__(value)
+            return entries if type(entries) is dict else None
+    return None
+
+
+def itself(owner: Any, key: Any) -> Any:
+    return owner
+
+
+def call_it(owner: Any, key: Any) -> Any:
+    return owner()
+
+
+def context_value(owner: Any, key: Any) -> Any:
+    return owner.get(MISSING)
+
+
+class Mark:
+    """One step of a walk: what was found, and where."""
+
+    __slots__ = ("detail", "kind", "parent", "place", "raw", "step", "value")
+
+    def __init__(
+        self, kind: str, value: Any, detail: Any, parent: int, step: str, place: Place, raw: Any
+    ) -> None:
+        self.kind = kind
+        self.value = value  # compared as `kind` says
+        self.detail = detail
+        self.raw = raw  # what was found
+        self.parent = parent
+        self.step = step
+        self.place = place
+
+
+def same_atom(a: Any, b: Any) -> bool:
+    """Equality that tells 1, 1.0 and True apart, 0.0 and -0.0 too, and takes NaN as itself."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (float, complex, np.inexact)):
+        return repr(a) == repr(b)
+    return bool(a == b)

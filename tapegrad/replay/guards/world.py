@@ -1,0 +1,363 @@
+"""The world around a recording: the plain Python values that its code can reach by name.
+
+A `World` is what a walk has found (`reach.py`), kept twice: as a list of **marks** in the order of
+the walk, which two worlds are compared by, and as lists of owners, keys and values, so that `holds`
+is a series of `is` tests in C. Where one fails, another walk tells: equal values in other objects
+are as good, and what differs is known by its path.
+
+`docs/design.md` says what is a root, what is walked, what is compared and what is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import getitem, is_
+from typing import TYPE_CHECKING, Any
+
+from ...tensor import Tensor
+from ..trace.facts import facts_of
+from .comparisons import add_entry
+from .conjunction import Conjunction
+from .counters import same_answers
+from .kinds import is_tensor, path_of
+from .places import MISSING, Mark, Place, dict_item, instance_dict, is_atom, itself, same_atom
+from .reach import Reach
+from .scope import Scope
+
+if TYPE_CHECKING:
+    from ..trace.recording import Recording
+
+
+class World:
+    """What the code of one recording can reach, as it is now."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        roots: Iterable[tuple[str, Any]],
+        arguments: Iterable[Tensor] = (),
+        objects: Iterable[Any] = (),
+    ) -> None:
+        self.scope = scope
+        self.roots = list(roots)
+        #: objects among the arguments of the call, and the tensors
+        self.objects = list(objects)
+        self.given = list(arguments)
+        self.arguments = {t.id: i for i, t in reversed(list(enumerate(self.given)))}
+        self.recording: Recording | None = None
+        self._twins: dict[int, int] | None = None
+        #: positions of what code sets, and left as it was: then it must be so again
+        self.held: frozenset[int] = frozenset()
+        #: by position of a counter that is asked something: how far it went up in the call
+        self.risen: dict[int, int] = {}
+        self._test: Callable[[], bool] | None = None
+        size = -1
+        while size != scope.size():
+            # What is reached may show that more is named: then the walk begins anew.
+            size = scope.size()
+            self.reach = Reach(scope, self.roots, self.objects)
+        self.marks, self.tensors = self.reach.marks, self.reach.tensors
+        self.compared = self.reach.compared
+        #: tensors with their gradients of now
+        self._grads = [
+            (t, t._grad) for t in (*self.tensors.values(), *self.given) if t._grad is not None
+        ]
+        self.settle(frozenset())
+
+    def members(self) -> Iterator[tuple[int, dict[str, Any], list[str]]]:
+        """Objects with their attributes of now and the names that they had."""
+        for at, value, names in self.reach.members:
+            entries = instance_dict(value)
+            assert entries is not None
+            yield at, entries, names
+
+    def mark_of(self, value: Any) -> Mark | None:
+        """The mark of an object that was there when this world was looked at."""
+        at = self.reach.seen.get(id(value))
+        return None if at is None else self.marks[at]
+
+    # -- what stays ---------------------------------------------------------------------------
+
+    def settle_for(self, recording: Recording) -> None:
+        """Say which tensors a recording reads by identity, and which numbers it reads anew."""
+        self.recording = recording
+        read = recording.tensors()
+        numbers = {
+            (id(n.holder), n.key) for n in recording.numbers() if n.key not in self.scope.strings
+        }
+        if numbers:
+            for mark in self.marks:
+                if (id(mark.place.owner), mark.place.key) in numbers:
+                    mark.kind = "number"
+            self.compared.entries = self.compared.entries.without(numbers)
+        self.settle(frozenset(at for at, t in self.tensors.items() if t.id in read))
+
+    def hold(self) -> None:
+        """A call has ended: what it may set and did not change is compared from now on."""
+        self.held = frozenset(
+            at
+            for at, mark in enumerate(self.marks)
+            if mark.kind in ("written", "counted")
+            and not mark.detail
+            and mark.place.read() is mark.raw
+        )
+        self.risen = {
+            at: mark.place.read() - mark.raw
+            for at, mark in enumerate(self.marks)
+            if mark.kind == "counted" and mark.detail
+        }
+        self._test = None
+
+    def settle(self, fixed: frozenset[int]) -> None:
+        """Say which tensors the program reads by identity: those at positions in `fixed`.
+
+        Of all others, shape, dtype and layout count. Where an argument stands, the argument of the
+        call must stand.
+        """
+        # What code has set to the tensor that was there, it may have found elsewhere.
+        kept = {self.marks[at].raw.id for at in self.held if is_tensor(self.marks[at].raw)}
+        self.fixed = fixed = fixed | {at for at, t in self.tensors.items() if t.id in kept}
+        self._loose: list[tuple[Place, Any]] = []
+        self._bound: list[tuple[Place, int]] = []
+        self._solid: list[tuple[Place, Tensor]] = []
+        self._test = None
+        for at, tensor in self.tensors.items():
+            place = self.marks[at].place
+            index = self.arguments.get(tensor.id)
+            if index is not None:
+                self._bound.append((place, index))
+            elif at not in fixed:
+                self._loose.append((place, self.marks[at].detail))
+            elif place.get is not itself:
+                self._solid.append((place, tensor))
+        for at in self.held:
+            index = self._argument_held(at)
+            if index is not None:
+                self._bound.append((self.marks[at].place, index))
+        self._own_grads: list[tuple[Tensor, Tensor]] = []
+        self._given_grads: list[tuple[int, Tensor]] = []
+        for tensor, grad in self._grads:
+            index = self.arguments.get(tensor.id)
+            if grad.id in kept and index is not None:
+                self._given_grads.append((index, grad))
+            elif grad.id in kept:
+                self._own_grads.append((tensor, grad))
+        self._bound_indices = {index for _, index in self._bound}
+        self._ids = {t.id for t in self.tensors.values()}
+        self._solid_ids = {self.tensors[at].id for at in fixed}
+        self._pattern = _pattern([place.read() for place, _ in self._loose])
+
+    def _argument_held(self, at: int) -> int | None:
+        """Which argument of the call stood already where code may set it."""
+        raw = self.marks[at].raw
+        return self.arguments.get(raw.id) if is_tensor(raw) else None
+
+    def holds(self, arguments: Sequence[Tensor], objects: Sequence[Any] = ()) -> bool:
+        """Whether everything is the same object as it was; what is equal may fail here."""
+        try:
+            if self._test is None:
+                self._test = self._written()
+            return self._test() and self._tensors_hold(arguments, objects)
+        except (KeyError, IndexError, AttributeError, ValueError, TypeError, RuntimeError):
+            return False
+
+    def _written(self) -> Callable[[], bool]:
+        """All tests that depend on no argument, as one function."""
+        tests = Conjunction()
+        self.compared.write(tests)
+        for at in self.held:
+            if self._argument_held(at) is None:
+                _add_place(tests, self.marks[at].place, self.marks[at].raw)
+        for at, risen in self.risen.items():
+            mark = self.marks[at]
+            same = functools.partial(_answers_hold, mark.place, mark.detail, mark.raw, risen)
+            tests.add(f"{tests.name(same)}()")
+        for place, tensor in self._solid:
+            _add_place(tests, place, tensor)
+        for leaf, grad in self._own_grads:
+            tests.add_is(f"{tests.name(leaf)}._grad", grad)
+        return tests.function()
+
+    def _tensors_hold(self, arguments: Sequence[Tensor], objects: Sequence[Any]) -> bool:
+        """Whether arguments, and tensors that the program does not read, are where they were."""
+        for i, t in enumerate(arguments):
+            if t.id in self._ids and i not in self._bound_indices:
+                return False
+        if self.objects and not all(map(is_, objects, self.objects)):
+            return False
+        for i, grad in self._given_grads:
+            if arguments[i]._grad is not grad:
+                return False
+        if not self._loose and not self._bound:
+            return True
+        loose = [place.get(place.owner, place.key) for place, _ in self._loose]
+        for found, (_, facts) in zip(loose, self._loose, strict=True):
+            if not isinstance(found, Tensor) or facts_of(found) != facts:
+                return False
+            if any(t is found for t in arguments) or found.id in self._solid_ids:
+                return False
+        if loose and _pattern(loose) != self._pattern:
+            return False
+        for place, index in self._bound:
+            if place.get(place.owner, place.key) is not arguments[index]:
+                return False
+        return True
+
+    def changed_value(self) -> str | None:
+        """A plain value that is another one now, if that is seen at once."""
+        table = self.compared.entries
+        for owner, key, before in table:
+            now = dict.get(owner, key, MISSING)
+            if now is before or not is_atom(before) or not is_atom(now) or same_atom(before, now):
+                continue
+            for at, mark in enumerate(self.marks):
+                if mark.place.owner is owner and mark.place.key is key:
+                    where = self.scope.line_of(str(key))
+                    return f"{self.path(at)} was {_brief(before)} and is {_brief(now)}{where}"
+        return None
+
+    def is_rewritten(self, at: int) -> bool:
+        """Whether code that ran puts other tensors where one stands."""
+        mark = self.marks[at]
+        name = mark.step.lstrip(".")
+        return name in self.scope.stored and mark.place.is_stored()
+
+    def difference(self, other: World) -> str | None:
+        """What is another value in another world, in words; None where the two are alike."""
+        for at, (mine, theirs) in enumerate(zip(self.marks, other.marks, strict=False)):
+            if not self._same(at, mine, theirs, other):
+                where = self.scope.line_of(self.marks[at].step.lstrip("."))
+                return f"{self.path(at)} was {_shown(mine)} and is {_shown(theirs)}{where}"
+        if len(self.marks) != len(other.marks):
+            longer = self if len(self.marks) > len(other.marks) else other
+            at = min(len(self.marks), len(other.marks))
+            return f"{longer.path(at)} is there in one of two calls"
+        return None
+
+    def _same(self, at: int, mine: Mark, theirs: Mark, other: World) -> bool:
+        if mine.kind == "number" or theirs.kind == "number":
+            return (id(theirs.place.owner), theirs.place.key) == (
+                id(mine.place.owner),
+                mine.place.key,
+            )
+        if mine.kind != theirs.kind or mine.step != theirs.step or mine.parent != theirs.parent:
+            return False
+        if mine.kind == "tensor":
+            if self._twin(at) != other._twin(at):
+                return False
+            a, b = self.arguments.get(mine.value.id), other.arguments.get(theirs.value.id)
+            if a is not None or b is not None:
+                return a == b
+            if mine.detail != theirs.detail:
+                return False
+            return at not in self.fixed or mine.value is theirs.value
+        if at in self.held:
+            a, b = mine.raw, theirs.raw
+            index = self._argument_held(at)
+            if index is not None:
+                return is_tensor(b) and other.arguments.get(b.id) == index
+            return a is b or (is_atom(a) and is_atom(b) and same_atom(a, b))
+        if mine.kind == "counted":
+            alike = mine.detail == theirs.detail and type(theirs.raw) is int
+            return alike and same_answers(mine.detail, mine.raw, theirs.raw, self.risen.get(at, 0))
+        if mine.kind == "atom":
+            return same_atom(mine.value, theirs.value)
+        if mine.kind in ("same", "cache", "class", "module", "object", "function"):
+            return mine.value is theirs.value and mine.detail == theirs.detail
+        return bool(mine.value == theirs.value) and _same_detail(mine.detail, theirs.detail)
+
+    def _twin(self, at: int) -> int:
+        """Where the tensor at a position was met for the first time."""
+        if self._twins is None:
+            first: dict[int, int] = {}
+            self._twins = {p: first.setdefault(t.id, p) for p, t in self.tensors.items()}
+        return self._twins[at]
+
+    def stores_objects(self) -> bool:
+        """Whether code sets something to an object that was there: it must be the same one."""
+        return any(not is_atom(self.marks[at].raw) for at in self.held)
+
+    def adopt(self, other: World) -> None:
+        """Take the objects of another world that is alike."""
+        fixed, recording, held, risen = self.fixed, self.recording, self.held, self.risen
+        for mine, theirs in zip(self.marks, other.marks, strict=True):
+            mine.place.owner, mine.place.key = theirs.place.owner, theirs.place.key
+            theirs.place = mine.place
+        self.__dict__.update(other.__dict__)
+        self.held, self.risen = held, risen
+        if recording is not None:
+            self.settle_for(recording)
+        else:
+            self.settle(fixed)
+
+    # -- telling -------------------------------------------------------------------------------
+
+    def path(self, at: int) -> str:
+        """The way to a mark, as a user would write it."""
+        mark = self.marks[at]
+        return path_of(self.marks, mark.parent, mark.step)
+
+    def moved(self) -> str | None:
+        """Something whose hidden state has changed since this world was looked at."""
+        for at, state, before in self.reach.movers:
+            if state() != before:
+                return self.path(at)
+        return None
+
+
+# -- helpers ------------------------------------------------------------------------------------
+
+
+def _add_place(tests: Conjunction, place: Place, value: Any) -> None:
+    """A test that a value stands where it stood."""
+    owner, key, get = place.owner, place.key, place.get
+    if value is MISSING:
+        tests.add_is(f"{tests.name(place)}.read()", value)
+    elif get is dict_item:
+        add_entry(tests, owner, key, value)
+    elif get is getattr:
+        tests.add_is(f"{tests.name(owner)}.{key}", value)
+    elif get is getitem and type(owner) in (list, tuple):
+        tests.add_is(f"{tests.name(owner)}[{key}]", value)
+    else:
+        tests.add_is(f"{tests.name(place)}.read()", value)
+
+
+def _answers_hold(place: Place, questions: Any, before: int, risen: int) -> bool:
+    now = place.read()
+    return type(now) is int and same_answers(questions, before, now, risen)
+
+
+def _same_detail(a: Any, b: Any) -> bool:
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same_atom, a, b))
+    return bool(a == b)
+
+
+def _pattern(tensors: list[Any]) -> list[int]:
+    """Which of several tensors are one."""
+    ids = [id(t) for t in tensors]
+    return [ids.index(i) for i in ids]
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else text[:57] + "..."
+
+
+def _shown(mark: Mark) -> str:
+    if mark.kind == "tensor":
+        return (
+            "another tensor" if not mark.detail else f"a tensor of shape {tuple(mark.value.shape)}"
+        )
+    if mark.kind == "atom":
+        return _brief(mark.value)
+    if mark.kind in ("written", "counted"):
+        return _brief(mark.raw) if is_atom(mark.raw) else f"a {type(mark.raw).__name__}"
+    if mark.kind == "list":
+        return f"a {mark.value.__name__} of {mark.detail}"
+    if mark.kind == "dict":
+        return f"a {mark.value.__name__} with keys {mark.detail}"[:80]
+    kind = mark.value if isinstance(mark.value, type) else type(mark.value)
+    return f"a {kind.__name__}"

@@ -1,0 +1,296 @@
+"""Fusion: loops over the same elements become one, and values in between stay in registers.
+
+A value that only one loop reads is computed there (`inline`). A loop may then join an earlier group
+of loops of the same shape when everything that it reads was made before that group, or inside it at
+the same element (`fuse`). Computations of a single element are repeated inside the loops that read
+them; LLVM moves them out of the loop again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import Any
+
+from ...tape import Value
+from ..ir.program import (
+    Access,
+    Compute,
+    Fold,
+    Instruction,
+    Loop,
+    Node,
+    Position,
+    Program,
+    Read,
+    Store,
+    bytes_of,
+    size_of,
+)
+from ..ir.shapes import common, divided, simplest
+
+#: more nodes than this in one loop cost more in registers than they save in memory
+LARGEST = 200
+
+
+class Group:
+    """Loops that will become one, or a single instruction of another kind."""
+
+    def __init__(self, first: Instruction) -> None:
+        self.members = [first]
+        self.loop = first if isinstance(first, Loop) else None
+        self.made = {v.number for v in first.writes()}
+        self.nodes = len(first.nodes) if isinstance(first, Loop) else 0
+        self.touched = {v.number for v in (*first.reads(), *first.writes())}
+
+    def add(self, loop: Loop) -> None:
+        """Add a loop that `matched` the group, whose loops get the same shape."""
+        assert self.loop is not None
+        if self.loop.shape != loop.shape:
+            members = [m for m in self.members if isinstance(m, Loop)]
+            self.members = [divided(member, loop.shape) for member in members]
+        self.members.append(loop)
+        self.loop = self.members[0] if isinstance(self.members[0], Loop) else None
+        self.made.update(v.number for v in loop.writes())
+        self.touched.update(v.number for v in (*loop.reads(), *loop.writes()))
+        self.nodes += len(loop.nodes)
+
+    def matched(self, loop: Loop) -> Loop | None:
+        """A loop in a shape in which it can run together with this group, if there is one."""
+        if self.loop is None or not plain(self.loop) or self.nodes + len(loop.nodes) > LARGEST:
+            return None
+        if self.loop.region != loop.region:
+            return None  # what is computed again later must not be computed now
+        if any(v.number in self.made for v in loop.writes()):
+            return None
+        shape = common(self.loop.shape, loop.shape)
+        if shape is None:
+            return None
+        loop = divided(loop, shape)
+        members = [divided(m, shape) for m in self.members if isinstance(m, Loop)]
+        if len({f.dims for member in (*members, loop) for f in member.folds}) > 1:
+            return None
+        #: values that a member stores: where it puts each element
+        stored = {
+            store.access.value.number: store.access
+            for member in members
+            for store in member.stores
+            if not store.adds and not store.access.picks
+        }
+        for node in loop.nodes:
+            if isinstance(node, Read):
+                for value in node.access.values():
+                    inside = value.number in self.made
+                    if inside and stored.get(value.number) != node.access:
+                        return None
+        return loop
+
+
+def plain(loop: Loop) -> bool:
+    """Whether each element is written once, so that loops may be joined."""
+    return loop.scan is None and all(not s.adds and not s.access.picks for s in loop.stores)
+
+
+def inline(program: Program) -> Program:
+    """With values that only one loop reads, at the same element, computed in that loop.
+
+    Not if what they are made of would have to be kept for it and takes more memory than they do.
+    """
+    instructions: list[Instruction | None] = [
+        simplest(i) if isinstance(i, Loop) else i for i in program.instructions
+    ]
+    readers: dict[int, list[int]] = defaultdict(list)
+    writers: dict[int, list[int]] = defaultdict(list)
+    for i, instruction in enumerate(program.instructions):
+        for number in {v.number for v in instruction.reads()}:
+            readers[number].append(i)
+        for number in {v.number for v in instruction.writes()}:
+            writers[number].append(i)
+    fixed = {v.number for v in program.needed()}
+    outside = {i.value.number for i in program.inputs} | {v.number for v, _ in program.constants}
+    kept = fixed | outside
+    for i in range(len(instructions)):
+        loop = instructions[i]
+        if not isinstance(loop, Loop) or not plain(loop) or loop.folds or len(loop.stores) != 1:
+            continue
+        value = loop.stores[0].access.value
+        if value.number in fixed or writers[value.number] != [i]:
+            continue
+        if len(readers[value.number]) != 1:
+            continue
+        (at,) = readers[value.number]
+        reader = instructions[at]
+        loops = pair(loop, reader, value)
+        if loops is None:
+            continue
+        read = {v.number: v for v in loop.reads()}
+        if any(writers[number] and writers[number][-1] > i for number in read):
+            continue
+        ending = [v for n, v in read.items() if readers[n][-1] == i and n not in kept]
+        if sum(map(bytes_of, ending)) > bytes_of(value):
+            continue
+        both = join([*loops])
+        stores = tuple(s for s in both.stores if s.access.value.number != value.number)
+        instructions[at] = replace(both, stores=stores)
+        instructions[i] = None
+        for number in read:
+            readers[number] = sorted({at if j == i else j for j in readers[number]})
+    return program.with_instructions(i for i in instructions if i is not None)
+
+
+def pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
+    """Two loops in one shape, if the second can compute the value that the first stores."""
+    if not isinstance(reader, Loop) or reader.region != loop.region or not plain(reader):
+        return None
+    shape = common(loop.shape, reader.shape)
+    if shape is None or len(reader.nodes) + len(loop.nodes) > LARGEST:
+        return None
+    loop, reader = divided(loop, shape), divided(reader, shape)
+    reads = [node.access for node in reader.nodes if isinstance(node, Read)]
+    # A loop that looks up indices is not vectorised, which arithmetic should not share.
+    if any(access.picks for access in reads):
+        return None
+    mine = [access for access in reads if access.value.number == value.number]
+    return (loop, reader) if all(a == loop.stores[0].access for a in mine) else None
+
+
+def fuse(program: Program) -> Program:
+    """With loops joined where that saves memory traffic."""
+    groups: list[Group] = []
+    alike: dict[int, list[int]] = {}  # by the number of elements: the groups of loops
+    position: dict[int, int] = {}  # by value: the group that makes it (the last one that writes it)
+    single: dict[int, Loop] = {}  # by value: the loop of one element that makes it
+    writers = Counter(v.number for x in program.instructions for v in x.writes())
+    for instruction in program.instructions:
+        found = None
+        if isinstance(instruction, Loop):
+            instruction = simplest(_with_singles(instruction, single))
+            if plain(instruction):
+                near = alike.get(size_of(instruction.shape), [])
+                found = _place(instruction, groups, near, position)
+                if size_of(instruction.shape) == 1 and not instruction.folds:
+                    for store in instruction.stores:
+                        if writers[store.access.value.number] == 1:
+                            single[store.access.value.number] = instruction
+        if found is None:
+            place = len(groups)
+            groups.append(Group(instruction))
+            if isinstance(instruction, Loop):
+                alike.setdefault(size_of(instruction.shape), []).append(place)
+        else:
+            place, loop = found
+            groups[place].add(loop)
+        for value in instruction.writes():
+            position[value.number] = place
+    return program.with_instructions(_joined(group) for group in groups)
+
+
+def _place(
+    loop: Loop, groups: list[Group], alike: list[int], position: dict[int, int]
+) -> tuple[int, Loop] | None:
+    """The group that a loop should join, if there is one, and the loop in its shape."""
+    touched = [*loop.reads(), *loop.writes()]
+    earliest = max((position.get(v.number, -1) for v in touched), default=-1)
+    reads = {v.number for v in loop.reads()}
+    for place in alike[bisect_left(alike, max(earliest, 0)) :]:
+        # Joining pays when something that is read is made there, or read there as well.
+        if not reads.isdisjoint(groups[place].touched):
+            matched = groups[place].matched(loop)
+            if matched is not None:
+                return place, matched
+    return None
+
+
+def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
+    """A loop that computes single elements itself instead of reading them."""
+    if not any(isinstance(n, Read) and n.access.value.number in single for n in loop.nodes):
+        return loop
+    nodes: list[Node] = []
+    place: dict[int, int] = {}
+    rank = len(loop.shape)
+    origins = loop.origins
+    for i, node in enumerate(loop.nodes):
+        source = single.get(node.access.value.number) if isinstance(node, Read) else None
+        if source is not None and isinstance(node, Read):
+            inner: dict[int, int] = {}
+            for j, part in enumerate(source.nodes):
+                if isinstance(part, Read):
+                    nodes.append(Read(_everywhere(part.access, rank)))
+                elif isinstance(part, Position):
+                    nodes.append(replace(part, strides=(0,) * rank))
+                else:
+                    nodes.append(_renumbered(part, inner))
+                inner[j] = len(nodes) - 1
+            (store,) = [
+                s for s in source.stores if s.access.value.number == node.access.value.number
+            ]
+            place[i] = inner[store.node]
+        else:
+            nodes.append(_renumbered(node, place))
+            place[i] = len(nodes) - 1
+    return Loop(
+        loop.shape,
+        tuple(nodes),
+        tuple(replace(s, node=place[s.node]) for s in loop.stores),
+        tuple(replace(f, node=place[f.node]) for f in loop.folds),
+        origins,
+        None if loop.scan is None else replace(loop.scan, node=place[loop.scan.node]),
+        loop.region,
+    )
+
+
+def _everywhere(access: Access, rank: int) -> Access:
+    """The access of a loop of one element, for each element of a loop of `rank` dimensions."""
+    picks = tuple(replace(p, index=_everywhere(p.index, rank)) for p in access.picks)
+    return replace(access, strides=(0,) * rank, picks=picks)
+
+
+def _renumbered(node: Any, place: dict[int, int]) -> Any:
+    if not isinstance(node, Compute):
+        return node
+    operands = tuple([place[o] if o.__class__ is int else o for o in node.operands])
+    if operands == node.operands:
+        return node
+    return Compute(node.primitive, node.params, operands, node.dtype, node.fails)
+
+
+def _joined(group: Group) -> Instruction:
+    if len(group.members) == 1:
+        return group.members[0]
+    return join([member for member in group.members if isinstance(member, Loop)])
+
+
+def join(loops: list[Loop]) -> Loop:
+    """One loop of all: what one stores and another reads passes in a register."""
+    nodes: list[Node] = []
+    stores: list[Store] = []
+    folds: list[Fold] = []
+    at: dict[Any, int] = {}  # by what it reads or computes: the node that does it
+    made: dict[int, int] = {}  # by value: the node that it was stored from
+    for loop in loops:
+        place: dict[int, int] = {}
+        for i, node in enumerate(loop.nodes):
+            if isinstance(node, Read) and node.access.value.number in made:
+                place[i] = made[node.access.value.number]
+                continue
+            node = _renumbered(node, place)
+            key = _key(node)
+            if key not in at:
+                nodes.append(node)
+                at[key] = len(nodes) - 1
+            place[i] = at[key]
+        for store in loop.stores:
+            stores.append(replace(store, node=place[store.node]))
+            made[store.access.value.number] = place[store.node]
+        folds += [replace(f, node=place[f.node]) for f in loop.folds]
+    origins = tuple(o for loop in loops for o in loop.origins)
+    made_of = tuple(nodes), tuple(stores), tuple(folds)
+    return Loop(loops[0].shape, *made_of, origins, region=loops[0].region)
+
+
+def _key(node: Node) -> Any:
+    if not isinstance(node, Compute):
+        return node
+    operands = tuple([o if o.__class__ is int else repr(o) for o in node.operands])
+    return node.primitive.name, repr(node.params) if node.params else "", operands, node.dtype

@@ -1,0 +1,104 @@
+"""Loops that a lowering writes itself: nodes, then what becomes of them.
+
+`Builder.over(shape)` makes a `Body`. Its methods take ghosts (arrays that stand for memory) and
+give positions of nodes; `compute` takes an expression in the language of `scalar.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...primitive import ELEMENTWISE, REDUCE, Primitive
+from ..cpu import scalar
+from ..cpu.llvm import NoLowering
+from ..ir.program import Compute, Fold, Literal, Loop, Node, Position, Read, Scan, Shape, Store
+
+if TYPE_CHECKING:
+    from .lower import Builder
+
+
+@functools.cache
+def _computing(expression: str, inputs: tuple[str, ...]) -> Primitive:
+    """A primitive for one expression; its name says all, as loops are compared by names."""
+    name = f"({', '.join(inputs)} -> {expression})"
+    return Primitive(name, _no_kernel, ELEMENTWISE, inputs, expression=expression)
+
+
+@functools.cache
+def _folding(expression: str) -> Primitive:
+    return Primitive(expression, _no_kernel, REDUCE, ("x",), expression=expression)
+
+
+def _no_kernel(*inputs: Any, **params: Any) -> Any:
+    raise AssertionError("a part of a native loop was called")
+
+
+class Body:
+    """The nodes of one loop under construction."""
+
+    def __init__(self, builder: Builder, shape: Shape) -> None:
+        self._builder = builder
+        self.shape = shape
+        self.nodes: list[Node] = []
+        self.stores: list[Store] = []
+
+    def read(self, x: Any) -> Any:
+        """An element of a ghost that broadcasts to the loop; its number where that is known."""
+        known = self._builder.number_in(x)
+        if known is not None:
+            return known
+        return self._node(Read(self._builder.access(x, self.shape)))
+
+    def position(self, strides: tuple[int, ...], offset: int = 0) -> int:
+        """`offset` plus the sum of the loop's indices times `strides`, an int64."""
+        return self._node(Position(offset, strides))
+
+    def along(self, dim: int) -> int:
+        """The loop's index along a dimension."""
+        dim %= len(self.shape)
+        return self.position(tuple(int(d == dim) for d in range(len(self.shape))))
+
+    def compute(self, expression: str, dtype: Any, **operands: Any) -> int:
+        """An expression on nodes (positions that the other methods gave) and `Literal` numbers."""
+        primitive = _computing(expression, tuple(operands))
+        given = tuple(operands.values())
+        types = [o.number if isinstance(o, Literal) else self.nodes[o].dtype for o in given]
+        dtype = np.dtype(dtype)
+        fails, _ = scalar.examine(primitive, {}, types, dtype)
+        return self._node(Compute(primitive, {}, given, dtype, fails))
+
+    def _node(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    # -- what becomes of nodes ---------------------------------------------------------------
+
+    def store(self, out: Any, node: Any) -> None:
+        """Put a node into a ghost of the loop's shape."""
+        access = self._builder.access(out, self.shape)
+        if isinstance(node, Literal):
+            node = self.compute("x", access.value.dtype, x=node)
+        if self.nodes[node].dtype != access.value.dtype:
+            raise NoLowering(f"it puts {self.nodes[node].dtype} into {access.value.dtype}")
+        self.stores.append(Store(access, node))
+
+    def done(self) -> None:
+        """The loop with the stores so far."""
+        self._add(tuple(self.stores), (), None)
+
+    def fold(self, out: Any, node: int, expression: str, dims: tuple[int, ...]) -> None:
+        """Reduce a node over dimensions; `out` has size 1 along them. This ends the loop."""
+        access = self._builder.access(out, self.shape)
+        self._add((), (Fold(access, node, _folding(expression), dims),), None)
+
+    def scan(self, out: Any, node: int, expression: str, dim: int, reverse: bool) -> None:
+        """Running values of a node along a dimension. This ends the loop."""
+        access = self._builder.access(out, self.shape)
+        self._add((), (), Scan(access, node, _folding(expression), dim, reverse))
+
+    def _add(self, stores: tuple[Store, ...], folds: tuple[Fold, ...], scan: Scan | None) -> None:
+        builder = self._builder
+        builder.add_loop(Loop(self.shape, tuple(self.nodes), stores, folds, builder.origins, scan))

@@ -1,0 +1,131 @@
+"""Recomputation: what is quickly computed is computed again, instead of being kept in memory.
+
+Comes in: a program whose loops are fused. Goes out: the same program with fewer values in memory.
+Called as a pass of `executable.py`, after fusion.
+
+A loop that reads x - mean reads x as well, or could: it may compute the difference itself, and
+nobody needs to write it. That takes a few instructions, while the way to memory and back takes as
+long as sixteen.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import replace
+
+from ...tape import Value
+from ..cpu import scalar
+from ..ir.program import Compute, Instruction, Literal, Loop, Program, Read, bytes_of
+from .fuse import join, pair, plain
+from .simplify import trimmed
+
+#: instructions that are done again, at most
+FEW = 8
+#: a value of this fraction of another one's size is read along with it at no cost
+SMALL = 8
+
+
+def again(program: Program) -> Program:
+    """With values that are quickly computed made by the loops that read them.
+
+    Nobody reads their stores then; the pass `trim` drops them.
+    """
+    instructions = list(program.instructions)
+    readers: dict[int, list[int]] = defaultdict(list)
+    writers: dict[int, list[int]] = defaultdict(list)
+    for i, instruction in enumerate(instructions):
+        for number in {v.number for v in instruction.reads()}:
+            readers[number].append(i)
+        for number in {v.number for v in instruction.writes()}:
+            writers[number].append(i)
+    needed = {v.number for v in program.needed()}
+    #: by value from outside: when its memory may change
+    changes = {target.number: min(writers[v.number], default=-1) for target, v in program.writes}
+    for i in range(len(instructions)):
+        loop = instructions[i]
+        if not isinstance(loop, Loop) or not plain(loop):
+            continue
+        for value in [store.access.value for store in loop.stores]:
+            at = readers[value.number]
+            if value.number in needed or writers[value.number] != [i] or min(at, default=-1) <= i:
+                continue
+            source = trimmed(loop, {value.number})
+            stay = all(
+                max(writers[v.number], default=-1) < i
+                and changes.get(v.number, at[-1] + 1) > at[-1]
+                for v in source.reads()
+            )
+            if not stay or len(source.stores) > 1 or not _quick(source):
+                continue
+            changed = [_with(source, instructions[j], value) for j in at]
+            if all(new is not None for new in changed):
+                for j, new in zip(at, changed, strict=True):
+                    assert new is not None
+                    instructions[j] = new
+                for v in source.reads():
+                    readers[v.number] = sorted({*readers[v.number], *at})
+    return program.with_instructions(instructions)
+
+
+def _with(source: Loop, reader: Instruction, value: Value) -> Loop | None:
+    """A loop that computes a value itself, if it then need not read more than now."""
+    loops = pair(source, reader, value)
+    if loops is None or not _pays(*loops, value) or _rounds_otherwise(*loops, value):
+        return None
+    both = join([*loops])
+    stores = tuple(s for s in both.stores if s.access.value.number != value.number)
+    return replace(both, stores=stores, origins=reader.origins)
+
+
+def _pays(source: Loop, reader: Loop, value: Value) -> bool:
+    """Whether computing a value in a loop takes no more reading than the value itself."""
+    there = {node.access for node in reader.nodes if isinstance(node, Read)}
+    more = 0
+    for access in {node.access for node in source.nodes if isinstance(node, Read)} - there:
+        size = bytes_of(access.value)
+        if SMALL * size > bytes_of(value):
+            more += size
+            if access.strides != source.stores[0].access.strides:
+                return False
+        elif access.strides[-1] not in (0, 1):
+            return False
+    return more <= bytes_of(value)
+
+
+def _rounds_otherwise(source: Loop, reader: Loop, value: Value) -> bool:
+    """Whether a reader could take a value before it is rounded: x - max(x) must not be above 0."""
+    made = source.nodes[source.stores[0].node]
+    mine = {
+        i
+        for i, node in enumerate(reader.nodes)
+        if isinstance(node, Read) and node.access.value.number == value.number
+    }
+    users = [n for n in reader.nodes if isinstance(n, Compute) and not mine.isdisjoint(n.operands)]
+    return isinstance(made, Compute) and any(_contracted(user, made) for user in users)
+
+
+def _quick(loop: Loop) -> bool:
+    """Whether a loop only does a little arithmetic, to the same bits wherever it is done."""
+    count = 0
+    for node in loop.nodes:
+        if isinstance(node, Compute):
+            if node.fails:
+                return False
+            kinds = tuple(
+                o.number if isinstance(o, Literal) else loop.nodes[o].dtype for o in node.operands
+            )
+            count += scalar.examine(node.primitive, node.params, kinds, node.dtype)[1]
+            inner = [loop.nodes[o] for o in node.operands if isinstance(o, int)]
+            if any(isinstance(x, Compute) and _contracted(node, x) for x in inner):
+                return False
+        elif not isinstance(node, Read) or node.access.picks:
+            return False
+    return count <= FEW
+
+
+def _contracted(outer: Compute, inner: Compute) -> bool:
+    """Whether LLVM may round two computations only once, depending on who else reads them."""
+    sums, below = (scalar.parsed(c.primitive.expression or "0") for c in (outer, inner))
+    adds = any(isinstance(part, (ast.Add, ast.Sub)) for part in ast.walk(sums))
+    return adds and isinstance(below, ast.BinOp) and isinstance(below.op, ast.Mult)

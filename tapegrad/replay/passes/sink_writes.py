@@ -1,0 +1,477 @@
+"""Placing: values are made where they are wanted, instead of being copied there.
+
+Comes in: a lowered program. Goes out: the same program with fewer passes over memory. Called as a
+pass of `executable.py`, before fusion.
+
+    sums     of values that are zero but for a part (gradients of slices): each part is added to
+             one value, and where parts cover it, that is not filled with zeros either
+    products that are added to other products, or to memory from outside (the gradients of a
+             weight that is used again and again): each adds to what is there
+    copies   of a value that nobody else reads (a transpose made contiguous, a part of a
+             concatenation): whoever makes the value writes it where the copy would put it
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...tape import Value
+from ..cpu.scalar import parsed
+from ..ir.program import (
+    Access,
+    Compute,
+    Contraction,
+    Instruction,
+    Literal,
+    Loop,
+    Product,
+    Program,
+    Read,
+    size_of,
+)
+from ..ir.shapes import joined
+from .lower import COPY
+
+#: whether parts cover a value is looked up element by element up to this size
+LARGEST = 1 << 22
+
+
+class Placement:
+    """A program under change: its instructions, and who writes and reads each value."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.instructions: list[Instruction | None] = list(program.instructions)
+        self.writers: dict[int, list[int]] = defaultdict(list)
+        self.readers: dict[int, list[int]] = defaultdict(list)
+        for i, instruction in enumerate(program.instructions):
+            for number in {v.number for v in instruction.writes()}:
+                self.writers[number].append(i)
+            for number in {v.number for v in instruction.reads()}:
+                self.readers[number].append(i)
+        self.changed = {(target.number, value.number) for target, value in program.writes}
+        self.fixed = {i.value.number for i in program.inputs}
+        self.fixed |= {value.number for value, _ in program.constants}
+        self.fixed |= {value.number for value in program.needed()}
+
+    def run(self) -> Program:
+        for i in range(len(self.instructions)):
+            self._sum(i)
+        for i in range(len(self.instructions)):
+            self._product(i)
+        for number in list(self.writers):
+            self._without_zeros(number)
+        for i in range(len(self.instructions)):
+            self._copy(i)
+        return self.program.with_instructions(i for i in self.instructions if i is not None)
+
+    def _written(self, number: int) -> list[Instruction]:
+        """The instructions that write a value."""
+        found = (self.instructions[i] for i in self.writers[number])
+        return [instruction for instruction in found if instruction is not None]
+
+    def _only_for(self, value: Value, reader: int) -> bool:
+        """Whether a value exists for one instruction alone, which comes after all writers."""
+        number = value.number
+        return (
+            number not in self.fixed
+            and self.readers[number] == [reader]
+            and bool(self.writers[number])
+            and max(self.writers[number]) < reader
+        )
+
+    # -- sums ------------------------------------------------------------------------------------
+
+    def _sum(self, position: int) -> None:
+        """If a loop adds a value that is zero but for a part, add that part to the other value."""
+        loop = self.instructions[position]
+        terms = _terms(loop)
+        if terms is None:
+            return
+        assert isinstance(loop, Loop)
+        total = loop.stores[0].access.value
+        if self.writers[total.number] != [position]:
+            return
+        for whole, part in (terms, terms[::-1]):
+            if whole.number == part.number or whole.dtype != part.dtype:
+                continue
+            piece = self._piece(part, position)
+            if piece is None or not self._only_for(whole, position):
+                continue
+            if not all(isinstance(i, (Loop, Product)) for i in self._written(whole.number)):
+                continue
+            fill, copy = self.writers[part.number]
+            self._rename(whole, total)
+            added = replace(piece.stores[0], adds=True)
+            added = replace(added, access=replace(added.access, value=total))
+            self.instructions[position] = replace(piece, stores=(added,))
+            self.instructions[fill] = self.instructions[copy] = None
+            for number in {v.number for v in piece.reads()}:
+                readers = self.readers[number]
+                readers[:] = sorted({position if i == copy else i for i in readers})
+            del self.writers[part.number], self.readers[part.number]
+            return
+
+    def _product(self, position: int) -> None:
+        """If a loop adds a product to other products, or to memory that it changes, let it add."""
+        terms = _terms(self.instructions[position])
+        if terms is None:
+            return
+        loop = self.instructions[position]
+        assert isinstance(loop, Loop)
+        total = loop.stores[0].access.value
+        if self.writers[total.number] != [position]:
+            return
+        for whole, term in (terms, terms[::-1]):
+            if whole.number == term.number or not self._only_for(term, position):
+                continue
+            found = self._written(term.number)
+            if len(found) != 1 or not _multiplies(found[0]):
+                continue
+            (made_at,) = self.writers[term.number]
+            product = found[0]
+            if (whole.number, total.number) in self.changed:
+                if self.readers[whole.number] != [position]:
+                    continue
+                start = _copy_of(loop, whole)
+                self.writers[total.number] = [made_at, position]
+                self.readers[whole.number] = [made_at]
+            elif self._only_for(whole, position) and all(
+                _multiplies(i) for i in self._written(whole.number)
+            ):
+                start = None
+                self._rename(whole, total)
+            else:
+                continue
+            self.instructions[made_at] = start
+            adding = _renamed(product, term, total)
+            assert isinstance(adding, Product)
+            self.instructions[position] = replace(adding, adds=True)
+            for number in {v.number for v in product.reads()}:
+                readers = self.readers[number]
+                readers[:] = sorted({position if i == made_at else i for i in readers})
+            del self.writers[term.number], self.readers[term.number]
+            return
+
+    def _piece(self, value: Value, reader: int) -> Loop | None:
+        """The loop that writes the part of a value that is not zero, if there is one."""
+        if not self._only_for(value, reader) or len(self.writers[value.number]) != 2:
+            return None
+        zeros, piece = self._written(value.number)
+        if not (_fills(zeros, value) and _stores_once(piece)):
+            return None
+        assert isinstance(piece, Loop)
+        return None if any(v.number == value.number for v in piece.reads()) else piece
+
+    def _rename(self, value: Value, to: Value) -> None:
+        """Let the writers of a value write another one, of the same size, instead."""
+        for i in self.writers[value.number]:
+            instruction = self.instructions[i]
+            if instruction is not None:
+                self.instructions[i] = _renamed(instruction, value, to)
+        self.writers[to.number] = sorted({*self.writers[value.number], *self.writers[to.number]})
+        del self.writers[value.number], self.readers[value.number]
+
+    def _without_zeros(self, number: int) -> None:
+        """Where parts cover a value, each element once, nothing has to be zero before."""
+        positions = self.writers.get(number, [])
+        if len(positions) < 2 or min(self.readers[number], default=1 << 60) <= positions[-1]:
+            return
+        first, *others = self._written(number)
+        value = next(v for v in first.writes() if v.number == number)
+        if not _fills(first, value) or not all(_stores_once(i) for i in others):
+            return
+        counts = self._counts(value, others)
+        if counts is None or not (counts == 1).all():
+            return
+        self.instructions[positions[0]] = None
+        for i in positions[1:]:
+            loop = self.instructions[i]
+            assert isinstance(loop, Loop)
+            self.instructions[i] = replace(loop, stores=(replace(loop.stores[0], adds=False),))
+        del positions[0]
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    def _copy(self, position: int) -> None:
+        """If a loop copies a value that nobody else reads, let it be made in the copy's place."""
+        loop = self.instructions[position]
+        source = copied(loop)
+        if source is None or not self._only_for(source.value, position):
+            return
+        assert isinstance(loop, Loop)
+        (store,) = loop.stores
+        target, value = store.access.value, source.value
+        if target.number == value.number or target.dtype != value.dtype:
+            return
+        if size_of(loop.shape) != size_of(value.shape):
+            return
+        alone = self.writers[target.number] == [position]
+        if not alone and not self._apart(target):
+            return
+        table = _table(loop.shape, source, store.access)
+        if table is None:
+            return
+        positions = self.writers[value.number]
+        changed = []
+        for instruction in self._written(value.number):
+            try:
+                moved = _placed(instruction, value, table, store.access)
+            except _Unfit:
+                return
+            changed.append(moved)
+        for i, instruction in zip(positions, changed, strict=True):
+            self.instructions[i] = instruction
+        self.instructions[position] = None
+        kept = [i for i in self.writers[target.number] if i != position]
+        self.writers[target.number] = sorted({*kept, *positions})
+        del self.writers[value.number], self.readers[value.number]
+
+    def _apart(self, target: Value) -> bool:
+        """Whether the writers of a value share no element, so that their order does not matter."""
+        if min(self.readers[target.number], default=1 << 60) <= max(self.writers[target.number]):
+            return False
+        counts = self._counts(target, self._written(target.number))
+        return counts is not None and bool((counts <= 1).all())
+
+    @staticmethod
+    def _counts(value: Value, writers: list[Instruction]) -> Any:
+        """For each element of a value, how many of its writers write it; None if that is hard."""
+        if not 0 < size_of(value.shape) <= LARGEST:
+            return None
+        counts = np.zeros(size_of(value.shape), np.uint8)
+        for writer in writers:
+            if isinstance(writer, Product):
+                access, shape = writer.out, (*writer.batch, writer.rows, writer.columns)
+            elif isinstance(writer, Loop) and _stores_once(writer):
+                access, shape = writer.stores[0].access, writer.shape
+            else:
+                return None
+            part = np.lib.stride_tricks.as_strided(counts[access.offset :], shape, access.strides)
+            part += 1
+        return counts
+
+
+class _Unfit(Exception):
+    """A writer cannot write somewhere else."""
+
+
+def place(program: Program) -> Program:
+    """With values made where they are wanted."""
+    return Placement(program).run()
+
+
+# -- what loops do ---------------------------------------------------------------------------------
+
+
+def _plain(instruction: Instruction | None) -> bool:
+    """Whether an instruction is a loop with one store and nothing else."""
+    return (
+        isinstance(instruction, Loop)
+        and instruction.scan is None
+        and not instruction.folds
+        and len(instruction.stores) == 1
+    )
+
+
+def _stores_once(instruction: Instruction | None) -> bool:
+    """Whether a loop writes each element of a part of one value, found without indices."""
+    if not _plain(instruction):
+        return False
+    assert isinstance(instruction, Loop)
+    (store,) = instruction.stores
+    steps = zip(store.access.strides, instruction.shape, strict=True)
+    return not store.access.picks and all(s or n == 1 for s, n in steps)
+
+
+def _is_whole(access: Access, shape: tuple[int, ...]) -> bool:
+    """Whether an access goes through all elements of its value in order."""
+    sizes, (strides,), _ = joined(shape, [access.strides], set())
+    single = not sizes or (len(sizes) == 1 and strides == [1])
+    same = size_of(shape) == size_of(access.value.shape)
+    return single and same and access.offset == 0 and not access.picks
+
+
+def _multiplies(instruction: Instruction) -> bool:
+    """Whether an instruction is a product that writes all of its value, in order."""
+    if not isinstance(instruction, Product) or instruction.out.value.dtype.itemsize < 4:
+        return False
+    if instruction.triangle == "out":  # it writes zeros, which is not adding
+        return False
+    shape = (*instruction.batch, instruction.rows, instruction.columns)
+    return _is_whole(instruction.out, shape)
+
+
+def _copy_of(loop: Loop, value: Value) -> Loop:
+    """A copy of one of the values that a loop adds, into where it puts the sum."""
+    read = next(n for n in loop.nodes if isinstance(n, Read) and n.access.value is value)
+    nodes = (read, Compute(COPY, {}, (0,), value.dtype))
+    return replace(loop, nodes=nodes, stores=(replace(loop.stores[0], node=1),))
+
+
+def _fills(instruction: Instruction | None, value: Value) -> bool:
+    """Whether a loop fills a value with zeros."""
+    if not _plain(instruction):
+        return False
+    assert isinstance(instruction, Loop)
+    (store,) = instruction.stores
+    if store.adds or store.access.value.number != value.number or len(instruction.nodes) != 1:
+        return False
+    (node,) = instruction.nodes
+    if not isinstance(node, Compute) or node.primitive is not COPY:
+        return False
+    (operand,) = node.operands
+    zero = isinstance(operand, Literal) and not isinstance(operand.number, bool)
+    return zero and operand.number == 0 and _is_whole(store.access, instruction.shape)
+
+
+def _terms(instruction: Instruction | None) -> tuple[Value, Value] | None:
+    """The two whole values that a loop adds, if that is all it does."""
+    if not _plain(instruction):
+        return None
+    assert isinstance(instruction, Loop)
+    (store,), shape = instruction.stores, instruction.shape
+    if len(instruction.nodes) != 3 or store.adds or not _is_whole(store.access, shape):
+        return None
+    first, second, total = instruction.nodes
+    if not (isinstance(first, Read) and isinstance(second, Read) and isinstance(total, Compute)):
+        return None
+    if total.operands not in ((0, 1), (1, 0)) or not _adds(total) or store.node != 2:
+        return None
+    values = (first.access.value, second.access.value)
+    whole = _is_whole(first.access, shape) and _is_whole(second.access, shape)
+    alike = all(v.dtype == store.access.value.dtype == total.dtype for v in values)
+    return values if whole and alike else None
+
+
+def _adds(node: Compute) -> bool:
+    """Whether a node is the sum of its two operands."""
+    if node.params or node.dtype.kind != "f":
+        return False
+    expression = parsed(node.primitive.expression or "0")
+    return (
+        isinstance(expression, ast.BinOp)
+        and isinstance(expression.op, ast.Add)
+        and isinstance(expression.left, ast.Name)
+        and isinstance(expression.right, ast.Name)
+        and expression.left.id != expression.right.id
+    )
+
+
+def copied(instruction: Instruction | None) -> Access | None:
+    """What a loop copies, if that is all it does."""
+    if not _stores_once(instruction):
+        return None
+    assert isinstance(instruction, Loop)
+    (store,) = instruction.stores
+    first, *rest = instruction.nodes
+    if not isinstance(first, Read) or first.access.picks or store.adds:
+        return None
+    for node in rest:
+        if not (isinstance(node, Compute) and node.primitive is COPY and node.operands == (0,)):
+            return None
+        if node.dtype != first.dtype:
+            return None
+    return first.access
+
+
+# -- moving what is written ------------------------------------------------------------------------
+
+
+def _table(shape: tuple[int, ...], source: Access, to: Access) -> list[tuple[int, int, int]] | None:
+    """How a copy maps positions: for each dimension its step before, its step after, its size.
+
+    None unless it reads the whole of a value that lies in order. The largest steps come first.
+    """
+    sizes, (before, after), _ = joined(shape, [source.strides, to.strides], set())
+    found = sorted(zip(before, after, sizes, strict=True), reverse=True)
+    step = 1
+    for old, _, n in reversed(found):
+        if old != step:
+            return None
+        step *= n
+    return found if source.offset == 0 else None
+
+
+def _moved(access: Access, shape: tuple[int, ...], table: Any, to: Access) -> Access:
+    """An access to a value, where a copy would put the elements."""
+    digits = []
+    offset, rest = to.offset, access.offset
+    for old, new, _ in table:
+        digit, rest = divmod(rest, old)
+        digits.append(digit)
+        offset += digit * new
+    strides = []
+    for stride, n in zip(access.strides, shape, strict=True):
+        if n == 1 or stride == 0:
+            strides.append(0)
+            continue
+        place = next((i for i, (old, _, _) in enumerate(table) if 0 < old <= stride), None)
+        if place is None or stride % table[place][0]:
+            raise _Unfit
+        times = stride // table[place][0]
+        digits[place] += times * (n - 1)
+        strides.append(times * table[place][1])
+    if any(digit >= n for digit, (_, _, n) in zip(digits, table, strict=True)):
+        raise _Unfit
+    return Access(to.value, offset, tuple(strides))
+
+
+def _last(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """The step along the last dimension that has several elements."""
+    return next((s for s, n in zip(strides[::-1], shape[::-1], strict=True) if n > 1), 1)
+
+
+def _renamed(instruction: Instruction, value: Value, to: Value) -> Instruction:
+    """An instruction that writes one value instead of another."""
+
+    def new(access: Access, shape: tuple[int, ...]) -> Access:
+        return replace(access, value=to) if access.value.number == value.number else access
+
+    return _redirected(instruction, new)
+
+
+def _placed(instruction: Instruction, value: Value, table: Any, to: Access) -> Instruction:
+    """An instruction that writes a value where a copy would put it."""
+
+    def new(access: Access, shape: tuple[int, ...]) -> Access:
+        if access.value.number != value.number:
+            return access
+        if access.picks:
+            raise _Unfit
+        moved = _moved(access, shape, table, to)
+        # Steps of one element are what loops are vectorised along, and what a product needs.
+        if _last(moved.strides, shape) != _last(access.strides, shape):
+            raise _Unfit
+        return moved
+
+    changed = _redirected(instruction, new)
+    narrow = isinstance(changed, Product) and 0 < changed.out.strides[-2] < changed.columns
+    if narrow:
+        raise _Unfit
+    return changed
+
+
+def _redirected(
+    instruction: Instruction, new: Callable[[Access, tuple[int, ...]], Access]
+) -> Instruction:
+    """An instruction with other places for what it writes."""
+    if isinstance(instruction, Loop):
+        shape, scan = instruction.shape, instruction.scan
+        stores = tuple(replace(s, access=new(s.access, shape)) for s in instruction.stores)
+        folds = tuple(replace(f, access=new(f.access, shape)) for f in instruction.folds)
+        if scan is not None:
+            scan = replace(scan, access=new(scan.access, shape))
+        return replace(instruction, stores=stores, folds=folds, scan=scan)
+    if isinstance(instruction, Product):
+        shape = (*instruction.batch, instruction.rows, instruction.columns)
+        return replace(instruction, out=new(instruction.out, shape))
+    if isinstance(instruction, Contraction):
+        return replace(instruction, out=new(instruction.out, instruction.shape))
+    raise _Unfit

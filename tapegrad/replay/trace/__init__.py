@@ -1,0 +1,1 @@
+"""Tracing: a Python call becomes a recording, with slots for what comes from outside."""

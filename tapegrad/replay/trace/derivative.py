@@ -1,0 +1,425 @@
+"""Derivatives: a recorded function whose results are differentiated outside of it.
+
+`trace` runs the gradient rules of what was just recorded, under the same capture, so the recording
+goes on into the backward pass. `split` cuts such a recording into two programs: forward, which also
+gives the values that backward reads (its residuals), and backward, from the gradients of the
+results to those of the inputs.
+
+What backward reads is what the rules declared, less what is cheap: views, and elementwise
+computations on other values that are kept, are repeated in backward instead of being kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...primitive import ELEMENTWISE
+from ...state import no_grad
+from ...tape import Entry, Output, Value, node_of
+from ...tensor import Tensor, wrap
+from ...walk import Walk
+from ..ir.program import Apply, Input, Program, contiguous
+from .slots import Argument, Captured, Cotangent, Slot
+
+if TYPE_CHECKING:
+    from .capture import Capture
+
+#: a value is repeated in backward if that takes at most so many elementwise operations
+MOST_REPEATED = 16
+
+#: where a gradient goes: to nobody, to an input by its place, or to (instruction, output of it)
+Flow = None | int | tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """What is known of the backward pass of a recorded function."""
+
+    forward: int  # how many of the program's instructions are the function's own
+    results: int  # how many of its results are
+    outputs: tuple[int, ...]  # of each result that can be differentiated, its place among results
+    inputs: tuple[Any, ...]  # slots of the tensors that get gradients
+    leaves: tuple[bool, ...]  # whether each of these is a leaf
+    gradients: tuple[int, ...]  # of each input, the place of its gradient among the results
+    #: for each instruction and operand of it, where its gradient goes. Operands say it only in
+    #: part: a tensor and its detached twin are one value. Those of composites come last
+    flows: tuple[tuple[Flow, ...], ...]
+    order: tuple[int, ...]  # in which instructions and composites ran
+    ends: tuple[Flow, ...]  # the same for the gradients of outputs
+    once: str | None  # why the derivative cannot itself be differentiated
+
+
+class Obstacle(Exception):
+    """Why the backward pass of a recorded function cannot be recorded, in words."""
+
+
+# -- recording -----------------------------------------------------------------------------------
+
+
+class _Inner(Walk):
+    """A walk that ends where the recorded function began."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__(retain=True, create_graph=False)
+        self.capture = capture
+        self.start = capture.start
+        self.wanted = {}  # so that `arrived` sees every entry
+
+    def arrived(self, entry: Entry, g: Any) -> Any:
+        if entry.number < self.start:
+            # The newest entry from outside: everything inside has been visited.
+            self.pending[entry] = g
+            raise _Outside
+        self.capture.place = entry.place  # what rules compute counts as the line they belong to
+        return super().arrived(entry, g)
+
+
+class _Outside(Exception):
+    """The walk has reached the first entry from outside."""
+
+
+def trace(
+    capture: Capture, outputs: Sequence[Tensor], at: Sequence[int], made: list[Value]
+) -> Derivative:
+    """Record the backward pass of `outputs`, which stand at places `at` among the results `made`.
+
+    Appends the gradients of inputs to `made`. The history of the outputs stays as it is.
+    """
+    entries, wholes = list(capture.entries), list(capture.wholes)
+    every = entries + wholes
+    results = len(made)
+    reached = _reached(capture, outputs)
+    walk = _Inner(capture)
+    with no_grad():
+        for i, output in enumerate(outputs):
+            gradient = wrap(np.ones_like(output._array))
+            capture.cotangents[gradient.id] = Cotangent(i)
+            walk.send(output._edge, gradient, False)
+        try:
+            walk.run()
+        except _Outside:
+            pass
+        except Exception as error:
+            raise Obstacle(
+                f"its backward pass cannot be recorded: {error}\n"
+                "If nobody differentiates what it returns, return it detached."
+            ) from error
+        finally:
+            capture.place = None
+        found = _found(capture, walk)
+        made += [capture.value_of(g) for _, g in found]
+    places: dict[Any, Flow] = {}
+    for i, entry in enumerate(every):
+        for k in range(len(entry.primitive.outputs)):
+            places[entry.number, k] = (i, k)
+    places.update((_key(tensor), i) for i, (tensor, _) in enumerate(found))
+    for entry in sorted(reached, key=lambda e: e.number):
+        if entry.log is not None and (entry.number, 0) not in places:
+            # Not in the program: its result is the value of its input.
+            places[entry.number, 0] = places.get(_key_of(entry.edges[0]))
+    return Derivative(
+        forward=len(entries),
+        results=results,
+        outputs=tuple(at),
+        inputs=tuple(capture.slot_of(tensor) for tensor, _ in found),
+        leaves=tuple(tensor._edge is None for tensor, _ in found),
+        gradients=tuple(range(results, len(made))),
+        flows=tuple(tuple(places.get(_key_of(e)) for e in x.edges) for x in every),
+        order=tuple(sorted(range(len(every)), key=lambda i: every[i].number)),
+        ends=tuple(places.get(_key_of(o._edge)) for o in outputs),
+        once=_once(reached),
+    )
+
+
+def runs_user_rules(capture: Capture, outputs: Iterable[Tensor]) -> bool:
+    """Whether Python code of the user is part of the backward pass of a recorded function."""
+    return _once(_reached(capture, outputs)) is not None
+
+
+def _reached(capture: Capture, outputs: Iterable[Tensor]) -> list[Entry]:
+    """The entries inside the function that lead to its outputs."""
+    found: dict[int, Entry] = {}
+    stack = [node_of(o._edge) for o in outputs]
+    while stack:
+        entry = stack.pop()
+        if isinstance(entry, Entry) and entry.number > capture.start and entry.number not in found:
+            found[entry.number] = entry
+            stack += [node_of(e) for e in entry.edges]
+            if any(hasattr(hook, "retains") for _, hook in entry.hooks or ()):
+                raise Obstacle("it retains the gradient of a tensor that it computes")
+    return list(found.values())
+
+
+def _once(reached: Iterable[Entry]) -> str | None:
+    """What stands in the way of differentiating twice: rules that are the user's Python code."""
+    for entry in reached:
+        if entry.log is None or entry.hooks is not None:
+            what = "a hook on" if entry.log is not None else ""
+            return f"{what} {entry.name()} (recorded at {entry.line})".strip()
+    return None
+
+
+def _found(capture: Capture, walk: _Inner) -> list[tuple[Tensor, Any]]:
+    """Tensors from outside with their gradients, in order of creation."""
+    found = [(leaf, g) for leaf, g, _ in walk.leaves.values() if leaf.id <= capture.start]
+    for entry, g in walk.pending.items():
+        for index, part in enumerate(g if isinstance(g, list) else [g]):
+            if part is not None:
+                found.append((capture.histories[entry.number, index], part))
+    return sorted(found, key=lambda pair: pair[0].id)
+
+
+def _key(tensor: Tensor) -> Any:
+    return tensor.id if tensor._edge is None else place_of(tensor._edge)
+
+
+def _key_of(edge: Any) -> Any:
+    return edge.id if isinstance(edge, Tensor) else edge and place_of(edge)
+
+
+def place_of(edge: Any) -> tuple[int, int]:
+    """The number of an entry and the index of its output, for an edge that is no leaf."""
+    return (edge.entry.number, edge.index) if isinstance(edge, Output) else (edge.number, 0)
+
+
+# -- splitting -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A value that an entry keeps for backward: an input of forward or a result of it."""
+
+    value: Value
+    input: int | None  # its place among the inputs of forward
+    result: int | None  # its place among the results of forward
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A recorded function with its backward pass, as two programs."""
+
+    forward: Program
+    forward_slots: tuple[Slot, ...]
+    backward: Program  # its inputs: what is kept, then the gradients of the outputs
+    kept: tuple[Kept, ...]
+    wholes: tuple[Apply, ...]  # the composites of forward
+    again: tuple[Kept, ...]  # what else it takes to run forward once more, on Tensors
+    #: for each gradient of an input, its place among the results of backward
+    gradients: tuple[int, ...]
+    #: for each gradient of an input, the outputs whose gradients it is made of
+    sources: tuple[frozenset[int], ...]
+
+
+def split(program: Program, slots: Sequence[Slot], derivative: Derivative) -> Halves:
+    """Cut a recorded program at the end of forward."""
+    return _Split(program, slots, derivative).run()
+
+
+class _Split:
+    def __init__(self, program: Program, slots: Sequence[Slot], derivative: Derivative) -> None:
+        self.program = program
+        self.derivative = derivative
+        self.before = program.applied()[: derivative.forward]
+        self.after = program.applied()[derivative.forward :]
+        self.makers = {v.number: x for x in self.before for v in x.outputs}
+        self.order = {id(x): i for i, x in enumerate(self.before)}
+        self.constants = {v.number for v, _ in program.constants}
+        self.cotangents = {
+            given.value.number: slot.index
+            for given, slot in zip(program.inputs, slots, strict=True)
+            if isinstance(slot, Cotangent)
+        }
+        own = [
+            (given, slot)
+            for given, slot in zip(program.inputs, slots, strict=True)
+            if not isinstance(slot, Cotangent)
+        ]
+        self.inputs = tuple(given for given, _ in own)
+        self.slots = tuple(slot for _, slot in own)
+        self.positions = {given.value.number: i for i, given in enumerate(self.inputs)}
+        self.results = list(program.results[: derivative.results])
+
+    def run(self) -> Halves:
+        wanted = list({v.number: v for v in self._gradients()}.values())
+        backward = self._live(self.after, {v.number for v in wanted})
+        read = {v.number: v for x in backward for v in x.reads()}
+        read.update((v.number, v) for v in wanted)
+        for x in backward:
+            for v in x.outputs:
+                read.pop(v.number, None)
+        values, repeated = self._residuals(read)
+        kept = tuple(self._keep(v) for v in values)
+        again = self._again({v.number for v in values})
+        program = Program(
+            (*(self._input_of(k) for k in kept), *self._cotangent_inputs()),
+            self.program.constants,
+            tuple(_repeating(backward, repeated, wanted)),
+            (),
+            tuple(wanted),
+        )
+        place = {v.number: i for i, v in enumerate(wanted)}
+        return Halves(
+            forward=Program(
+                self.inputs,
+                self.program.constants,
+                self.before,
+                self.program.writes,
+                tuple(self.results),
+            ),
+            forward_slots=self.slots,
+            backward=program,
+            kept=kept,
+            wholes=self.program.wholes[: len(self.derivative.flows) - self.derivative.forward],
+            again=again,
+            gradients=tuple(place[v.number] for v in self._gradients()),
+            sources=self._sources(),
+        )
+
+    def _gradients(self) -> tuple[Value, ...]:
+        return self.program.results[self.derivative.results :]
+
+    def _live(self, instructions: Iterable[Apply], needed: set[int]) -> list[Apply]:
+        live: list[Apply] = []
+        for x in reversed(list(instructions)):
+            if not x.primitive.pure or any(v.number in needed for v in x.outputs):
+                live.append(x)
+                needed.update(v.number for v in x.reads())
+        return live[::-1]
+
+    def _cotangent_inputs(self) -> list[Input]:
+        """The gradients of all outputs as inputs; some may be read by nobody."""
+        outputs = [self.program.results[i] for i in self.derivative.outputs]
+        given = {self.cotangents[v.number]: v for v in self._inputs_of_cotangents()}
+        number = self.program.next_number()
+        found = []
+        for i, output in enumerate(outputs):
+            value = given.get(i, Value(number + i, output.shape, output.dtype))
+            found.append(Input(value, contiguous(value.shape), f"gradient{i}"))
+        return found
+
+    def _inputs_of_cotangents(self) -> list[Value]:
+        return [i.value for i in self.program.inputs if i.value.number in self.cotangents]
+
+    # -- what is kept ------------------------------------------------------------------------
+
+    def _residuals(self, read: dict[int, Value]) -> tuple[list[Value], dict[int, Apply]]:
+        """The values that backward is given, and those that it makes again: their instructions."""
+        outside = self.constants | self.cotangents.keys()
+        repeated: dict[int, Apply] = {}
+        # Views are repeated whatever they show.
+        stack = [v for v in read.values() if v.number not in outside]
+        base: dict[int, Value] = {}
+        while stack:
+            value = stack.pop()
+            maker = self.makers.get(value.number)
+            if maker is not None and maker.primitive.view:
+                repeated[value.number] = maker
+                stack += [v for v in maker.reads() if v.number not in outside]
+            else:
+                base[value.number] = value
+        kept: list[Value] = [v for v in base.values() if v.number not in self.makers]
+        available = {v.number for v in kept} | self.constants
+        computed = [v for v in base.values() if v.number in self.makers]
+        for value in sorted(computed, key=lambda v: self.order[id(self.makers[v.number])]):
+            steps = self._steps(value, available)
+            if steps is None:
+                kept.append(value)
+                available.add(value.number)
+            else:
+                repeated.update((v.number, x) for x in steps for v in x.outputs)
+        return kept, repeated
+
+    def _steps(self, value: Value, available: set[int]) -> list[Apply] | None:
+        """A few elementwise instructions that make a value of available ones, if there are any."""
+        steps: dict[int, Apply] = {}
+        stack = [value]
+        while stack:
+            number = stack.pop().number
+            maker = self.makers.get(number)
+            if number in available:
+                continue
+            if maker is None or not maker.primitive.pure or len(steps) == MOST_REPEATED:
+                return None
+            if maker.primitive.kind != ELEMENTWISE and not maker.primitive.view:
+                return None
+            steps[id(maker)] = maker
+            stack += maker.reads()
+        return list(steps.values())
+
+    def _keep(self, value: Value) -> Kept:
+        """How an entry gets hold of a value when forward has run."""
+        position = self.positions.get(value.number)
+        if position is not None and self._lasts(position):
+            return Kept(value, position, None)
+        own = [v.number for v in self.results]
+        if value.number in own and own.index(value.number) in self.derivative.outputs:
+            return Kept(value, None, own.index(value.number))
+        self.results.append(value)
+        return Kept(value, None, len(self.results) - 1)
+
+    def _lasts(self, position: int) -> bool:
+        """Whether the memory of an input still holds its value when forward has run."""
+        given, slot = self.inputs[position], self.slots[position]
+        if not isinstance(slot, (Argument, Captured)):
+            return False
+        written = {target.number for target, _ in self.program.writes}
+        return given.value.number not in written and not (given.shared and written)
+
+    def _input_of(self, kept: Kept) -> Input:
+        if kept.input is None:
+            return Input(kept.value, contiguous(kept.value.shape), f"kept{kept.value.number}")
+        return self.inputs[kept.input]
+
+    def _again(self, known: set[int]) -> tuple[Kept, ...]:
+        """The values without which forward cannot run again: inputs, and what was drawn."""
+        needed = {self.program.results[i].number for i in self.derivative.outputs}
+        for x in reversed(self.before):
+            if x.primitive.pure and any(v.number in needed for v in x.outputs):
+                needed.update(v.number for v in x.reads())
+        drawn = [v for x in self.before if not x.primitive.pure for v in x.outputs]
+        given = [i.value for i in self.inputs]
+        return tuple(
+            self._keep(v) for v in (*given, *drawn) if v.number in needed and v.number not in known
+        )
+
+    def _sources(self) -> tuple[frozenset[int], ...]:
+        made_of: dict[int, frozenset[int]] = {n: frozenset([i]) for n, i in self.cotangents.items()}
+        for x in self.after:
+            sources = frozenset[int]().union(*(made_of.get(v.number, ()) for v in x.reads()))
+            made_of.update((v.number, sources) for v in x.outputs)
+        return tuple(made_of.get(v.number, frozenset()) for v in self._gradients())
+
+
+def _repeating(
+    backward: Iterable[Apply], repeated: dict[int, Apply], wanted: Iterable[Value]
+) -> list[Apply]:
+    """Backward with the repeated instructions, each just before its first use."""
+    done: set[int] = set()
+    program: list[Apply] = []
+
+    def before(values: Iterable[Value]) -> None:
+        stack = list(values)
+        while stack:
+            maker = repeated.get(stack[-1].number)
+            missing = [] if maker is None else [v for v in maker.reads() if _open(v)]
+            if maker is not None and id(maker) not in done and missing:
+                stack += missing
+                continue
+            stack.pop()
+            if maker is not None and id(maker) not in done:
+                done.add(id(maker))
+                program.append(maker)
+
+    def _open(value: Value) -> bool:
+        maker = repeated.get(value.number)
+        return maker is not None and id(maker) not in done
+
+    for x in backward:
+        before(x.reads())
+        program.append(x)
+    before(wanted)
+    return program

@@ -1,0 +1,112 @@
+"""Layers: which module of a model runs, while a function is recorded.
+
+`Observer` says when a module is called and when a backward pass runs; `Capture` asks for the path
+of the module, such as `model.layers.3`, for each operation that it writes down. Outside of
+recordings nothing of this happens.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from ...source import LIBRARY
+
+#: frames from the call of a module outwards in which a name for its model is looked for
+FRAMES = 3
+#: where the code lies that records
+RECORDING = os.path.join(LIBRARY, "replay") + os.sep
+
+
+class Layers:
+    """The modules that run, innermost last."""
+
+    def __init__(self) -> None:
+        from ...nn.module import Module
+        from ...walk import Walk
+
+        self._module = Module
+        #: code that `entered` and `left` are told about
+        self.codes = {Module.__call__.__code__, Walk.run.__code__}
+        self._paths = [""]
+        #: by id of a module: a reference, which does not keep it alive, and its path
+        self._known: dict[int, tuple[weakref.ref[Any], str]] = {}
+        #: by number of an entry: the path of the module that ran
+        self._entries: dict[int, str] = {}
+
+    @property
+    def current(self) -> str:
+        """The path of the innermost module; empty outside of modules."""
+        return self._paths[-1]
+
+    def entered(self, frame: FrameType) -> None:
+        """A module is called, or a backward pass begins."""
+        module = frame.f_locals.get("self")
+        if not isinstance(module, self._module):
+            self._paths.append("")
+            return
+        found = self._known.get(id(module))
+        if found is None or found[0]() is not module:
+            self._name(module, frame.f_back)
+            found = self._known[id(module)]
+        self._paths.append(found[1])
+
+    def left(self) -> None:
+        """What was entered last has returned."""
+        if len(self._paths) > 1:
+            self._paths.pop()
+
+    def wrote(self, number: int) -> None:
+        """An operation left an entry."""
+        if self._paths[-1]:
+            self._entries[number] = self._paths[-1]
+
+    def visits(self, number: int) -> None:
+        """The backward pass computes the gradients of an entry: they belong to its module."""
+        self._paths[-1] = self._entries.get(number, "")
+
+    def of(self, number: int) -> str:
+        """The path of the module that left an entry."""
+        return self._entries.get(number, "")
+
+    # -- names -------------------------------------------------------------------------------
+
+    def _name(self, module: Any, caller: FrameType | None) -> None:
+        """Find a name for a model that a module is part of, and name all its modules."""
+        root, name = module, type(module).__name__
+        for label, value in _variables(caller):
+            if value is module:
+                name = label if root is module else name
+            elif self._contains(value, module):
+                root, name = value, type(value).__name__ if label == "self" else label
+                break
+            elif root is module:
+                for attribute, part in list(getattr(value, "__dict__", {}).items()):
+                    if self._contains(part, module):
+                        root, name = part, attribute
+        for path, part in root.named_modules():
+            full = f"{name}.{path}" if path else name
+            self._known[id(part)] = (weakref.ref(part), full)
+
+    def _contains(self, model: Any, module: Any) -> bool:
+        """Whether something is a model that has been set up and has this module."""
+        if not isinstance(model, self._module) or "_modules" not in model.__dict__:
+            return False
+        return any(part is module for part in model.modules())
+
+
+def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+    """Names and values that the code of a frame and of its callers can see.
+
+    Frames of the recording itself are left alone: `f_locals` would keep what they delete.
+    """
+    for _ in range(FRAMES):
+        if frame is None or frame.f_code.co_filename.startswith(RECORDING):
+            return
+        yield from list(frame.f_locals.items())
+        names, known = frame.f_code.co_names, frame.f_globals
+        yield from [(n, known[n]) for n in names if n in known]
+        frame = frame.f_back

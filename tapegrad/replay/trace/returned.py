@@ -1,0 +1,146 @@
+"""Returned: what stands, in a recording, for the tensors that a captured function returns.
+
+A result is a value that the program makes, a tensor that was there before or shares its memory, a
+view of another result, or a gradient: results that alias in eager code alias in a replay too.
+Called by `Capture.finish`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...state import numbers
+from ...tape import FREED, Entry, Output, Value
+from ...tensor import Tensor
+from .recording import Given, GradResult, Made, Part, Plain, Shared
+from .results import tensors_in
+from .slots import Argument, Captured
+
+if TYPE_CHECKING:
+    from .capture import Capture
+
+
+class Returned:
+    """The results of one captured run."""
+
+    def __init__(self, capture: Capture, returned: Any) -> None:
+        self.capture = capture
+        self.returned = list(tensors_in(returned))
+        #: the values that the program gives
+        self.made: list[Value] = []
+        #: by id of a tensor: what stands for it
+        self._results: dict[int, Any] = {}
+        #: by id of an array: its place among the values
+        self._indices: dict[int, int] = {}
+
+    def of(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return Plain(leaf)
+        found = self._results.get(id(leaf))
+        if found is None:
+            found = self._results[id(leaf)] = self._new_result(leaf)
+        return found
+
+    def _new_result(self, leaf: Tensor) -> Any:
+        for owner, _ in self.capture.first_grads.values():
+            if owner._grad is leaf:
+                return GradResult(self.capture.slot_of(owner))
+        if leaf.id <= self.capture.start:
+            return Given(self.capture.slot_of(leaf), ())
+        if leaf._view is not None:
+            base, chain, _ = leaf._view
+            base, chain = self.capture.roots.member_of(base, chain)
+            if base.id <= self.capture.start:
+                return Given(self.capture.slot_of(base), chain)
+            if (
+                self._outside(base) is not None
+                or (self.capture.keeps_layouts and _is_rearranged(leaf, base))
+                or any(self._shows_the_same(leaf, base, other) for other in self.returned)
+            ):
+                return Part(self.of(base), chain, leaf._requires)
+        shared = self._outside(leaf)
+        if shared is not None and not leaf._requires:
+            return Shared(self.capture.slot_of(shared))
+        spent = output = None
+        arguments: tuple[Argument, ...] = ()
+        self.capture.check_fresh(leaf)
+        index = self._indices.setdefault(id(leaf._array), len(self.made))
+        if index == len(self.made):
+            self.made.append(self.capture.value_of(leaf))
+        if leaf._requires and leaf._edge is not None:
+            spent, arguments = self._spent(leaf)
+            if spent is None:
+                output = len(self.capture.outputs)
+                self.capture.outputs.append(leaf)
+                self.capture.output_places.append(index)
+        elif leaf._requires:
+            self.capture.obstacle = "it returns a leaf that it has made itself"
+        order = _order_of(leaf._array) if self.capture.keeps_layouts else ()
+        return Made(index, spent, output, arguments, order)
+
+    def _spent(self, tensor: Tensor) -> tuple[Entry | None, tuple[Argument, ...]]:
+        """If a backward pass has used up the history of a tensor: an entry that says so, and the
+        arguments which that history leads to; it leads to captured leaves too."""
+        used_up: Entry | None = None
+        leaves: dict[int, Tensor] = {}
+        stack, seen = [tensor._edge], set()
+        while stack:
+            edge = stack.pop()
+            if isinstance(edge, Tensor) and edge.id <= self.capture.start:
+                leaves[edge.id] = edge
+            entry = edge.entry if isinstance(edge, Output) else edge
+            if not isinstance(entry, Entry) or entry.number in seen:
+                continue
+            seen.add(entry.number)
+            if entry.saved is FREED:
+                used_up = used_up or entry
+                if entry.number <= self.capture.start:
+                    self.capture.obstacle = "its result has a history that was used up before"
+            stack += entry.edges
+        if used_up is None:
+            return None, ()
+        slots = [self.capture.slot_of(leaf) for leaf in leaves.values()]
+        stub = Entry()
+        stub.primitive, stub.params, stub.place = used_up.primitive, used_up.params, used_up.place
+        stub.edges = tuple(slot.tensor for slot in slots if isinstance(slot, Captured))
+        stub.saved, stub.number = FREED, next(numbers)
+        stub.shapes = stub.hooks = stub.log = None
+        return stub, tuple(slot for slot in slots if isinstance(slot, Argument))
+
+    def _outside(self, tensor: Tensor) -> Tensor | None:
+        """A tensor from outside that has the very array of a tensor that was made inside."""
+        capture = self.capture
+        known = (*capture.externals.values(), *capture.twins.values(), *capture.roots.members())
+        for other in (*known, *capture.arguments):
+            if other._array is tensor._array and other.id <= capture.start:
+                if other.id not in capture.positions:
+                    # Whether arguments share its memory decides which of them is meant.
+                    capture.twins[other.id] = other
+                return other
+        return None
+
+    def _shows_the_same(self, part: Tensor, base: Tensor, other: Tensor) -> bool:
+        """Whether another result shows memory that a view among the results shows."""
+        whole = other if other._view is None else other._view[0]
+        return (
+            other is not part
+            and whole._array is base._array
+            and np.may_share_memory(part._array, other._array)
+        )
+
+
+def _order_of(array: Any) -> tuple[int, ...]:
+    """The dimensions of an array in the order of its memory, if that is another one than theirs."""
+    if array.flags.c_contiguous:
+        return ()
+    order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
+    return tuple(order) if array.transpose(order).flags.c_contiguous else ()
+
+
+def _is_rearranged(view: Tensor, base: Tensor) -> bool:
+    """Whether a view shows all of a tensor in another order, or elements several times."""
+    array = view._array
+    repeats = any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides, strict=True))
+    return repeats or (not array.flags.c_contiguous and bool(base._array.size <= array.size))

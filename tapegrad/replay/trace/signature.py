@@ -1,0 +1,207 @@
+"""Signatures: what decides whether a call is like an earlier one, as far as its arguments tell.
+
+Tensors count by their facts (`facts.py`), plain values by type and value, containers and records of
+tensors by what is in them. Every other object counts by its type here; `world.py` looks into it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...tensor import Tensor, refresh
+from ...tree import map_leaves
+from ..guards.places import instance_dict
+from .facts import facts_of, overlaps
+from .recording import Found, Passed, Plain
+
+_PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None), dtypes.DType}
+PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
+#: attributes of an object that is a record of tensors, at most
+MOST_ATTRIBUTES = 64
+
+
+class Arguments:
+    """The arguments of one call, taken apart."""
+
+    __slots__ = ("containers", "key", "objects", "parts", "tensors")
+
+    def __init__(self, first: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> None:
+        #: in the order in which they are met: tensors, other objects, containers of either
+        self.tensors: list[Tensor] = []
+        self.objects: list[Any] = []
+        self.containers: list[Any] = []
+        #: all that is taken apart: lists, tuples, dicts, records
+        self.parts: list[Any] = []
+        parts: list[Any] = [first]
+        for value in args:
+            if value.__class__ is Tensor and value._view is None and value._extra is None:
+                self.tensors.append(value)
+                parts.append(facts_of(value))
+            else:
+                self._describe(value, parts)
+        if kwargs:
+            for name in kwargs:
+                parts.append(name)
+                self._describe(kwargs[name], parts)
+        if len(self.tensors) > 1:
+            parts.append(shared(self.tensors))
+        if len(self.parts) + len(self.objects) > 1:
+            ids = [id(x) for x in (*self.parts, *self.objects)]
+            if len(set(ids)) < len(ids):
+                parts.append(tuple([ids.index(i) for i in ids]))
+        self.key = tuple(parts)
+
+    def is_elsewhere(self) -> bool:
+        """Whether some tensor is not in the computer's own memory."""
+        return not all(isinstance(t._array, np.ndarray) for t in self.tensors)
+
+    def known(self, world: Any) -> Callable[[Any], Any]:
+        """What stands, in a result, for objects that were there before; None for new ones."""
+
+        def find(value: Any) -> Any:
+            for i, found in enumerate(self.parts):
+                if found is value:
+                    return Passed(True, i)
+            for i, found in enumerate(self.objects):
+                if found is value:
+                    return Passed(False, i)
+            mark = None if world is None else world.mark_of(value)
+            if mark is None:
+                return None
+            return Found(mark) if mark.place.is_stored() else Plain(value)
+
+        return find
+
+    def _describe(self, value: Any, parts: list[Any]) -> None:
+        """Add to a signature what decides about a value."""
+        kind = type(value)
+        if issubclass(kind, Tensor):
+            self.tensors.append(value)
+            if value._view is not None:
+                refresh(value)
+            parts.append(facts_of(value))
+            extra = value._extra
+            if (extra is not None and (extra.hooks or extra.post_hooks)) or instance_dict(value):
+                parts.append("with attributes or hooks")
+                self.objects.append(value)
+            entries = instance_dict(value)
+            if entries is not None:
+                self.containers.append(entries)
+        elif kind in _PLAIN_TYPES:
+            parts.append(kind)
+            # 0.0 and -0.0 are equal, and NaN is not equal to itself.
+            inexact = isinstance(value, (float, complex)) and (value == 0 or value != value)
+            parts.append(repr(value) if inexact else value)
+        elif issubclass(kind, (list, tuple)):
+            self.parts.append(value)
+            items = list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
+            if issubclass(kind, list):
+                self.containers.append(value)
+            at = len(parts)
+            parts.append(kind)
+            count = 0
+            for item in items:
+                self._describe(item, parts)
+                count += 1
+            parts[at] = (kind, count)
+            self._describe_rest(value, parts)
+        elif issubclass(kind, dict) and not _is_namespace(value):
+            self.parts.append(value)
+            self.containers.append(value)
+            parts.append((kind, len(value)))
+            for name in dict.keys(value):
+                self._describe(name, parts)
+                self._describe(dict.__getitem__(value, name), parts)
+            self._describe_rest(value, parts)
+        elif _is_record(value):
+            self.parts.append(value)
+            entries = instance_dict(value)
+            assert entries is not None
+            self.containers.append(entries)
+            parts.append((kind, len(entries)))
+            for name, item in entries.items():
+                parts.append(name)
+                self._describe(item, parts)
+            self.objects.append(kind)
+        else:
+            self.objects.append(value)
+            parts.append(kind)
+
+    def _describe_rest(self, value: Any, parts: list[Any]) -> None:
+        """What objects of classes of the user's own have besides their items."""
+        kind = type(value)
+        if kind in (list, tuple, dict):
+            return
+        self.objects.append(kind)
+        if issubclass(kind, defaultdict):
+            self.objects.append(value.default_factory)
+        entries = instance_dict(value)
+        if entries is not None:
+            self.containers.append(entries)
+            for name, item in entries.items():
+                parts.append(name)
+                self._describe(item, parts)
+
+
+def shared(tensors: list[Tensor]) -> Any:
+    """Which of several tensors are one, and which of them share memory."""
+    if _is_apart(tensors):
+        return (), ()
+    ids = [t.id for t in tensors]
+    same = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
+    arrays = [t._array for t in tensors]
+    if not all(type(a) is np.ndarray for a in arrays):
+        return same
+    return same, overlaps(arrays)
+
+
+def _is_apart(tensors: list[Tensor]) -> bool:
+    """Whether each of several tensors has memory of its own, as is seen at once."""
+    known = set()
+    for tensor in tensors:
+        array = tensor._array
+        if array.__class__ is not np.ndarray or array.base is not None:
+            return False
+        known.add(id(array))
+    return len(known) == len(tensors)
+
+
+def _is_namespace(value: dict[Any, Any]) -> bool:
+    return "__builtins__" in value or len(value) > 1000
+
+
+def _is_record(value: Any) -> bool:
+    """Whether an object is a record of tensors, such as a batch: data and nothing else."""
+    kind = type(value)
+    entries = None if issubclass(kind, type) else instance_dict(value)
+    if entries is None or not 0 < len(entries) <= MOST_ATTRIBUTES:
+        return False
+    if not (dataclasses.is_dataclass(kind) or kind is types.SimpleNamespace):
+        plain = (Tensor, *PLAIN)
+        called = any("__call__" in base.__dict__ for base in kind.__mro__)
+        if called or not all(isinstance(v, plain) for v in entries.values()):
+            return False
+    return any(isinstance(v, Tensor) for v in entries.values())
+
+
+def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The arguments of a call in a few words."""
+
+    def show(x: Any) -> str:
+        if isinstance(x, Tensor):
+            return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
+        return repr(x) if isinstance(x, PLAIN) else type(x).__name__
+
+    shown = [str(_plainly(a, show)) for a in args]
+    return f"({', '.join(shown + [f'{k}={_plainly(v, show)}' for k, v in kwargs.items()])})"
+
+
+def _plainly(value: Any, show: Any) -> Any:
+    return map_leaves(show, value) if type(value) in (list, tuple, dict) else show(value)

@@ -1,0 +1,1 @@
+"""What recordings are used for: compiled functions, eager operations, optimizer updates."""

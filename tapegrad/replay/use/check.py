@@ -1,0 +1,195 @@
+"""Checking: eager and replay side by side, and the first operation where they differ.
+
+`compile(check=True)` calls the function eagerly under a `Witness`, which keeps a copy of every
+value, puts memory back as it was, replays, and compares all that a call leaves behind. Where
+something differs, a program that gives every value as a result is run to find the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...source import describe
+from ...tape import Entry, Output, Value
+from ...tensor import Tensor
+from ..cpu.executable import build
+from ..ir.program import Apply, Program
+from ..trace.capture import Capture
+from ..trace.recording import Made
+from ..trace.results import matched
+from ..trace.slots import Cotangent, Number
+from .replay import Replay
+
+#: differences relative to the element, and to the largest element of the tensor
+TOLERANCE = {2: (5e-2, 1e-2), 4: (1e-3, 1e-4), 8: (1e-8, 1e-9)}
+
+
+class CheckError(AssertionError):
+    """A replay gave something else than the eager function."""
+
+
+class Witness(Capture):
+    """A capture that keeps a copy of every value."""
+
+    def __init__(self, arguments: Sequence[Tensor], sharing: Sequence[Tensor] | None) -> None:
+        super().__init__(arguments, sharing=sharing)
+        self.copies: dict[int, Any] = {}
+
+    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
+        super().write(entry, inputs, outputs)
+        for tensor in outputs:
+            self.copies[tensor.id] = np.array(tensor._array)
+
+    def _enter(self, tensor: Tensor) -> None:
+        super()._enter(tensor)
+        self.copies[tensor.id] = np.array(tensor._array)
+
+
+class Check:
+    """One call that is checked."""
+
+    def __init__(self, replay: Replay, tensors: list[Tensor], call: Any) -> None:
+        self.replay = replay
+        self.call = call
+        self.tensors = tensors
+        self.witness = Witness(tensors, replay.sharing_memory)
+        self.program = replay.recording.program
+        #: what the witness saw, by number of a value in the program
+        self.seen: dict[int, Any] = {}
+        self.memory = [
+            (array, array.copy())
+            for array in (slot.find(tensors)._array for slot in replay.written)
+        ]
+        self.grads = []
+        for slot in replay.recording.leaves:
+            leaf = slot.find(tensors)
+            grad = leaf._grad
+            copy = None if grad is None else (grad._array, grad._array.copy())
+            self.grads.append((leaf, grad, copy))
+
+    def saw(self, returned: Any, known: Callable[[Any], Any]) -> None:
+        """The eager function has returned: compare what it did with the recording."""
+        recording = self.witness.finish(returned, known)
+        difference = self.replay.recording.difference(recording)
+        if difference is not None:
+            raise CheckError(f"the function no longer does what was recorded: {difference}")
+        self.seen = {
+            value.number: self.witness.copies[number]
+            for number, value in self.witness.renamed.items()
+        }
+
+    def run(self) -> Any:
+        """Replay from where the eager function began, and compare."""
+        self._go_back()
+        result = self.replay.run(self.tensors, self.call)
+        for value, array in self._left(result):
+            if not _close(array, self.seen[value.number]):
+                raise CheckError(self._report(value, array))
+        return result
+
+    def _go_back(self) -> None:
+        for slot, before, _ in self.replay.recording.flags:
+            slot.find(self.tensors)._requires = before
+        for array, copy in self.memory:
+            array[...] = copy
+        for leaf, grad, copy in self.grads:
+            leaf._grad = grad
+            if copy is not None:
+                copy[0][...] = copy[1]
+
+    def _left(self, result: Any) -> Iterator[tuple[Value, Any]]:
+        """What the replay left: values of the program and the arrays that should hold them."""
+        recording, results = self.replay.recording, self.program.results
+        entry = None
+        for place, leaf in matched(recording.results, result):
+            if isinstance(place, Made):
+                yield results[place.index], leaf._array
+                if place.output is not None:
+                    entry = leaf._edge.entry if isinstance(leaf._edge, Output) else leaf._edge
+        for slot, at in recording.grads:
+            if isinstance(at, int):
+                yield results[at], slot.find(self.tensors)._grad._array
+        for (_, value), (array, _) in zip(self.program.writes, self.memory, strict=True):
+            yield value, array
+        if entry is not None:
+            yield from self._gradients(entry)
+
+    def _gradients(self, entry: Entry) -> Iterator[tuple[Value, Any]]:
+        """The compiled backward pass on gradients of ones, which the witness saw too."""
+        node, derivative = self.replay.node, self.replay.recording.derivative
+        assert node is not None
+        assert derivative is not None
+        results = self.program.results
+        ones = [np.ones(results[i].shape, results[i].dtype) for i in derivative.outputs]
+        found = node.pull(ones, entry.edges, entry.saved, {})
+        for at, array in zip(derivative.gradients, found, strict=True):
+            yield results[at], array
+
+    # -- telling -----------------------------------------------------------------------------
+
+    def _report(self, value: Value, array: Any) -> str:
+        self._go_back()
+        found = self._first()
+        where = "no single operation differs, so it happens when they are fused"
+        if found is not None:
+            apply, output, other = found
+            where = (
+                f"the first operation that differs is {apply.primitive.name}, at "
+                f"{describe(apply.place)}: {_shown(other, self.seen[output.number])}"
+            )
+        maker = next((x for x in self.program.applied() if value in x.outputs), None)
+        name = "an input" if maker is None else maker.primitive.name
+        line = "" if maker is None else f" at {describe(maker.place)}"
+        return (
+            f"a replay differs from eager in the result of {name}{line}: "
+            f"{_shown(array, self.seen[value.number])}; {where}"
+        )
+
+    def _first(self) -> tuple[Apply, Value, Any] | None:
+        """The first operation whose result differs when it is computed natively."""
+        applied = self.program.applied()
+        made = [(x, v) for x in applied for v in x.outputs]
+        probe = Program(
+            self.program.inputs, self.program.constants, applied, (), tuple(v for _, v in made)
+        )
+        executable = build(probe)
+        executable.expect(range(len(probe.inputs)))
+        given = [self._given(i) for i in range(len(probe.inputs))]
+        arrays = [np.empty(v.shape, v.dtype) for _, v in made]
+        executable.run((*given, *arrays))
+        for (apply, value), array in zip(made, arrays, strict=True):
+            if not _close(array, self.seen[value.number]):
+                return apply, value, array
+        return None
+
+    def _given(self, index: int) -> Any:
+        slot, value = self.replay.recording.slots[index], self.program.inputs[index].value
+        if isinstance(slot, Number):
+            return np.asarray(slot.read(), np.float64)
+        if isinstance(slot, Cotangent):
+            return np.ones(value.shape, value.dtype)
+        return slot.find(self.tensors)._array
+
+
+def _close(found: Any, expected: Any) -> bool:
+    if found.dtype.kind not in "fV":
+        return bool(np.array_equal(found, expected))
+    relative, overall = TOLERANCE[found.dtype.itemsize]
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    finite = b[np.isfinite(b)]
+    slack = overall * np.abs(finite).max() if finite.size else 0.0
+    return bool(np.allclose(a, b, rtol=relative, atol=slack + 1e-30, equal_nan=True))
+
+
+def _shown(found: Any, expected: Any) -> str:
+    """Where two arrays differ most."""
+    a, b = np.atleast_1d(found).astype(np.float64), np.atleast_1d(expected).astype(np.float64)
+    gap = np.where(
+        (a == b) | (np.isnan(a) & np.isnan(b)), 0, np.nan_to_num(np.abs(a - b), nan=np.inf)
+    )
+    place = np.unravel_index(int(gap.argmax()), gap.shape)
+    at = list(map(int, place)) if np.ndim(expected) else []
+    return f"{a[place]:.8g} instead of {b[place]:.8g} at {at}"

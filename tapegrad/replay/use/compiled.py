@@ -1,0 +1,505 @@
+"""`compile`: a function that is recorded for its first calls and replayed natively afterwards.
+
+A call is looked up by the signature of its arguments (`signature.py`). For each signature there are
+variants: a recording that two calls agreed on, and the world that it was made in (`world.py`). A
+variant is replayed while its world holds; every other call runs eagerly, is recorded, and is
+replaced by what the recording gives (`undo.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ... import casting, dtypes, locks, source
+from ...state import AUTOCAST, GRAD, INFERENCE, STATE, TAPE
+from ..cpu import jit
+from ..cpu.collector import gc_paused
+from ..guards.effects import Effects, effects_of
+from ..guards.kinds import Unguardable
+from ..guards.observe import Observer
+from ..guards.world import World
+from ..trace.capture import ELSEWHERE, CaptureError
+from ..trace.recording import Recording
+from ..trace.results import NotRepeatable
+from ..trace.signature import Arguments, shown
+from .check import Check
+from .replay import DataError, Replay
+from .undo import Rehearsal
+from .variant import Signature, Variant
+from .watch import Watch
+
+#: recordings of one signature in a row without a replay, before calls run eagerly
+PATIENCE = 16
+#: of them, those that may differ in what they do although the world was the same
+TOLERANCE = 4
+
+
+#: how long a call waits for one in another thread before it runs eagerly
+SECONDS = 10.0
+OCCUPIED = (
+    f"another thread has been recording it for {SECONDS:.0f} s, and may be waiting for this one"
+)
+
+#: names of `backend`: whether they compile
+BACKENDS = {"inductor": True, "native": True, "eager": False}
+MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user asked for when compiling."""
+
+    max_signatures: int = 32
+    keep_grads: bool = True
+    check: int = 0  # every how many replays one is compared with an eager run
+    fullgraph: bool = False
+    backend: str = "inductor"
+
+
+class Compiled:
+    """A compiled function; made by `tapegrad.compile`."""
+
+    def __init__(self, function: Callable[..., Any], options: Options | None = None) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.function = function
+        self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
+        self.options = options or Options()
+        self._signatures: dict[Any, Signature] = {}
+        self._lock = locks.new()
+        #: the thread in which the function runs, while others wait for its lock
+        self._caller: int | None = None
+        self._warned: set[str] = set()
+        self.why_eager: str | None = None
+        if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":
+            self.why_eager = "TAPEGRAD_COMPILE=0"
+        elif not BACKENDS[self.options.backend]:
+            self.why_eager = f"backend={self.options.backend!r}"
+        self._off = self.why_eager is not None
+
+    #: what replays of other functions compare of this one
+    _walked = ("function",)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles are compiled anew; a function of a module is found by its name."""
+        module = sys.modules.get(getattr(self.function, "__module__", ""))
+        if getattr(module, self.name, None) is self:
+            return self.name
+        return Compiled, (self.function, self.options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Under a tape, a capture or a check, the operations themselves are wanted.
+        if self._off or STATE.mode & ~(GRAD | INFERENCE | AUTOCAST):
+            return self._plainly(args, kwargs)
+        caller = self._caller
+        if caller is not None and caller != threading.get_ident() and not self._returns():
+            return self._plainly(args, kwargs)
+        with self._lock:
+            return self._run(args, kwargs)
+
+    def _returns(self) -> bool:
+        """Wait until the function returns in another thread, which may wait for this one."""
+        end = time.monotonic() + SECONDS
+        while self._caller in sys._current_frames():  # a child of a fork has not all threads
+            if time.monotonic() > end:
+                self._warn(OCCUPIED)
+                return False
+            time.sleep(0.001)
+        return True
+
+    def _freely(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.function(*args, **kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function itself; says so, since calls in other threads wait for this one."""
+        before, self._caller = self._caller, threading.get_ident()
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            self._caller = before
+
+    def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function itself."""
+        call = self._call if self._lock._is_owned() else self._freely
+        if self.options.keep_grads:
+            return call(args, kwargs)
+        before = STATE.mode, STATE.tapes
+        try:
+            with Watch() as watch:
+                result = call(args, kwargs)
+        except BaseException:
+            STATE.mode, STATE.tapes = before
+            raise
+        watch.drop_grads()
+        return result
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = Arguments(self._modes(), args, kwargs)
+        signature = self._signatures.get(call.key)
+        if signature is None and call.is_elsewhere():
+            return self._eagerly(ELSEWHERE, args, kwargs)
+        if signature is None:
+            most = self.options.max_signatures
+            if len(self._signatures) >= most:
+                return self._eagerly(
+                    f"it was called with more than {most} signatures; what varies should be a "
+                    "tensor, or raise max_signatures",
+                    args,
+                    kwargs,
+                )
+            signature = self._signatures[call.key] = Signature(shown(args, kwargs))
+        if signature.eager is not None:
+            return self._eagerly(signature.eager, args, kwargs)
+        for variant in signature.variants:
+            tensors = variant.fits(call)
+            if tensors is not None:
+                return self._use(signature, variant, call, tensors, args, kwargs)
+        why = "it is new"
+        for variant in signature.variants:
+            difference = variant.difference(call)
+            if difference is None:
+                tensors = variant.fits(call)
+                if tensors is not None:
+                    return self._use(signature, variant, call, tensors, args, kwargs)
+                difference = variant.refusal(call)
+            why = difference
+        return self._record(signature, why, call, args, kwargs)
+
+    @staticmethod
+    def _modes() -> tuple[Any, ...]:
+        """What else decides what operations do."""
+        return STATE.mode, dtypes.get_default_dtype(), casting.key()
+
+    def _use(
+        self,
+        signature: Signature,
+        variant: Variant,
+        call: Arguments,
+        tensors: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Replay a variant that fits, or run eagerly where that is known to be the only way."""
+        replay = variant.replay
+        if replay is None:
+            return self._eagerly(str(variant.eager), args, kwargs)
+        if signature.variants[0] is not variant:
+            signature.variants.remove(variant)
+            signature.variants.insert(0, variant)
+        if replay.executable is None:
+            if not jit.available():
+                self._off = True
+                return self._eagerly("llvmlite is not installed", args, kwargs)
+            replay.build()
+        signature.strikes = 0
+        check = self.options.check
+        if check and replay.count % check == check - 1:
+            returned, values = self._checked(replay, variant, call, tensors, args, kwargs)
+        else:
+            try:
+                returned, values = replay.run(tensors, call)
+            except DataError as refused:
+                # Nothing was changed yet: the eager call says what is wrong, in its own words.
+                result = self._plainly(args, kwargs)
+                if refused.raised is not None:
+                    raise refused.raised from None  # it was not the data, but a signal's handler
+                return result
+        variant.effects.do(values, call.containers)
+        return returned
+
+    def _eagerly(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._warn(reason)
+        return self._plainly(args, kwargs)
+
+    def _warn(self, reason: str) -> None:
+        code = source.code_of(self.function)
+        if ".py:" not in reason and code is not None:
+            reason = f"{reason} (the function is at {code.co_filename}:{code.co_firstlineno})"
+        self.why_eager = reason
+        if self.options.fullgraph:
+            raise CaptureError(f"compiled function {self.name} cannot be replayed: {reason}")
+        if reason not in self._warned:
+            self._warned.add(reason)
+            warnings.warn(
+                f"compiled function {self.name} runs eagerly: {reason}",
+                stacklevel=source.stacklevel(),
+            )
+
+    def _checked(
+        self,
+        replay: Replay,
+        variant: Variant,
+        call: Arguments,
+        tensors: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run eagerly, go back, replay, and compare."""
+        check = Check(replay, tensors, call)
+        world = variant.look(call)
+        copies = [copied(c) for c in call.containers]
+        before = STATE.mode, STATE.tapes
+        try:
+            with check.witness:
+                returned = self._call(args, kwargs)
+                if not self.options.keep_grads:
+                    check.witness.drop_grads()
+                effects = effects_of(world, call.containers, copies)
+                check.saw((returned, effects.values), call.known(world))
+        except BaseException:
+            STATE.mode, STATE.tapes = before
+            check.witness.restore_views()
+            raise
+        result = check.run()
+        effects.undo(call.containers)
+        return result
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def _record(
+        self,
+        signature: Signature,
+        why: str,
+        call: Arguments,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run eagerly, write down what happens, and do that instead."""
+        refusal: str | None = None
+        world: World | None = None
+        try:
+            world = signature.look(call, self._roots(signature))
+        except Unguardable as error:
+            refusal = str(error)
+        if world is not None:
+            if signature.latest is not None:
+                why = signature.latest.difference(world) or why
+            signature.latest = world
+        if signature.disagreements >= TOLERANCE:
+            signature.eager = (
+                f"it did something else in each of {TOLERANCE} recordings, although nothing had "
+                f"changed that is compared: {signature.difference}"
+            )
+        elif signature.strikes >= PATIENCE:
+            signature.eager = f"{why}; what changes in every call should be a tensor"
+        if signature.eager is not None:
+            return self._eagerly(signature.eager, args, kwargs)
+        signature.reasons.append(why)
+        signature.strikes += 1
+        tensors = call.tensors + signature.moving(world)
+        copies = [copied(c) for c in call.containers]
+        effects = Effects()
+        modes = self._modes()
+        observer = Observer()
+        capture = Rehearsal(tensors, self.options.fullgraph, signature.sharing)
+        capture.layers, capture.observer = observer.layers, observer
+        recording: Recording | None = None
+        before = STATE.mode, STATE.tapes
+        try:
+            with gc_paused(), capture:
+                with observer:
+                    result = self._call(args, kwargs)
+                    if not self.options.keep_grads:
+                        capture.drop_grads()
+                try:
+                    if world is not None:
+                        effects = effects_of(world, call.containers, copies)
+                        world.hold()
+                    capture.around = observer
+                    capture.traces_user_rules = world is not None
+                    recording = capture.finish((result, effects.values), call.known(world))
+                except NotRepeatable as error:
+                    refusal = str(error)
+        except BaseException:
+            # A signal's handler may have raised in the midst of entering or leaving.
+            STATE.mode, STATE.tapes = STATE.mode & ~TAPE | before[0] & TAPE, before[1]
+            observer.stop()
+            capture.restore_views()
+            signature.strikes -= 1
+            signature.latest = None
+            raise
+        signature.recordings += 1
+        if recording is not None and recording.derivative is not None and world is not None:
+            refusal = refusal or _late_effects(world, call, copies, effects)
+        if self._modes() != modes:
+            refusal = "it leaves another gradient mode, default dtype or autocast behind"
+        covered = signature.cover(observer.scope)
+        obstacle = recording.obstacle if recording is not None else None
+        refusal = obstacle or observer.refusal or refusal
+        if capture.sharing is not None and signature.learn_sharing(capture.sharing):
+            return result
+        if refusal is not None:
+            # Something that happens in the first call alone, such as a message, is not held
+            # against the next one.
+            if signature.recordings == 1 and obstacle is None:
+                return result
+            self._refuse(signature, refusal, call)
+            return result
+        assert recording is not None
+        if capture.passing or (world is None and capture.runs_user_rules):
+            return result
+        hooked = capture.hooked()
+        witness = object()
+        undo = capture.undo()
+        del capture  # it knows every tensor: only what others know may stay
+        signature.hooked = hooked
+        replay = self._compare(signature, recording, tensors, world if covered else None, effects)
+        if replay is None or not jit.available():
+            return result
+        return undo.replayed(replay, tensors, call, result, witness)
+
+    def _roots(self, signature: Signature) -> list[tuple[str, Any]]:
+        """Where the walk through the world of a recording begins."""
+        return [("", self.function), *signature.hooked]
+
+    def _refuse(self, signature: Signature, refusal: str, call: Arguments) -> None:
+        """Remember that a call in this world can only run eagerly."""
+        try:
+            world = signature.look(call, self._roots(signature))
+        except Unguardable:
+            world = None
+        if world is None:
+            signature.eager = refusal
+        else:
+            signature.variants.insert(0, Variant(world, None, refusal))
+        self._warn(refusal)
+
+    def _compare(
+        self,
+        signature: Signature,
+        recording: Recording,
+        tensors: list[Any],
+        world: World | None,
+        effects: Effects,
+    ) -> Replay | None:
+        """Confirm a recording by one that agrees with it; returns what replays it."""
+        if recording.once:
+            signature.difference = "it made or replaced tensors of an optimizer's state"
+            return None
+        for replay in signature.replays:
+            if replay.recording.difference(recording) is None:
+                replay.confirm(recording, tensors)
+                signature.enter(world, replay, effects, recording.pattern)
+                return replay
+        replay = Replay(recording, tensors, self.name)
+        if world is not None:
+            world.settle_for(recording)
+        earlier = signature.compare(world, replay)
+        if earlier is not None:
+            replay.take(earlier)
+            signature.enter(world, replay, effects, recording.pattern)
+        return replay
+
+    # -- telling -----------------------------------------------------------------------------
+
+    @property
+    def replays(self) -> list[Replay]:
+        """The recordings that calls replay, of all kinds of arguments."""
+        return [r for s in self._signatures.values() for r in s.replays]
+
+    def __repr__(self) -> str:
+        from .explain import brief
+
+        return f"<compiled function {brief(self)}>"
+
+    def explain(
+        self, programs: bool = False, code: str | None = None, *, full: bool = False
+    ) -> str:
+        """What calls did, why they were recorded, and which kernels take longest, in a few lines.
+
+        Kernels are timed when this is called, on copies. With `full`, all kernels, the memory and
+        the time of compiling are told instead. With `programs`, the recorded programs follow, one
+        operation in a line; with `code="llvm"` or `code="assembly"`, the text of each kernel before
+        and after LLVM has compiled it.
+        """
+        from .explain import explain, summary
+
+        with self._lock:
+            if full or programs or code is not None:
+                return explain(self, programs, code)
+            return summary(self)
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str = "inductor",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+    keep_grads: bool = True,
+    check: bool | int = False,
+    max_signatures: int = 32,
+) -> Any:
+    """Record a function's tensor operations and run them as one native program from then on.
+
+    Works on whole training steps: tensors from outside (parameters, buffers, optimizer state) are
+    read and changed in their own memory. The first two calls with new shapes run eagerly too, and
+    are recorded. What a call did, and why, `explain()` tells. A module is returned as one of its
+    class that shares everything with it.
+
+    With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients
+    need no memory of their own. With `check=True` every replay is compared with an eager run, with
+    `check=100` every hundredth. What cannot be replayed runs eagerly, with a warning; with
+    `fullgraph=True` it is an error. `disable=True` returns the function as it is, and
+    `backend="eager"` never compiles. The other keywords are PyTorch's: they are checked and change
+    nothing, since there is one compiler, which records whole functions and each shape by itself.
+
+    >>> import tapegrad
+    >>> @tapegrad.compile
+    ... def f(x):
+    ...     return (x * 2 + 1).sum()
+    >>> [f(tapegrad.ones(3) * i).item() for i in range(4)]
+    [3.0, 9.0, 15.0, 21.0]
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(map(str, MODES))}, got {mode!r}")
+    if options is not None and not isinstance(options, dict):
+        raise TypeError(f"options must be a dict or None, got {type(options).__name__}")
+    if not isinstance(check, int) or check < 0:
+        raise ValueError(f"check must be True, False or a number of calls, got {check!r}")
+    chosen = Options(max_signatures, keep_grads, int(check), fullgraph, backend)
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        if not callable(function):
+            raise TypeError(f"compile needs a function, got {type(function).__name__}")
+        if disable:
+            return function
+        if hasattr(function, "_compiled_copy"):
+            return function._compiled_copy(chosen)  # a module
+        return Compiled(function, chosen)
+
+    return compiled if model is None else compiled(model)
+
+
+def copied(container: Any) -> Any:
+    """A copy of a container among the arguments, to see what a call has changed."""
+    return dict(container) if isinstance(container, dict) else list(container)
+
+
+def _late_effects(world: World, call: Arguments, copies: list[Any], effects: Effects) -> str | None:
+    """Why the backward pass of results, which runs outside, cannot be replayed."""
+    try:
+        late = effects_of(world, call.containers, copies)
+    except NotRepeatable as error:
+        return str(error)
+    known = {effect.path for effect in effects.effects}
+    new = [effect.path for effect in late.effects if effect.path not in known]
+    if new:
+        late.undo(call.containers, besides=known)
+    return f"its backward pass changes {new[0]}" if new else None

@@ -1,0 +1,231 @@
+"""Nodes: a compiled function on the tape, as one entry whose backward pass is compiled too.
+
+A `Node` belongs to one replay. `attach` leaves an entry for one call: it holds what that call's
+backward pass will read, in memory of its own, so any number of calls may wait for theirs. Gradients
+come from the compiled backward program; a backward pass that is itself to be differentiated runs
+the recorded primitives again, on Tensors, which leave entries as they always do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ... import locks, mutation, source
+from ...backward import grad
+from ...primitive import OPAQUE, Primitive, bind
+from ...state import GRAD, STATE, enable_grad, numbers
+from ...tape import Entry, Output, Value
+from ...tensor import Tensor, wrap
+from ...walk import copy_of
+from ..cpu.executable import Executable, build
+from ..ir.program import Apply
+from ..trace.derivative import Derivative, Halves, Kept
+
+
+class _Again:
+    """What one call kept so that its forward pass can run again."""
+
+    __slots__ = ("arrays", "edges", "number")
+
+    def __init__(self, arrays: tuple[Any, ...], edges: tuple[Any, ...], number: int) -> None:
+        self.arrays = arrays
+        self.edges = edges
+        self.number = number
+
+
+class Node:
+    """How the calls of one replay are differentiated."""
+
+    def __init__(self, name: str, halves: Halves, derivative: Derivative) -> None:
+        self.halves = halves
+        self.derivative = derivative
+        #: by which inputs want gradients and which outputs have them: the program, and for each
+        #: input the place of its gradient among the results
+        self.programs: dict[Any, tuple[Executable, list[Value], list[int | None]]] = {}
+        self._lock = locks.new()
+        self._outputs = [halves.forward.results[i] for i in derivative.outputs]
+        # Saved values reach `pull` as they are, on Tensors too: it rebuilds histories itself.
+        slots = (("dtype", 0, None),) * (len(halves.kept) + 1)
+        self.primitive = Primitive(
+            name,
+            self.pull,
+            OPAQUE,
+            inputs=(),
+            rest="xs",
+            outputs=tuple(f"out{i}" for i in range(len(derivative.outputs))),
+            joint=self.pull,
+            slots=slots,
+            _pull=self.pull,
+        )
+
+    # -- forward -----------------------------------------------------------------------------
+
+    def attach(self, tensors: Sequence[Tensor], made: Sequence[Any]) -> Entry:
+        """An entry for a call that has just run: its arguments and its results."""
+        edges = []
+        for slot in self.derivative.inputs:
+            tensor = slot.find(tensors)
+            edges.append(tensor if tensor._edge is None else tensor._edge)
+        slots: Any = self.halves.forward_slots
+
+        def array(kept: Kept) -> Any:
+            if kept.input is None:
+                return made[kept.result]  # type: ignore[index]  # one of the two is a place
+            return slots[kept.input].find(tensors)._array
+
+        entry = Entry()
+        entry.primitive = self.primitive
+        entry.params = {}
+        entry.edges = tuple(edges)
+        entry.number = next(numbers)
+        entry.place = source.here()
+        entry.hooks = entry.log = entry.shapes = None
+        rest = tuple([array(k) for k in self.halves.again])
+        again = _Again(rest, entry.edges, entry.number)
+        entry.saved = (*[array(k) for k in self.halves.kept], again)
+        return entry
+
+    def edge(self, entry: Entry, output: int) -> Any:
+        """The history of one of the results."""
+        return entry if len(self.derivative.outputs) == 1 else Output(entry, output)
+
+    # -- backward ----------------------------------------------------------------------------
+
+    def pull(self, g: Any, edges: Any, saved: tuple[Any, ...], params: Any) -> Sequence[Any]:
+        """The gradients of the inputs."""
+        parts = g if isinstance(g, list) else [g]
+        if any(isinstance(part, Tensor) for part in parts):
+            return self._pull_again(parts, edges, saved)
+        key = (tuple([e is not None for e in edges]), tuple([p is not None for p in parts]))
+        found = self.programs.get(key)
+        if found is None:
+            with self._lock:
+                found = self.programs[key] = self.programs.get(key) or self._build(*key)
+        executable, values, places = found
+        inputs = [*saved[:-1]]
+        for part, value in zip(parts, self._outputs, strict=True):
+            whole = np.zeros(value.shape, value.dtype) if part is None else part
+            inputs.append(np.ascontiguousarray(whole, value.dtype).reshape(value.shape))
+        results = [np.empty(v.shape, v.dtype) for v in values]
+        executable.run((*inputs, *results))
+        return [None if place is None else results[place] for place in places]
+
+    def _build(self, wanted: Sequence[bool], given: Sequence[bool]) -> Any:
+        """The program for these inputs and outputs: what nobody asks for is left out."""
+        halves = self.halves
+        known = {i for i, present in enumerate(given) if present}
+        places: list[int | None] = []
+        results: dict[int, int] = {}  # by place in the whole program: place in this one
+        for i, place in enumerate(halves.gradients):
+            reached = wanted[i] and bool(halves.sources[i] & known)
+            places.append(results.setdefault(place, len(results)) if reached else None)
+        values = [halves.backward.results[place] for place in results]
+        name = f"the backward pass of {self.primitive.name}"
+        executable = build(replace(halves.backward, results=tuple(values)), name=name)
+        executable.expect(range(len(halves.backward.inputs)))
+        return executable, values, places
+
+    # -- backward, to be differentiated again ------------------------------------------------
+
+    def _pull_again(self, parts: list[Any], edges: Any, saved: tuple[Any, ...]) -> list[Any]:
+        if self.derivative.once is not None:
+            raise RuntimeError(
+                f"the backward pass of the compiled function {self.primitive.name} cannot be "
+                f"differentiated: it goes through {self.derivative.once}, which is Python code; "
+                "differentiate twice inside of the compiled function, or do not compile it"
+            )
+        again: _Again = saved[-1]
+        create_graph = bool(STATE.mode & GRAD)
+        known = {k.value.number: a for k, a in zip(self.halves.kept, saved, strict=False)}
+        for kept, array in zip(self.halves.again, again.arrays, strict=True):
+            known[kept.value.number] = array
+            change = mutation.changed_since(array, again.number)
+            if change is not None:
+                raise RuntimeError(
+                    "a value that differentiating backward needs was changed in place, at "
+                    f"{source.describe(change.place)}; use the operation that returns a new "
+                    "tensor there, or clone() first"
+                )
+        with enable_grad():
+            inputs, outputs = self._run_again(known, again.edges)
+            pairs = [(o, g) for o, g in zip(outputs, parts, strict=True) if g is not None]
+        wanted = [i for i, edge in enumerate(edges) if edge is not None]
+        gradients = grad(
+            [o for o, _ in pairs],
+            [inputs[i] for i in wanted],
+            [g for _, g in pairs],
+            create_graph=create_graph,
+            allow_unused=True,
+        )
+        found: list[Any] = [None] * len(edges)
+        for i, gradient in zip(wanted, gradients, strict=True):
+            found[i] = gradient
+        return found
+
+    def _run_again(
+        self, known: dict[int, Any], edges: Sequence[Any]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Forward on Tensors: the inputs that get gradients, each as a copy, and the outputs."""
+        applied, flows = self._applied(), self.derivative.flows
+        values: dict[int, Any] = {v.number: a for v, a in self.halves.forward.constants} | known
+        inputs: dict[int, Tensor] = {}
+        made: dict[Any, Tensor] = {}  # by (instruction, output), with their history
+        for i, traced in self._steps(set(known)):
+            step = applied[i]
+            given = list(step.inputs)
+            for k, x in enumerate(step.inputs):
+                flow = flows[i][k] if traced else None
+                if isinstance(flow, tuple):
+                    given[k] = made[flow]
+                elif flow is not None:
+                    if flow not in inputs:
+                        inputs[flow] = _copy(values[x.number], edges[flow])
+                    given[k] = inputs[flow]
+                elif isinstance(x, Value):
+                    given[k] = wrap(values[x.number])
+            out = bind(step.primitive, given, step.params)
+            for k, tensor in enumerate(out if isinstance(out, tuple) else (out,)):
+                values[step.outputs[k].number] = tensor._array
+                made[i, k] = tensor
+        copies = [
+            inputs[i] if i in inputs else _copy(np.zeros(()), edge) for i, edge in enumerate(edges)
+        ]
+        return copies, [made[end] for end in self.derivative.ends]
+
+    def _applied(self) -> tuple[Apply, ...]:
+        return self.halves.forward.applied() + self.halves.wholes
+
+    def _steps(self, known: set[int]) -> list[tuple[int, bool]]:
+        """The instructions that must run again, and whether the history of their results counts."""
+        applied, flows = self._applied(), self.derivative.flows
+        traced: set[int] = {end[0] for end in self.derivative.ends if isinstance(end, tuple)}
+        plain: set[int] = set()  # values wanted without their history
+        steps = []
+        for i in reversed(self.derivative.order):
+            step = applied[i]
+            if i in traced:
+                traced.update(flow[0] for flow in flows[i] if isinstance(flow, tuple))
+                read = [x for x, flow in zip(step.inputs, flows[i], strict=True) if flow is None]
+            elif any(v.number in plain and v.number not in known for v in step.outputs):
+                read = list(step.inputs)
+            else:
+                continue
+            steps.append((i, i in traced))
+            plain.difference_update(v.number for v in step.outputs)
+            plain.update(x.number for x in read if isinstance(x, Value))
+        return steps[::-1]
+
+
+def _copy(array: Any, edge: Any) -> Tensor:
+    """A copy of an input of the function, with an entry of its own that leads to its history."""
+    if isinstance(edge, Tensor) and edge._array is array:
+        return edge.clone()
+    tensor = wrap(array)
+    # A leaf that has got another array since then is reached through an entry.
+    tensor._edge = copy_of(edge, source.here()) if isinstance(edge, Tensor) else edge
+    tensor._requires = True
+    return tensor.clone()

@@ -1,0 +1,329 @@
+"""What a compiled function has to say about itself.
+
+`brief` is one line, `summary` about ten, `explain` is everything. Called by `Compiled`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ... import source
+from ..cpu.timing import measure
+from ..ir.program import Instruction, Origin, bytes_of, show_origins, show_place
+from ..trace.slots import Captured, Number
+
+if TYPE_CHECKING:
+    from ..cpu.executable import Executable
+    from .compiled import Compiled
+    from .replay import Replay
+    from .variant import Signature
+
+
+#: what kernels can be shown as, and how a comment begins there
+LANGUAGES = {"llvm": ";", "assembly": "#"}
+
+#: signatures, reasons of each, kernels, and parts of a kernel's name that a summary shows at most
+SIGNATURES = 4
+REASONS = 4
+KERNELS = 10
+PARTS = 4
+
+#: a place in the words of `source.describe`: what is left of it in one line is `file.py:12`
+PLACE = re.compile(r"(?:\S*[/\\])?([^\s/\\]+:\d+), in .*")
+
+
+# -- one line ------------------------------------------------------------------------------------
+
+
+def brief(compiled: Compiled) -> str:
+    """The name, the line, how often it was recorded and replayed, and whether it runs eagerly."""
+    code = source.code_of(compiled.function)
+    where = ""
+    if code is not None:
+        where = f" at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    variants = sum(len(s.variants) for s in compiled._signatures.values())
+    told = f"{compiled.name}{where}: {_counted(compiled)}, {_number(variants, 'variant')}"
+    if compiled.why_eager is None:
+        return told
+    reason = compiled.why_eager.split(" (the function is at ")[0].split("\n")[0]
+    reason = PLACE.sub(r"\1", reason)
+    return f"{told}; {_how(compiled)}: {reason if len(reason) <= 80 else reason[:79] + '…'}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _counted(compiled: Compiled) -> str:
+    recordings = sum(s.recordings for s in compiled._signatures.values())
+    replays = sum(r.count for r in compiled.replays)
+    return f"{_number(recordings, 'recording')}, {_number(replays, 'replay')}"
+
+
+def _how(compiled: Compiled) -> str:
+    """Whether all calls run eagerly, or some do."""
+    some = any(r.count for r in compiled.replays) and not compiled._off
+    return "some calls run eagerly" if some else "runs eagerly"
+
+
+# -- ten lines -----------------------------------------------------------------------------------
+
+
+def summary(compiled: Compiled) -> str:
+    """What calls did and why, and the kernels that take longest."""
+    replays = [r for r in compiled.replays if r.executable is not None]
+    chosen = max(replays, key=lambda r: r.count, default=None)
+    kernels = None if chosen is None else _Kernels(chosen)
+    lines = _verdict(compiled, "" if kernels is None else kernels.took)
+    signatures = list(compiled._signatures.values())
+    for signature in signatures[:SIGNATURES]:
+        lines += _in_short(signature, compiled.why_eager or "")
+    if len(signatures) > SIGNATURES:
+        lines.append(f"  and {_number(len(signatures) - SIGNATURES, 'more signature')}")
+    if kernels is not None:
+        lines += kernels.lines(len(replays))
+    return "\n".join(lines)
+
+
+def _verdict(compiled: Compiled, took: str) -> list[str]:
+    name, replays = compiled.name, sum(r.count for r in compiled.replays)
+    if compiled.why_eager is not None and (not replays or compiled._off):
+        return [f"{name}: runs eagerly, because {compiled.why_eager}"]
+    if not compiled._signatures:
+        return [f"{name}: was not called yet"]
+    lines = [f"{name}: {_counted(compiled)}{took}"]
+    if compiled.why_eager is not None:
+        lines.append(f"  some calls run eagerly, because {compiled.why_eager}")
+    return lines
+
+
+def _in_short(signature: Signature, said: str) -> list[str]:
+    """A signature, its variants, and the reasons of its recordings that were not said yet."""
+    replays = sorted(signature.replays, key=lambda r: -r.count)
+    told = f"  {signature.shown}: {_number(len(signature.variants), 'variant')}"
+    if replays:
+        times = " + ".join(str(r.count) for r in replays)
+        told += f", replayed {times} {'time' if times == '1' else 'times'}"
+    elif signature.difference is not None and signature.eager is None:
+        told += f", no two recordings agree: {signature.difference}"
+    lines = [told]
+    reasons = Counter(signature.reasons)
+    for reason, count in list(reasons.items())[:REASONS]:
+        lines.append(f"    recorded{'' if count == 1 else f' {count} times'}: {reason}")
+    if len(reasons) > REASONS:
+        lines.append(f"    recorded for {_number(len(reasons) - REASONS, 'more reason')}")
+    refused = [v.eager for v in signature.variants if v.eager is not None]
+    if signature.eager is not None:
+        refused.append(signature.eager)
+    lines += [f"    eagerly: {reason}" for reason in dict.fromkeys(refused) if reason not in said]
+    return lines
+
+
+class _Kernels:
+    """The kernels of a replay and of its backward passes, with the time that each takes."""
+
+    def __init__(self, replay: Replay) -> None:
+        executable = replay.executable
+        assert executable is not None
+        self.timings = [("", executable, measure(executable, _values(replay)))]
+        for found, _, _ in replay.node.programs.values() if replay.node is not None else ():
+            made_up = [None] * len(found.program.inputs)
+            self.timings.append(("backward: ", found, measure(found, made_up)))
+        first = self.timings[0][2]
+        self.took = "" if first.whole is None else f"; a replay takes {_time(first.whole)}"
+        for _, _, timing in self.timings[1:2]:
+            if timing.whole is not None:
+                self.took += f", its backward pass {_time(timing.whole)}"
+
+    def lines(self, programs: int) -> list[str]:
+        """The slowest kernels, and all callbacks."""
+        found = [
+            (seconds, title, instruction.origins)
+            for title, executable, timing in self.timings
+            for seconds, (_, instruction) in zip(
+                timing.kernels, executable.emitted.kernels, strict=True
+            )
+        ]
+        called = [
+            (seconds, f"{title}callback ", callback.origins)
+            for title, executable, timing in self.timings
+            for seconds, callback in zip(timing.callbacks, executable.callbacks, strict=True)
+        ]
+        total = sum(seconds or 0.0 for seconds, _, _ in (*found, *called))
+        found.sort(key=lambda kernel: -(kernel[0] or 0.0))
+        whose = " of the recording that was replayed most" if programs > 1 else ""
+        return [
+            f"  the slowest of {_number(len(found), 'kernel')}{whose}{self._how()}:",
+            *[_kernel(*kernel, total) for kernel in found[:KERNELS]],
+            *[_kernel(*callback, total) for callback in called],
+        ]
+
+    def _how(self) -> str:
+        """How they were measured, or why they were not."""
+        why = next((t.why_not for _, _, t in self.timings if t.why_not is not None), None)
+        if why is not None:
+            return f" (not measured: {why})"
+        threads = max(timing.threads for _, _, timing in self.timings)
+        return f" (measured now, on {_number(threads, 'thread')}, with made-up arguments)"
+
+
+def _values(replay: Replay) -> list[Any]:
+    """What the inputs of a replay hold now, as far as that is known without a call."""
+    return [
+        slot.tensor._array
+        if isinstance(slot, Captured)
+        else slot.read()
+        if isinstance(slot, Number)
+        else None
+        for slot in replay.slots
+    ]
+
+
+def _time(seconds: float) -> str:
+    """Milliseconds or microseconds, to three digits."""
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds * 1e3:.0f} ms"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _kernel(seconds: float | None, title: str, origins: tuple[Origin, ...], total: float) -> str:
+    took = "not measured"
+    if seconds is not None:
+        share = seconds / total if total else 0.0
+        took = f"{share:4.0%} {seconds * 1e6:8.1f} µs"
+    names = _some((o.name for o in origins), " ")
+    places = _some((show_place(o.place) for o in origins if o.place is not None), ", ")
+    layers = _layers(origins)
+    parts = [f"{title}{names}", *([places] if places else []), *([layers] if layers else [])]
+    return f"    {took}  {' | '.join(parts)}"
+
+
+def _layers(origins: tuple[Origin, ...]) -> str:
+    """The modules that an instruction came from."""
+    return _some((o.layer for o in origins if o.layer), ", ")
+
+
+def _some(names: Iterable[str], separator: str) -> str:
+    """The first of several names, each once, and how many others there are."""
+    found = list(dict.fromkeys(names))
+    shown = separator.join(found[:PARTS])
+    return shown if len(found) <= PARTS else f"{shown}{separator}… ({len(found) - PARTS} more)"
+
+
+# -- everything ----------------------------------------------------------------------------------
+
+
+def explain(compiled: Compiled, programs: bool = False, code: str | None = None) -> str:
+    """Signatures, kernels with their primitives and lines, callbacks, memory, compile time."""
+    if code is not None and code not in LANGUAGES:
+        raise ValueError(f"code is shown as one of {', '.join(LANGUAGES)}, got {code!r}")
+    lines = [f"compiled function {compiled.name}: {len(compiled._signatures)} signature(s)"]
+    if compiled.why_eager is not None:
+        lines.append(f"  last ran eagerly because {compiled.why_eager}")
+    for signature in compiled._signatures.values():
+        lines += _signature(signature)
+    for replay in compiled.replays if programs else ():
+        lines.append(str(replay.program))
+        if replay.node is not None:
+            lines.append(f"backward {replay.node.halves.backward}")
+    for replay in compiled.replays if code is not None else ():
+        assert code is not None
+        if replay.executable is not None:
+            lines += _code("", replay.executable, code)
+        for found, _, places in replay.node.programs.values() if replay.node is not None else ():
+            lines += _code(_backward(places), found, code)
+    return "\n".join(lines)
+
+
+def _signature(signature: Signature) -> list[str]:
+    lines = [f"  {signature.shown}"]
+    if signature.eager is not None:
+        lines.append(f"    runs eagerly: {signature.eager}")
+    reasons = Counter(signature.reasons)
+    for reason, count in reasons.items():
+        lines.append(f"    recorded {count} time(s) because {reason}")
+    for replay in signature.replays:
+        lines += _replay(replay)
+    return lines
+
+
+def _replay(replay: Replay) -> list[str]:
+    lines = [f"    replayed {replay.count} time(s)"]
+    executable = replay.executable
+    if executable is None:
+        return [*lines, "    not compiled yet"]
+    lines.append(
+        f"    reads {len(replay.captured)} captured tensors, changes {len(replay.written)}; "
+        f"{_memory(replay, executable)}"
+    )
+    lines += _executable("", executable, len(replay.program.instructions))
+    if replay.node is not None:
+        recorded = len(replay.node.halves.backward.instructions)
+        lines += [] if replay.node.programs else ["    backward: not compiled yet"]
+        for found, _, places in replay.node.programs.values():
+            lines += _executable(_backward(places), found, recorded)
+    return lines
+
+
+def _backward(places: Any) -> str:
+    return f"backward for {sum(place is not None for place in places)} gradients: "
+
+
+def _memory(replay: Replay, executable: Executable) -> str:
+    """What a call needs besides its inputs: what all its programs hold at the same time."""
+    node = replay.node
+    results = sum(map(bytes_of, replay.program.results))
+    arena = int(executable.plan.arena)
+    if node is None:
+        return f"arena {arena} + results {results} = {arena + results} bytes at most"
+    own = {k.result for k in (*node.halves.kept, *node.halves.again)} - set(node.derivative.outputs)
+    kept = sum(bytes_of(replay.program.results[i]) for i in own if i is not None)
+    gradients = sum(map(bytes_of, node.halves.backward.results))
+    arena += max((int(found.plan.arena) for found, _, _ in node.programs.values()), default=0)
+    return (
+        f"arena {arena} + results {results - kept} + kept for backward {kept} + gradients "
+        f"{gradients} = {arena + results + gradients} bytes at most"
+    )
+
+
+def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
+    """Kernels and callbacks with their primitives and source lines."""
+    kernels = executable.emitted.kernels
+    lines = [
+        f"    {title}{recorded} primitives became {len(kernels)} kernels "
+        f"({len({text for text, _ in kernels})} different) and "
+        f"{len(executable.callbacks)} callbacks; compiled in {executable.compile_seconds:.2f} s"
+    ]
+    numbers: dict[str, int] = {}
+    for text, instruction in kernels:
+        number = numbers.setdefault(text, len(numbers))
+        lines.append(f"      {_titled(number, instruction)}")
+    for callback in executable.callbacks:
+        lines.append(f"      callback {show_origins(callback.origins)}")
+    for note in dict.fromkeys(executable.program.notes):
+        lines.append(f"      note: {note}")
+    return lines
+
+
+def _titled(number: int, instruction: Instruction) -> str:
+    layers = _layers(instruction.origins)
+    shown = f"kernel {number}: {show_origins(instruction.origins)}"
+    return f"{shown} | {layers}" if layers else shown
+
+
+def _code(title: str, executable: Executable, language: str) -> list[str]:
+    """The text of each different kernel, under the name that it has above."""
+    titles: dict[str, str] = {}
+    for text, instruction in executable.emitted.kernels:
+        titles.setdefault(text, _titled(len(titles), instruction))
+    lines = []
+    for text, function in executable.functions.items():
+        name = titles.get(text, "what threads have folded becomes one element")
+        lines.append(f"{LANGUAGES[language]} {title}{name}")
+        shown = function.assembly if language == "assembly" else function.llvm
+        lines.append(shown.strip())
+    return lines

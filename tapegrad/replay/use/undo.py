@@ -1,0 +1,111 @@
+"""Rehearsal: a captured run that is undone, so that its replay can take its place.
+
+Native code rounds otherwise than eager operations. If the calls that are recorded left eager values
+behind, a training that is interrupted and resumed would differ in them from one that replayed all
+the way. So what a recorded call changed is put back as it was, and the recording is replayed in the
+very same call. `Rehearsal` keeps what that needs; `Undo` does it. Called by `compiled.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import mutation
+from ...mutation import owner_of
+from ...tensor import Tensor
+from ..trace.capture import Capture
+from ..trace.results import kept_elsewhere, tensors_in
+from .replay import Replay
+
+
+class Rehearsal(Capture):
+    """A capture that remembers what the memory from outside held, and which tensors were made."""
+
+    def __init__(
+        self,
+        arguments: Sequence[Tensor],
+        strict: bool = True,
+        sharing: Sequence[Tensor] | None = None,
+    ) -> None:
+        super().__init__(arguments, strict, sharing)
+        #: tensors from outside that were written to, with copies of what they held, in order
+        self.overwritten: list[tuple[Tensor, Any, Any]] = []
+        self._kept: set[tuple[int, int]] = set()  # ids of their tensors and arrays
+        #: ids of the arrays that own memory from outside
+        self.owners: set[int] = set()
+
+    def _enter(self, tensor: Tensor) -> None:
+        super()._enter(tensor)
+        self.owners.add(id(owner_of(tensor._array)))
+
+    def will_write(self, tensor: Tensor) -> None:
+        super().will_write(tensor)
+        root = tensor if tensor._view is None else tensor._view[0]
+        array = tensor._array
+        if (tensor.id, id(array)) in self._kept:
+            return  # what it held at first is what counts
+        if root.id <= self.start or id(owner_of(array)) in self.owners:
+            self._kept.add((tensor.id, id(array)))
+            self.overwritten.append((tensor, array, array.copy()))
+
+    def undo(self) -> Undo:
+        """What is needed to go back; it does not keep this capture alive."""
+        return Undo(self)
+
+
+class Undo:
+    """What a captured run changed, and what it was before."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self.overwritten = rehearsal.overwritten
+        self.number = mutation.latest  # of the newest change of memory
+        self.born = rehearsal.born
+        self.grads = list(rehearsal.first_grads.values())
+        self.flags = list(rehearsal.first_flags.values())
+
+    def replayed(
+        self, replay: Replay, tensors: list[Tensor], call: Any, result: Any, witness: Any
+    ) -> Any:
+        """What a replay makes of the same call; where it cannot be repeated, `result`."""
+        if not self._can_go_back(result, witness):
+            return result
+        if replay.executable is None:
+            replay.build()
+        if any(mutation.changed_since(array, self.number) for _, array, _ in self.overwritten):
+            return result  # by another thread
+        before = [(array, copy) for _, array, copy in self.overwritten]
+        after = [(array, array.copy()) for array, _ in before]
+        grads = [(leaf, leaf._grad) for leaf, _ in self.grads]
+        flags = [(leaf, leaf._requires) for leaf, _ in self.flags]
+        self._put(before, self.grads, self.flags)
+        if replay.refusal(tensors) is not None:
+            self._put(after, grads, flags)
+            return result
+        repeated, _ = replay.run(tensors, call)
+        replay.count -= 1  # the call counts as recorded
+        return repeated
+
+    def _can_go_back(self, result: Any, witness: Any) -> bool:
+        """Whether nobody but the caller sees a tensor that the run has made.
+
+        New state of an optimizer is one: no replay can make it.
+        """
+        if any(tensor._array is not array for tensor, array, _ in self.overwritten):
+            return False
+        born = {id(tensor) for tensor in (reference() for reference in self.born)}
+        if kept_elsewhere(result, witness, born):
+            return False
+        seen = {id(leaf) for leaf in tensors_in(result)} | {
+            id(leaf._grad) for leaf, _ in self.grads
+        }
+        return born <= seen | {id(None)}
+
+    def _put(self, memory: list[tuple[Any, Any]], grads: list[Any], flags: list[Any]) -> None:
+        # What was written to several times comes back to what it was at first.
+        for array, values in reversed(memory):
+            array[...] = values
+        for leaf, grad in grads:
+            leaf._grad = grad
+        for leaf, requires in flags:
+            leaf._requires = requires

@@ -1,0 +1,103 @@
+"""Updates of tensors in place as native code, outside of compiled functions.
+
+An optimizer's step is one: a function without results that changes tensors which were there before.
+It is recorded once, what the recording changed is undone, and from then on it is replayed, in the
+very call that recorded it too, so that a run repeats bit for bit. Called by `optim/optimizer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...state import GRAD, STATE
+from ...tensor import Tensor
+from ..cpu import jit
+from ..trace.capture import Capture
+from .replay import Replay
+
+#: elements below which an update of few tensors is done before native code is called, and how many
+#: few are: Python takes 20 to 30 µs for each
+SMALL_UPDATE = 4096
+FEW_TENSORS = 16
+#: recordings that are kept: they differ in which tensors have a gradient
+MOST_RECORDINGS = 8
+
+
+class Update:
+    """The recordings of one update."""
+
+    def __init__(self) -> None:
+        self.replays: dict[Any, Replay] = {}
+
+    def run(
+        self, function: Callable[[], None], key: Any, tensors: Callable[[], Sequence[Tensor]]
+    ) -> None:
+        """Do what `function` does to the tensors that `tensors` gives.
+
+        `key` says all that decides what that is, but for numbers read with `runtime_number` and
+        `decided`. If the function makes new tensors that are to stay, it is run as it is.
+        """
+        if STATE.mode & ~GRAD or not jit.available():
+            function()
+            return
+        replay = self.replays.get(key)
+        if replay is not None:
+            if _repeated(replay):
+                return
+            del self.replays[key]
+        self._record(function, key, tensors)
+
+    def _record(
+        self, function: Callable[[], None], key: Any, tensors: Callable[[], Sequence[Tensor]]
+    ) -> None:
+        before = list(tensors())
+        copies = [t._array.copy() for t in before]
+        capture = Capture([])
+        modes = STATE.mode, STATE.tapes
+        try:
+            with capture:
+                function()
+                recording = capture.finish((None, []))
+        except BaseException:
+            # A signal's handler may have raised in the midst of entering or leaving.
+            STATE.mode, STATE.tapes = modes
+            raise
+        after = tensors()
+        stays = len(after) != len(before) or any(
+            a is not b for a, b in zip(after, before, strict=True)
+        )
+        if stays or recording.obstacle is not None or recording.grads:
+            return
+        replay = Replay(recording, [])
+        replay.build()
+        assert replay.executable is not None
+        if replay.executable.callbacks or replay.refusal([]) is not None:
+            return
+        for tensor, copy in zip(before, copies, strict=True):
+            tensor._array[...] = copy
+        if len(self.replays) >= MOST_RECORDINGS:
+            del self.replays[next(iter(self.replays))]
+        self.replays[key] = replay
+        repeated = _repeated(replay)
+        assert repeated
+
+
+def _repeated(replay: Replay) -> bool:
+    """Replay, if what the recording took for granted still holds."""
+    if replay.refusal([]) is not None:
+        return False
+    replay.run([])
+    return True
+
+
+def pays(changed: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:
+    """Whether native code may change tensors by their gradients, and is worth calling."""
+    arrays = [t._array for t in changed]
+    return (
+        (len(arrays) >= FEW_TENSORS or sum([a.size for a in arrays]) >= SMALL_UPDATE)
+        and all(type(a) is np.ndarray for a in arrays)
+        and all(g._array.flags.c_contiguous for g in gradients)
+    )

@@ -1,0 +1,237 @@
+"""Variants: recordings of one signature, each with the world that it was made in.
+
+A `Signature` keeps what is known of calls with like arguments; a `Variant` is one world and what
+happens in it: a replay with its effects on Python objects, or a reason to run eagerly. Several
+variants may share a replay, as training and evaluation of a model without dropout do.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ...tensor import Tensor
+from ..guards.effects import Effects
+from ..guards.kinds import Unguardable
+from ..guards.places import Place
+from ..guards.scope import Scope
+from ..guards.world import World
+from ..trace.facts import facts_of
+from ..trace.signature import Arguments, shared
+from .replay import Replay
+
+#: worlds that are remembered for one signature, at most; the one used longest ago goes
+MOST_VARIANTS = 32
+#: recordings that wait for one that agrees with them, at most
+MOST_PENDING = 16
+
+
+class Variant:
+    """One world, and what happens in it."""
+
+    def __init__(
+        self,
+        world: World,
+        replay: Replay | None,
+        eager: str | None = None,
+        effects: Effects | None = None,
+        moving: list[tuple[Place, Any]] | None = None,
+        sharing: Any = (),
+        pattern: tuple[bool, ...] = (),
+    ) -> None:
+        self.world = world
+        self.replay = replay
+        self.eager = eager
+        self.effects = Effects() if effects is None else effects
+        #: where tensors stand that are other ones in each call, with the facts of those that the
+        #: recorded call found there; they follow the arguments
+        self.moving = moving or []
+        self.overlaps = sharing
+        #: which leaves had no gradient; other worlds may share the replay and differ in that
+        self.pattern = pattern
+        self._has_pattern: Callable[[list[Tensor]], bool] | None = None
+
+    def tensors(self, call: Arguments) -> list[Tensor] | None:
+        """The tensors of a call, with those that are found at their places; None if one is gone."""
+        if not self.moving:
+            return call.tensors
+        found = call.tensors.copy()
+        for place, facts in self.moving:
+            tensor = place.read()
+            if not isinstance(tensor, Tensor) or facts_of(tensor) != facts:
+                return None
+            found.append(tensor)
+        return found if shared(found) == self.overlaps else None
+
+    def fits(self, call: Arguments) -> list[Tensor] | None:
+        """The tensors to replay on; None if something is another object than it was."""
+        tensors = self.tensors(call)
+        if tensors is None or not self.world.holds(tensors, call.objects):
+            return None
+        if call.containers and not self.world.reach.seen.keys().isdisjoint(
+            map(id, call.containers)
+        ):
+            return None  # reached in two ways
+        return tensors if self._refused_on(tensors) is None else None
+
+    def _refused_on(self, tensors: list[Tensor]) -> str | None:
+        """Why the replay does not fit, where there is one."""
+        if self.replay is None:
+            return None
+        if self._has_pattern is None:
+            self._has_pattern = self.replay.pattern_test(self.pattern)
+        if not self._has_pattern(tensors):
+            return "a .grad that was None is not, or the other way round"
+        return self.replay.refusal(tensors)
+
+    def look(self, call: Arguments) -> World:
+        """The world as it is now."""
+        tensors = self.tensors(call)
+        given = call.tensors if tensors is None else tensors
+        return World(self.world.scope, self.world.roots, given, call.objects)
+
+    def difference(self, call: Arguments) -> str | None:
+        """What is another value than it was; where nothing is, the objects of now are taken."""
+        quick = self.world.changed_value()
+        if quick is not None:
+            return quick
+        try:
+            world = self.look(call)
+        except Unguardable as error:
+            return str(error)
+        found = self.world.difference(world)
+        if found is None and self.world.stores_objects():
+            return "an object that it stores may have been replaced"
+        if found is None:
+            self.world.adopt(world)
+        return found
+
+    def refusal(self, call: Arguments) -> str:
+        """Why a recording does not fit although its world does."""
+        tensors = self.tensors(call)
+        if tensors is None:
+            return "a tensor has another shape, dtype or layout"
+        return self._refused_on(tensors) or "tensors share memory in another way"
+
+
+class Signature:
+    """What is known of calls with like arguments."""
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self.variants: list[Variant] = []
+        self.scope: Scope | None = None
+        #: functions of hooks on tensors, with names for them
+        self.hooked: list[tuple[str, Any]] = []
+        #: recordings that were not confirmed yet, with the worlds that they were made in
+        self.pending: list[tuple[World | None, Replay]] = []
+        self.recordings = 0
+        #: recordings since the latest replay, and how many of them disagreed for no known reason
+        self.strikes = 0
+        self.disagreements = 0
+        self.reasons: list[str] = []
+        self.eager: str | None = None
+        self.difference: str | None = None
+        #: the world of the latest recording
+        self.latest: World | None = None
+        #: where tensors stood in the latest recording, and the paths where they change
+        self._tensors: dict[tuple[int, str], int] = {}
+        self._changing: set[tuple[int, str]] = set()
+        self._places: list[tuple[Place, Any]] = []
+        self._sharing: Any = ()
+        self._overlapping: weakref.WeakValueDictionary[int, Tensor] | None = None
+
+    @property
+    def sharing(self) -> list[Tensor] | None:
+        """Captured tensors that overlap others where one is written to; None if none does."""
+        return None if self._overlapping is None else list(self._overlapping.values())
+
+    def learn_sharing(self, tensors: list[Tensor]) -> bool:
+        """Remember captured tensors that overlap others; whether that was not known before."""
+        known = self._overlapping
+        if known is None:
+            known = self._overlapping = weakref.WeakValueDictionary()
+        elif all(t.id in known for t in tensors):
+            return False
+        known.update({t.id: t for t in tensors})
+        return True
+
+    @property
+    def replays(self) -> list[Replay]:
+        """The confirmed recordings, each once."""
+        found = {id(v.replay): v.replay for v in self.variants if v.replay is not None}
+        return list(found.values())
+
+    def look(self, call: Arguments, roots: list[tuple[str, Any]]) -> World | None:
+        """The world of a call that is about to be recorded; None before the first recording."""
+        if self.scope is None:
+            return None
+        return World(self.scope, roots, call.tensors, call.objects)
+
+    def moving(self, world: World | None) -> list[Tensor]:
+        """Tensors that are found at their places in every call, since other ones stand there."""
+        self._places = []
+        if world is None:
+            return []
+        found: dict[int, Tensor] = {}
+        now: dict[tuple[int, str], int] = {}
+        for at, tensor in world.tensors.items():
+            place = world.marks[at].place
+            key = (id(place.owner), world.path(at))  # `latest` keeps the owner alive
+            now[key] = tensor.id
+            if self._tensors.get(key, tensor.id) != tensor.id or world.is_rewritten(at):
+                self._changing.add(key)
+            known = tensor.id in world.arguments or tensor.id in found
+            if key in self._changing and not known and place.is_stored():
+                found[tensor.id] = tensor
+                self._places.append((place, facts_of(tensor)))
+        self._tensors = now
+        self._sharing = shared([*world.given, *found.values()]) if found else ()
+        count = len(world.given)
+        world.arguments |= {number: count + i for i, number in enumerate(found)}
+        return list(found.values())
+
+    def cover(self, seen: Scope) -> bool:
+        """Take in the code that ran; whether all of it was known before it ran."""
+        if self.scope is None:
+            self.scope = seen
+            return False
+        if self.scope.covers(seen):
+            return True
+        self.scope = self.scope.joined(seen)
+        return False
+
+    def compare(self, world: World | None, replay: Replay) -> Replay | None:
+        """An earlier recording of the same world that agrees with a new one, which waits if not."""
+        agreeing = None
+        waiting = []
+        for earlier, other in self.pending[-MOST_PENDING:]:
+            known = earlier is not None and world is not None
+            same = earlier is None or world is None or earlier.difference(world) is None
+            alike = other.recording.case == replay.recording.case
+            # Before the first recording nobody knew what to look at, so its effects are unknown.
+            difference = other.recording.difference(replay.recording, ends=known)
+            if difference is None and same:
+                agreeing = other
+                continue
+            if not same or not alike:
+                waiting.append((earlier, other))
+            elif known:
+                self.disagreements += 1
+                self.difference = difference
+        self.pending = [*waiting, (world, replay)]
+        return agreeing
+
+    def enter(
+        self, world: World | None, replay: Replay, effects: Effects, pattern: tuple[bool, ...]
+    ) -> None:
+        """Remember what happens in a world, if it is known."""
+        if world is None:
+            return
+        self.pending = [pair for pair in self.pending if pair[1] is not replay]
+        world.settle_for(replay.recording)
+        variant = Variant(world, replay, None, effects, self._places, self._sharing, pattern)
+        self.variants.insert(0, variant)
+        del self.variants[MOST_VARIANTS:]  # they keep objects of the user alive
+        self.disagreements = self.strikes = 0

@@ -1,0 +1,43 @@
+"""Watch: a tape for calls that run eagerly, which notices which leaves are used.
+
+Comes in: what a function does. Goes out: nothing but `drop_grads`. Called by `compiled.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...tape import Entry, Tape
+from ...tensor import Tensor
+
+
+class Watch(Tape):
+    """A tape that notices which leaves are used, for calls that run eagerly, and logs nothing."""
+
+    inlines = True  # as the capture does that this may run inside of
+    watches = False
+
+    def clear(self) -> None:
+        super().clear()
+        self.leaves: dict[int, Tensor] = {}
+
+    def __enter__(self) -> Watch:
+        super().__enter__()
+        return self
+
+    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
+        for x in inputs:
+            if isinstance(x, Tensor) and x._requires and x._edge is None:
+                self.note_grad(x)
+
+    def note_grad(self, tensor: Tensor) -> None:
+        self.leaves[tensor.id] = tensor
+
+    def rebind(self, tensor: Tensor, result: Tensor) -> None:
+        """What is changed in place does not matter here."""
+
+    def drop_grads(self) -> None:
+        """Forget the gradients of all leaves that were used."""
+        for leaf in self.leaves.values():
+            leaf.grad = None
