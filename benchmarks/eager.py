@@ -98,8 +98,8 @@ def kept_by_torch(problem: Problem) -> int:
 
 def kept_by_tapegrad(problem: Problem) -> int:
     """The same count for tapegrad, over the entries that the loss leads to."""
+    from tapegrad.core.tape import entries_of
     from tapegrad.insight.memory import memory_stats
-    from tapegrad.tape import entries_of
 
     return memory_stats(entries_of(problem.loss(*problem.inputs))).saved_bytes
 

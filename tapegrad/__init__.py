@@ -9,9 +9,10 @@ from importlib import import_module as _import_module
 from math import e, inf, nan, pi
 
 from . import ops as _ops
-from .allocator import keep_freed_memory as _keep_freed_memory
-from .device import Device, device
-from .dtypes import (
+from .autograd.gradients import GradientMap, Gradients
+from .core.allocator import keep_freed_memory as _keep_freed_memory
+from .core.device import Device, device
+from .core.dtypes import (
     DType,
     bfloat16,
     bool_,
@@ -29,7 +30,16 @@ from .dtypes import (
     set_default_dtype,
     uint8,
 )
-from .gradients import GradientMap, Gradients
+from .core.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from .core.tape import GradientTape, Tape
+from .core.tensor import Size, Tensor
 from .random import (
     Generator,
     default_generator,
@@ -39,16 +49,6 @@ from .random import (
     seed,
     set_rng_state,
 )
-from .state import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
-)
-from .tape import GradientTape, Tape
-from .tensor import Size, Tensor
 
 __version__ = "0.1.0"
 
@@ -123,20 +123,20 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (".typed", name) for name in _TYPED},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
-    "Context": (".function", "Context"),
+    "Context": (".autograd.function", "Context"),
     "CustomOp": (".dialects", "CustomOp"),
-    "Function": (".function", "Function"),
+    "Function": (".autograd.function", "Function"),
     "GradScaler": (".amp", "GradScaler"),
     "GradientClipper": (".dialects", "GradientClipper"),
     "SavingError": (".saving", "SavingError"),
     "Variable": (".dialects", "Variable"),
     "are_deterministic_algorithms_enabled": (".backends", "are_deterministic_algorithms_enabled"),
-    "checkpoint": (".recompute", "checkpoint"),
+    "checkpoint": (".autograd.checkpointing", "checkpoint"),
     "compile": (".replay", "compile"),
-    "custom_op": (".function", "custom_op"),
+    "custom_op": (".autograd.function", "custom_op"),
     "get_float32_matmul_precision": (".backends", "get_float32_matmul_precision"),
     "get_num_threads": (".replay", "get_num_threads"),
-    "is_anomaly_enabled": (".anomaly", "is_anomaly_enabled"),
+    "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
     "save": (".saving", "save"),
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),

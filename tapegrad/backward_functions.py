@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .backward import grad
+from .autograd.api import grad
+from .core.modes import enable_grad, is_grad_enabled
+from .core.tensor import Tensor
 from .nn import functional as F
 from .ops.creation import zeros
 from .ops.table import accept_numpy_names
-from .state import enable_grad, is_grad_enabled
-from .tensor import Tensor
 
 Backward = Callable[..., Any]
 

@@ -11,10 +11,10 @@ import gc
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
+from .core.modes import STATE
+from .core.tape import Entry, Output, Tape
+from .core.tensor import Tensor
 from .insight.printing import format_entries
-from .state import STATE
-from .tape import Entry, Output, Tape
-from .tensor import Tensor
 
 # -- the tape ----------------------------------------------------------------------------------
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from .autograd.function import custom_op
+from .autograd.gradients import GradientMap, Gradients
+from .core.dtypes import finfo
+from .core.modes import STATE, no_grad
+from .core.tape import FREED, GradientTape, Tape
+from .core.tensor import Tensor
 from .debug import live_entries
-from .dtypes import finfo
-from .function import custom_op
-from .gradients import GradientMap, Gradients
 from .insight.memory import MemoryStats, memory_stats
 from .nn import functional as F
 from .nn.utils import clip_grad_norm_, clip_grad_value_
 from .ops.creation import as_tensor
 from .optim import SGD, Adam, AdamW, RMSprop
-from .state import STATE, no_grad
-from .tape import FREED, GradientTape, Tape
-from .tensor import Tensor
 from .testing import gradcheck
 
 # -- Variable (ML Odyssey) -----------------------------------------------------------------------

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .backward import grad as _grad
+from .autograd.api import grad as _grad
+from .core.modes import enable_grad, numbers
+from .core.tape import Output
+from .core.tensor import Tensor
+from .core.tree import leaves, map_leaves, rebuilt
 from .ops.creation import zeros_like
 from .ops.elementwise import clone_
 from .ops.joining import stack
-from .state import enable_grad, numbers
-from .tape import Output
-from .tensor import Tensor
-from .tree import leaves, map_leaves, rebuilt
 
 Argnums = int | tuple[int, ...]
 

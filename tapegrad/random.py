@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from . import locks
-from .inplace import assign
-from .primitive import PRIMITIVES, bind
-from .state import STATE
-from .tensor import Tensor, not_recorded, wrap
+from .core import locks
+from .core.inplace import assign
+from .core.modes import STATE
+from .core.primitive import PRIMITIVES, bind
+from .core.tensor import Tensor, not_recorded, wrap
 
 _MASK = (1 << 64) - 1
 

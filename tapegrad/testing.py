@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
-from .backward import grad
-from .closeness import assert_close
-from .device import as_device, to_device
+from .autograd.api import grad
+from .core import dtypes
+from .core.closeness import assert_close
+from .core.device import as_device, to_device
+from .core.tensor import Tensor, wrap
 from .ops.table import In, Sample
-from .tensor import Tensor, wrap
 
 __all__ = ["GradcheckError", "assert_close", "gradcheck", "gradgradcheck", "make_arguments"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import dtypes
-from .dtypes import DType
+from .core import dtypes
+from .core.dtypes import DType
+from .core.tensor import Tensor
 from .ops.creation import CREATION
-from .tensor import Tensor
 
 
 class _Typed(type):

@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _has_gpu() -> bool:
-    from tapegrad.device import cupy
+    from tapegrad.core.device import cupy
 
     try:
         cupy()

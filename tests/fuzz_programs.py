@@ -43,9 +43,9 @@ from sweep import NAMES, generator
 
 import tapegrad as tg
 from tapegrad import nn
+from tapegrad.core.tensor import Tensor
 from tapegrad.ops import TABLE
 from tapegrad.ops.table import In
-from tapegrad.tensor import Tensor
 from tapegrad.testing import make_arguments
 
 #: operations that a capture refuses, and those that give no tensor to go on with

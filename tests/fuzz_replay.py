@@ -39,8 +39,8 @@ from fuzz_surroundings import Origins, Surroundings, bound
 
 import tapegrad as tg
 from tapegrad import nn
+from tapegrad.core.tensor import Tensor
 from tapegrad.replay.cpu import executable, loops, pool
-from tapegrad.tensor import Tensor
 
 CALLS = 5
 TOLERANCE = 5e-4

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import tapegrad as tg
-from tapegrad.tensor import Tensor
+from tapegrad.core.tensor import Tensor
 
 CALLS = 9
 #: which of two states a call finds: some stay, some return after each other call

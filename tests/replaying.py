@@ -11,8 +11,8 @@ import numpy as np
 from sweep import flat
 
 import tapegrad as tg
+from tapegrad.core.tensor import Tensor
 from tapegrad.replay import Compiled
-from tapegrad.tensor import Tensor
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:

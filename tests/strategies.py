@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tapegrad.tensor import wrap
+from tapegrad.core.tensor import wrap
 
 Index = tuple[Any, ...]
 

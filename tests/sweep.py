@@ -10,10 +10,10 @@ import numpy as np
 
 import tapegrad
 from tapegrad import Tensor
-from tapegrad.backward import grad
+from tapegrad.autograd.api import grad
+from tapegrad.core.tensor import wrap
 from tapegrad.ops import TABLE
 from tapegrad.ops.table import Op, Sample
-from tapegrad.tensor import wrap
 from tapegrad.testing import make_arguments
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

@@ -10,7 +10,8 @@ import pytest
 
 import tapegrad as tg
 import tapegrad.nn.functional as F
-from tapegrad import casting, nn
+from tapegrad import nn
+from tapegrad.core import casting
 from tapegrad.ops import TABLE
 
 LOWER = [tg.bfloat16, tg.float16]

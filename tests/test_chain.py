@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import Tensor, chain, nn, primitive
-from tapegrad.primitive import ARRAY_SIZE
+from tapegrad import Tensor, nn
+from tapegrad.autograd import fused
+from tapegrad.core import primitive
+from tapegrad.core.primitive import ARRAY_SIZE
 from tapegrad.replay.use import eager
 
 F = nn.functional
@@ -48,7 +50,7 @@ def leaf(seed: int, *shape: int) -> Tensor:
 
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every entry go its own way from now on."""
-    monkeypatch.setattr(chain, "run", lambda *given: False)
+    monkeypatch.setattr(fused, "run", lambda *given: False)
 
 
 def diamond(x: Tensor, w: Tensor) -> Tensor:
@@ -135,12 +137,12 @@ def test_a_rule_alone_stays_alone_and_a_sum_at_a_leaf_joins_it(chains: Chains) -
 def test_long_chains_are_cut(chains: Chains) -> None:
     x = leaf(1)
     y = x
-    for _ in range(2 * chain.MOST + 3):
+    for _ in range(2 * fused.MOST + 3):
         y = y * 1.01
     y.sum().backward()
-    assert [len(names) for names in chains.ran] == [chain.MOST, chain.MOST, 3]
+    assert [len(names) for names in chains.ran] == [fused.MOST, fused.MOST, 3]
     assert x.grad is not None
-    np.testing.assert_allclose(x.grad.numpy(), 1.01 ** (2 * chain.MOST + 3), rtol=1e-5)
+    np.testing.assert_allclose(x.grad.numpy(), 1.01 ** (2 * fused.MOST + 3), rtol=1e-5)
 
 
 def test_other_numbers_share_the_program(chains: Chains) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import autograd, checkpoint
+from tapegrad.core.tape import entries_of
 from tapegrad.insight.memory import memory_stats
-from tapegrad.tape import entries_of
 from tapegrad.utils.checkpoint import checkpoint_sequential
 
 

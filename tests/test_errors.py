@@ -72,7 +72,7 @@ def test_message_and_kind(name):
 
 
 def test_no_gpu_says_what_to_install():
-    from tapegrad.device import cupy
+    from tapegrad.core.device import cupy
 
     try:
         cupy()

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from strategies import for_tapegrad, has_arrays, has_repeats, indices, is_plain, numbered, shapes
 
 import tapegrad
-from tapegrad.tensor import wrap
+from tapegrad.core.tensor import wrap
 
 
 @st.composite

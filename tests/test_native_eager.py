@@ -30,9 +30,10 @@ from sweep import (
 )
 
 import tapegrad as tg
-from tapegrad import Tensor, fast, nn, primitive
+from tapegrad import Tensor, nn
+from tapegrad.core import fast, primitive
+from tapegrad.core.primitive import NEVER, OPAQUE, PRIMITIVES, Accelerator, define
 from tapegrad.ops.table import Op
-from tapegrad.primitive import NEVER, OPAQUE, PRIMITIVES, Accelerator, define
 from tapegrad.replay.cpu import jit, pool, progress
 from tapegrad.replay.use import eager
 

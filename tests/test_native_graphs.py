@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import Tensor, fast, nn, primitive, walk
-from tapegrad.primitive import NEVER, PRIMITIVES, Accelerator
+from tapegrad import Tensor, nn
+from tapegrad.autograd import engine
+from tapegrad.core import fast, primitive
+from tapegrad.core.primitive import NEVER, PRIMITIVES, Accelerator
 from tapegrad.replay.use import eager
 
 F = nn.functional
@@ -57,7 +59,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
                 monkeypatch.setattr(p, "native_size", 0)
             assert p.pull
             monkeypatch.setattr(p, "native_size", 0)
-    for module, name in ((fast, "ARRAY_SIZE"), (walk, "PRODUCT_SIZE"), (eager, "SMALL_PRODUCT")):
+    for module, name in ((fast, "ARRAY_SIZE"), (engine, "PRODUCT_SIZE"), (eager, "SMALL_PRODUCT")):
         monkeypatch.setattr(module, name, 0)
 
 
@@ -88,7 +90,7 @@ def observed(seed: int) -> list[Any]:
 def test_gradients_of_random_graphs(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(first, first + 10):
         # Large gradients are summed by native code, smaller ones by NumPy in the order they have.
-        monkeypatch.setattr(walk, "ARRAY_SIZE", NEVER if seed % 2 else 0)
+        monkeypatch.setattr(engine, "ARRAY_SIZE", NEVER if seed % 2 else 0)
         found = observed(seed)
         with monkeypatch.context() as patch:
             patch.setattr(primitive, "_accelerator", Accelerator())

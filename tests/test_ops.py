@@ -26,8 +26,8 @@ from sweep import (
 
 import tapegrad
 from tapegrad import Tape, Tensor
+from tapegrad.core.primitive import ELEMENTWISE, PRIMITIVES, REDUCE
 from tapegrad.ops import TABLE
-from tapegrad.primitive import ELEMENTWISE, PRIMITIVES, REDUCE
 
 each_op = pytest.mark.parametrize("name", NAMES)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.primitive import PRIMITIVES, Primitive, define
+from tapegrad.core.primitive import PRIMITIVES, Primitive, define
 from tapegrad.replay.cpu import cache, executable, jit, progress, stored
 from tapegrad.replay.cpu.progress import Progress
 from tapegrad.replay.ir.program import Program

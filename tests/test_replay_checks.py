@@ -15,8 +15,8 @@ from replaying import replayed
 
 import tapegrad as tg
 from tapegrad import nn
+from tapegrad.core.tensor import Tensor
 from tapegrad.nn import functional as F
-from tapegrad.tensor import Tensor
 
 ROWS, CLASSES = 6, 5
 

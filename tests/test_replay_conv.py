@@ -12,12 +12,12 @@ from sweep import flat, generator
 
 import tapegrad as tg
 from tapegrad import nn
+from tapegrad.core.primitive import OPAQUE, Primitive
+from tapegrad.core.tensor import Tensor
 from tapegrad.nn import functional as F
 from tapegrad.ops import TABLE
-from tapegrad.primitive import OPAQUE, Primitive
 from tapegrad.replay import Compiled
 from tapegrad.replay.cpu import vectors
-from tapegrad.tensor import Tensor
 from tapegrad.testing import make_arguments
 
 OPERATIONS = [

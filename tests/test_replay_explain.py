@@ -15,7 +15,7 @@ from replaying import randn, replayed
 
 import tapegrad as tg
 from tapegrad import nn
-from tapegrad.primitive import OPAQUE, PRIMITIVES, define
+from tapegrad.core.primitive import OPAQUE, PRIMITIVES, define
 from tapegrad.replay.cpu import timing
 from tapegrad.replay.use.undo import Undo
 

@@ -14,8 +14,8 @@ from sweep import NAMES, TABLE, flat, generator, make_arguments
 
 import tapegrad as tg
 from tapegrad import nn, optim
+from tapegrad.core.tensor import Tensor
 from tapegrad.replay import CaptureError, Compiled
-from tapegrad.tensor import Tensor
 
 F = nn.functional
 

@@ -12,11 +12,11 @@ from sweep import NAMES, flat, generator
 
 import tapegrad as tg
 from tapegrad import nn, random
+from tapegrad.core.tensor import Tensor
 from tapegrad.ops import TABLE
 from tapegrad.ops.table import Sample
 from tapegrad.replay import CaptureError, Compiled
 from tapegrad.replay.cpu import pool
-from tapegrad.tensor import Tensor
 from tapegrad.testing import make_arguments
 
 F = nn.functional

@@ -303,7 +303,7 @@ def test_checked_functions_draw_the_same_numbers_once() -> None:
 
 
 def test_a_wrong_program_is_named_by_operation_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tapegrad.primitive import PRIMITIVES
+    from tapegrad.core.primitive import PRIMITIVES
 
     monkeypatch.setattr(PRIMITIVES["tanh"], "expression", "sin(x)")
     w = randn(8).requires_grad_()

@@ -19,7 +19,7 @@ from replaying import Mlp, batches, callbacks, close, randn, recorded, replayed
 
 import tapegrad as tg
 from tapegrad import nn, optim
-from tapegrad.primitive import OPAQUE, PRIMITIVES, define
+from tapegrad.core.primitive import OPAQUE, PRIMITIVES, define
 from tapegrad.replay.use.undo import Undo
 
 F = nn.functional

@@ -11,10 +11,10 @@ from replaying import recorded, replayed
 from sweep import NAMES, cases, differentiated, generator, tensors
 
 import tapegrad as tg
+from tapegrad.core.tensor import Tensor
 from tapegrad.ops import TABLE
 from tapegrad.replay import CaptureError
 from tapegrad.replay.use.undo import Undo
-from tapegrad.tensor import Tensor
 from tapegrad.testing import make_arguments
 
 pytest.importorskip("llvmlite")

@@ -18,9 +18,9 @@ import pytest
 from sweep import NAMES, TABLE, array_of, flat, generator, mapped
 
 import tapegrad as tg
+from tapegrad.core.tensor import Tensor, wrap
 from tapegrad.ops.table import Op
 from tapegrad.replay import CaptureError, Compiled
-from tapegrad.tensor import Tensor, wrap
 from tapegrad.testing import make_arguments
 
 pytest.importorskip("llvmlite")

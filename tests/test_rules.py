@@ -10,10 +10,11 @@ import pytest
 from sweep import NAMES, call, cases, differentiated, gradients
 
 import tapegrad
-from tapegrad import Tape, primitive
-from tapegrad.primitive import PRIMITIVES, Primitive
-from tapegrad.rules import abstract, batch
-from tapegrad.tensor import Tensor, wrap
+from tapegrad import Tape
+from tapegrad.core import primitive
+from tapegrad.core.primitive import PRIMITIVES, Primitive
+from tapegrad.core.rules import abstract, batch
+from tapegrad.core.tensor import Tensor, wrap
 
 Call = tuple[Primitive, list[Any], dict[str, Any], tuple[Any, ...]]
 

@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 
 import tapegrad as tg
 from tapegrad import nn
-from tapegrad.dtypes import ALL
+from tapegrad.core.dtypes import ALL
 from tapegrad.saving import container, files, memory, structure
 
 FLAT = [

@@ -21,9 +21,9 @@ from sweep import NAMES, call, cases
 
 import tapegrad as tg
 from tapegrad import Tensor
-from tapegrad.primitive import ELEMENTWISE, NEVER, PRIMITIVES, REDUCE, Primitive
-from tapegrad.tape import Value
-from tapegrad.tensor import wrap
+from tapegrad.core.primitive import ELEMENTWISE, NEVER, PRIMITIVES, REDUCE, Primitive
+from tapegrad.core.tape import Value
+from tapegrad.core.tensor import wrap
 
 pytest.importorskip("llvmlite")
 

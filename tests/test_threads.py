@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core.primitive import OPAQUE, PRIMITIVES, define
 from tapegrad.nn import functional as F
-from tapegrad.primitive import OPAQUE, PRIMITIVES, define
 from tapegrad.replay.use import compiled
 
 
@@ -344,12 +344,12 @@ def test_an_exception_at_any_line_of_binding_a_recording():
 def test_an_exception_while_a_recording_begins_or_ends():
     """Modes, tapes, the profiler and the views of arguments are as they were before the call."""
     found = output_of_code("""
-        from tapegrad import tape
+        from tapegrad.core import tape
         from tapegrad.replay.trace import capture
         from tapegrad.replay.guards import observe
         from tapegrad.replay.trace import roots
         from tapegrad.replay.use import watch
-        from tapegrad.state import STATE
+        from tapegrad.core.modes import STATE
         files = {m.__file__ for m in (tape, capture, observe, roots, watch)}
         class Interrupt(Exception):
             pass
@@ -509,7 +509,7 @@ def test_forks_while_every_thread_is_busy():
 @forking
 def test_locks_are_free_in_a_child_unless_its_own_thread_holds_them():
     found = output_of_code("""
-        from tapegrad import locks
+        from tapegrad.core import locks
         warnings.simplefilter("ignore")
         theirs, mine = locks.new(), locks.new()
         taken, done = threading.Event(), threading.Event()
@@ -553,7 +553,7 @@ def test_every_lock_of_the_package_is_free_in_a_child():
 def test_a_fork_inside_of_a_callback():
     """The child goes on where its parent was, without the workers that the parent has."""
     found = output_of_code("""
-        from tapegrad.primitive import OPAQUE, define
+        from tapegrad.core.primitive import OPAQUE, define
         warnings.simplefilter("ignore")
         children = []
         def kernel(x):

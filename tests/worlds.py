@@ -24,7 +24,7 @@ import numpy as np
 
 import tapegrad as tg
 from tapegrad import nn
-from tapegrad.tensor import Tensor
+from tapegrad.core.tensor import Tensor
 
 #: a value that stays, changes, stays, and comes back: each is recorded twice, and then replayed
 TURNS = (2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 2.0, 3.0)

@@ -1,6 +1,6 @@
 """Writes the stub files: `python -m tools.stubs` (a test checks that they are current).
 
-`tapegrad/methods.pyi` types the Tensor methods that come from the op table,
+`tapegrad/core/methods.pyi` types the Tensor methods that come from the op table,
 `tapegrad/__init__.pyi` the main namespace. Signatures come from the functions themselves. What an
 operation returns is found by running its samples, since most are annotated for both Tensors and
 raw arrays.
@@ -51,7 +51,7 @@ def parameters_of(function: Callable[..., Any], as_method: bool) -> str:
     shown: list[str] = []
     star = False
     for i, p in enumerate(inspect.signature(function).parameters.values()):
-        name, annotation = p.name, str(p.annotation).replace("tapegrad.tensor.", "")
+        name, annotation = p.name, str(p.annotation).replace(f"{Tensor.__module__}.", "")
         if as_method and i == 0:
             shown.append("self")
             continue
@@ -110,7 +110,7 @@ def _in_class_body(name: str) -> bool:
     function = member.fget if isinstance(member, property) else member
     module = getattr(function, "__module__", None)
     qualified = getattr(function, "__qualname__", "")
-    return module == "tapegrad.tensor" and qualified.startswith("Tensor.")
+    return module == Tensor.__module__ and qualified.startswith("Tensor.")
 
 
 def _is_public(name: str) -> bool:
@@ -175,7 +175,10 @@ ALIASES = {
 
 def stubs() -> dict[Path, str]:
     """Every stub file with the text it should have."""
-    return {PACKAGE / "methods.pyi": methods_stub(), PACKAGE / "__init__.pyi": namespace_stub()}
+    return {
+        PACKAGE / "core" / "methods.pyi": methods_stub(),
+        PACKAGE / "__init__.pyi": namespace_stub(),
+    }
 
 
 def main() -> int:

@@ -12,13 +12,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .. import casting
-from ..casting import DEVICES
-from ..dtypes import DType, as_dtype
+from ..core import casting
+from ..core.casting import DEVICES
+from ..core.dtypes import DType, as_dtype
+from ..core.modes import Mode
+from ..core.tensor import Tensor
+from ..core.tree import map_leaves
 from ..ops.convert import to
-from ..state import Mode
-from ..tensor import Tensor
-from ..tree import map_leaves
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from ..dtypes import float16, float32, int32
+from ..core.dtypes import float16, float32, int32
+from ..core.modes import no_grad
+from ..core.tensor import Tensor
 from ..ops.comparison import where
 from ..ops.creation import full, zeros
 from ..replay.trace.options import capturing, runtime_number
-from ..state import no_grad
-from ..tensor import Tensor
 
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 

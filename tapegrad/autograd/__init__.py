@@ -1,38 +1,26 @@
-"""The names of `torch.autograd`, and those of the documents that tapegrad comes from."""
+"""Gradients: the engine, what starts it, and the names of `torch.autograd`.
 
-from types import SimpleNamespace as _Namespace
+    api (backward, grad) ─> engine ─> fused ─> gradients
 
-from ..anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
-from ..backward import autograd_backward as backward
-from ..backward import grad
-from ..function import Context, Function, custom_op, once_differentiable
-from ..gradients import GradientMap, Gradients
-from ..recompute import checkpoint, saved_tensors_hooks
-from ..state import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from ..tape import GradientTape, Tape
-from ..testing import gradcheck, gradgradcheck
-from . import functional
+The names are loaded at first use, since the rest of the library imports single modules from here.
+"""
 
-graph = _Namespace(saved_tensors_hooks=saved_tensors_hooks)
-function = _Namespace(Function=Function, once_differentiable=once_differentiable)
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
 
-
-def __getattr__(name: str) -> object:
-    """Names of the documents that belong to layers above this one, loaded at first use."""
-    if name == "Variable":
-        from ..dialects import Variable
-
-        return Variable
-    if name == "SGD":
-        from ..optim import SGD
-
-        return SGD
-    if name in ("gradcheck", "gradgradcheck"):
-        from .. import testing
-
-        return getattr(testing, name)
-    raise AttributeError(f"module 'tapegrad.autograd' has no attribute {name!r}")
-
+if TYPE_CHECKING:
+    from ..core.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+    from ..core.tape import GradientTape, Tape
+    from ..dialects import Variable as Variable
+    from ..optim import SGD as SGD
+    from ..testing import gradcheck, gradgradcheck
+    from . import function, functional, graph
+    from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
+    from .api import autograd_backward as backward
+    from .api import grad
+    from .checkpointing import checkpoint, saved_tensors_hooks
+    from .function import Context, Function, custom_op, once_differentiable
+    from .gradients import GradientMap, Gradients
 
 __all__ = [
     "Context",
@@ -61,3 +49,37 @@ __all__ = [
     "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+#: where the names come from; the last two modules belong to layers above this one
+_SOURCES = {
+    ".anomaly": ("detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"),
+    ".api": ("grad",),
+    ".checkpointing": ("checkpoint", "saved_tensors_hooks"),
+    ".function": ("Context", "Function", "custom_op", "once_differentiable"),
+    ".gradients": ("GradientMap", "Gradients"),
+    "..core.modes": (
+        *("enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"),
+    ),
+    "..core.tape": ("GradientTape", "Tape"),
+    "..testing": ("gradcheck", "gradgradcheck"),
+    "..dialects": ("Variable",),
+    "..optim": ("SGD",),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "backward":
+        value: object = _import_module(".api", __name__).autograd_backward
+    elif name in ("function", "functional", "graph"):
+        value = _import_module(f".{name}", __name__)
+    else:
+        module = next((m for m, names in _SOURCES.items() if name in names), None)
+        if module is None:
+            raise AttributeError(f"module 'tapegrad.autograd' has no attribute {name!r}")
+        value = getattr(_import_module(module, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import func as _func
+from ..core.tensor import Tensor
 from ..ops.creation import ones_like
-from ..tensor import Tensor
 
 Function = Callable[..., Any]
 

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from .. import amp
-from ..dtypes import bfloat16
+from ..core.dtypes import bfloat16
 
 
 def _deprecated(name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import random
-from ..device import cupy
+from ..core.device import cupy
 
 
 def device_count() -> int:

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from .. import amp
-from ..dtypes import float16
+from ..core.dtypes import float16
 
 
 def _deprecated(name: str) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import from_numpy_dtype
+from ..core.dtypes import from_numpy_dtype
+from ..core.tensor import Tensor, wrap
 from ..ops import CREATION
 from ..ops.joining import stack
-from ..tensor import Tensor, wrap
 
 _EXPECTED = "batch must contain tensors, numpy arrays, numbers, dicts or lists; found"
 

@@ -18,9 +18,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from ..core.tensor import Tensor, wrap
 from ..ops import CREATION
 from ..random import Generator
-from ..tensor import Tensor, wrap
 from . import collate
 
 T = TypeVar("T", covariant=True)

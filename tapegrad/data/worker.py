@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..state import GRAD, STATE
+from ..core.modes import GRAD, STATE
 from . import collate
 from .blocks import BlockWriter, Packed
 from .channel import Channel

@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from .. import get_num_threads, manual_seed, nn, optim, randint, randn
+from ..core.tensor import Tensor
 from ..replay import compile
-from ..tensor import Tensor
 from . import digits, gpt, pinn
 from .report import Report
 from .training import FIRST, training_step

@@ -15,7 +15,7 @@ from importlib.resources import files
 import numpy as np
 
 from .. import randperm, tensor
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 
 
 def load_digits() -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from .. import manual_seed, nn, no_grad, optim
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 from .charts import Box, curves, gallery
 from .data import load_digits, shuffled, split_digits
 from .picture import GREY, INK, Picture

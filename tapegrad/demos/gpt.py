@@ -22,7 +22,7 @@ from .. import (
     tensor,
     zeros,
 )
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 from .charts import Box, curves
 from .data import load_text
 from .picture import Picture

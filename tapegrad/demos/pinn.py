@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import autograd, cat, manual_seed, nn, no_grad, ones_like, optim, rand, tensor
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 from .charts import Box, curves, field
 from .picture import Picture
 from .report import Report

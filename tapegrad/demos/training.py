@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from ..core.tensor import Tensor
 from ..replay import compile
-from ..tensor import Tensor
 
 Step = Callable[..., Tensor]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import manual_seed, nn, no_grad, optim, randn, randn_like
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 from .charts import Box, curves, gallery
 from .data import shuffled, split_digits
 from .digits import EPOCH

@@ -56,8 +56,8 @@ def _gpus() -> str:
 def rows() -> dict[str, str]:
     """Everything worth knowing, by its name."""
     from .. import __version__
+    from ..core.primitive import PRIMITIVES
     from ..ops import TABLE
-    from ..primitive import PRIMITIVES
     from ..replay import get_num_threads
 
     return {

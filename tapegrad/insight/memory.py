@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..mutation import owner_of
-from ..tape import Entry, saved_arrays
+from ..core.storage import owner_of
+from ..core.tape import Entry, saved_arrays
 
 
 class MemoryStats:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import dtypes
-from ..device import CPU, to_device
-from ..source import line_of
+from ..core import dtypes
+from ..core.device import CPU, to_device
+from ..core.source import line_of
 
 if TYPE_CHECKING:
-    from ..tape import Entry, Tape
-    from ..tensor import Tensor
+    from ..core.tape import Entry, Tape
+    from ..core.tensor import Tensor
 
 
 def format_tensor(tensor: Tensor) -> str:
@@ -60,7 +60,7 @@ def _all_whole(array: Any) -> bool:
 
 
 def _operand(value: Any) -> str:
-    from ..tape import Value
+    from ..core.tape import Value
 
     if isinstance(value, Value) or not hasattr(value, "shape"):
         return repr(value)
@@ -69,7 +69,7 @@ def _operand(value: Any) -> str:
 
 def _edge(edge: Any) -> str:
     """Where an input came from, for entries that no explicit tape logged; `_` if nothing did."""
-    from ..tape import Entry, Output
+    from ..core.tape import Entry, Output
 
     if edge is None:
         return "_"

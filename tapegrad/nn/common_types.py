@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 
 _scalar_or_tuple_1_t = int | tuple[int]
 _scalar_or_tuple_2_t = int | tuple[int, int]

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 from .module import Module
 from .parameter import Parameter
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ..state import no_grad
-from ..tensor import Tensor
+from ..core.modes import no_grad
+from ..core.tensor import Tensor
 from . import functional as F
 from . import init
 from .linear import checked_size, new_parameter

@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..function import Function
-from ..tensor import RemovableHandle, Tensor
+from ..autograd.function import Function
+from ..core.tensor import RemovableHandle, Tensor
 from .state import add_hook
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import float64
+from ..core.dtypes import float64
+from ..core.modes import no_grad
+from ..core.tensor import wrap
 from ..ops.creation import CREATION
-from ..state import no_grad
-from ..tensor import wrap
 
 #: what leaves the size of its input about as it is
 _LINEAR = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..core.tensor import Tensor
 from ..ops.loss import as_reduction
-from ..tensor import Tensor
 from . import functional as F
 from .module import Module
 

@@ -2,7 +2,7 @@
 
 Attributes that are Parameters or Modules are registered when they are set. Everything else here
 walks that tree: lists of parameters, dtype and device moves, modes, hooks. State dictionaries
-stand in `state.py`.
+stand in `modes.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..device import as_device
-from ..dtypes import DType, as_dtype, bfloat16, float16, float32, float64
+from ..core.device import as_device
+from ..core.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
+from ..core.modes import no_grad
+from ..core.tensor import RemovableHandle, Tensor, wrap
 from ..ops.creation import CREATION
-from ..state import no_grad
-from ..tensor import RemovableHandle, Tensor, wrap
 from .hooks import EVERYWHERE, BackwardHooks, HookDict
 from .parameter import Buffer, Parameter
 from .state import IncompatibleKeys, StateDict, add_hook

@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from ..core.modes import STATE, TAPE
 from ..ops.creation import CREATION
-from ..state import STATE, TAPE
 from . import functional as F
 from . import init
 from .linear import new_parameter

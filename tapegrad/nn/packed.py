@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Self
 
+from ..core.tensor import Tensor
 from ..ops.creation import CREATION
-from ..tensor import Tensor
 
 
 class _Packed(NamedTuple):

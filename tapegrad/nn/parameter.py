@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..tensor import Tensor, own
+from ..core.tensor import Tensor, own
 
 
 class Parameter(Tensor):

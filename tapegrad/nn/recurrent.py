@@ -12,10 +12,10 @@ import numbers
 import warnings
 from typing import Any
 
+from ..core.modes import AUTOCAST, STATE
 from ..ops.creation import CREATION
 from ..ops.sequence import GATES, STATES, Segments, run_layers, segments_of
 from ..ops.table import TABLE
-from ..state import AUTOCAST, STATE
 from . import init
 from .linear import checked_size, new_parameter
 from .module import Module

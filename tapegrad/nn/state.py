@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..state import no_grad, numbers
-from ..tensor import RemovableHandle, Tensor, wrap
+from ..core.modes import no_grad, numbers
+from ..core.tensor import RemovableHandle, Tensor, wrap
 from .parameter import Parameter
 
 EXTRA = "_extra_state"

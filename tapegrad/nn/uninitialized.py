@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from ..core.tensor import Tensor
 from ..ops.creation import CREATION
-from ..tensor import Tensor
 from .parameter import Buffer, Parameter
 
 

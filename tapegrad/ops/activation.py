@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import fast, inplace
-from ..casting import ON_GPU
-from ..dtypes import as_dtype
-from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
+from ..core import fast, inplace
+from ..core.casting import ON_GPU
+from ..core.dtypes import as_dtype
+from ..core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from . import comparison as c
 from . import elementwise as e
 from .creation import random_array

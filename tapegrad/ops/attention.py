@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..dtypes import bool_, float32
-from ..primitive import OPAQUE, define
-from ..tensor import Tensor
-from ..walk import unbroadcast
+from ..autograd.engine import unbroadcast
+from ..core import xp
+from ..core.dtypes import bool_, float32
+from ..core.primitive import OPAQUE, define
+from ..core.tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
 from .embedding import dropout

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..primitive import OPAQUE, Primitive, define
+from ..core import xp
+from ..core.primitive import OPAQUE, Primitive, define
 from . import elementwise as e
 from . import window as w
 from .movement import padded, reshape_

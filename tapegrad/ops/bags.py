@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..primitive import OPAQUE, define
-from ..tensor import Tensor
+from ..core import xp
+from ..core.primitive import OPAQUE, define
+from ..core.tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
 from .checks import checked

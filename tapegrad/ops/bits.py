@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..primitive import Primitive
+from ..core.primitive import Primitive
 from .families import binary, operator, pairs, unary
 from .table import In, Sample, attach
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..dtypes import finfo
-from ..tensor import Tensor
+from ..core.dtypes import finfo
+from ..core.tensor import Tensor
 from .comparison import equal, isnan, where
 from .elementwise import is_floating
 from .table import In, Sample, op

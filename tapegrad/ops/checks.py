@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import xp
-from ..failures import FAILURES, failure_of
-from ..primitive import ELEMENTWISE, Primitive, define
-from ..state import STATE, TAPE
-from ..tensor import Tensor
+from ..core import xp
+from ..core.failures import FAILURES, failure_of
+from ..core.modes import STATE, TAPE
+from ..core.primitive import ELEMENTWISE, Primitive, define
+from ..core.tensor import Tensor
 
 
 def checked(

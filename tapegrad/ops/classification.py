@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import xp
-from ..primitive import OPAQUE, define
-from ..state import GRAD, STATE, TAPE
-from ..tensor import Tensor
+from ..core import xp
+from ..core.modes import GRAD, STATE, TAPE
+from ..core.primitive import OPAQUE, define
+from ..core.tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
 from .activation import log_softmax_

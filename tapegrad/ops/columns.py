@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import xp
-from ..primitive import OPAQUE, Primitive, define
+from ..core import xp
+from ..core.primitive import OPAQUE, Primitive, define
 from . import window as w
 from .convolution import add_columns
 from .movement import reshape_

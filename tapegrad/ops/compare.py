@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import as_device, to_device
-from ..tensor import Size, Tensor, not_recorded
+from ..core.device import as_device, to_device
+from ..core.tensor import Size, Tensor, not_recorded
 from . import comparison as c
 from . import elementwise as e
 from .creation import CREATION, creation

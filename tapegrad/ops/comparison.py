@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import number_dtype, result_type
-from ..primitive import ELEMENTWISE, Primitive, define
-from ..tensor import Tensor
+from ..core.dtypes import number_dtype, result_type
+from ..core.primitive import ELEMENTWISE, Primitive, define
+from ..core.tensor import Tensor
 from .families import binary, pairs, unary
 from .table import In, Sample, attach, op
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, inplace, xp
-from ..device import as_device, device, to_device
-from ..dtypes import DType
-from ..primitive import OPAQUE, Primitive, define
-from ..state import STATE
-from ..tensor import Size, Tensor, wrap
+from ..core import dtypes, inplace, xp
+from ..core.device import as_device, device, to_device
+from ..core.dtypes import DType
+from ..core.modes import STATE
+from ..core.primitive import OPAQUE, Primitive, define
+from ..core.tensor import Size, Tensor, wrap
 from .creation import as_chance, random_array
 from .elementwise import cast, clone_
 from .movement import normal_dim

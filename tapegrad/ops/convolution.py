@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..primitive import OPAQUE, PRODUCT_SIZE, Primitive, define
+from ..core import xp
+from ..core.primitive import OPAQUE, PRODUCT_SIZE, Primitive, define
 from . import elementwise as e
 from . import window as w
 from .movement import padded as bordered

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, random
-from ..device import as_device, cupy, to_device
-from ..inplace import rebind
-from ..primitive import OPAQUE, Primitive, define, record
-from ..state import STATE, TAPE
-from ..tensor import Tensor, as_array, not_recorded, plain_array, wrap
+from .. import random
+from ..core import dtypes
+from ..core.device import as_device, cupy, to_device
+from ..core.inplace import rebind
+from ..core.modes import STATE, TAPE
+from ..core.primitive import OPAQUE, Primitive, define, record
+from ..core.tensor import Tensor, as_array, not_recorded, plain_array, wrap
 from .checks import checked
 from .movement import as_shape
 from .order import argsort_

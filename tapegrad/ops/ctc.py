@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..dtypes import int64
-from ..primitive import NEVER, OPAQUE, define
-from ..state import STATE, TAPE
-from ..tensor import Tensor, wrap
+from ..core import xp
+from ..core.dtypes import int64
+from ..core.modes import STATE, TAPE
+from ..core.primitive import NEVER, OPAQUE, define
+from ..core.tensor import Tensor, wrap
 from . import comparison as c
 from .checks import checked
 from .gather import gather_

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..casting import ON_GPU
-from ..tensor import wrap
+from ..core import xp
+from ..core.casting import ON_GPU
+from ..core.tensor import wrap
 from . import comparison as c
 from . import elementwise as e
 from .index import take_

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import fast, inplace, xp
-from ..casting import ON_GPU
-from ..dtypes import BOOL, as_dtype
-from ..primitive import ELEMENTWISE, Primitive, define
-from ..tensor import Tensor
+from ..core import fast, inplace, xp
+from ..core.casting import ON_GPU
+from ..core.dtypes import BOOL, as_dtype
+from ..core.primitive import ELEMENTWISE, Primitive, define
+from ..core.tensor import Tensor
 from .comparison import (
     equal,
     greater,

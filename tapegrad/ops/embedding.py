@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import inplace as inplace_
-from .. import xp
-from ..primitive import ELEMENTWISE, OPAQUE, Primitive, define
-from ..state import STATE, no_grad
-from ..tensor import Tensor
+from ..core import inplace as inplace_
+from ..core import xp
+from ..core.modes import STATE, no_grad
+from ..core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
+from ..core.tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
 from .checks import check_range

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import fast
-from ..casting import Policy
-from ..primitive import ELEMENTWISE, Primitive, define
-from ..tensor import Tensor
+from ..core import fast
+from ..core.casting import Policy
+from ..core.primitive import ELEMENTWISE, Primitive, define
+from ..core.tensor import Tensor
 from .table import In, Sample, op
 
 
@@ -168,7 +168,7 @@ def operator(
 
         setattr(Tensor, reflected, accept_reflected)
     if changing is not None:
-        from .. import inplace
+        from ..core import inplace
 
         def change(x: Tensor, y: Any) -> Any:
             found = None if special is None else special(x, y)

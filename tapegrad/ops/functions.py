@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..casting import ON_GPU
-from ..dtypes import float64
-from ..primitive import ELEMENTWISE, Primitive, define
-from ..tensor import Tensor
+from ..core import xp
+from ..core.casting import ON_GPU
+from ..core.dtypes import float64
+from ..core.primitive import ELEMENTWISE, Primitive, define
+from ..core.tensor import Tensor
 from .comparison import equal, greater, less, logical_or, where
 from .elementwise import clamp, exp, pow, rsqrt, sigmoid, sign, zero
 from .families import binary, unary

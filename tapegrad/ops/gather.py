@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..failures import BAD_PLACE
-from ..primitive import OPAQUE, Primitive, define
-from ..tensor import Tensor
+from ..core import xp
+from ..core.failures import BAD_PLACE
+from ..core.primitive import OPAQUE, Primitive, define
+from ..core.tensor import Tensor
 from .blends import number_for
 from .index import as_indices, put_, put_add_, take_
 from .movement import expand_, normal_dim, padded, reshape_

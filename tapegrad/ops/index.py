@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import inplace, mutation, xp
-from ..primitive import OPAQUE, Primitive, define
-from ..state import STATE, numbers
-from ..tensor import Tensor, as_array, own, wrap
+from ..core import inplace, storage, xp
+from ..core.modes import STATE, numbers
+from ..core.primitive import OPAQUE, Primitive, define
+from ..core.tensor import Tensor, as_array, own, wrap
 from . import comparison as c
 from .movement import reshape_, slice_
 from .table import In, Sample, attach, op
@@ -106,7 +106,7 @@ def _put_joint(
 
 
 def _sum_to(g: Any, shape: Any) -> Any:
-    from ..walk import unbroadcast
+    from ..autograd.engine import unbroadcast
 
     return g if tuple(g.shape) == tuple(shape) else unbroadcast(g, shape)
 
@@ -331,11 +331,11 @@ def _put_into(view: Tensor, value: Tensor, indices: list[Tensor], dims: tuple[in
     """Write straight into memory what nobody records: the rest of a large tensor is not touched."""
     own(view)
     target, given = view._array, value._array
-    if mutation.owner_of(given) is mutation.owner_of(target):
+    if storage.owner_of(given) is storage.owner_of(target):
         given = given.copy()
     places = [xp.contiguous(index._array) for index in indices]
     target[_key(places, dims, target.ndim)] = xp.contiguous(given)
-    mutation.note(target)
+    storage.note(target)
 
 
 def _fill(self: Tensor, mask: Tensor, value: Tensor) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..primitive import MOVEMENT, Primitive, define
-from ..tensor import Tensor
+from ..core import xp
+from ..core.primitive import MOVEMENT, Primitive, define
+from ..core.tensor import Tensor
 from .movement import normal_dim, slice_
 from .table import In, Sample, attach, op
 

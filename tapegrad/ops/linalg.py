@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..primitive import CONTRACTION, MOVEMENT, NO_PARAMS, OPAQUE, Primitive, define
-from ..tensor import Tensor, wrap
+from ..core import xp
+from ..core.primitive import CONTRACTION, MOVEMENT, NO_PARAMS, OPAQUE, Primitive, define
+from ..core.tensor import Tensor, wrap
 from .blends import number_for
 from .movement import normal_dim, permute_, reshape_, swapped
 from .reduce import sum, sum_

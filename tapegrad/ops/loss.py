@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..primitive import ELEMENTWISE, Primitive, define
-from ..tensor import Tensor
+from ..core.primitive import ELEMENTWISE, Primitive, define
+from ..core.tensor import Tensor
 from . import comparison as c
 from . import elementwise as e
 from .checks import checked

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..dtypes import int64
-from ..tensor import wrap
+from ..core import xp
+from ..core.dtypes import int64
+from ..core.tensor import wrap
 from . import comparison as c
 from . import elementwise as e
 from .activation import logsigmoid

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..primitive import OPAQUE, Primitive, define
+from ..core import xp
+from ..core.primitive import OPAQUE, Primitive, define
 from .gather import zeros_as
 from .joining import cat_
 from .linalg import matmul_

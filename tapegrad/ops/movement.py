@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, xp
-from ..primitive import MOVEMENT, OPAQUE, Primitive, define
-from ..tensor import Size, Tensor
+from ..core import dtypes, xp
+from ..core.primitive import MOVEMENT, OPAQUE, Primitive, define
+from ..core.tensor import Size, Tensor
 from .elementwise import clone_
 from .table import In, Sample, attach, op
 
@@ -350,7 +350,7 @@ attach(T=property(_transposed), mT=property(_matrix_transposed))
 
 
 def _sum_to(g: Any, x_shape: Any) -> Any:
-    from ..walk import unbroadcast
+    from ..autograd.engine import unbroadcast
 
     return unbroadcast(g, x_shape)
 

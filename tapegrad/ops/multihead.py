@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..dtypes import bool_
+from ..core.dtypes import bool_
 from . import comparison as c
 from .activation import softmax
 from .attention import scaled_dot_product_attention

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..casting import ON_GPU
-from ..dtypes import finfo
-from ..primitive import OPAQUE, define
-from ..state import no_grad
-from ..tensor import Tensor
+from ..core.casting import ON_GPU
+from ..core.dtypes import finfo
+from ..core.modes import no_grad
+from ..core.primitive import OPAQUE, define
+from ..core.tensor import Tensor
 from . import elementwise as e
 from .movement import as_shape, expand_, normal_dim, reshape_
 from .precision import check_floating, check_parameters, in_dtype, rounded, widened

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..primitive import OPAQUE, Primitive, define
-from ..tensor import wrap
+from ..core import xp
+from ..core.primitive import OPAQUE, Primitive, define
+from ..core.tensor import wrap
 from .gather import gather_
 from .movement import normal_dim
 from .table import In, Sample, op

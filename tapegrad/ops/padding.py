@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..tensor import wrap
+from ..core import xp
+from ..core.tensor import wrap
 from .index import take_
 from .movement import padded
 from .table import Sample, op

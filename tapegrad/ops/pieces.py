@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..mutation import owner_of
-from ..primitive import MOVEMENT, Primitive, define
-from ..state import STATE
-from ..strided import strided_
-from ..tensor import Tensor, wrap
+from ..core import xp
+from ..core.modes import STATE
+from ..core.primitive import MOVEMENT, Primitive, define
+from ..core.storage import owner_of
+from ..core.strided import strided_
+from ..core.tensor import Tensor, wrap
 from .index import take_
 from .joining import cat, cat_
 from .movement import flip, narrow, normal_dim, permute_, reshape_, transpose

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..dtypes import int64
-from ..primitive import ELEMENTWISE, OPAQUE, PRODUCT_SIZE, Primitive, define
-from ..tensor import Tensor, wrap
+from ..core import xp
+from ..core.dtypes import int64
+from ..core.primitive import ELEMENTWISE, OPAQUE, PRODUCT_SIZE, Primitive, define
+from ..core.tensor import Tensor, wrap
 from . import comparison as c
 from . import elementwise as e
 from . import window as w

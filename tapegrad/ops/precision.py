@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import as_dtype, float32, get_default_dtype
+from ..core.dtypes import as_dtype, float32, get_default_dtype
 from .elementwise import cast
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..tensor import Tensor, wrap
+from ..core import xp
+from ..core.tensor import Tensor, wrap
 from .elementwise import clamp
 from .index import take_
 from .joining import cat, stack

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..primitive import NEVER, OPAQUE, Primitive, define
+from ..core.primitive import NEVER, OPAQUE, Primitive, define
 from . import comparison as c_
 from . import elementwise as e
 from .joining import cat_

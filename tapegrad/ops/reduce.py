@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..casting import ON_GPU
-from ..dtypes import as_dtype, bool_, int64
-from ..primitive import OPAQUE, REDUCE, Primitive, define
-from ..tensor import Tensor, not_recorded, wrap
+from ..core import xp
+from ..core.casting import ON_GPU
+from ..core.dtypes import as_dtype, bool_, int64
+from ..core.primitive import OPAQUE, REDUCE, Primitive, define
+from ..core.tensor import Tensor, not_recorded, wrap
 from . import comparison as c
 from . import elementwise as e
 from .gather import gather_

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import xp
-from ..primitive import OPAQUE, Primitive, define
+from ..core import xp
+from ..core.primitive import OPAQUE, Primitive, define
 from .convolution import in_float32
 from .precision import check_floating
 from .table import Sample, op

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import inplace, xp
-from ..primitive import OPAQUE, Primitive, define
-from ..tensor import Tensor, wrap
+from ..core import inplace, xp
+from ..core.primitive import OPAQUE, Primitive, define
+from ..core.tensor import Tensor, wrap
 from .comparison import equal, less, where
 from .elementwise import clone_
 from .functions import copysign

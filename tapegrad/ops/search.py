@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..dtypes import as_dtype, float32, int32, int64
-from ..primitive import OPAQUE, Primitive, define
-from ..state import STATE
-from ..tensor import Tensor, wrap
+from ..core import xp
+from ..core.dtypes import as_dtype, float32, int32, int64
+from ..core.modes import STATE
+from ..core.primitive import OPAQUE, Primitive, define
+from ..core.tensor import Tensor, wrap
 from . import comparison as c
 from . import elementwise as e
 from .checks import checked

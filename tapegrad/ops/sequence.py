@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from ..casting import Policy, applied
-from ..dtypes import float32
+from ..core.casting import Policy, applied
+from ..core.dtypes import float32
 from .embedding import dropout as dropped
 from .joining import cat_, stack
 from .linalg import linear

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..primitive import OPAQUE, Primitive, define
+from ..core import xp
+from ..core.primitive import OPAQUE, Primitive, define
 from . import statistics
 from .linalg import matmul, matmul_, tril_
 from .matrices import check_square, inverse, inverse_, turned

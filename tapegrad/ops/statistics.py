@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..casting import ON_GPU
-from ..dtypes import as_dtype
-from ..primitive import OPAQUE, Primitive, define
+from ..core.casting import ON_GPU
+from ..core.dtypes import as_dtype
+from ..core.primitive import OPAQUE, Primitive, define
 from . import comparison as c
 from . import elementwise as e
 from .movement import normal_dim, normal_dims, reshape_

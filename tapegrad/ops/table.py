@@ -10,12 +10,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import casting
-from .. import inplace as inplace_
-from ..casting import Policy
-from ..primitive import Primitive
-from ..state import AUTOCAST, STATE, numbers
-from ..tensor import Tensor
+from ..core import casting
+from ..core import inplace as inplace_
+from ..core.casting import Policy
+from ..core.modes import AUTOCAST, STATE, numbers
+from ..core.primitive import Primitive
+from ..core.tensor import Tensor
 
 
 class Sample:

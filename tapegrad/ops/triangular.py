@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import xp
-from ..primitive import CONTRACTION, Primitive, define
+from ..core import xp
+from ..core.primitive import CONTRACTION, Primitive, define
 from .linalg import matmul_
 from .movement import swapped
 

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .. import xp
+from ..core import xp
 from .movement import reshape_
 
 Sizes = tuple[int, ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..dtypes import finfo
+from ..core.dtypes import finfo
+from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from ..tensor import Tensor
 from .optimizer import Group, Optimizer
 from .options import check_not_negative, largest, learning_rate_of, smallest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from ..tensor import Tensor
 from .optimizer import Group, Optimizer
 from .options import check_adaptive, learning_rate_of
 

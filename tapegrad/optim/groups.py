@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
+from ..core.modes import STATE, TAPE
+from ..core.tensor import Tensor
 from ..replay.trace.options import decided, happens_once, runtime_number, setting
-from ..state import STATE, TAPE
-from ..tensor import Tensor
 
 Group = dict[str, Any]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ..state import numbers
-from ..tensor import RemovableHandle
+from ..core.modes import numbers
+from ..core.tensor import RemovableHandle
 
 Hook = Callable[..., Any]
 

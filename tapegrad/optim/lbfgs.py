@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..core.modes import enable_grad, no_grad
+from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
 from ..ops.joining import cat
 from ..replay.trace.options import capturing
-from ..state import enable_grad, no_grad
-from ..tensor import Tensor
 from .line_search import Point, strong_wolfe
 from .optimizer import Group, Optimizer
 from .options import check_not_negative

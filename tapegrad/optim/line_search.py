@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 
 #: how much of the expected descent must be reached, and how much of the slope may be left
 DESCENT, SLOPE = 1e-4, 0.9

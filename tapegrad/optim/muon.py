@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..dtypes import float32, promote_types
+from ..core.dtypes import float32, promote_types
+from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from ..tensor import Tensor
 from .optimizer import Group, Optimizer
 from .options import check_not_negative, learning_rate_of
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
-from ..gradients import Gradients
+from ..autograd.gradients import Gradients
+from ..core import dtypes
+from ..core.modes import STATE, TAPE, enable_grad, no_grad
+from ..core.tensor import RemovableHandle, Tensor, wrap
 from ..replay.trace.options import as_known_code, decided, given, runtime_number, setting
 from ..replay.use.update import Update, pays
-from ..state import STATE, TAPE, enable_grad, no_grad
-from ..tensor import RemovableHandle, Tensor, wrap
 from .groups import Group, States, WatchedGroup, as_groups, as_parameters, ordered
 from .hooks import (
     Hook,

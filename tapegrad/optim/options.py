@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..core.tensor import Tensor, wrap
 from ..ops.comparison import where_
-from ..tensor import Tensor, wrap
 
 # -- checks ------------------------------------------------------------------------------------
 

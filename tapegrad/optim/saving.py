@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..tensor import Tensor, wrap
+from ..core.tensor import Tensor, wrap
 from .groups import Group, States
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..tensor import Tensor
+from ..core.tensor import Tensor
 from .optimizer import Group, Optimizer
 from .options import check_not_negative, check_ways, learning_rate_of
 

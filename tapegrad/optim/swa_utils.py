@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
 
-from ..dtypes import int64
+from ..core.dtypes import int64
+from ..core.modes import STATE, TAPE, no_grad
+from ..core.tensor import Tensor
 from ..nn.module import Module
 from ..nn.norm import _BatchNorm
 from ..ops.creation import zeros
-from ..state import STATE, TAPE, no_grad
-from ..tensor import Tensor
 from .lr_scheduler.base import LRScheduler, check_optimizer, one_for_each
 from .optimizer import Optimizer
 from .options import choose

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import CPU, as_device, to_device
-from ..tensor import wrap
+from ..core.device import CPU, as_device, to_device
+from ..core.tensor import wrap
 from .atomic import replacing, write_all
 from .container import BytesSource, Container, FileSource, Layout, bytes_of, checksummed
 from .errors import SavingError
@@ -166,7 +166,7 @@ def contents(container: Container, map_location: Any = None) -> Any:
 
 
 def _tensor_array(container: Container, name: str, array: Any) -> Any:
-    from ..dtypes import from_numpy_dtype
+    from ..core.dtypes import from_numpy_dtype
 
     try:
         from_numpy_dtype(array.dtype)

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import dtypes, mutation
-from ..device import CPU, device_of, to_device
+from ..core import dtypes, storage
+from ..core.device import CPU, device_of, to_device
 from .errors import SavingError
 
 #: element types as safetensors names them
@@ -260,7 +260,7 @@ def _store_span(
     kinds = {slot.array.dtype for slot in group}
     if len(kinds) > 1:
         # Elements of eight bytes must lie where they can be read when they are loaded.
-        owner = mutation.owner_of(first.array).__array_interface__["data"][0]
+        owner = storage.owner_of(first.array).__array_interface__["data"][0]
         low = max(low - low % 8, owner)
     # The arrays overlap, so all that lies between them is theirs and stays while they live.
     memory: Any = (ctypes.c_uint8 * (high - low)).from_address(low)
@@ -295,7 +295,7 @@ def seen(entry: Any, view: View) -> Any:
 
 
 def _seen_on_gpu(entry: Any, view: View, dtype: Any) -> Any:
-    from ..device import cupy
+    from ..core.device import cupy
 
     module = cupy()
     memory = module.cuda.MemoryPointer(entry.data.mem, entry.data.ptr - entry.data.mem.ptr)

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import dtypes
-from ..device import device
+from ..core import dtypes
+from ..core.device import device
+from ..core.tensor import Size, Tensor, wrap
 from ..nn.parameter import Parameter
-from ..tensor import Size, Tensor, wrap
 from .container import Source, bytes_of
 from .errors import SavingError
 from .structure import FACTORIES

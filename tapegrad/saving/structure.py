@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
-from ..device import device
-from ..dtypes import DType
+from ..core import dtypes
+from ..core.device import device
+from ..core.dtypes import DType
+from ..core.tensor import Size, Tensor, not_recorded, own, wrap
 from ..nn.parameter import Parameter
 from ..nn.state import SavedState
-from ..tensor import Size, Tensor, not_recorded, own, wrap
 from .errors import SavingError
 from .memory import dtype_named, name_of_dtype
 

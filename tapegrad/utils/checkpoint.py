@@ -1,5 +1,5 @@
 """The place where PyTorch keeps `checkpoint`."""
 
-from ..recompute import checkpoint, checkpoint_sequential
+from ..autograd.checkpointing import checkpoint, checkpoint_sequential
 
 __all__ = ["checkpoint", "checkpoint_sequential"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import for_tapegrad, indices, numbered, shapes
 
-from tapegrad.tensor import wrap
+from tapegrad.core.tensor import wrap
 
 
 @st.composite

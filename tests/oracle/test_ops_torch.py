@@ -22,7 +22,7 @@ from torch_oracle import (
 )
 
 import tapegrad
-from tapegrad.dtypes import ALL
+from tapegrad.core.dtypes import ALL
 from tapegrad.ops import TABLE
 
 COMPARED = [name for name in NAMES if TABLE[name].torch is not None and not TABLE[name].random]

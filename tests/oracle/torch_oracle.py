@@ -10,7 +10,7 @@ from sweep import Arguments, flat, tensors
 
 import tapegrad
 from tapegrad import Tensor
-from tapegrad.dtypes import ALL, DType
+from tapegrad.core.dtypes import ALL, DType
 from tapegrad.ops.table import Op
 
 DTYPES = {d: getattr(torch, d.name) for d in ALL}

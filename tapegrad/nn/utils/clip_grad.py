@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from ...core.modes import no_grad
+from ...core.tensor import Tensor
 from ...ops.checks import checked
 from ...ops.creation import CREATION
 from ...ops.joining import stack
 from ...ops.statistics import norm
-from ...state import no_grad
-from ...tensor import Tensor
 
 
 def _listed(parameters: Any) -> list[Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...core.modes import no_grad
+from ...core.tensor import Tensor
 from ...ops.joining import cat
-from ...state import no_grad
-from ...tensor import Tensor
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ...state import no_grad
+from ...core.modes import no_grad
 from ..parameter import Parameter
 
 

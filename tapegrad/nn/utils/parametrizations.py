@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ...core.modes import no_grad
+from ...core.tensor import Tensor, wrap
 from ...ops.creation import CREATION
 from ...ops.joining import cat
 from ...ops.matrices import inverse, matrix_exp
-from ...state import no_grad
-from ...tensor import Tensor, wrap
 from .. import functional as F
 from ..module import Module
 from . import parametrize

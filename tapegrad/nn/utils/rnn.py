@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ...core.tensor import Tensor, wrap
 from ...ops.comparison import where_ as where
 from ...ops.joining import cat, stack
-from ...tensor import Tensor, wrap
 from ..packed import PackedSequence, invert_permutation
 
 

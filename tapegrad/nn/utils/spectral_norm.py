@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...state import no_grad
+from ...core.modes import no_grad
 from .. import functional as F
 from ..parameter import Parameter
 from . import computed

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ...tensor import Tensor
+from ...core.tensor import Tensor
 from ..module import Module
 
 

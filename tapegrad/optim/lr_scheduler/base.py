@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...core.source import describe, here
+from ...core.tensor import Tensor
 from ...replay.trace.options import capturing
-from ...source import describe, here
-from ...tensor import Tensor
 from ..optimizer import Group, Optimizer
 
 

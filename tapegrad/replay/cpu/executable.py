@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ...failures import described
-from ...source import describe
+from ...core.failures import described
+from ...core.source import describe
 from ..ir.program import Callback, Program, View, contiguous
 from ..passes.fuse import fuse, inline
 from ..passes.lower import lower

@@ -10,7 +10,7 @@ import ast
 import math
 from typing import Any
 
-from ...failures import BAD_LABEL, ZERO_DIVISION
+from ...core.failures import BAD_LABEL, ZERO_DIVISION
 from .llvm import BOOL, INT64, UINT64, Code, Register, literal, type_of
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
-from ... import locks
+from ...core import locks
 from . import cache
 from .progress import Progress
 

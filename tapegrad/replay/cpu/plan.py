@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 from itertools import islice
 
-from ...tape import Value
+from ...core.tape import Value
 from ..ir.failing import can_fail
 from ..ir.program import (
     Access,

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import locks
+from ...core import locks
 from . import driver, jit
 
 _Launch = ctypes.CFUNCTYPE(

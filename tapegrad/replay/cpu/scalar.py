@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ... import random
-from ...primitive import Primitive
+from ...core.primitive import Primitive
 from . import math as functions
 from .integers import Integers
 from .llvm import (

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import dtypes, source
-from ...primitive import Primitive
-from ...tape import Value
+from ...core import dtypes, source
+from ...core.primitive import Primitive
+from ...core.tape import Value
 from ..ir.program import Apply, Program
 from . import cache, jit, vectors
 from .blueprint import PATCH_WORDS, STEP_WORDS, Blueprint, Steps

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...primitive import Primitive
+from ...core.primitive import Primitive
 from ..ir.program import Callback, Input, View, bytes_of, contiguous
 from . import driver, pool, stored
 from .blueprint import blueprint_of

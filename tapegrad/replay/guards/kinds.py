@@ -16,7 +16,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from ...tensor import Tensor
+from ...core.tensor import Tensor
 from .places import Mark, Place, dict_item, is_atom, items_of
 from .scope import ANY
 

@@ -24,8 +24,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from ... import source
-from ..trace.layers import Layers
+from ...core import source
+from .layers import Layers
 from .scope import Scope, names_of
 
 #: packages of the library whose code reads what users set: attributes of layers, hooks, datasets

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import dtypes
-from ...device import device
-from ...tensor import Size
+from ...core import dtypes
+from ...core.device import device
+from ...core.tensor import Size
 
 #: types whose values are compared by type and equality; subclasses may have attributes
 _EXACT = {

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from ...source import LIBRARY
-from ...tensor import Tensor
-from ..trace.facts import facts_of
+from ...core.source import LIBRARY
+from ...core.tensor import Tensor
 from .comparisons import Comparisons, Table
+from .facts import facts_of
 from .kinds import (
     CLOSED,
     HEAP_TYPE,

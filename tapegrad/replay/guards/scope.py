@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from ...source import LIBRARY, describe
+from ...core.source import LIBRARY, describe
 from .counters import Question, question_at, rises
 
 #: instructions that read an attribute, a global variable, or a variable of an enclosing function

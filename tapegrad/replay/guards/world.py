@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import getitem, is_
 from typing import TYPE_CHECKING, Any
 
-from ...tensor import Tensor
-from ..trace.facts import facts_of
+from ...core.tensor import Tensor
 from .comparisons import add_entry
 from .conjunction import Conjunction
 from .counters import same_answers
+from .facts import facts_of
 from .kinds import is_tensor, path_of
 from .places import MISSING, Mark, Place, dict_item, instance_dict, is_atom, itself, same_atom
 from .reach import Reach

@@ -5,8 +5,8 @@ They run even if nobody reads what they make, since the eager function would rai
 
 from __future__ import annotations
 
-from ...primitive import ELEMENTWISE, OPAQUE
-from ...tape import Value
+from ...core.primitive import ELEMENTWISE, OPAQUE
+from ...core.tape import Value
 from ..cpu import scalar
 from .program import Apply, Callback, Compute, Instruction, Loop, Node, Read, Store
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...failures import BAD_INDEX
-from ...primitive import Primitive
-from ...source import Place, line_of
-from ...tape import Value
+from ...core.failures import BAD_INDEX
+from ...core.primitive import Primitive
+from ...core.source import Place, line_of
+from ...core.tape import Value
 
 Shape = tuple[int, ...]
 

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
-from ...tape import Value
+from ...core.tape import Value
 from ..ir.program import (
     Access,
     Compute,

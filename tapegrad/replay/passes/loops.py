@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...primitive import ELEMENTWISE, REDUCE, Primitive
+from ...core.primitive import ELEMENTWISE, REDUCE, Primitive
 from ..cpu import scalar
 from ..cpu.llvm import NoLowering
 from ..ir.program import Compute, Fold, Literal, Loop, Node, Position, Read, Scan, Shape, Store

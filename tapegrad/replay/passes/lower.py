@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ...failures import BAD_INDEX, BAD_PLACE
-from ...mutation import owner_of
-from ...primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primitive
-from ...tape import Value
-from ...xp import address
+from ...core.failures import BAD_INDEX, BAD_PLACE
+from ...core.primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primitive
+from ...core.storage import owner_of
+from ...core.tape import Value
+from ...core.xp import address
 from ..cpu import scalar
 from ..cpu.llvm import FLOAT32, INT64, Code, NoLowering, Register, is_half, type_of
 from ..ir.program import (

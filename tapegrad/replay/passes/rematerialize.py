@@ -14,7 +14,7 @@ import ast
 from collections import defaultdict
 from dataclasses import replace
 
-from ...tape import Value
+from ...core.tape import Value
 from ..cpu import scalar
 from ..ir.program import Compute, Instruction, Literal, Loop, Program, Read, bytes_of
 from .fuse import join, pair, plain

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...tape import Value
+from ...core.tape import Value
 from ..ir.failing import can_fail, failing_nodes, finds_bad_data
 from ..ir.program import Apply, Callback, Compute, Instruction, Loop, Program, size_of
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ...tape import Value
+from ...core.tape import Value
 from ..cpu.scalar import parsed
 from ..ir.program import (
     Access,

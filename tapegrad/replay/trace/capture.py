@@ -18,15 +18,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from ... import mutation, source
-from ...mutation import owner_of
-from ...state import GRAD, STATE, numbers
-from ...tape import Entry, Tape, Value
-from ...tensor import Tensor, refresh, wrap
+from ...core import source, storage
+from ...core.modes import GRAD, STATE, numbers
+from ...core.storage import owner_of
+from ...core.tape import Entry, Tape, Value
+from ...core.tensor import Tensor, refresh, wrap
+from ..guards.facts import constant_of, overlapping, steps_of
+from ..guards.layers import Layers
 from ..ir.program import Apply, Input, Program
 from .derivative import Derivative, Obstacle, place_of, runs_user_rules, trace
-from .facts import constant_of, overlapping, steps_of
-from .layers import Layers
 from .recording import Decision, Recording
 from .results import NotRepeatable, Template
 from .returned import Returned
@@ -232,7 +232,7 @@ class Capture(Tape):
         return number if number in self.known else None
 
     def _hold(self, array: Any, number: int) -> None:
-        self.arrays[id(array)] = (weakref.ref(array), number, mutation.latest)
+        self.arrays[id(array)] = (weakref.ref(array), number, storage.latest)
 
     def check_fresh(self, tensor: Tensor) -> None:
         """Notice memory that was changed through another array since its value was known.
@@ -244,7 +244,7 @@ class Capture(Tape):
         array = tensor._array
         found = self.arrays.get(id(array))
         if tensor._view is None and found is not None and found[0]() is array:
-            change = mutation.changed_since(array, found[2])
+            change = storage.changed_since(array, found[2])
             if change is not None:
                 self.obstacle = (
                     "it reads a detached part of a tensor that was changed in place, at "

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...primitive import ELEMENTWISE
-from ...state import no_grad
-from ...tape import Entry, Output, Value, node_of
-from ...tensor import Tensor, wrap
-from ...walk import Walk
+from ...autograd.engine import Walk
+from ...core.modes import no_grad
+from ...core.primitive import ELEMENTWISE
+from ...core.tape import Entry, Output, Value, node_of
+from ...core.tensor import Tensor, wrap
 from ..ir.program import Apply, Input, Program, contiguous
 from .slots import Argument, Captured, Cotangent, Slot
 

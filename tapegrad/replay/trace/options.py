@@ -10,8 +10,8 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
-from ...state import STATE, TAPE
-from ...tensor import Tensor
+from ...core.modes import STATE, TAPE
+from ...core.tensor import Tensor
 from .capture import Capture
 from .slots import Number
 

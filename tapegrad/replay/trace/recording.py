@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ... import source
-from ...tape import Entry, Value
+from ...core import source
+from ...core.tape import Entry, Value
 from ..guards.places import is_atom
 from ..ir.program import Apply, Program
 from .derivative import Derivative

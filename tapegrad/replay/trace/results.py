@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...tensor import Tensor
+from ...core.tensor import Tensor
 from ..guards.places import is_atom
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...state import numbers
-from ...tape import FREED, Entry, Output, Value
-from ...tensor import Tensor
+from ...core.modes import numbers
+from ...core.tape import FREED, Entry, Output, Value
+from ...core.tensor import Tensor
 from .recording import Given, GradResult, Made, Part, Plain, Shared
 from .results import tensors_in
 from .slots import Argument, Captured

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ... import mutation
-from ...inplace import Chain, through
-from ...mutation import owner_of
-from ...state import GRAD, STATE
-from ...strided import strided_
-from ...tensor import Tensor, wrap
-from ...xp import address
-from .facts import bounds, overlapping, steps_of
+from ...core import storage
+from ...core.inplace import Chain, through
+from ...core.modes import GRAD, STATE
+from ...core.storage import owner_of
+from ...core.strided import strided_
+from ...core.tensor import Tensor, wrap
+from ...core.xp import address
+from ..guards.facts import bounds, overlapping, steps_of
 from .slots import Argument, Captured, Span, flat, over
 
 
@@ -58,7 +58,7 @@ class Roots:
             for tensor, chain in spanned.members:
                 yield tensor, through(chain, spanned.tensor)
                 self._members.append((tensor, tensor._view, chain))
-                tensor._view = (spanned.tensor, chain, mutation.latest)
+                tensor._view = (spanned.tensor, chain, storage.latest)
 
     def members(self) -> list[Tensor]:
         """The tensors that are views of spans."""

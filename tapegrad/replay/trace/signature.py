@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import dtypes
-from ...tensor import Tensor, refresh
-from ...tree import map_leaves
+from ...core import dtypes
+from ...core.tensor import Tensor, refresh
+from ...core.tree import map_leaves
+from ..guards.facts import facts_of, overlaps
 from ..guards.places import instance_dict
-from .facts import facts_of, overlaps
 from .recording import Found, Passed, Plain
 
 _PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None), dtypes.DType}

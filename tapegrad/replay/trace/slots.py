@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...mutation import owner_of
-from ...tensor import Tensor, wrap
-from ...xp import address
+from ...core.storage import owner_of
+from ...core.tensor import Tensor, wrap
+from ...core.xp import address
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...source import describe
-from ...tape import Entry, Output, Value
-from ...tensor import Tensor
+from ...core.source import describe
+from ...core.tape import Entry, Output, Value
+from ...core.tensor import Tensor
 from ..cpu.executable import build
 from ..ir.program import Apply, Program
 from ..trace.capture import Capture

@@ -19,15 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ... import casting, dtypes, locks, source
-from ...state import AUTOCAST, GRAD, INFERENCE, STATE, TAPE
+from ...core import casting, dtypes, locks, source
+from ...core.modes import AUTOCAST, GRAD, INFERENCE, STATE, TAPE
 from ..cpu import jit
 from ..cpu.collector import gc_paused
-from ..guards.effects import Effects, effects_of
 from ..guards.kinds import Unguardable
 from ..guards.observe import Observer
 from ..guards.world import World
 from ..trace.capture import ELSEWHERE, CaptureError
+from ..trace.effects import Effects, effects_of
 from ..trace.recording import Recording
 from ..trace.results import NotRepeatable
 from ..trace.signature import Arguments, shown

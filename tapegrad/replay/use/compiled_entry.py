@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import locks, mutation, source
-from ...backward import grad
-from ...primitive import OPAQUE, Primitive, bind
-from ...state import GRAD, STATE, enable_grad, numbers
-from ...tape import Entry, Output, Value
-from ...tensor import Tensor, wrap
-from ...walk import copy_of
+from ...autograd.api import grad
+from ...autograd.engine import copy_of
+from ...core import locks, source, storage
+from ...core.modes import GRAD, STATE, enable_grad, numbers
+from ...core.primitive import OPAQUE, Primitive, bind
+from ...core.tape import Entry, Output, Value
+from ...core.tensor import Tensor, wrap
 from ..cpu.executable import Executable, build
 from ..ir.program import Apply
 from ..trace.derivative import Derivative, Halves, Kept
@@ -143,7 +143,7 @@ class Node:
         known = {k.value.number: a for k, a in zip(self.halves.kept, saved, strict=False)}
         for kept, array in zip(self.halves.again, again.arrays, strict=True):
             known[kept.value.number] = array
-            change = mutation.changed_since(array, again.number)
+            change = storage.changed_since(array, again.number)
             if change is not None:
                 raise RuntimeError(
                     "a value that differentiating backward needs was changed in place, at "

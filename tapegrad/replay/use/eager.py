@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from ... import source
-from ...inplace import through
-from ...primitive import CONTRACTION, Accelerator, Link, Primitive, set_accelerator
-from ...rules import abstract
-from ...state import STATE
-from ...tape import Value
-from ...tensor import Tensor, wrap
-from ...tree import map_leaves
+from ...core import source
+from ...core.inplace import through
+from ...core.modes import STATE
+from ...core.primitive import CONTRACTION, Accelerator, Link, Primitive, set_accelerator
+from ...core.rules import abstract
+from ...core.tape import Value
+from ...core.tensor import Tensor, wrap
+from ...core.tree import map_leaves
 from ..cpu import jit, progress
 from ..cpu.executable import Executable, build
 from ..cpu.llvm import NoLowering

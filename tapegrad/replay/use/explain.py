@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ... import source
+from ...core import source
 from ..cpu.timing import measure
 from ..ir.program import Instruction, Origin, bytes_of, show_origins, show_place
 from ..trace.slots import Captured, Number

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from ... import mutation
-from ...inplace import through
-from ...state import numbers, set_grad_enabled
-from ...tape import Entry
-from ...tensor import Tensor, own, wrap
-from ...xp import address
+from ...core import storage
+from ...core.inplace import through
+from ...core.modes import numbers, set_grad_enabled
+from ...core.tape import Entry
+from ...core.tensor import Tensor, own, wrap
+from ...core.xp import address
 from ..cpu.executable import Executable, build
 from ..guards.conjunction import Conjunction
+from ..guards.facts import bounds, memory_of, overlaps
 from ..trace.derivative import split
-from ..trace.facts import bounds, memory_of, overlaps
 from ..trace.recording import Found, Given, GradResult, Made, Part, Passed, Plain, Recording, Shared
 from ..trace.results import leaves, rebuilt
 from ..trace.slots import Captured, GradOf, Number, Span
@@ -76,7 +76,7 @@ class Replay:
         others = {t.id: t for t in (*recording.twins, *self.entered, *parts)}
         self.tensors = [*self.captured, *(t for i, t in others.items() if not self._captures(i))]
         self.arrays = [t._array for t in self.tensors]
-        self.owners = {id(mutation.owner_of(a)) for a in self.arrays}
+        self.owners = {id(storage.owner_of(a)) for a in self.arrays}
         self.grads_read = [s for s in slots if isinstance(s, GradOf)]
         self.numbers = [s for s in slots if isinstance(s, Number)]
         deciding = [n for d in recording.decisions for n in d.numbers]
@@ -213,7 +213,7 @@ class Replay:
 
     def _overlap(self, tensors: list[Tensor]) -> list[tuple[int, ...]]:
         """For each argument, the captured tensors whose bytes it shows."""
-        owners, owner_of = self.owners, mutation.owner_of
+        owners, owner_of = self.owners, storage.owner_of
         found = []
         for tensor in tensors:
             array = tensor._array
@@ -249,7 +249,7 @@ class Replay:
         arrays = [t._array for t in self.tensors]
         if overlaps(arrays) != self.sharing:
             return False
-        self.owners = {id(mutation.owner_of(a)) for a in arrays}
+        self.owners = {id(storage.owner_of(a)) for a in arrays}
         # What an interrupt leaves half bound is bound again, for only then it counts as seen.
         if self.executable is not None:
             self._bind(self.executable, arrays)
@@ -281,7 +281,7 @@ class Replay:
         executable.expect([i for i, _ in moving])
         # Looking up the changes of captured memory once saves 0.3 µs for each tensor of a call.
         fixed = [s.tensor._array for s in self.written if isinstance(s, Captured)]
-        self.changes = mutation.changes_of(fixed)
+        self.changes = storage.changes_of(fixed)
 
     def run(self, tensors: list[Tensor], call: Any = None) -> Any:
         """Do what the recorded run did; returns its result and the values that it stored."""
@@ -308,9 +308,9 @@ class Replay:
             if error is not None:
                 raise DataError from error
         if self.written:
-            mutation.note_changes(self.changes)
+            storage.note_changes(self.changes)
             for slot in self.written_elsewhere:
-                mutation.note(slot.find(tensors)._array)
+                storage.note(slot.find(tensors)._array)
         for leaf, at, *_ in new:
             leaf.find(tensors)._grad = wrap(made[at])
         for leaf, at in self.other_grads:

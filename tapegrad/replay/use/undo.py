@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import mutation
-from ...mutation import owner_of
-from ...tensor import Tensor
+from ...core import storage
+from ...core.storage import owner_of
+from ...core.tensor import Tensor
 from ..trace.capture import Capture
 from ..trace.results import kept_elsewhere, tensors_in
 from .replay import Replay
@@ -59,7 +59,7 @@ class Undo:
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.overwritten = rehearsal.overwritten
-        self.number = mutation.latest  # of the newest change of memory
+        self.number = storage.latest  # of the newest change of memory
         self.born = rehearsal.born
         self.grads = list(rehearsal.first_grads.values())
         self.flags = list(rehearsal.first_flags.values())
@@ -72,7 +72,7 @@ class Undo:
             return result
         if replay.executable is None:
             replay.build()
-        if any(mutation.changed_since(array, self.number) for _, array, _ in self.overwritten):
+        if any(storage.changed_since(array, self.number) for _, array, _ in self.overwritten):
             return result  # by another thread
         before = [(array, copy) for _, array, copy in self.overwritten]
         after = [(array, array.copy()) for array, _ in before]

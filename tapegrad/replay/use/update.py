@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...state import GRAD, STATE
-from ...tensor import Tensor
+from ...core.modes import GRAD, STATE
+from ...core.tensor import Tensor
 from ..cpu import jit
 from ..trace.capture import Capture
 from .replay import Replay

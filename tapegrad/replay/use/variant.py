@@ -11,13 +11,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ...tensor import Tensor
-from ..guards.effects import Effects
+from ...core.tensor import Tensor
+from ..guards.facts import facts_of
 from ..guards.kinds import Unguardable
 from ..guards.places import Place
 from ..guards.scope import Scope
 from ..guards.world import World
-from ..trace.facts import facts_of
+from ..trace.effects import Effects
 from ..trace.signature import Arguments, shared
 from .replay import Replay
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...tape import Entry, Tape
-from ...tensor import Tensor
+from ...core.tape import Entry, Tape
+from ...core.tensor import Tensor
 
 
 class Watch(Tape):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from .tensor import Extra, Tensor, wrap
+from ..core.tensor import Extra, Tensor, wrap
 
 
 def _key(key: Tensor | int) -> int:
@@ -103,7 +103,7 @@ class Gradients(MutableMapping[Any, Tensor]):
 
     def norm(self, norm_type: float = 2.0) -> Tensor:
         """The norm of all gradients taken as one vector."""
-        from .nn.utils import total_norm
+        from ..nn.utils import total_norm
 
         norm: Tensor = total_norm(list(self.values()), norm_type)
         return norm

@@ -4,7 +4,7 @@ Comes in: an entry that the walk has reached, with its large gradient. Goes out:
 elementwise entries that begins there sends to edges outside it, added to what waited at them.
 Gradients between the entries are never in memory, and neither is a term before it joins its sum:
 large elementwise rules take as long as their memory traffic. The order of visits is the walk's own,
-and results are new arrays, so nothing that others can see is written to. Called by `walk.py`.
+and results are new arrays, so nothing that others can see is written to. Called by `engine.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import mutation
-from .primitive import ELEMENTWISE, NEVER, Link, accelerator
-from .tape import FREED, Entry, node_of
-from .tensor import Tensor
+from ..core import storage
+from ..core.primitive import ELEMENTWISE, NEVER, Link, accelerator
+from ..core.tape import FREED, Entry, node_of
+from ..core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from .walk import Walk
+    from .engine import Walk
 
 #: entries of a run at most: longer programs take longer to compile and save no more traffic
 MOST = 16
@@ -126,7 +126,7 @@ def _joining(walk: Walk, entry: Entry) -> _Member | None:
         return None
     if walk.wanted is not None and (entry.number, 0) in walk.wanted:
         return None
-    if entry.number < mutation.latest and any(_is_stale(value, entry) for value in saved):
+    if entry.number < storage.latest and any(_is_stale(value, entry) for value in saved):
         return None
     if walk.needed is not None:
         edges = tuple([e if id(node_of(e)) in walk.needed else None for e in edges])
@@ -136,7 +136,7 @@ def _joining(walk: Walk, entry: Entry) -> _Member | None:
 
 
 def _is_stale(value: Any, entry: Entry) -> bool:
-    return hasattr(value, "nbytes") and mutation.changed_since(value, entry.number) is not None
+    return hasattr(value, "nbytes") and storage.changed_since(value, entry.number) is not None
 
 
 def _linked(members: Sequence[_Member]) -> tuple[list[Any], list[Link]]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...tensor import Tensor
-from ...xp import address
+from ...core.tensor import Tensor
+from ...core.xp import address
 
 
 def facts_of(tensor: Tensor) -> tuple[Any, ...]:

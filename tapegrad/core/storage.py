@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import locks
+from .modes import numbers
 from .source import Place, here
-from .state import numbers
 
 
 class Mutation:

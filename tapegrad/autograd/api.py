@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from . import locks, mutation
+from ..core import locks, storage
+from ..core.modes import AUTOCAST, GRAD, STATE, TAPE
+from ..core.tape import Entry, Output, Tape, node_of
+from ..core.tensor import Extra, Tensor, own, refresh, wrap
+from .engine import Walk, is_whole, run_hook
 from .gradients import Gradients
-from .state import AUTOCAST, GRAD, STATE, TAPE
-from .tape import Entry, Output, Tape, node_of
-from .tensor import Extra, Tensor, own, refresh, wrap
-from .walk import Walk, is_whole, run_hook
 
 _accumulate_lock = locks.new()
 
@@ -135,7 +135,7 @@ def _accumulate(leaf: Tensor, g: Any, fresh: bool, owner: Gradients, create_grap
         else:
             own(grad)
             np.add(grad._array, g, out=grad._array)
-            mutation.note(grad._array)
+            storage.note(grad._array)
     if leaf._extra is not None:
         for hook in list(leaf._extra.post_hooks.values()):
             hook(leaf)

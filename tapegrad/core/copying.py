@@ -8,7 +8,7 @@ import numpy as np
 
 from . import dtypes
 from .device import as_device, device, to_device
-from .state import GRAD, STATE, TAPE
+from .modes import GRAD, STATE, TAPE
 from .tensor import Tensor, not_recorded, own, wrap
 
 

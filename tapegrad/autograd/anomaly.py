@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .state import ANOMALY, STATE
+from ..core.modes import ANOMALY, STATE
 
 
 class set_detect_anomaly:

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import dtypes, source, written
+from . import dtypes, shortpaths, source
 from .device import device_of, to_device
 from .dtypes import DType
-from .mutation import owner_of
-from .state import ANOMALY, AUTOCAST, GRAD, HOOKS, STATE, TAPE
+from .modes import ANOMALY, AUTOCAST, GRAD, HOOKS, STATE, TAPE
+from .storage import owner_of
 from .tape import Entry, Handle, Output, Packed
 from .tensor import Tensor, own, refresh, wrap
 
@@ -157,7 +157,7 @@ class Primitive:
     def saver(self) -> Callable[..., tuple[Any, ...]]:
         """`saver(arrays, outs, edges)`: what an entry saves, in the order of the slots."""
         if self._saver is None:
-            self._saver = written.saver(self)
+            self._saver = shortpaths.saver(self)
         return self._saver
 
     @property
@@ -219,8 +219,8 @@ def _slots_of(p: Primitive) -> tuple[Slot, ...]:
     for i, rule in rules:
         if rule is None:
             continue
-        for name in written.parameters(rule):
-            source = written.source_of(p, name)
+        for name in shortpaths.parameters(rule):
+            source = shortpaths.source_of(p, name)
             if source[0] != "param" and name != "needs":
                 users.setdefault(source, set()).add(i)
     return tuple(
@@ -235,7 +235,7 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
         condition = "g.__class__ is ndarray or g.__class__ is list"
     elif p.native_size < NEVER:
         condition = f"g.__class__ is ndarray and g.size >= {p.native_size}"
-    return written.pull(p, condition, {"ndarray": _ndarray, "_native": _native})
+    return shortpaths.pull(p, condition, {"ndarray": _ndarray, "_native": _native})
 
 
 def _make_direct(p: Primitive) -> Callable[..., Any]:
@@ -248,7 +248,7 @@ def _make_direct(p: Primitive) -> Callable[..., Any]:
         "outside": source.outside, "refresh": refresh, "run": run, "wrap": wrap,
     }  # fmt: skip
     several = len(p.inputs) > 1
-    return written.direct(p, several and p.kind == ELEMENTWISE, p.kind == CONTRACTION, scope)
+    return shortpaths.direct(p, several and p.kind == ELEMENTWISE, p.kind == CONTRACTION, scope)
 
 
 # -- native code -------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def set_accelerator(accelerator: Accelerator) -> None:
 def accelerator() -> Accelerator:
     """What was set, or the library's own."""
     if _accelerator is None:
-        importlib.import_module(".replay.use.eager", __package__)  # sets itself
+        importlib.import_module("tapegrad.replay.use.eager")  # sets itself
         assert _accelerator is not None
     return _accelerator
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from ...source import LIBRARY
+from ...core.source import LIBRARY
 
 #: frames from the call of a module outwards in which a name for its model is looked for
 FRAMES = 3
@@ -25,8 +25,8 @@ class Layers:
     """The modules that run, innermost last."""
 
     def __init__(self) -> None:
+        from ...autograd.engine import Walk
         from ...nn.module import Module
-        from ...walk import Walk
 
         self._module = Module
         #: code that `entered` and `left` are told about

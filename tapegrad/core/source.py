@@ -11,7 +11,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-LIBRARY = os.path.dirname(os.path.abspath(__file__)) + os.sep
+LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 Place = tuple[CodeType, int]
 

@@ -14,8 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..trace.results import NotRepeatable
-from .places import (
+from ..guards.places import (
     MISSING,
     Mark,
     Place,
@@ -27,8 +26,9 @@ from .places import (
     itself,
     same_atom,
 )
-from .scope import ANY
-from .world import World
+from ..guards.scope import ANY
+from ..guards.world import World
+from .results import NotRepeatable
 
 STORE, ADD, EXTEND, FILL, DELETE = "store", "add", "extend", "fill", "delete"
 

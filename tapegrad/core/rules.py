@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from .dtypes import as_dtype
+from .modes import STATE
 from .primitive import CONTRACTION, ELEMENTWISE, PRIMITIVES, REDUCE, Primitive, bind
-from .state import STATE
 from .tensor import Tensor, wrap
 
 #: a shape and a NumPy dtype
@@ -27,7 +27,7 @@ def abstract(primitive: Primitive, *inputs: Any, **params: Any) -> Spec | tuple[
     """The (shape, dtype) of each result; inputs are such pairs, numbers or None.
 
     >>> import numpy as np
-    >>> from tapegrad.primitive import PRIMITIVES
+    >>> from tapegrad.core.primitive import PRIMITIVES
     >>> abstract(PRIMITIVES["add"], ((3, 1), np.dtype("int64")), ((4,), np.dtype("float32")))
     ((3, 4), dtype('float32'))
     """

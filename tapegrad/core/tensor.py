@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import dtypes, mutation
+from . import dtypes, storage
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
 from .methods import TensorMethods
-from .state import GRAD, STATE, TAPE, numbers
+from .modes import GRAD, STATE, TAPE, numbers
 from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
-    from .gradients import Gradients
+    from ..autograd.gradients import Gradients
 
 _new = object.__new__
 
@@ -293,7 +293,7 @@ class Tensor(TensorMethods):
         Returns this call's gradients as a mapping. `gradient` is needed unless this tensor has one
         element. With `inputs`, only those tensors get gradients.
         """
-        from .backward import backward
+        from ..autograd.api import backward
 
         return backward([self], [gradient], retain_graph, create_graph, inputs)
 
@@ -414,7 +414,7 @@ class Tensor(TensorMethods):
 
     @property
     def _version(self) -> int:
-        return mutation.version(self._array)
+        return storage.version(self._array)
 
     @property
     def _base(self) -> Tensor | None:
@@ -492,7 +492,7 @@ class Tensor(TensorMethods):
         return format(self.item() if self._array.ndim == 0 else str(self), spec)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        from .insight.printing import format_tensor
+        from ..insight.printing import format_tensor
 
         if STATE.mode & TAPE:
             not_recorded(self, "repr()")
@@ -583,9 +583,9 @@ def refresh(tensor: Tensor) -> None:
     """Re-derive a view's history from its base if the shared memory was changed meanwhile."""
     assert tensor._view is not None
     base, chain, number = tensor._view
-    if number >= mutation.latest:
+    if number >= storage.latest:
         return  # nothing at all was changed since
-    change = mutation.changed_since(tensor._array, number)
+    change = storage.changed_since(tensor._array, number)
     if change is None or not STATE.mode & (GRAD | TAPE):
         return
     if not base._requires and not STATE.mode & TAPE:

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import mutation
+from . import storage
 from .dtypes import DType, bfloat16, float16, float32, from_numpy_dtype
+from .modes import AUTOCAST, GRAD, STATE, TAPE
 from .primitive import ELEMENTWISE, Primitive, bind, cast_to, define
 from .source import LIBRARY
-from .state import AUTOCAST, GRAD, STATE, TAPE
 from .tensor import Tensor
 
 Choice = str | Callable[..., str | None]
@@ -79,7 +79,7 @@ def key() -> Any:
 
 def allowed() -> bool:
     """`tapegrad.enable_autocast`, the switch for the whole process."""
-    return bool(sys.modules[__package__].__dict__.get("enable_autocast", True))
+    return bool(sys.modules["tapegrad"].__dict__.get("enable_autocast", True))
 
 
 def use(new: Settings | None) -> None:
@@ -256,7 +256,7 @@ def _kept(x: Tensor, target: DType) -> Tensor:
     if (
         found is not None
         and found.array is x._array
-        and mutation.changed_since(x._array, found.moment) is None
+        and storage.changed_since(x._array, found.moment) is None
     ):
         return found.cast
     source = from_numpy_dtype(x._array.dtype)

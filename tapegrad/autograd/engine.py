@@ -5,7 +5,7 @@ for. Entries are visited from the highest number down, off a heap, so an entry i
 everything that used its result has been. Un-broadcasting lives here and nowhere else.
 
 With raw arrays nothing is wrapped or recorded. With `create_graph`, and while a capturing tape
-listens, the same rules run on Tensors. Called by `backward.py`.
+listens, the same rules run on Tensors. Called by `api.py`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from . import chain, mutation, source
-from .dtypes import bfloat16
-from .primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
-from .state import ANOMALY, STATE, numbers
-from .tape import FREED, Entry, Freed, Handle, Output, Packed, Value, node_of
-from .tensor import Extra, Tensor, wrap
+from ..core import source, storage
+from ..core.dtypes import bfloat16
+from ..core.modes import ANOMALY, STATE, numbers
+from ..core.primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
+from ..core.tape import FREED, Entry, Freed, Handle, Output, Packed, Value, node_of
+from ..core.tensor import Extra, Tensor, wrap
+from . import fused
 
 _ndarray = np.ndarray
 _sum = np.add.reduce
@@ -114,7 +115,7 @@ class Walk:
             saved = entry.saved
             if saved.__class__ is not tuple:
                 saved = _unpack(entry, saved)
-            elif entry.number < mutation.latest:
+            elif entry.number < storage.latest:
                 _check_versions(entry, saved)
             if on_tensors:
                 saved = _as_tensors(entry, saved)
@@ -129,7 +130,7 @@ class Walk:
                 if edges[0].__class__ is Entry and edges[0] not in pending:
                     self.owned.add(edges[0])  # what the rule makes is nobody else's
             large = chains and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
-            if large and chain.run(self, entry, g, edges, saved):
+            if large and fused.run(self, entry, g, edges, saved):
                 continue
             results: Any = NotImplemented
             if chains and g.__class__ is _ndarray and g.size >= p.native_size:
@@ -307,7 +308,7 @@ def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
     for value in saved:
         for item in value if value.__class__ is list else (value,):
             if hasattr(item, "nbytes"):
-                change = mutation.changed_since(item, entry.number)
+                change = storage.changed_since(item, entry.number)
                 if change is not None:
                     raise RuntimeError(
                         "a value that backward needs was changed in place.\n"

@@ -17,9 +17,9 @@ import numpy as np
 
 from . import casting
 from .casting import Policy
+from .modes import GRAD, STATE, numbers
 from .primitive import ARRAY_SIZE, NO_PARAMS, Primitive, bind
 from .source import LIBRARY, outside
-from .state import GRAD, STATE, numbers
 from .tape import Entry
 from .tensor import Tensor, refresh
 

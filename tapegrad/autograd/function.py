@@ -12,10 +12,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from . import casting, inplace, mutation
-from .primitive import MOVEMENT, OPAQUE, Primitive, define, pack, record
-from .state import GRAD, HOOKS, STATE, TAPE, no_grad
-from .tensor import Tensor, wrap
+from ..core import casting, inplace, storage
+from ..core.modes import GRAD, HOOKS, STATE, TAPE, no_grad
+from ..core.primitive import MOVEMENT, OPAQUE, Primitive, define, pack, record
+from ..core.tensor import Tensor, wrap
 
 #: The last movement of a view that a Function has returned. It has no gradient of its own: the
 #: history of such a view is the user's backward, and cannot be derived from its base again.
@@ -142,13 +142,13 @@ def _record(
     dirty = {id(t) for t in ctx._dirty}
     for t in made:
         if id(t) in dirty:
-            mutation.note(t._array)  # before the entry, which may save the changed value
-    owners = {id(mutation.owner_of(x._array)) for x in inputs}
+            storage.note(t._array)  # before the entry, which may save the changed value
+    owners = {id(storage.owner_of(x._array)) for x in inputs}
     # What is captured would be differentiated through the view instead of the user's backward.
     copies = inlined and any(ctx.needs_input_grad)
     fresh = tuple(
         _shown(t, inputs, copies)
-        if id(mutation.owner_of(t._array)) in owners and id(t) not in dirty
+        if id(storage.owner_of(t._array)) in owners and id(t) not in dirty
         else wrap(t._array)
         for t in made
     )
@@ -299,7 +299,7 @@ def _checked(cls: type[Function], index: int, result: Any, shape: Any) -> Any:
             f"for argument {index}"
         )
     if result._array.shape != shape:
-        from .walk import unbroadcast
+        from .engine import unbroadcast
 
         try:
             result = unbroadcast(result, shape)

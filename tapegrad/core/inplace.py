@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from . import mutation, xp
+from . import storage, xp
+from .modes import GRAD, STATE, TAPE, numbers
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
-from .state import GRAD, STATE, TAPE, numbers
 from .tape import Entry, Output
 from .tensor import Extra, Tensor, check_derivable, own, refresh, set_history, wrap
 
@@ -71,7 +71,7 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
             arrays = _small_integers(target, others)
         if arrays is not None:
             primitive.kernel(target, *arrays, out=target)
-            mutation.note(target)
+            storage.note(target)
             return tensor
     value = bind(primitive, (tensor, *others), params or {})
     return assign(tensor, value, f"{primitive.name}_")
@@ -111,7 +111,7 @@ def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
     own(tensor)
     target, terms = tensor._array, other._array
     np.add(target, terms * alpha, out=target)
-    mutation.note(target)
+    storage.note(target)
     return True
 
 
@@ -178,11 +178,11 @@ def assign(
         value = bind(PRIMITIVES["clone"], (value,))  # an edge that leads there
     target = tensor._array
     _keep_old_values(value._edge, target, since)
-    if mutation.owner_of(value._array) is mutation.owner_of(target):
+    if storage.owner_of(value._array) is storage.owner_of(target):
         target[...] = value._array.copy()
     else:
         target[...] = value._array
-    mutation.note(target)
+    storage.note(target)
     if STATE.mode & (GRAD | TAPE):
         rebind(tensor, value)
     return tensor
@@ -216,13 +216,13 @@ def _keep_old_values(edge: Any, target: Any, since: float) -> None:
 
     They are the one that made the new value, and all those before it that are newer than `since`.
     """
-    owner = mutation.owner_of(target)
+    owner = storage.owner_of(target)
     copies: dict[int, Any] = {}
 
     def kept(value: Any, entry: Entry) -> Any:
-        if not hasattr(value, "nbytes") or mutation.owner_of(value) is not owner:
+        if not hasattr(value, "nbytes") or storage.owner_of(value) is not owner:
             return value
-        if mutation.changed_since(value, entry.number) is not None:
+        if storage.changed_since(value, entry.number) is not None:
             return value  # stale already: backward must see that
         return copies.setdefault(id(value), value.copy())
 
@@ -294,7 +294,7 @@ def through(chain: Chain, x: Any) -> Any:
 def _write_kernel(base: Any, value: Any, *, chain: Chain) -> Any:
     out = base.copy()
     view = through(chain, out)
-    if mutation.owner_of(view) is mutation.owner_of(out):
+    if storage.owner_of(view) is storage.owner_of(out):
         view[...] = value
     else:
         # In this memory order the movements copy: follow them with the places of the elements.

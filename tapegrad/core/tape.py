@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .state import STATE, TAPE, numbers
+from .modes import STATE, TAPE, numbers
 
 if TYPE_CHECKING:
-    from .gradients import Gradients
+    from ..autograd.gradients import Gradients
     from .primitive import Primitive
     from .tensor import Tensor
 
@@ -319,7 +319,7 @@ class Tape:
 
         Unless `retain_graph` (or a persistent tape), the tape is cleared and what it saved freed.
         """
-        from .backward import tape_backward
+        from ..autograd.api import tape_backward
 
         loss = self.last if loss is None else loss
         if loss is None:
@@ -365,13 +365,13 @@ class Tape:
         return f"<Tape of {len(self.entries)} entries>"
 
     def __str__(self) -> str:
-        from .insight.printing import format_tape
+        from ..insight.printing import format_tape
 
         return format_tape(self)
 
     def memory_stats(self) -> Any:
         """What the tape keeps: entries, saved arrays and bytes, in all and for each primitive."""
-        from .insight.memory import memory_stats
+        from ..insight.memory import memory_stats
 
         return memory_stats(self.entries)
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import mutation
-from .casting import used
-from .random import get_rng_state, set_rng_state
-from .source import Place, describe, here
-from .state import HOOKS, STATE, enable_grad, is_grad_enabled, numbers
-from .tensor import Tensor
-from .tree import leaves
+from ..core import storage
+from ..core.casting import used
+from ..core.modes import HOOKS, STATE, enable_grad, is_grad_enabled, numbers
+from ..core.source import Place, describe, here
+from ..core.tensor import Tensor
+from ..core.tree import leaves
+from ..random import get_rng_state, set_rng_state
 
 
 class saved_tensors_hooks:
@@ -79,7 +79,7 @@ class _Region:
     def recompute(self) -> None:
         for x in leaves((self.args, self.kwargs)):
             if isinstance(x, Tensor):
-                change = mutation.changed_since(x._array, self.number)
+                change = storage.changed_since(x._array, self.number)
                 if change is not None:
                     raise RuntimeError(
                         "an input of a checkpointed function was changed in place before backward "
@@ -116,7 +116,7 @@ class _Region:
                 f"{describe(self.place)}"
             )
         for tensor, number in zip(found, taken, strict=True):
-            change = mutation.changed_since(tensor._array, number)
+            change = storage.changed_since(tensor._array, number)
             if change is not None:
                 raise RuntimeError(
                     "a value that backward needs is changed in place inside a checkpointed "

@@ -1,0 +1,1 @@
+"""What everything stands on: dtypes, devices, modes, tensors, the tape, primitives."""
