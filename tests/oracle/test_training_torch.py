@@ -14,6 +14,8 @@ from torch_oracle import assert_same, to_torch
 
 import tapegrad
 from tapegrad import nn
+from tapegrad.core.storage import owner_of
+from tapegrad.core.tape import saved_arrays
 from tapegrad.nn import functional as F
 
 # -- training ----------------------------------------------------------------------------------
@@ -193,8 +195,8 @@ def kept_by_us(make: Any) -> int:
         if id(entry) in seen or not hasattr(entry, "saved"):
             continue
         seen.add(id(entry))
-        for array in tapegrad.tape.saved_arrays(entry):
-            owner = tapegrad.mutation.owner_of(array)
+        for array in saved_arrays(entry):
+            owner = owner_of(array)
             kept[id(owner)] = owner.nbytes
         stack += [node for node, _ in entry.next_functions if node is not None]
     return sum(kept.values())
