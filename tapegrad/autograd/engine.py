@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import source, storage
+from ..core import numeric, source, storage
 from ..core.dtypes import bfloat16
 from ..core.modes import ANOMALY, STATE, numbers
 from ..core.primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
@@ -234,7 +234,11 @@ def _rounded(p: Any, g: Any, edges: Sequence[Any], results: Sequence[Any]) -> Se
     rules that ask for a dtype have chosen one.
     """
     known = next((part for part in g if part is not None), None) if isinstance(g, list) else g
-    if known is None or known.dtype.kind != "V" or any(slot[0] == "dtype" for slot in p.slots):
+    if (
+        known is None
+        or not numeric.is_bfloat16(known.dtype)
+        or any(slot[0] == "dtype" for slot in p.slots)
+    ):
         return results
     return [
         r if r is None or edge is None or isinstance(edge, Tensor) else r.astype(known.dtype)
@@ -336,7 +340,7 @@ def _as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
             rebuilt.append(_rebuilt(entry, index, value))
         else:
             tensor = wrap(value)
-            if index < len(entry.primitive.outputs) and value.dtype.kind in "fV":
+            if index < len(entry.primitive.outputs) and numeric.is_floating(value.dtype):
                 several = len(entry.primitive.outputs) > 1
                 tensor._edge = Output(entry, index) if several else entry
                 tensor._requires = True

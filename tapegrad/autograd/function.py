@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..core import casting, inplace, storage
+from ..core import casting, inplace, numeric, storage
 from ..core.modes import GRAD, HOOKS, STATE, TAPE, no_grad
 from ..core.primitive import MOVEMENT, OPAQUE, Primitive, define, pack, record
 from ..core.tensor import Tensor, wrap
@@ -163,7 +163,9 @@ def _record(
             pack(entry)
     replaced: dict[int, Tensor] = {}
     for old, new in zip(made, fresh, strict=True):
-        if any(old is t for t in ctx._not_differentiable) or new._array.dtype.kind not in "fV":
+        if any(old is t for t in ctx._not_differentiable) or not numeric.is_floating(
+            new._array.dtype
+        ):
             new._edge, new._requires = None, False
         if inlined:
             for tape in STATE.tapes:

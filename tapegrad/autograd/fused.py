@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core import storage
+from ..core import numeric, storage
 from ..core.primitive import ELEMENTWISE, NEVER, Link, accelerator
 from ..core.tape import FREED, Entry, node_of
 from ..core.tensor import Tensor
@@ -37,7 +37,7 @@ class _Member(NamedTuple):
 
 def run(walk: Walk, entry: Entry, g: Any, edges: tuple[Any, ...], saved: tuple[Any, ...]) -> bool:
     """Visit `entry` and those that follow; False, with nothing done, if it should go on alone."""
-    if not _may_join(walk, edges) or g.dtype.kind != "f":
+    if not _may_join(walk, edges) or not numeric.is_numpy_float(g.dtype):
         return False
     first = _Member(entry, edges, saved)
     if not _is_elementwise(first, g.shape):

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import storage
+from . import numeric, storage
 from .dtypes import DType, bfloat16, float16, float32, from_numpy_dtype
 from .modes import AUTOCAST, GRAD, STATE, TAPE
 from .primitive import ELEMENTWISE, Primitive, bind, cast_to, define
@@ -216,7 +216,7 @@ def _device(x: Tensor) -> str:
 def _eligible(x: Tensor, device: str) -> bool:
     """Whether autocast changes a tensor: doubles were asked for and stay."""
     dtype = x._array.dtype
-    return dtype.kind in "fV" and dtype.itemsize < 8 and _device(x) == device
+    return numeric.is_floating(dtype) and dtype.itemsize < 8 and _device(x) == device
 
 
 # -- casts -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from . import numeric
 from .device import as_device, to_device
 from .tensor import Tensor, wrap
 
@@ -132,7 +133,7 @@ class _Closeness:
         each = [TOLERANCES.get(t.dtype.name, (0.0, 0.0)) for t in (x, y)]
         rtol, atol = self.given or (max(t[0] for t in each), max(t[1] for t in each))
         a, b = (np.asarray(to_device(t._array, as_device("cpu"))) for t in (x, y))
-        if a.dtype.kind in "fV" or b.dtype.kind in "fV":
+        if numeric.is_floating(a.dtype) or numeric.is_floating(b.dtype):
             a, b = a.astype(np.float64), b.astype(np.float64)
         elif a.dtype != b.dtype:
             a, b = a.astype(np.int64), b.astype(np.int64)
@@ -152,13 +153,13 @@ def _as_tensor(x: Any) -> Tensor:
 
 def _far(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool, at: str) -> str | None:
     """Where two arrays of one shape differ by more than is allowed, or None."""
-    if a.dtype.kind != "f":
+    if not numeric.is_numpy_float(a.dtype):
         apart = np.abs(a.astype(object) - b.astype(object)).astype(np.float64)
         size = np.abs(b.astype(np.float64))
     else:
         apart, size = np.abs(a - b), np.abs(b)
     near = (a == b) | ((apart <= atol + rtol * size) & np.isfinite(size))
-    if equal_nan and a.dtype.kind == "f":
+    if equal_nan and numeric.is_numpy_float(a.dtype):
         near |= np.isnan(a) & np.isnan(b)
     if near.all():
         return None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import storage, xp
+from . import numeric, storage, xp
 from .modes import GRAD, STATE, TAPE, numbers
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .tape import Entry, Output
@@ -118,7 +118,7 @@ def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
 def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:
     """Raw operands that can be combined straight into the tensor's memory, or None."""
     array = tensor._array
-    if array.dtype.kind != "f" or array.dtype.itemsize < 4:
+    if not numeric.is_numpy_float(array.dtype) or array.dtype.itemsize < 4:
         return None
     raw = []
     for x in others:

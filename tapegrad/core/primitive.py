@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import dtypes, shortpaths, source
+from . import dtypes, numeric, shortpaths, source
 from .device import device_of, to_device
 from .dtypes import DType
 from .modes import ANOMALY, AUTOCAST, GRAD, HOOKS, STATE, TAPE
+from .numeric import DIFFERENTIABLE
 from .storage import owner_of
 from .tape import Entry, Handle, Output, Packed
 from .tensor import Tensor, own, refresh, wrap
@@ -466,7 +467,7 @@ def record(
             edge = x._edge
             if x._requires:
                 tracked = True
-            elif not started or x._array.dtype.kind not in "fV":
+            elif not started or x._array.dtype.kind not in DIFFERENTIABLE:
                 continue
             elif edge is not None and _number_of(edge) < min(started):
                 edge = None  # written by a tape of the past
@@ -498,7 +499,7 @@ def record(
         if mode & HOOKS:
             pack(entry)
         for i, result in enumerate(results):
-            if result._array.dtype.kind in "fV":
+            if result._array.dtype.kind in DIFFERENTIABLE:
                 result._edge = entry if len(results) == 1 else Output(entry, i)
                 result._requires = tracked
     if taped:
@@ -618,7 +619,8 @@ def _check_broadcast(p: Primitive, arrays: Sequence[Any]) -> None:
 def _check_nan(p: Primitive, arrays: Sequence[Any], outs: tuple[Any, ...]) -> None:
     def has_nan(values: Sequence[Any]) -> bool:
         return any(
-            hasattr(v, "dtype") and v.dtype.kind in "fV" and bool(np.isnan(v).any()) for v in values
+            hasattr(v, "dtype") and numeric.is_floating(v.dtype) and bool(np.isnan(v).any())
+            for v in values
         )
 
     if has_nan(outs) and not has_nan(arrays):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import source
+from .numeric import DIFFERENTIABLE
 
 if TYPE_CHECKING:
     from .primitive import Primitive, Rule
@@ -205,7 +206,7 @@ def direct(
             lines.append(f"        entry.shapes = ({shown}) if out0.ndim > 2 else None")
         for i in results:
             lines += [
-                f"        if out{i}.dtype.kind in 'fV':",
+                f"        if out{i}.dtype.kind in {DIFFERENTIABLE!r}:",
                 f"            result{i}._edge = {f'Output(entry, {i})' if several else 'entry'}",
                 f"            result{i}._requires = True",
             ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import dtypes, storage
+from . import dtypes, numeric, storage
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
 from .methods import TensorMethods
@@ -212,7 +212,7 @@ class Tensor(TensorMethods):
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Ask for gradients of this leaf (or no longer ask); returns the tensor itself."""
-        if requires_grad and self._array.dtype.kind not in "fV":
+        if requires_grad and not numeric.is_differentiable(self._array.dtype):
             raise RuntimeError(
                 f"only floating tensors can require gradients, this one is {self.dtype}; "
                 "convert it first, for example with .float()"
@@ -451,7 +451,11 @@ class Tensor(TensorMethods):
         """The data as nested lists of Python numbers."""
         not_recorded(self, "tolist()")
         array = to_device(self._array, device("cpu"))
-        return array.astype(np.float32).tolist() if array.dtype.kind == "V" else array.tolist()
+        return (
+            array.astype(np.float32).tolist()
+            if numeric.is_bfloat16(array.dtype)
+            else array.tolist()
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.numpy()
@@ -482,7 +486,7 @@ class Tensor(TensorMethods):
         return float(self.item())
 
     def __index__(self) -> int:
-        if self._array.dtype.kind not in "iub" or self._array.size != 1:
+        if not numeric.is_exact(self._array.dtype) or self._array.size != 1:
             raise TypeError("only integer tensors of one element can be an index")
         return int(self.item())
 
@@ -549,7 +553,7 @@ def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
         weak = not isinstance(first, (np.generic, np.ndarray))
-        if dtype is None and array.dtype.kind == "f" and weak:
+        if dtype is None and numeric.is_numpy_float(array.dtype) and weak:
             array = array.astype(dtypes.get_default_dtype().numpy)
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from . import numeric
+
 
 def module(x: Any) -> Any:
     """NumPy or CuPy, whichever made `x`."""
@@ -90,7 +92,7 @@ def contiguous(x: Any) -> Any:
 
 def widened(x: Any) -> Any:
     """Half precision as float32, for sums and products that round once at the end."""
-    return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else x
+    return x.astype(np.float32) if numeric.is_half(x.dtype) else x
 
 
 def rounded_once(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +100,7 @@ def rounded_once(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*operands: Any) -> Any:
         for x in operands:
-            if hasattr(x, "dtype") and x.dtype.itemsize == 2 and x.dtype.kind in "fV":
+            if hasattr(x, "dtype") and numeric.is_half(x.dtype):
                 wide = [widened(y) if hasattr(y, "dtype") else y for y in operands]
                 return kernel(*wide).astype(x.dtype)
         return kernel(*operands)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import dtypes
+from ..core import dtypes, numeric
 from ..core.device import CPU, to_device
 from ..core.source import line_of
 
@@ -53,7 +53,7 @@ def format_tensor(tensor: Tensor) -> str:
 
 def _all_whole(array: Any) -> bool:
     """Whether all finite values are whole, so that digits after the point say nothing."""
-    if array.dtype.kind != "f":
+    if not numeric.is_numpy_float(array.dtype):
         return True
     finite = array[np.isfinite(array)]
     return bool((finite == np.floor(finite)).all())

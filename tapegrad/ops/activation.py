@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import fast, inplace
+from ..core import fast, inplace, numeric
 from ..core.casting import ON_GPU
 from ..core.dtypes import as_dtype
 from ..core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
@@ -452,10 +452,10 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: b
     """x limited to min_val..max_val."""
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is larger than max_val {max_val}")
-    kind = input._array.dtype.kind
-    if kind == "b" or (kind == "u" and int(min_val) < 0):
+    dtype = input._array.dtype
+    if numeric.is_boolean(dtype) or (numeric.is_unsigned(dtype) and int(min_val) < 0):
         raise RuntimeError(f"hardtanh of {input.dtype} cannot have limits {min_val} and {max_val}")
-    if kind in "fV":
+    if numeric.is_floating(dtype):
         out = hardtanh_(input, low=float(min_val), high=float(max_val))
     else:
         out = e.clamp(input, int(min_val), int(max_val))
@@ -541,10 +541,10 @@ def rrelu(
 @op(method=False, samples=_shapes(0.3, -7.0))
 def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
     """x above the threshold, else `value`."""
-    kind = input._array.dtype.kind
-    if kind == "b" or (kind == "u" and int(min(threshold, value)) < 0):
+    dtype, least = input._array.dtype, min(threshold, value)
+    if numeric.is_boolean(dtype) or (numeric.is_unsigned(dtype) and int(least) < 0):
         raise RuntimeError(f"threshold of {input.dtype} cannot have {threshold} and {value}")
-    number: type = float if kind in "fV" else int
+    number: type = float if numeric.is_floating(dtype) else int
     out = threshold_(input, limit=number(threshold), value=number(value))
     return _result(input, out, inplace, "threshold")
 

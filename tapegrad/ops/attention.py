@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.engine import unbroadcast
-from ..core import xp
+from ..core import numeric, xp
 from ..core.dtypes import bool_, float32
 from ..core.primitive import OPAQUE, define
 from ..core.tensor import Tensor
@@ -38,8 +38,8 @@ def _scores(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
         scores = c.where(before, scores, -math.inf)
     if mask is None:
         return scores
-    kind = mask._array.dtype.kind if isinstance(mask, Tensor) else mask.dtype.kind
-    return c.where(mask, scores, -math.inf) if kind == "b" else scores + mask
+    raw = mask._array if isinstance(mask, Tensor) else mask
+    return c.where(mask, scores, -math.inf) if numeric.is_boolean(raw.dtype) else scores + mask
 
 
 def _powers(scores: Any, top: Any) -> Any:

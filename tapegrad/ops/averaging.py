@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.primitive import OPAQUE, Primitive, define
 from . import elementwise as e
 from . import window as w
@@ -42,7 +42,7 @@ def _divisor(window: Window, with_padding: bool, override: int | None) -> Any:
 
 
 def _divided(x: Any, divisor: Any) -> Any:
-    if x.dtype.kind in "iu":
+    if numeric.is_integer(x.dtype):
         return np.trunc(x / divisor).astype(x.dtype)
     if isinstance(divisor, float):
         return x * (1.0 / divisor)
@@ -152,7 +152,7 @@ def _averaged(
     divisor_override: int | None,
 ) -> Any:
     what = f"avg_pool{dims}d"
-    if input._array.dtype.kind == "b":
+    if numeric.is_boolean(input._array.dtype):
         raise RuntimeError(f"{what} needs numbers, got a bool tensor; use .float() first")
     x = w.batched(input, what, dims)
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.primitive import OPAQUE, define
 from ..core.tensor import Tensor
 from . import comparison as c
@@ -146,7 +146,7 @@ def _check_bags(
     input: Any, weight: Any, offsets: Any, mode: str, sparse: bool, scales: Any, by_count: bool
 ) -> None:
     what = "embedding_bag"
-    if not isinstance(input, Tensor) or input._array.dtype.kind not in "iu":
+    if not isinstance(input, Tensor) or not numeric.is_integer(input._array.dtype):
         found = input.dtype if isinstance(input, Tensor) else type(input).__name__
         raise RuntimeError(f"{what} needs integer tokens, got {found}; use .long()")
     if mode not in MODES:
@@ -178,7 +178,7 @@ def _check_offsets(offsets: Any, tokens: int, with_last: bool) -> Any:
     """The offsets, if they begin at 0, do not decrease and stay among the tokens."""
     what = "embedding_bag"
     size = len(offsets._array)
-    if offsets._array.dtype.kind not in "iu":
+    if not numeric.is_integer(offsets._array.dtype):
         raise RuntimeError(f"{what} needs integer offsets, got {offsets.dtype}")
     if with_last and not size:
         raise RuntimeError(f"{what}: include_last_offset needs at least one offset")

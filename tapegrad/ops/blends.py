@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..core import numeric
 from ..core.dtypes import finfo
 from ..core.tensor import Tensor
 from .comparison import equal, isnan, where
@@ -34,10 +35,10 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
 
 def number_for(x: Any, value: Any) -> Any:
     """A factor for the tensor `x`: integer tensors take its whole part, as in PyTorch."""
-    kind = x._array.dtype.kind
-    if kind in "fV" or isinstance(value, Tensor):
+    dtype = x._array.dtype
+    if numeric.is_floating(dtype) or isinstance(value, Tensor):
         return value
-    return bool(value) if kind == "b" else int(value)
+    return bool(value) if numeric.is_boolean(dtype) else int(value)
 
 
 @op(
@@ -65,7 +66,7 @@ def nan_to_num(
     input: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Any:
     """Replace NaN and infinities by numbers (by default 0 and the largest finite ones)."""
-    if input._array.dtype.kind not in "fV":
+    if not numeric.is_floating(input._array.dtype):
         return input.clone()
     limits = finfo(input.dtype)
     out = where(isnan(input), nan, input)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.modes import GRAD, STATE, TAPE
 from ..core.primitive import OPAQUE, define
 from ..core.tensor import Tensor
@@ -169,11 +169,11 @@ def _check_labels(
             f"{what}: an input of shape {shape} has labels of shape {expected}, got {given}"
             + (
                 ""
-                if target._array.dtype.kind in "iu"
+                if numeric.is_integer(target._array.dtype)
                 else "; class probabilities need the input's own shape"
             )
         )
-    if target._array.dtype.kind not in "iu":
+    if not numeric.is_integer(target._array.dtype):
         raise RuntimeError(f"{what} needs integer labels, got {target.dtype}; use .long()")
     classes = shape[dim]
     if weight is not None and tuple(weight._array.shape) != (classes,):
@@ -273,7 +273,7 @@ def cross_entropy(
     check_floating(input, "cross_entropy")
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
-    if target._array.dtype.kind in "fV" and target._array.shape == input._array.shape:
+    if numeric.is_floating(target._array.dtype) and target._array.shape == input._array.shape:
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     target, params = _check_labels("cross_entropy", input, target, weight, ignore_index, reduction)
     if label_smoothing == 0:

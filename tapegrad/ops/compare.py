@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import numeric
 from ..core.device import as_device, to_device
 from ..core.tensor import Size, Tensor, not_recorded
 from . import comparison as c
@@ -20,7 +21,7 @@ from .table import In, Sample, op
 def _raw(x: Tensor) -> Any:
     not_recorded(x, "equal()")
     array = to_device(x._array, as_device("cpu"))
-    return array.astype(np.float32) if array.dtype.kind == "V" else array
+    return array.astype(np.float32) if numeric.is_bfloat16(array.dtype) else array
 
 
 @op(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import numeric
 from ..core.dtypes import number_dtype, result_type
 from ..core.primitive import ELEMENTWISE, Primitive, define
 from ..core.tensor import Tensor
@@ -99,7 +100,7 @@ def _chosen_by_bits(condition: Any, x: Any, y: Any) -> Any:
     if not arrays or not all(isinstance(v, np.ndarray) for v in arrays):
         return None
     dtype = arrays[0].dtype
-    if dtype.kind not in "fV" or arrays[-1].dtype != dtype:
+    if not numeric.is_floating(dtype) or arrays[-1].dtype != dtype:
         return None
     shape = np.broadcast_shapes(condition.shape, *[v.shape for v in arrays])
     out = np.empty_like(arrays[0], shape=shape)
@@ -125,7 +126,7 @@ def _is_plain_zero(v: Any) -> bool:
 
 def _beside(x: Any, other: Any) -> Any:
     """A Python number in the dtype of the array beside it: for NumPy it makes bfloat16 float64."""
-    if x.__class__ is float and getattr(other, "dtype", _FLOAT).kind == "V":
+    if x.__class__ is float and numeric.is_bfloat16(getattr(other, "dtype", _FLOAT)):
         return other.dtype.type(x)
     return x
 
@@ -159,7 +160,7 @@ def where_(condition: Any, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition` holds, else `other`; alone, the indices where it holds."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    if not isinstance(condition, Tensor) or condition._array.dtype.kind != "b":
+    if not isinstance(condition, Tensor) or not numeric.is_boolean(condition._array.dtype):
         found = condition.dtype if isinstance(condition, Tensor) else type(condition).__name__
         raise RuntimeError(f"where needs a bool tensor as its condition, got {found}")
     dtype = result_dtype(input, other)

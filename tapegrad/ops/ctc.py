@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.dtypes import int64
 from ..core.modes import STATE, TAPE
 from ..core.primitive import NEVER, OPAQUE, define
@@ -252,7 +252,7 @@ ctc_.native_size = NEVER
 def _lengths(name: str, values: Any, samples: int, most: int | None, like: Any) -> Any:
     """Lengths as an int64 tensor with one value for each sample."""
     given = values if isinstance(values, Tensor) else wrap(np.asarray(values, np.int64))
-    if given._array.dtype.kind not in "iu":
+    if not numeric.is_integer(given._array.dtype):
         raise RuntimeError(f"ctc_loss: {name} must be integers, got {given.dtype}")
     if given._array.size != samples:
         raise RuntimeError(
@@ -317,7 +317,7 @@ def ctc_loss(
     samples = shape[1] if batched else 1
     if not 0 <= blank < classes:
         raise RuntimeError(f"ctc_loss: blank must lie between 0 and {classes - 1}, got {blank}")
-    if targets._array.dtype.kind == "b":
+    if numeric.is_boolean(targets._array.dtype):
         raise RuntimeError("ctc_loss needs integer targets, got a bool tensor")
     labels = targets.to(int64)
     wide = targets._array.ndim == 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import fast, inplace, xp
+from ..core import fast, inplace, numeric, xp
 from ..core.casting import ON_GPU
 from ..core.dtypes import BOOL, as_dtype
 from ..core.primitive import ELEMENTWISE, Primitive, define
@@ -125,14 +125,14 @@ def _floor_divide(x: Any, y: Any) -> Any:
     _no_integer_zero(x, y)
     # NumPy says nan where a float is divided by zero, PyTorch keeps the infinity of the quotient.
     out = np.floor_divide(x, y)
-    if out.dtype.kind == "f":
+    if numeric.is_numpy_float(out.dtype):
         out = np.where(np.equal(y, 0), np.true_divide(x, y), out)
     return out
 
 
 def _no_integer_zero(x: Any, y: Any) -> None:
-    kinds = [getattr(v, "dtype", np.dtype(type(v))).kind for v in (x, y)]
-    if "f" not in kinds and "V" not in kinds and bool(np.any(np.equal(y, 0))):
+    dtypes = [getattr(v, "dtype", np.dtype(type(v))) for v in (x, y)]
+    if not any(map(numeric.is_floating, dtypes)) and bool(np.any(np.equal(y, 0))):
         raise RuntimeError("integer division by zero; divide floating tensors to get infinities")
 
 
@@ -212,7 +212,7 @@ reciprocal: Primitive = unary(
 )
 square: Primitive = unary(
     "square",
-    lambda x: np.square(x, dtype=np.int64 if x.dtype.kind == "b" else None),
+    lambda x: np.square(x, dtype=np.int64 if numeric.is_boolean(x.dtype) else None),
     lambda g, x: g * (2 * x),
     "x * x",
     promote=None,
@@ -244,9 +244,9 @@ def _power(x: Any, y: Any) -> Any:
         if isinstance(y, bool):
             return np.logical_or(x, not y)
         return x * x if y == 2 else np.power(x, y)
-    if y.dtype.kind == "b":
+    if numeric.is_boolean(y.dtype):
         return np.logical_or(x, np.logical_not(y))
-    if y.dtype.kind in "iu":
+    if numeric.is_integer(y.dtype):
         # NumPy refuses negative powers of integers: 1 and -1 have them, for others they round to 0.
         sign = np.where(y % 2 == 0, 1, x)
         negative = np.where(np.abs(x) == 1, sign, 0)
@@ -266,7 +266,7 @@ def _root(x: Any, exponent: Any) -> Any:
 
 def _special_power(base: Any, exponent: Any) -> Any:
     """The result where that is a root; refuses negative powers of integers."""
-    whole = isinstance(base, Tensor) and base._array.dtype.kind in "iub"
+    whole = isinstance(base, Tensor) and numeric.is_exact(base._array.dtype)
     if whole and isinstance(exponent, int) and exponent < 0:
         raise RuntimeError(
             f"an integer tensor to the power {exponent} is not made of integers; use .float() first"
@@ -368,7 +368,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     if min is None and max is None:
         raise RuntimeError("clamp needs min, max, or both")
     numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
-    if numbers and input._array.dtype.kind in "fV":
+    if numbers and numeric.is_floating(input._array.dtype):
         low = -math.inf if min is None else float(min)
         high = math.inf if max is None else float(max)
         if low == low and high == high:  # a limit that is NaN makes all elements NaN
@@ -442,7 +442,7 @@ def clamp_max(input: Any, max: Any) -> Any:
 
 def _sign(x: Any) -> Any:
     """-1, 0 or 1; NaN has no sign, so 0."""
-    return x.copy() if x.dtype.kind == "b" else np.subtract(x > 0, x < 0, dtype=x.dtype)
+    return x.copy() if numeric.is_boolean(x.dtype) else np.subtract(x > 0, x < 0, dtype=x.dtype)
 
 
 sign: Primitive = unary("sign", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
@@ -462,7 +462,7 @@ def _rounding(name: str, function: Any, expression: str, public: bool = True) ->
     """A function to whole numbers; integers stay as they are."""
     return unary(
         name,
-        lambda x: function(x) if x.dtype.kind in "fV" else x.copy(),
+        lambda x: function(x) if numeric.is_floating(x.dtype) else x.copy(),
         lambda g: zero(g),
         expression,
         promote=None,
@@ -555,7 +555,7 @@ xlogy: Primitive = binary(
 
 
 def _relu(x: Any) -> Any:
-    if x.dtype.kind == "b":
+    if numeric.is_boolean(x.dtype):
         raise RuntimeError("relu of a bool tensor has no meaning; convert it first")
     return np.maximum(x, 0)
 

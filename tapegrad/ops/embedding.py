@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core import inplace as inplace_
-from ..core import xp
+from ..core import numeric, xp
 from ..core.modes import STATE, no_grad
 from ..core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ..core.tensor import Tensor
@@ -84,7 +84,7 @@ def embedding(
 
     With `max_norm`, rows that are looked up are first scaled down to that norm, in place.
     """
-    if not isinstance(input, Tensor) or input._array.dtype.kind not in "iu":
+    if not isinstance(input, Tensor) or not numeric.is_integer(input._array.dtype):
         found = input.dtype if isinstance(input, Tensor) else type(input).__name__
         raise RuntimeError(f"embedding needs integer tokens, got {found}; use .long()")
     if weight._array.ndim != 2:
@@ -135,7 +135,7 @@ def limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
 )
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     """A vector for each label, with 1 at the label and 0 elsewhere, of type int64."""
-    if tensor._array.dtype.kind not in "iu":
+    if not numeric.is_integer(tensor._array.dtype):
         raise RuntimeError(f"one_hot needs integer labels, got {tensor.dtype}; use .long()")
     labels = tensor._array
     if num_classes == -1:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.failures import BAD_PLACE
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Tensor
@@ -137,7 +137,7 @@ def _fit(g: Any, shape: Any) -> Any:
 
 
 def _check_index_tensor(index: Any, what: str) -> None:
-    if not isinstance(index, Tensor) or index._array.dtype.kind not in "iu":
+    if not isinstance(index, Tensor) or not numeric.is_integer(index._array.dtype):
         found = index.dtype if isinstance(index, Tensor) else type(index).__name__
         raise RuntimeError(f"{what} needs an integer tensor as its index, got {found}")
 

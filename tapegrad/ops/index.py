@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import inplace, storage, xp
+from ..core import inplace, numeric, storage, xp
 from ..core.modes import STATE, numbers
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Tensor, as_array, own, wrap
@@ -134,7 +134,7 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
     used = 0
     for i in items:
         if isinstance(i, Tensor):
-            used += i._array.ndim if i._array.dtype.kind == "b" else 1
+            used += i._array.ndim if numeric.is_boolean(i._array.dtype) else 1
         elif i is not None and i is not Ellipsis and not isinstance(i, bool):
             used += 1
     shape = x._array.shape
@@ -187,12 +187,12 @@ def _item(i: Any) -> Any:
     if isinstance(i, Tensor):
         if i._array.dtype == np.uint8:
             i = i.bool()  # PyTorch reads bytes as masks
-        kind = i._array.dtype.kind
-        if kind == "b" and i._array.ndim == 0:
+        is_mask = numeric.is_boolean(i._array.dtype)
+        if is_mask and i._array.ndim == 0:
             return bool(i)
-        if kind not in "iub":
+        if not numeric.is_exact(i._array.dtype):
             raise IndexError(f"tensors used as indices must be integers or bool, got {i.dtype}")
-        if i._array.ndim == 0 and kind != "b" and not any(t.logs_backward for t in STATE.tapes):
+        if i._array.ndim == 0 and not is_mask and not any(t.logs_backward for t in STATE.tapes):
             return int(i._array)  # an integer like any other, unless a program is captured
         return i
     if isinstance(i, (bool, np.bool_)):
@@ -228,7 +228,7 @@ def check_mask_shape(mask: tuple[int, ...], shape: tuple[int, ...], dim: int) ->
 
 def as_indices(index: Tensor, shape: tuple[int, ...], dim: int) -> list[Tensor]:
     """Index tensors of integers; a mask becomes the positions where it holds."""
-    if index._array.dtype.kind != "b":
+    if not numeric.is_boolean(index._array.dtype):
         return [index]
     mask = index._array
     check_mask_shape(mask.shape, shape, dim)
@@ -301,7 +301,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         value = wrap(xp.module(self._array).asarray(value, dtype=self._array.dtype))
     if isinstance(key, Tensor) and key._array.dtype == np.uint8:
         key = key.bool()
-    if isinstance(key, Tensor) and key._array.dtype.kind == "b" and value._array.ndim == 0:
+    if isinstance(key, Tensor) and numeric.is_boolean(key._array.dtype) and value._array.ndim == 0:
         _fill(self, key, value)
         return
     static, after, pairs = _parse(self, key)
@@ -376,7 +376,7 @@ attach(__getitem__=getitem, __setitem__=setitem)
 
 
 def _check_mask(mask: Any, what: str) -> None:
-    if not isinstance(mask, Tensor) or mask._array.dtype.kind != "b":
+    if not isinstance(mask, Tensor) or not numeric.is_boolean(mask._array.dtype):
         found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise RuntimeError(f"{what} needs a bool tensor as its mask, got {found}")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import numeric
 from ..core.primitive import ELEMENTWISE, Primitive, define
 from ..core.tensor import Tensor
 from . import comparison as c
@@ -60,7 +61,7 @@ def reduction_samples(*args: Any, **keywords: Any) -> list[Sample]:
 
 def as_float(target: Any, input: Any) -> Any:
     """A target of integers as the floating type of the input."""
-    return target if target._array.dtype.kind in "fV" else target.to(input.dtype)
+    return target if numeric.is_floating(target._array.dtype) else target.to(input.dtype)
 
 
 def _pair_of(what: str, input: Any, target: Any) -> tuple[Any, Any]:
@@ -187,7 +188,7 @@ def l1_loss(
 ) -> Any:
     """|input - target|."""
     reduction = as_reduction(reduction, size_average, reduce)
-    if input._array.dtype.kind in "iu" and target._array.dtype.kind in "iu":
+    if numeric.is_integer(input._array.dtype) and numeric.is_integer(target._array.dtype):
         return reduced(e.abs(input - target), reduction)
     x, y = _pair_of("l1_loss", input, target)
     return _weighted(absolute_error_(x, y, limit=1.0), weight, reduction, "l1_loss")

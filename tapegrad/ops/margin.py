@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.dtypes import int64
 from ..core.tensor import wrap
 from . import comparison as c
@@ -77,7 +77,7 @@ def hinge_embedding_loss(
 ) -> Any:
     """input where the target is 1, max(0, margin - input) where it is -1."""
     reduction = as_reduction(reduction, size_average, reduce)
-    if input._array.dtype.kind == "b":
+    if numeric.is_boolean(input._array.dtype):
         raise RuntimeError("hinge_embedding_loss needs numbers, got a bool tensor")
     away = margin - input if input.dtype.is_floating_point else int(margin) - input
     far = c.where(c.equal(target, 1), 0, e.clamp(away, min=0))
@@ -273,7 +273,7 @@ def multi_margin_loss(
         raise ValueError(f"{what}: p must be 1 or 2, got {p}")
     scores = _rows(what, input)
     samples, classes = scores._array.shape
-    if target._array.dtype.kind not in "iu" or target._array.size != samples:
+    if not numeric.is_integer(target._array.dtype) or target._array.size != samples:
         raise RuntimeError(
             f"{what}: an input of shape {tuple(input.shape)} needs {samples} integer labels, got "
             f"{target.dtype} of shape {tuple(target.shape)}"
@@ -316,7 +316,7 @@ def multilabel_margin_loss(
     reduction = as_reduction(reduction, size_average, reduce)
     what = "multilabel_margin_loss"
     scores = _rows(what, input)
-    if target._array.shape != input._array.shape or target._array.dtype.kind not in "iu":
+    if target._array.shape != input._array.shape or not numeric.is_integer(target._array.dtype):
         raise RuntimeError(
             f"{what} needs integer labels of the input's shape {tuple(input.shape)}, got "
             f"{target.dtype} of shape {tuple(target.shape)}"

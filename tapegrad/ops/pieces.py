@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.modes import STATE
 from ..core.primitive import MOVEMENT, Primitive, define
 from ..core.storage import owner_of
@@ -200,7 +200,7 @@ def repeat_interleave(
 
 
 def _counts(repeats: Any) -> Any:
-    if repeats._array.dtype.kind not in "iu" or repeats._array.ndim > 1:
+    if not numeric.is_integer(repeats._array.dtype) or repeats._array.ndim > 1:
         raise RuntimeError("repeat_interleave needs repeats as integers in one dimension")
     for tape in STATE.tapes:
         tape.refuse_read(repeats, "repeat_interleave with a tensor of repeats")
@@ -293,7 +293,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
         length = max(x._array.shape[d] - 1, 0)
         first = narrow(x, d, 0, length)
         second = narrow(x, d, x._array.shape[d] - length, length)
-        x = second ^ first if x._array.dtype.kind == "b" else second - first
+        x = second ^ first if numeric.is_boolean(x._array.dtype) else second - first
     return x if n else x.clone()
 
 
@@ -305,7 +305,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
 )
 def take(input: Any, index: Any) -> Any:
     """Elements by their number in the tensor read as one row."""
-    if index._array.dtype.kind not in "iu":
+    if not numeric.is_integer(index._array.dtype):
         raise RuntimeError(f"take needs integer indices, got {index.dtype}; use .long()")
     flat = reshape_(input, shape=(input._array.size,))
     xp.check_index(index._array, input._array.size, "take")

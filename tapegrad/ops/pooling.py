@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.dtypes import int64
 from ..core.primitive import ELEMENTWISE, OPAQUE, PRODUCT_SIZE, Primitive, define
 from ..core.tensor import Tensor, wrap
@@ -30,7 +30,7 @@ from .window import Sizes, Window
 
 
 def _lowest(x: Any) -> Any:
-    return -np.inf if x.dtype.kind in "fV" else np.iinfo(x.dtype).min
+    return -np.inf if numeric.is_floating(x.dtype) else np.iinfo(x.dtype).min
 
 
 def _max_pool(x: Any, *, window: Window) -> Any:
@@ -46,7 +46,7 @@ def _max_pool(x: Any, *, window: Window) -> Any:
         # The first of equals wins, and the last NaN. A mask of 0 and 1 times the place is faster
         # than a masked copy.
         better = tap > best
-        if x.dtype.kind in "fV":
+        if numeric.is_floating(x.dtype):
             better |= tap != tap
         np.maximum(winners, better * winners.dtype.type(place), out=winners)
         np.maximum(best, tap, out=best)

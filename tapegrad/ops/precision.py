@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import numeric
 from ..core.dtypes import as_dtype, float32, get_default_dtype
 from .elementwise import cast
 
@@ -17,9 +18,9 @@ from .elementwise import cast
 def is_half(x: Any) -> bool:
     """Whether `x` is float16 or bfloat16."""
     dtype = x.dtype
-    if dtype.itemsize != 2:
-        return False
-    return dtype.kind in "fV" if isinstance(dtype, np.dtype) else bool(dtype.is_floating_point)
+    if isinstance(dtype, np.dtype):
+        return numeric.is_half(dtype)
+    return bool(dtype.itemsize == 2 and dtype.is_floating_point)
 
 
 def widened(x: Any) -> Any:
@@ -40,16 +41,15 @@ def in_dtype(out: Any, dtype: Any) -> Any:
 
 def check_floating(x: Any, what: str) -> None:
     """Raise unless `x` is a floating tensor."""
-    if x._array.dtype.kind not in "fV":
+    if not numeric.is_floating(x._array.dtype):
         raise RuntimeError(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
 
 
 def as_floating(x: Any, what: str) -> Any:
     """A floating tensor: integers become the default type, bool is refused."""
-    kind = x._array.dtype.kind
-    if kind == "b":
+    if numeric.is_boolean(x._array.dtype):
         raise RuntimeError(f"{what} needs numbers, got a bool tensor; use .float() first")
-    return x if kind in "fV" else x.to(get_default_dtype())
+    return x if numeric.is_floating(x._array.dtype) else x.to(get_default_dtype())
 
 
 def check_same_dtype(what: str, x: Any, **others: Any) -> None:

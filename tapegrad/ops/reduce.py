@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.casting import ON_GPU
 from ..core.dtypes import as_dtype, bool_, int64
 from ..core.primitive import OPAQUE, REDUCE, Primitive, define
@@ -77,7 +77,7 @@ sum_: Primitive = define(
 def _as_sum_dtype(input: Any, dtype: Any) -> Any:
     if dtype is not None:
         return input.to(as_dtype(dtype))
-    return input if input._array.dtype.kind in "fV" else input.to(int64)
+    return input if numeric.is_floating(input._array.dtype) else input.to(int64)
 
 
 @op(
@@ -91,7 +91,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 
 
 def _nansum(input: Any) -> Any:
-    return c.where(c.isnan(input), 0.0, input) if input._array.dtype.kind in "fV" else input
+    return c.where(c.isnan(input), 0.0, input) if numeric.is_floating(input._array.dtype) else input
 
 
 @op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
@@ -342,7 +342,7 @@ def amin(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
 
 def _arg(extreme: Any) -> Any:
     def kernel(x: Any, *, dim: int | None, keepdim: bool) -> Any:
-        if x.dtype.kind == "b":
+        if numeric.is_boolean(x.dtype):
             x = x.astype(np.uint8)
         out = extreme(x, axis=dim, keepdims=keepdim)
         return (
@@ -500,7 +500,7 @@ all_: Primitive = define(
 
 
 def _as_bool(x: Any) -> Any:
-    return x if x._array.dtype.kind == "b" else x.to(bool_)
+    return x if numeric.is_boolean(x._array.dtype) else x.to(bool_)
 
 
 def _truth_samples() -> list[Sample]:

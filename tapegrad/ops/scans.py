@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import inplace, xp
+from ..core import inplace, numeric, xp
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Tensor, wrap
 from .comparison import equal, less, where
@@ -136,7 +136,7 @@ def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> Any:
 )
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     """The elements of `source`, in order, where the mask holds."""
-    if mask._array.dtype.kind != "b":
+    if not numeric.is_boolean(mask._array.dtype):
         raise RuntimeError(f"masked_scatter needs a bool tensor as its mask, got {mask.dtype}")
     if source._array.dtype != input._array.dtype:
         raise RuntimeError(
@@ -232,6 +232,6 @@ def isreal(input: Any) -> Any:
 def signbit(input: Any) -> Any:
     """Where elements have a minus sign, -0.0 too."""
     x = input.detach()
-    if x._array.dtype.kind not in "fV":
+    if not numeric.is_floating(x._array.dtype):
         return less(x, 0)
     return less(copysign(x.new_ones(()), x), 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import xp
+from ..core import numeric, xp
 from ..core.dtypes import as_dtype, float32, int32, int64
 from ..core.modes import STATE
 from ..core.primitive import OPAQUE, Primitive, define
@@ -132,7 +132,7 @@ def isin(
 )
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """How often each number from 0 on occurs, or the sum of its weights."""
-    if input._array.dtype.kind not in "iu" or input._array.ndim != 1:
+    if not numeric.is_integer(input._array.dtype) or input._array.ndim != 1:
         raise RuntimeError("bincount needs non-negative integers in one dimension")
     _refuse(input, "bincount() (use scatter_add)")
     if input._array.size and int(input._array.min()) < 0:
@@ -399,7 +399,7 @@ scatter_extreme_: Primitive = define(
 
 def _bound(x: Any, largest: bool) -> Any:
     """The largest, or the smallest, value of a tensor's dtype."""
-    if x._array.dtype.kind in "iu":
+    if numeric.is_integer(x._array.dtype):
         limits = np.iinfo(x._array.dtype)
         return int(limits.max if largest else limits.min)
     return np.inf if largest else -np.inf

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core import dtypes
+from ..core import dtypes, numeric
 from ..core.device import device
 from ..core.tensor import Size, Tensor, wrap
 from ..nn.parameter import Parameter
@@ -140,7 +140,7 @@ class Archive:
         if size % dtype.itemsize:
             raise self.error(f"the archive is damaged: {name[:80]!r} has {size} bytes")
         self._guarded(fill)
-        if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
+        if numeric.is_boolean(array.dtype) and array.size and array.view(np.uint8).max() > 1:
             raise self.error(f"the archive is damaged: {name[:80]!r} has booleans that are not")
         return array
 

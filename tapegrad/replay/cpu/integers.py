@@ -10,6 +10,7 @@ import ast
 import math
 from typing import Any
 
+from ...core import numeric
 from ...core.failures import BAD_LABEL, ZERO_DIVISION
 from .llvm import BOOL, INT64, UINT64, Code, Register, literal, type_of
 
@@ -35,7 +36,7 @@ class Integers:
         if y.text == "0" or not y.text.lstrip("-").isdigit():
             self.code.fail(self._compare(ast.Eq, y, 0).text, ZERO_DIVISION)
         safe = self._call_where(self._compare(ast.Eq, y, 0), 1, y)
-        if x.dtype.kind == "u":
+        if numeric.is_unsigned(x.dtype):
             return self._instruction("udiv", x, safe), self._instruction("urem", x, safe)
         # The smallest integer divided by -1 traps; NumPy gives the smallest integer.
         turned = self._compare(ast.Eq, y, -1)
@@ -55,14 +56,14 @@ class Integers:
 
     def integer_floor_divide(self, x: Register, y: Register) -> Any:
         quotient, rest = self._divided(x, y)
-        if x.dtype.kind == "u":
+        if numeric.is_unsigned(x.dtype):
             return quotient
         lower = self._binary(ast.Sub, quotient, 1)
         return self._call_where(self._is_turned(rest, y), lower, quotient)
 
     def integer_remainder(self, x: Register, y: Register) -> Any:
         _, rest = self._divided(x, y)
-        if x.dtype.kind == "u":
+        if numeric.is_unsigned(x.dtype):
             return rest
         return self._call_where(self._is_turned(rest, y), self._binary(ast.Add, rest, y), rest)
 
@@ -86,12 +87,12 @@ class Integers:
     ) -> Any:
         """`x`, where `tested` lies between `low` and `high` or is `besides`; NaN does not."""
         if isinstance(tested, Register):
-            if tested.dtype.kind != "f":
+            if not numeric.is_numpy_float(tested.dtype):
                 tested = self.convert(tested, INT64)
             good = literal(True, BOOL)
             for kind, limit in ((ast.GtE, low), (ast.LtE, high)):
                 # Without a limit only NaN is left to be found.
-                if math.isfinite(limit) or tested.dtype.kind == "f":
+                if math.isfinite(limit) or numeric.is_numpy_float(tested.dtype):
                     good = self._binary(ast.BitAnd, good, self._compare(kind, tested, limit))
             if math.isfinite(besides):
                 good = self._binary(ast.BitOr, good, self._compare(ast.Eq, tested, besides))
@@ -115,7 +116,7 @@ class Integers:
             code.store(self._binary(ast.Mult, square, square), base)
             code.store(self._instruction("lshr", rest, literal(1, x.dtype)), left)
         found = code.load(total, x.dtype)
-        if x.dtype.kind == "u":
+        if numeric.is_unsigned(x.dtype):
             return found
         even = self._compare(ast.Eq, self._binary(ast.BitAnd, y, 1), 0)
         unit = self._binary(ast.BitOr, self._compare(ast.Eq, x, 1), self._compare(ast.Eq, x, -1))
@@ -127,7 +128,7 @@ class Integers:
     def shifted(self, x: Register, y: Register, left: bool) -> Any:
         """A shift by as many bits as there are, or by a negative number, shifts everything out."""
         width = 8 * x.dtype.itemsize
-        operation = "shl" if left else "ashr" if x.dtype.kind == "i" else "lshr"
+        operation = "shl" if left else "ashr" if numeric.is_signed_integer(x.dtype) else "lshr"
         if y.text.isdigit() and int(y.text) < width:
             return self._instruction(operation, x, y)
         kind = type_of(x.dtype)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core import numeric
+
 BOOL = np.dtype(np.bool_)
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
@@ -51,13 +53,8 @@ class Register(NamedTuple):
     dtype: Any
 
 
-def is_half(dtype: Any) -> bool:
-    """Whether a dtype is float16 or bfloat16."""
-    return bool(dtype.itemsize == 2 and dtype.kind in "fV")
-
-
 def type_of(dtype: Any) -> str:
-    if is_half(dtype):
+    if numeric.is_half(dtype):
         return "float"
     try:
         return TYPES[dtype]
@@ -66,14 +63,14 @@ def type_of(dtype: Any) -> str:
 
 
 def memory_type(dtype: Any) -> str:
-    if is_half(dtype):
+    if numeric.is_half(dtype):
         return "half" if dtype == FLOAT16 else "i16"
     return "i8" if dtype == BOOL else type_of(dtype)
 
 
 def literal(number: Any, dtype: Any) -> Register:
     """A number as a constant of the given type."""
-    if dtype.kind in "fV":
+    if numeric.is_floating(dtype):
         wide = float(dtype.type(float(number)))
         return Register(f"0x{struct.unpack('<Q', struct.pack('<d', wide))[0]:016X}", dtype)
     if dtype == BOOL:
@@ -138,7 +135,7 @@ class Code:
             text = self.value(f"icmp ne i8 {text}, 0")
         elif kind == "half":
             text = self.value(f"fpext half {text} to float")
-        elif is_half(dtype):
+        elif numeric.is_half(dtype):
             wide = self.value(f"zext i16 {text} to i32")
             text = self.value(f"bitcast i32 {self.value(f'shl i32 {wide}, 16')} to float")
         return Register(text, dtype)
@@ -149,7 +146,7 @@ class Code:
             text = self.value(f"zext i1 {text} to i8")
         elif register.dtype == FLOAT16:
             text = self.value(f"fptrunc float {text} to half")
-        elif is_half(register.dtype):
+        elif numeric.is_half(register.dtype):
             bits = self.value(f"bitcast float {text} to i32")
             text = self.value(f"trunc i32 {self.value(f'lshr i32 {bits}, 16')} to i16")
         self.line(f"store {memory_type(register.dtype)} {text}, ptr {pointer}")

@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core import numeric
 from ..ir.failing import can_fail
 from ..ir.program import (
     Access,
@@ -36,7 +37,7 @@ from ..ir.program import (
 )
 from ..ir.shapes import joined
 from . import scalar
-from .llvm import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, is_half, literal, type_of
+from .llvm import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, literal, type_of
 from .plan import Place
 
 SMALL = 16384  # work below which a second thread costs more than it gives
@@ -228,7 +229,7 @@ class LoopWriter:
         that it can see through, and does not vectorise them (600 instead of 50 µs for 131,072
         elements).
         """
-        if not (node.dtype.kind == "f" and isinstance(number, float)):
+        if not (numeric.is_numpy_float(node.dtype) and isinstance(number, float)):
             return number
         if not (self.general or math.isinf(number)):
             return number
@@ -323,7 +324,7 @@ class LoopWriter:
             kind = type_of(value.dtype)
             add = "fadd" if kind in ("float", "double") else "or" if kind == "i1" else "add"
             value = Register(self.code.value(f"{add} {kind} {old.text}, {value.text}"), value.dtype)
-            if is_half(value.dtype):
+            if numeric.is_half(value.dtype):
                 value = self.code.rounded(value.text, value.dtype)
         self.code.store(value, pointer)
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ... import random
+from ...core import numeric
 from ...core.primitive import Primitive
 from . import math as functions
 from .integers import Integers
@@ -33,7 +34,6 @@ from .llvm import (
     Code,
     NoLowering,
     Register,
-    is_half,
     literal,
     type_of,
 )
@@ -111,7 +111,7 @@ class Scalar(Integers):
         self.code = code
         self.names = names
         self.target = result  # the dtype that the whole expression has
-        self.result = FLOAT32 if is_half(result) else result  # and in which it is computed
+        self.result = FLOAT32 if numeric.is_half(result) else result  # and in which it is computed
         self.flags = flags
 
     def evaluate(self, node: ast.expr) -> Any:
@@ -168,9 +168,9 @@ class Scalar(Integers):
         if not isinstance(x, Register) and not isinstance(y, Register):
             return fold(x, y)
         x, y = self.same(x, y)
-        if x.dtype.kind == "f" and of_floats:
+        if numeric.is_numpy_float(x.dtype) and of_floats:
             operation = f"{of_floats} {self.flags}"
-        elif of_integers and (x.dtype.kind in "iu" or of_integers in ("and", "or", "xor")):
+        elif of_integers and (numeric.is_integer(x.dtype) or of_integers in ("and", "or", "xor")):
             operation = of_integers
         else:
             raise NoLowering(f"{kind.__name__} of {x.dtype}")
@@ -180,11 +180,11 @@ class Scalar(Integers):
     def _unary(self, kind: type, x: Any) -> Any:
         if not isinstance(x, Register):
             return -x if kind is ast.USub else not x if kind is ast.Not else ~x
-        if kind is ast.USub and x.dtype.kind == "f":
+        if kind is ast.USub and numeric.is_numpy_float(x.dtype):
             return Register(self.code.value(f"fneg {type_of(x.dtype)} {x.text}"), x.dtype)
-        if kind is ast.USub and x.dtype.kind in "iu":
+        if kind is ast.USub and numeric.is_integer(x.dtype):
             return self._binary(ast.Sub, 0, x)
-        if kind is ast.Invert and x.dtype.kind in "iub":
+        if kind is ast.Invert and numeric.is_exact(x.dtype):
             return self._binary(ast.BitXor, x, literal(True if x.dtype == BOOL else -1, x.dtype))
         if kind is ast.Not:
             return self._binary(ast.BitXor, self._truth(x), literal(True, BOOL))
@@ -195,10 +195,10 @@ class Scalar(Integers):
             return _FOLDED[kind](x, y)
         x, y = self.same(x, y)
         of_floats, of_integers = _COMPARISONS[kind]
-        if x.dtype.kind == "f":
+        if numeric.is_numpy_float(x.dtype):
             operation = f"fcmp {of_floats}"
         else:
-            unsigned = x.dtype.kind in "ub" and of_integers.startswith("s")
+            unsigned = numeric.is_unsigned_or_boolean(x.dtype) and of_integers.startswith("s")
             operation = f"icmp {'u' + of_integers[1:] if unsigned else of_integers}"
         text = self.code.value(f"{operation} {type_of(x.dtype)} {x.text}, {y.text}")
         return Register(text, BOOL)
@@ -216,7 +216,7 @@ class Scalar(Integers):
             return special(*given)
         operands = self.same(*given)
         dtype = operands[0].dtype
-        if dtype.kind != "f":
+        if not numeric.is_numpy_float(dtype):
             body = _functions().get(f"{name}_{dtype}")
             if body is not None:
                 return self._inlined(body, given)
@@ -240,12 +240,14 @@ class Scalar(Integers):
         if name in ("maximum", "minimum"):
             wins = self._compare(ast.Gt if name == "maximum" else ast.Lt, *operands)
             return self._call_where(wins, *operands)
-        if name == "abs" and dtype.kind == "i":
+        if name == "abs" and numeric.is_signed_integer(dtype):
             negative = self._compare(ast.Lt, operands[0], 0)
             return self._call_where(negative, self._unary(ast.USub, operands[0]), operands[0])
-        if name in ("floor", "ceil", "trunc", "rint") or (name == "abs" and dtype.kind == "u"):
+        if name in ("floor", "ceil", "trunc", "rint") or (
+            name == "abs" and numeric.is_unsigned(dtype)
+        ):
             return operands[0]
-        if dtype.kind in "iu" and name in ("floor_divide", "remainder", "fmod", "pow"):
+        if numeric.is_integer(dtype) and name in ("floor_divide", "remainder", "fmod", "pow"):
             return getattr(self, f"integer_{name}")(*operands)
         raise NoLowering(f"{name} of {dtype}")
 
@@ -298,19 +300,19 @@ class Scalar(Integers):
         return self._call_where(self._compare(ast.Gt, x, 0), 1, negative)
 
     def _call_isinf(self, x: Any) -> Any:
-        if x.dtype.kind != "f":
+        if not numeric.is_numpy_float(x.dtype):
             return literal(False, BOOL)
         return self._compare(ast.Eq, self._call("abs", [x]), math.inf)
 
     def _call_isfinite(self, x: Any) -> Any:
-        if x.dtype.kind != "f":
+        if not numeric.is_numpy_float(x.dtype):
             return literal(True, BOOL)
         return self._compare(ast.Lt, self._call("abs", [x]), math.inf)
 
     def _call_same_bits(self, x: Register) -> Register:
         """The bits of `x` read as an element of the type of the result, which is as wide."""
         to, dtypes = self.target, (x.dtype, self.target)
-        if BOOL in dtypes or any(map(is_half, dtypes)) or x.dtype.itemsize != to.itemsize:
+        if BOOL in dtypes or any(map(numeric.is_half, dtypes)) or x.dtype.itemsize != to.itemsize:
             raise NoLowering(f"the bits of {x.dtype} as {to}")
         return Register(
             self.code.value(f"bitcast {type_of(x.dtype)} {x.text} to {type_of(to)}"), to
@@ -347,29 +349,29 @@ class Scalar(Integers):
             return literal(x, to)
         if x.dtype == to:
             return x
-        if is_half(x.dtype):
+        if numeric.is_half(x.dtype):
             return self.convert(Register(x.text, FLOAT32), to)
-        if is_half(to):
+        if numeric.is_half(to):
             return self._to_half(x, to)
         if to == BOOL:
             return self._truth(x)
         old, new = type_of(x.dtype), type_of(to)
-        if x.dtype.kind == "f":
-            if to.kind != "f":
+        if numeric.is_numpy_float(x.dtype):
+            if not numeric.is_numpy_float(to):
                 return self._to_integer(x, to)
             operation = "fpext" if to.itemsize > x.dtype.itemsize else "fptrunc"
-        elif to.kind == "f":
-            operation = "uitofp" if x.dtype.kind in "ub" else "sitofp"
+        elif numeric.is_numpy_float(to):
+            operation = "uitofp" if numeric.is_unsigned_or_boolean(x.dtype) else "sitofp"
         elif to.itemsize == x.dtype.itemsize and x.dtype != BOOL:
             return Register(x.text, to)
         elif x.dtype == BOOL or to.itemsize > x.dtype.itemsize:
-            operation = "zext" if x.dtype.kind in "ub" else "sext"
+            operation = "zext" if numeric.is_unsigned_or_boolean(x.dtype) else "sext"
         else:
             operation = "trunc"
         return Register(self.code.value(f"{operation} {old} {x.text} to {new}"), to)
 
     def _to_half(self, x: Register, to: Any) -> Register:
-        if x.dtype.kind != "f":
+        if not numeric.is_numpy_float(x.dtype):
             x = self.convert(x, FLOAT64 if to == FLOAT16 else FLOAT32)
         if x.dtype == FLOAT64 and to == FLOAT16:
             x = self._inlined(_functions()["to_odd_float64"], [x])
@@ -409,8 +411,8 @@ def emit(
     flags: str = "contract",
 ) -> Register:
     """The instructions of an elementwise primitive on registers and numbers."""
-    halves = [o.dtype for o in operands if isinstance(o, Register) and is_half(o.dtype)]
-    halves += [dtype] if is_half(dtype) else []
+    halves = [o.dtype for o in operands if isinstance(o, Register) and numeric.is_half(o.dtype)]
+    halves += [dtype] if numeric.is_half(dtype) else []
     names = {k: v for k, v in params.items() if isinstance(v, (bool, int, float))}
     if halves and halves[0] == FLOAT16:
         # NumPy gives Python numbers the dtype of the array beside them.
@@ -423,7 +425,7 @@ def emit(
     found = scalar.evaluate(parsed(primitive.expression))
     if not isinstance(found, Register):
         return literal(found, dtype)
-    if is_half(dtype) and found.dtype == FLOAT32:
+    if numeric.is_half(dtype) and found.dtype == FLOAT32:
         return code.rounded(found.text, dtype)
     if found.dtype != dtype:
         raise NoLowering(f"{primitive.name} gives {found.dtype} where {dtype} is needed")
@@ -433,7 +435,7 @@ def emit(
 def _in_half(x: Any, dtype: Any) -> Any:
     """An operand of a computation on half precision: a float with a value of that type."""
     if isinstance(x, Register):
-        return Register(x.text, FLOAT32) if is_half(x.dtype) else x
+        return Register(x.text, FLOAT32) if numeric.is_half(x.dtype) else x
     return float(dtype.type(x)) if isinstance(x, float) else x
 
 
@@ -497,7 +499,7 @@ def start_of(primitive: Primitive, dtype: Any) -> Any:
         return isinstance(node.op, ast.And)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         sign = {"maximum": -1, "minimum": 1}[node.func.id]
-        if dtype.kind == "f":
+        if numeric.is_numpy_float(dtype):
             return sign * math.inf
         if dtype == BOOL:
             return sign > 0

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core import numeric
 from ...core.primitive import Primitive
 from ..ir.program import Callback, Input, View, bytes_of, contiguous
 from . import driver, pool, stored
@@ -168,6 +169,6 @@ def _filled(given: Input, array: Any) -> Any:
     found: Any = np.ndarray(value.shape, value.dtype, memory, -low * value.dtype.itemsize, strides)
     if array is not None:
         found[...] = array
-    elif value.dtype.kind not in "biu":
+    elif not numeric.is_exact(value.dtype):
         found[...] = np.random.default_rng(0).uniform(0.1, 0.9, value.shape).astype(value.dtype)
     return found

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ...core import numeric
 from ...core.failures import BAD_INDEX, BAD_PLACE
 from ...core.primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primitive
 from ...core.storage import owner_of
 from ...core.tape import Value
 from ...core.xp import address
 from ..cpu import scalar
-from ..cpu.llvm import FLOAT32, INT64, Code, NoLowering, Register, is_half, type_of
+from ..cpu.llvm import FLOAT32, INT64, Code, NoLowering, Register, type_of
 from ..ir.program import (
     Access,
     Apply,
@@ -266,8 +267,8 @@ class Lowering:
         if x.dtype != out.dtype:
             raise NoLowering(f"it makes {out.dtype} of {x.dtype}")
         # Half precision is folded in float32 and rounded once at the end.
-        wide = FLOAT32 if is_half(x.dtype) else x.dtype
-        total = self.new(out.shape, wide) if is_half(x.dtype) else out
+        wide = FLOAT32 if numeric.is_half(x.dtype) else x.dtype
+        total = self.new(out.shape, wide) if numeric.is_half(x.dtype) else out
         scalar.start_of(primitive, wide)
         scalar.combine(Code(), primitive, Register("%a", wide), Register("%x", wide), "")
         steps = iter(contiguous(tuple(n for d, n in enumerate(x.shape) if d not in dims)))
@@ -547,11 +548,11 @@ class Builder:
 
     def widest(self, dtype: Any) -> Any:
         """The dtype in which running values of a dtype are kept."""
-        return FLOAT32 if is_half(dtype) else dtype
+        return FLOAT32 if numeric.is_half(dtype) else dtype
 
     def widened(self, x: Any) -> Any:
         """`x`, or a copy in float32 if it is of half precision."""
-        if not is_half(x.dtype):
+        if not numeric.is_half(x.dtype):
             return x
         wide = self.new(x.shape, FLOAT32)
         self.rounded(wide, x)
@@ -565,7 +566,7 @@ class Builder:
         """out = x @ y, with batches that broadcast; `triangle` as that of `Product`."""
         if out.size == 0:
             return
-        if is_half(out.dtype):
+        if numeric.is_half(out.dtype):
             wide = self.new(out.shape, FLOAT32)
             self.product(wide, x, y, triangle)
             self.rounded(out, wide)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core import numeric
 from ...core.tape import Value
 from ..cpu.scalar import parsed
 from ..ir.program import (
@@ -352,7 +353,7 @@ def _terms(instruction: Instruction | None) -> tuple[Value, Value] | None:
 
 def _adds(node: Compute) -> bool:
     """Whether a node is the sum of its two operands."""
-    if node.params or node.dtype.kind != "f":
+    if node.params or not numeric.is_numpy_float(node.dtype):
         return False
     expression = parsed(node.primitive.expression or "0")
     return (

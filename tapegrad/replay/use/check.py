@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core import numeric
 from ...core.source import describe
 from ...core.tape import Entry, Output, Value
 from ...core.tensor import Tensor
@@ -175,7 +176,7 @@ class Check:
 
 
 def _close(found: Any, expected: Any) -> bool:
-    if found.dtype.kind not in "fV":
+    if not numeric.is_floating(found.dtype):
         return bool(np.array_equal(found, expected))
     relative, overall = TOLERANCE[found.dtype.itemsize]
     a, b = found.astype(np.float64), expected.astype(np.float64)

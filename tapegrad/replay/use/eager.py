@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import source
+from ...core import numeric, source
 from ...core.inplace import through
 from ...core.modes import STATE
 from ...core.primitive import CONTRACTION, Accelerator, Link, Primitive, set_accelerator
@@ -117,7 +117,7 @@ class Tracing(Capture):
         if known and len(primitive.outputs) == 1:
             specs = [(x.shape, x.dtype) if x.__class__ is _ndarray else x for x in arrays]
             shape, dtype = abstract(primitive, *specs, **params)
-            if isinstance(dtype, np.dtype) and dtype.kind == "f":
+            if isinstance(dtype, np.dtype) and numeric.is_numpy_float(dtype):
                 return np.ones(shape, dtype)  # which can be divided by, unlike zeros
         return super().kernel(primitive, arrays, params)
 
@@ -365,7 +365,7 @@ def _with_numbers_in_memory(p: Primitive, inputs: Any, beside: Any) -> Any:
     if p.expression is None or "(" in p.expression or p.composite:
         return inputs
     dtype = next((x.dtype for x in beside if x.__class__ is _ndarray), None)
-    if dtype is None or dtype.kind != "f":
+    if dtype is None or not numeric.is_numpy_float(dtype):
         return inputs
     return [np.asarray(x, dtype) if x.__class__ in (float, int) else x for x in inputs]
 

@@ -1,0 +1,62 @@
+"""What kind of numbers a NumPy dtype holds.
+
+The one place that knows NumPy's letters. bfloat16 comes from another package, and NumPy takes it
+for raw bytes ("V"); there are no tensors of any other such type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: kinds of dtypes that can have gradients, for code too hot for a function call (50 ns)
+DIFFERENTIABLE = "fV"
+
+
+def is_differentiable(dtype: Any) -> bool:
+    """Whether tensors of a dtype can have gradients."""
+    return dtype.kind in DIFFERENTIABLE
+
+
+def is_floating(dtype: Any) -> bool:
+    """Whether a dtype is a float, bfloat16 included."""
+    return dtype.kind in "fV"
+
+
+def is_numpy_float(dtype: Any) -> bool:
+    """Whether a dtype is a float of NumPy's own, which bfloat16 is not."""
+    return bool(dtype.kind == "f")
+
+
+def is_bfloat16(dtype: Any) -> bool:
+    return bool(dtype.kind == "V")
+
+
+def is_half(dtype: Any) -> bool:
+    """Whether a dtype is a float of two bytes."""
+    return dtype.itemsize == 2 and dtype.kind in "fV"
+
+
+def is_integer(dtype: Any) -> bool:
+    """Whether a dtype is an integer, signed or not; booleans are none."""
+    return dtype.kind in "iu"
+
+
+def is_unsigned(dtype: Any) -> bool:
+    return bool(dtype.kind == "u")
+
+
+def is_unsigned_or_boolean(dtype: Any) -> bool:
+    return dtype.kind in "ub"
+
+
+def is_signed_integer(dtype: Any) -> bool:
+    return bool(dtype.kind == "i")
+
+
+def is_boolean(dtype: Any) -> bool:
+    return bool(dtype.kind == "b")
+
+
+def is_exact(dtype: Any) -> bool:
+    """Whether a dtype is an integer or boolean."""
+    return dtype.kind in "iub"
