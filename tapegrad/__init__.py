@@ -149,7 +149,9 @@ def __getattr__(name: str) -> object:
     try:
         module, attribute = _LAZY[name]
     except KeyError:
-        raise AttributeError(f"module 'tapegrad' has no attribute {name!r}") from None
+        from .core.missing import missing
+
+        raise missing(__name__, name, __dir__()) from None
     found = _import_module(module, __name__)
     value = found if attribute is None else getattr(found, attribute)
     globals()[name] = value
@@ -157,7 +159,8 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    inner = {"core", "replay", "insight", "saving", "demos", "cli", "typed"}
+    return sorted(n for n in {*globals(), *_LAZY} if n[0] != "_" and n not in inner)
 
 
 _keep_freed_memory()

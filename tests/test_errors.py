@@ -101,3 +101,34 @@ def test_integer_division_towards_zero_is_exact():
     assert got.tolist() == [1537228672809129301, -1537228672809129301, -3, -3]
     with pytest.raises(RuntimeError, match="integer division by zero"):
         tg.div(x, 0, rounding_mode="trunc")
+
+
+# -- missing names ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "nearest"),
+    [
+        (tg, "sofmax", "softmax"),
+        (tg, "no_gard", "no_grad"),
+        (tg.nn, "LayerNrom", "LayerNorm"),
+        (tg.nn.functional, "cross_entopy", "cross_entropy"),
+        (tg.linalg, "cholesy", "cholesky"),
+        (tg.autograd, "Fuction", "Function"),
+    ],
+)
+def test_a_missing_name_answers_with_the_nearest_one(module, name, nearest):
+    with pytest.raises(
+        AttributeError, match=f"has no attribute '{name}'; did you mean '{nearest}'"
+    ):
+        getattr(module, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'zzzz'$"):
+        _ = module.zzzz
+    assert not hasattr(module, "__wrapped__")
+
+
+def test_dir_shows_public_names_alone():
+    names = dir(tg)
+    assert {"Tensor", "nn", "softmax", "compile", "Tape"} <= set(names)
+    assert [n for n in names if n.startswith("_")] == []
+    assert not {"core", "replay", "insight", "demos", "cli"} & set(names)

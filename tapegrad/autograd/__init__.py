@@ -75,7 +75,9 @@ def __getattr__(name: str) -> object:
     else:
         module = next((m for m, names in _SOURCES.items() if name in names), None)
         if module is None:
-            raise AttributeError(f"module 'tapegrad.autograd' has no attribute {name!r}")
+            from ..core.missing import missing
+
+            raise missing(__name__, name, __all__)
         value = getattr(_import_module(module, __name__), name)
     globals()[name] = value
     return value

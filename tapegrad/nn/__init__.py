@@ -171,7 +171,9 @@ def __getattr__(name: str) -> object:
         from .. import dialects
 
         return getattr(dialects, name)
-    raise AttributeError(f"module 'tapegrad.nn' has no attribute {name!r}")
+    from ..core.missing import missing
+
+    raise missing(__name__, name, __all__)
 
 
 __all__ = [

@@ -46,4 +46,6 @@ __all__ = sorted(_FUNCTIONS)  # the names are those of the table
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'tapegrad.nn.functional' has no attribute {name!r}")
+    from ..core.missing import missing
+
+    raise missing(__name__, name, __all__)
