@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core import numeric
+from ..ir.expressions import NoLowering
 
 BOOL = np.dtype(np.bool_)
 INT32 = np.dtype(np.int32)
@@ -40,10 +41,6 @@ TYPES: dict[Any, str] = {
 
 #: metadata of loops that should stay loops
 ROLLED = '!0 = !{!"llvm.loop.unroll.disable"}'
-
-
-class NoLowering(Exception):
-    """There is no native code for this; the message says why."""
 
 
 class Register(NamedTuple):

@@ -21,6 +21,7 @@ import numpy as np
 from ... import random
 from ...core import numeric
 from ...core.primitive import Primitive
+from ..ir.expressions import NoLowering, parsed
 from . import math as functions
 from .integers import Integers
 from .llvm import (
@@ -32,7 +33,6 @@ from .llvm import (
     INT64,
     UINT64,
     Code,
-    NoLowering,
     Register,
     literal,
     type_of,
@@ -97,11 +97,6 @@ def _functions() -> dict[str, ast.FunctionDef]:
         tree = ast.parse(inspect.getsource(module))
         found.update({node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)})
     return found
-
-
-@functools.cache
-def parsed(expression: str) -> ast.expr:
-    return ast.parse(expression, mode="eval").body
 
 
 class Scalar(Integers):

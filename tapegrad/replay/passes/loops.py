@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.primitive import ELEMENTWISE, REDUCE, Primitive
 from ..cpu import scalar
-from ..cpu.llvm import NoLowering
+from ..ir.expressions import NoLowering
 from ..ir.program import Compute, Fold, Literal, Loop, Node, Position, Read, Scan, Shape, Store
 
 if TYPE_CHECKING:

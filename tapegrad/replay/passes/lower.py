@@ -22,7 +22,8 @@ from ...core.storage import owner_of
 from ...core.tape import Value
 from ...core.xp import address
 from ..cpu import scalar
-from ..cpu.llvm import FLOAT32, INT64, Code, NoLowering, Register, type_of
+from ..cpu.llvm import FLOAT32, INT64, Code, Register, type_of
+from ..ir.expressions import NoLowering
 from ..ir.program import (
     Access,
     Apply,

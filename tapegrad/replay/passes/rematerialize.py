@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from ...core.tape import Value
 from ..cpu import scalar
+from ..ir.expressions import parsed
 from ..ir.program import Compute, Instruction, Literal, Loop, Program, Read, bytes_of
 from .fuse import join, pair, plain
 from .simplify import trimmed
@@ -126,6 +127,6 @@ def _quick(loop: Loop) -> bool:
 
 def _contracted(outer: Compute, inner: Compute) -> bool:
     """Whether LLVM may round two computations only once, depending on who else reads them."""
-    sums, below = (scalar.parsed(c.primitive.expression or "0") for c in (outer, inner))
+    sums, below = (parsed(c.primitive.expression or "0") for c in (outer, inner))
     adds = any(isinstance(part, (ast.Add, ast.Sub)) for part in ast.walk(sums))
     return adds and isinstance(below, ast.BinOp) and isinstance(below.op, ast.Mult)

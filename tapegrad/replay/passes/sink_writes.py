@@ -23,7 +23,7 @@ import numpy as np
 
 from ...core import numeric
 from ...core.tape import Value
-from ..cpu.scalar import parsed
+from ..ir.expressions import parsed
 from ..ir.program import (
     Access,
     Compute,

@@ -27,7 +27,7 @@ from ...core.tensor import Tensor, wrap
 from ...core.tree import map_leaves
 from ..cpu import jit, progress
 from ..cpu.executable import Executable, build
-from ..cpu.llvm import NoLowering
+from ..ir.expressions import NoLowering
 from ..ir.program import Apply, Input, Program
 from ..trace.capture import Capture, CaptureError
 from ..trace.recording import Given, Made, Part, Plain, Recording

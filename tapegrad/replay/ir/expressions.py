@@ -1,0 +1,20 @@
+"""Expressions: what a primitive computes of one element, as text that every target can read.
+
+`Primitive.expression` is an expression in a subset of Python, such as `x * y` or
+`where(x > 0, x, 0)`. Passes and targets read it as Python's own syntax tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+
+
+class NoLowering(Exception):
+    """There is no native code for this; the message says why."""
+
+
+@functools.cache
+def parsed(expression: str) -> ast.expr:
+    """The syntax tree of an expression."""
+    return ast.parse(expression, mode="eval").body
