@@ -1,5 +1,7 @@
 """Leaving and entering tapegrad: NumPy, DLPack, dtypes, printing."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -137,3 +139,42 @@ def test_import_is_light():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- whose memory ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.asmatrix, lambda a: a[::-1], lambda a: a.T])
+def test_tensor_copies_and_as_tensor_shares(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        array = kind(np.arange(6, dtype=np.float32).reshape(2, 3))
+    copied, shared, from_array = tg.tensor(array), tg.as_tensor(array), tg.from_numpy(array)
+    before = np.array(array)
+    array[...] = -1
+    assert np.array_equal(copied.numpy(), before)
+    assert (shared == -1).all()
+    assert (from_array == -1).all()
+    again = tg.tensor(from_array)
+    from_array.fill_(3)
+    assert (again == -1).all()
+    assert (np.asarray(array) == 3).all()
+
+
+def test_tensor_copies_a_file_in_memory(tmp_path):
+    array = np.memmap(tmp_path / "numbers", np.float32, "w+", shape=(4,))
+    x = tg.tensor(array)
+    array[:] = 5
+    assert x.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("make", [tg.from_numpy, tg.as_tensor])
+def test_flags_of_arrays_are_not_those_of_tensors(make):
+    """As in PyTorch: whether an array may be written to is asked when a tensor is made of it."""
+    array = np.zeros(3, np.float32)
+    x = make(array)
+    array.flags.writeable = False
+    x.numpy().flags.writeable = False
+    add = tg.compile(lambda y: x.add_(y).sum())
+    assert [add(tg.ones(3)).item() for _ in range(4)] == [3, 6, 9, 12]
+    assert array.tolist() == [4, 4, 4]

@@ -531,8 +531,12 @@ def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
 
 
 def plain_array(array: Any) -> Any:
-    """An array of a subclass (a file in memory, a matrix) as an ordinary one of the same memory."""
-    return array if type(array) is np.ndarray else array.view(np.ndarray)
+    """An ordinary array of the same memory, for a tensor alone.
+
+    Of a subclass (a file in memory, a matrix) too. What others set on theirs later, such as
+    `flags.writeable`, is not set on this one: replays look at it once.
+    """
+    return array.view(np.ndarray)
 
 
 def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:

@@ -65,7 +65,8 @@ def tensor(
     array = as_array(data, dtype, device)
     if isinstance(data, (Tensor, np.ndarray)) or hasattr(data, "__cuda_array_interface__"):
         source = data._array if isinstance(data, Tensor) else data
-        if array is source:
+        on_cpu = isinstance(array, np.ndarray) and isinstance(source, np.ndarray)
+        if np.may_share_memory(array, source) if on_cpu else array is source:
             array = array.copy()
     out = wrap(array)
     return out.requires_grad_() if requires_grad else out
@@ -89,7 +90,7 @@ def from_numpy(array: Any, requires_grad: bool = False) -> Tensor:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy needs a NumPy array, got {type(array).__name__}")
     dtypes.from_numpy_dtype(array.dtype)
-    out = wrap(plain_array(array).view())  # later changes of the array's flags are its own
+    out = wrap(plain_array(array))
     return out.requires_grad_() if requires_grad else out
 
 
