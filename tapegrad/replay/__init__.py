@@ -1,6 +1,6 @@
 """Replay: functions recorded once and run as one native program.
 
-    capture ─> simplify ─> lower ─> fuse ─> plan ─> emit ─> run
+    trace, guards ─> ir ─> passes ─> cpu ─> use
 
 Nothing here knows an operation by name: what a pass must know of one is a field of its `Primitive`.
 """

@@ -59,9 +59,9 @@ class World:
             self.reach = Reach(scope, self.roots, self.objects)
         self.marks, self.tensors = self.reach.marks, self.reach.tensors
         self.compared = self.reach.compared
-        #: tensors with their gradients of now
+        #: tensors with the ids of their gradients of now, which this does not keep alive
         self._grads = [
-            (t, t._grad) for t in (*self.tensors.values(), *self.given) if t._grad is not None
+            (t, t._grad.id) for t in (*self.tensors.values(), *self.given) if t._grad is not None
         ]
         self.settle(frozenset())
 
@@ -116,7 +116,8 @@ class World:
         call must stand.
         """
         # What code has set to the tensor that was there, it may have found elsewhere.
-        kept = {self.marks[at].raw.id for at in self.held if is_tensor(self.marks[at].raw)}
+        raws = [self.marks[at].raw for at in self.held]
+        kept = {raw.id: raw for raw in raws if is_tensor(raw)}
         self.fixed = fixed = fixed | {at for at, t in self.tensors.items() if t.id in kept}
         self._loose: list[tuple[Place, Any]] = []
         self._bound: list[tuple[Place, int]] = []
@@ -137,12 +138,12 @@ class World:
                 self._bound.append((self.marks[at].place, index))
         self._own_grads: list[tuple[Tensor, Tensor]] = []
         self._given_grads: list[tuple[int, Tensor]] = []
-        for tensor, grad in self._grads:
+        for tensor, number in self._grads:
             index = self.arguments.get(tensor.id)
-            if grad.id in kept and index is not None:
-                self._given_grads.append((index, grad))
-            elif grad.id in kept:
-                self._own_grads.append((tensor, grad))
+            if number in kept and index is not None:
+                self._given_grads.append((index, kept[number]))
+            elif number in kept:
+                self._own_grads.append((tensor, kept[number]))
         self._bound_indices = {index for _, index in self._bound}
         self._ids = {t.id for t in self.tensors.values()}
         self._solid_ids = {self.tensors[at].id for at in fixed}
