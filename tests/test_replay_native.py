@@ -206,7 +206,7 @@ def test_callbacks_are_visible() -> None:
 
 
 @pytest.mark.parametrize(
-    "skipped", ["constants", "common", "dead", "unread", "fuse", "again", "trim"]
+    "skipped", ["constants", "common", "dead", "unread", "fuse", "rematerialize", "trim"]
 )
 def test_every_pass_can_be_left_out(skipped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAPEGRAD_WITHOUT", skipped)

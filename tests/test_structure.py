@@ -41,10 +41,6 @@ UPWARDS = {
     ("nn/__init__", "optim"): "names of the documents that other rooms define",
     ("replay/cpu/jit", "__init__"): "the version",
     ("replay/guards/layers", "nn"): "which calls are those of modules",
-    ("replay/ir/failing", "replay.cpu"): "finds out what may fail by writing instructions",
-    ("replay/passes/loops", "replay.cpu"): "finds out what may fail by writing instructions",
-    ("replay/passes/lower", "replay.cpu"): "finds out what may fail by writing instructions",
-    ("replay/passes/rematerialize", "replay.cpu"): "counts instructions by writing them",
 }
 
 

@@ -11,10 +11,9 @@ of it, or for another number of threads.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,24 +21,19 @@ import numpy as np
 from ...core.failures import described
 from ...core.source import describe
 from ..ir.program import Callback, Program, View, contiguous
-from ..passes.fuse import fuse, inline
-from ..passes.lower import lower
-from ..passes.rematerialize import again
-from ..passes.simplify import common, constants, dead
-from ..passes.sink_writes import place
+from ..passes import pipeline
 from . import driver, jit, pool, stored
 from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .collector import gc_paused
 from .emit import MAX_THREADS, Emitted, emit
 from .plan import Place, Plan, plan
 from .progress import Progress
+from .target import CPU
 
 #: blocks of scratch memory that programs with callbacks leave for the next one
 MOST_BLOCKS = 4
 #: work (elements and multiplications) below which one thread is enough
 SMALL_PROGRAM = 200_000
-
-Pass = Callable[[Program], Program]
 
 
 def _offset_in(holder: Any, word: int) -> int:
@@ -57,19 +51,7 @@ _ARRAY = np.zeros(3)
 MEMORY_IN_ARRAY = _offset_in(_ARRAY, _ARRAY.ctypes.data)
 FIRST_IN_TUPLE = _offset_in((_ARRAY, None), id(_ARRAY))
 
-#: the passes in order, by name; TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one
-PASSES: dict[str, Pass] = {
-    "constants": constants,
-    "common": common,
-    "dead": dead,
-    "lower": lower,
-    "unread": dead,
-    "place": place,
-    "inline": inline,
-    "fuse": fuse,
-    "again": again,
-    "trim": dead,
-}
+_CPU = CPU()
 
 
 def build(program: Program, general: bool = False, name: str = "a program") -> Executable:
@@ -80,13 +62,8 @@ def build(program: Program, general: bool = False, name: str = "a program") -> E
 
 def passed(program: Program, progress: Progress) -> Program:
     """A recorded program after all passes."""
-    skipped = os.environ.get("TAPEGRAD_WITHOUT", "").split(",")
     progress.stage(f"passes over {len(program.instructions)} operations")
-    for name, change in PASSES.items():
-        if name == "lower" or name not in skipped:
-            program = change(program)
-            progress.check()
-    return program
+    return pipeline.passed(program, _CPU, progress.check)
 
 
 class Layout:

@@ -22,6 +22,7 @@ from ... import random
 from ...core import numeric
 from ...core.primitive import Primitive
 from ..ir.expressions import NoLowering, parsed
+from ..ir.target import Cost
 from . import math as functions
 from .integers import Integers
 from .llvm import (
@@ -435,13 +436,13 @@ def _in_half(x: Any, dtype: Any) -> Any:
 
 
 #: what `examine` has found, by what it was asked; a GPT has 1,700 computations, of 60 kinds
-_examined: dict[Any, tuple[bool, int]] = {}
+_examined: dict[Any, Cost] = {}
 MOST_EXAMINED = 4096
 
 
 def examine(
     primitive: Primitive, params: dict[str, Any], operands: Sequence[Any], dtype: Any
-) -> tuple[bool, int]:
+) -> Cost:
     """Whether the code of a computation may fail when it runs, and how many instructions it has.
 
     Raises NoLowering if `emit` would. Operands are dtypes and numbers.
@@ -462,7 +463,7 @@ def examine(
         emit(code, primitive, params, stand_ins, dtype)
         if len(_examined) >= MOST_EXAMINED:
             _examined.clear()
-        found = _examined[key] = (code.fails, len(code.lines))
+        found = _examined[key] = Cost(code.fails, len(code.lines))
     return found
 
 

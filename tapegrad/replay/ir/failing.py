@@ -5,18 +5,13 @@ They run even if nobody reads what they make, since the eager function would rai
 
 from __future__ import annotations
 
-from ...core.primitive import ELEMENTWISE, OPAQUE
-from ...core.tape import Value
-from ..cpu import scalar
-from .program import Apply, Callback, Compute, Instruction, Loop, Node, Read, Store
+from .program import Callback, Compute, Instruction, Loop, Node, Read, Store
 
 
 def can_fail(instruction: Instruction) -> bool:
-    """Whether an instruction may find bad data: an index out of range, an error in NumPy."""
+    """Whether a lowered instruction may find bad data: a bad index, an error in NumPy."""
     if isinstance(instruction, Loop):
         return any(map(finds_bad_data, (*instruction.nodes, *instruction.stores)))
-    if isinstance(instruction, Apply):
-        return _can_fail_once_lowered(instruction)
     return isinstance(instruction, Callback)
 
 
@@ -35,12 +30,3 @@ def finds_bad_data(part: Node | Store) -> bool:
     if isinstance(part, (Read, Store)):
         return any(not pick.checked for pick in part.access.picks)
     return isinstance(part, Compute) and part.fails
-
-
-def _can_fail_once_lowered(apply: Apply) -> bool:
-    primitive = apply.primitive
-    if primitive.kind != ELEMENTWISE or primitive.expression is None:
-        return bool(primitive.kind == OPAQUE)
-    types = [x.dtype if isinstance(x, Value) else x for x in apply.inputs]
-    fails, _ = scalar.examine(primitive, apply.params, types, apply.outputs[0].dtype)
-    return fails

@@ -1,7 +1,7 @@
 """Loops that a lowering writes itself: nodes, then what becomes of them.
 
 `Builder.over(shape)` makes a `Body`. Its methods take ghosts (arrays that stand for memory) and
-give positions of nodes; `compute` takes an expression in the language of `scalar.py`.
+give positions of nodes; `compute` takes an expression in the language of `expressions.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.primitive import ELEMENTWISE, REDUCE, Primitive
-from ..cpu import scalar
 from ..ir.expressions import NoLowering
 from ..ir.program import Compute, Fold, Literal, Loop, Node, Position, Read, Scan, Shape, Store
 
@@ -67,8 +66,8 @@ class Body:
         given = tuple(operands.values())
         types = [o.number if isinstance(o, Literal) else self.nodes[o].dtype for o in given]
         dtype = np.dtype(dtype)
-        fails, _ = scalar.examine(primitive, {}, types, dtype)
-        return self._node(Compute(primitive, {}, given, dtype, fails))
+        cost = self._builder.target.examine(primitive, {}, types, dtype)
+        return self._node(Compute(primitive, {}, given, dtype, cost.fails))
 
     def _node(self, node: Node) -> int:
         self.nodes.append(node)

@@ -21,8 +21,6 @@ from ...core.primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primit
 from ...core.storage import owner_of
 from ...core.tape import Value
 from ...core.xp import address
-from ..cpu import scalar
-from ..cpu.llvm import FLOAT32, INT64, Code, Register, type_of
 from ..ir.expressions import NoLowering
 from ..ir.program import (
     Access,
@@ -47,12 +45,17 @@ from ..ir.program import (
     in_order,
     size_of,
 )
+from ..ir.target import Target
 from .fuse import join
 from .loops import Body
 
 #: what copying loops compute: nothing
 COPY = Primitive("copy", lambda x: x.copy(), ELEMENTWISE, ("x",), expression="x")
 CAST = Primitive("convert", lambda x: x, ELEMENTWISE, ("x",), expression="cast(x)")
+
+
+INT64 = np.dtype(np.int64)
+FLOAT32 = np.dtype(np.float32)
 
 
 class Picked:
@@ -76,8 +79,9 @@ class Picked:
 class Lowering:
     """The state of one pass: where each value lives, and the instructions so far."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, target: Target) -> None:
         self.program = program
+        self.target = target
         self.number = program.next_number()
         self.views: dict[int, View] = {}
         self.instructions: list[Instruction] = []
@@ -245,8 +249,8 @@ class Lowering:
                 number = number.item() if isinstance(number, (np.ndarray, np.generic)) else number
                 operands.append(Literal(number))
         types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
-        fails, _ = scalar.examine(apply.primitive, apply.params, types, out.dtype)
-        nodes.append(Compute(apply.primitive, apply.params, tuple(operands), out.dtype, fails))
+        cost = self.target.examine(apply.primitive, apply.params, types, out.dtype)
+        nodes.append(Compute(apply.primitive, apply.params, tuple(operands), out.dtype, cost.fails))
         store = Store(self.spread(self.views[out.number], out.shape), len(nodes) - 1)
         self.instructions.append(Loop(out.shape, tuple(nodes), (store,), (), apply.origins))
 
@@ -264,14 +268,13 @@ class Lowering:
         if primitive.expression is None:
             raise NoLowering("it has no expression")
         for dtype in (x.dtype, out.dtype):
-            type_of(dtype)
+            self.target.check_dtype(dtype)
         if x.dtype != out.dtype:
             raise NoLowering(f"it makes {out.dtype} of {x.dtype}")
         # Half precision is folded in float32 and rounded once at the end.
         wide = FLOAT32 if numeric.is_half(x.dtype) else x.dtype
         total = self.new(out.shape, wide) if numeric.is_half(x.dtype) else out
-        scalar.start_of(primitive, wide)
-        scalar.combine(Code(), primitive, Register("%a", wide), Register("%x", wide), "")
+        self.target.check_fold(primitive, wide)
         steps = iter(contiguous(tuple(n for d, n in enumerate(x.shape) if d not in dims)))
         strides = tuple(0 if d in dims else next(steps) for d in range(len(x.shape)))
         nodes: list[Node] = [Read(self.spread(self.views[x.number], x.shape))]
@@ -331,6 +334,7 @@ class Builder:
 
     def __init__(self, lowering: Lowering, apply: Apply) -> None:
         self._lowering = lowering
+        self.target = lowering.target
         self.origins = apply.origins
         #: by id() of a ghost's memory: that memory, the value, and where the memory begins in it
         self._memories: dict[int, tuple[Any, Value, int]] = {}
@@ -416,7 +420,7 @@ class Builder:
             nodes.append(Read(self._lowering.spread(self.view(x), out.shape)))
             operands.append(len(nodes) - 1)
         types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
-        scalar.examine(primitive, {}, types, to.value.dtype)
+        self.target.examine(primitive, {}, types, to.value.dtype)
         nodes.append(Compute(primitive, {}, tuple(operands), to.value.dtype))
         store = Store(to, len(nodes) - 1, adds)
         self.add_loop(Loop(out.shape, tuple(nodes), (store,), (), self.origins))
@@ -637,6 +641,6 @@ class Builder:
         self._lowering.instructions.append(instruction)
 
 
-def lower(program: Program) -> Program:
+def lower(program: Program, target: Target) -> Program:
     """Loops, products and callbacks for every primitive of a program."""
-    return Lowering(program).run()
+    return Lowering(program, target).run()

@@ -1,7 +1,7 @@
-"""Recomputation: what is quickly computed is computed again, instead of being kept in memory.
+"""Rematerialization: cheap values are recomputed by each reader instead of being stored.
 
 Comes in: a program whose loops are fused. Goes out: the same program with fewer values in memory.
-Called as a pass of `executable.py`, after fusion.
+Called by `pipeline.py`, after fusion.
 
 A loop that reads x - mean reads x as well, or could: it may compute the difference itself, and
 nobody needs to write it. That takes a few instructions, while the way to memory and back takes as
@@ -15,9 +15,9 @@ from collections import defaultdict
 from dataclasses import replace
 
 from ...core.tape import Value
-from ..cpu import scalar
 from ..ir.expressions import parsed
 from ..ir.program import Compute, Instruction, Literal, Loop, Program, Read, bytes_of
+from ..ir.target import Target
 from .fuse import join, pair, plain
 from .simplify import trimmed
 
@@ -27,7 +27,7 @@ FEW = 8
 SMALL = 8
 
 
-def again(program: Program) -> Program:
+def rematerialize(program: Program, target: Target) -> Program:
     """With values that are quickly computed made by the loops that read them.
 
     Nobody reads their stores then; the pass `trim` drops them.
@@ -57,7 +57,7 @@ def again(program: Program) -> Program:
                 and changes.get(v.number, at[-1] + 1) > at[-1]
                 for v in source.reads()
             )
-            if not stay or len(source.stores) > 1 or not _quick(source):
+            if not stay or len(source.stores) > 1 or not _quick(source, target):
                 continue
             changed = [_with(source, instructions[j], value) for j in at]
             if all(new is not None for new in changed):
@@ -106,7 +106,7 @@ def _rounds_otherwise(source: Loop, reader: Loop, value: Value) -> bool:
     return isinstance(made, Compute) and any(_contracted(user, made) for user in users)
 
 
-def _quick(loop: Loop) -> bool:
+def _quick(loop: Loop, target: Target) -> bool:
     """Whether a loop only does a little arithmetic, to the same bits wherever it is done."""
     count = 0
     for node in loop.nodes:
@@ -116,7 +116,7 @@ def _quick(loop: Loop) -> bool:
             kinds = tuple(
                 o.number if isinstance(o, Literal) else loop.nodes[o].dtype for o in node.operands
             )
-            count += scalar.examine(node.primitive, node.params, kinds, node.dtype)[1]
+            count += target.examine(node.primitive, node.params, kinds, node.dtype).instructions
             inner = [loop.nodes[o] for o in node.operands if isinstance(o, int)]
             if any(isinstance(x, Compute) and _contracted(node, x) for x in inner):
                 return False

@@ -1,7 +1,7 @@
-"""Placing: values are made where they are wanted, instead of being copied there.
+"""Sinking writes: values are made where they are wanted, instead of being copied there.
 
-Comes in: a lowered program. Goes out: the same program with fewer passes over memory. Called as a
-pass of `executable.py`, before fusion.
+Comes in: a lowered program. Goes out: the same program with fewer passes over memory. Called by
+`pipeline.py`, before fusion.
 
     sums     of values that are zero but for a part (gradients of slices): each part is added to
              one value, and where parts cover it, that is not filled with zeros either
@@ -263,7 +263,7 @@ class _Unfit(Exception):
     """A writer cannot write somewhere else."""
 
 
-def place(program: Program) -> Program:
+def sink_writes(program: Program) -> Program:
     """With values made where they are wanted."""
     return Placement(program).run()
 

@@ -1,0 +1,47 @@
+"""The passes in order: a recorded program becomes one that a target can plan and emit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from ..ir.program import Program
+from ..ir.target import Target
+from .fuse import fuse, inline
+from .lower import lower
+from .rematerialize import rematerialize
+from .simplify import common, constants, dead
+from .sink_writes import sink_writes
+
+Pass = Callable[[Program], Program]
+
+
+def passes_for(target: Target) -> dict[str, Pass]:
+    """The passes by name, in order."""
+    live = partial(dead, target=target)
+    return {
+        "constants": constants,
+        "common": common,
+        "dead": live,
+        "lower": partial(lower, target=target),
+        "unread": live,
+        "sink_writes": sink_writes,
+        "inline": inline,
+        "fuse": fuse,
+        "rematerialize": partial(rematerialize, target=target),
+        "trim": live,
+    }
+
+
+def passed(program: Program, target: Target, after: Callable[[], None]) -> Program:
+    """A program after all passes; calls `after` after each.
+
+    TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one.
+    """
+    skipped = os.environ.get("TAPEGRAD_WITHOUT", "").split(",")
+    for name, change in passes_for(target).items():
+        if name == "lower" or name not in skipped:
+            program = change(program)
+            after()
+    return program
