@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,6 +88,11 @@ def called(number: int) -> int:
 
     (function,) = jit.functions([TEXT.format(number)]).values()
     answer: int = ctypes.CFUNCTYPE(ctypes.c_int64)(function.address)()
+    gone = weakref.ref(function)
+    del function
+    end = time.monotonic() + 10
+    while gone() is not None and time.monotonic() < end:
+        time.sleep(0.001)  # the thread that compiled it may not have forgotten it yet
     return answer
 
 
