@@ -10,9 +10,9 @@ import numpy as np
 
 from ..core import inplace as inplace_
 from ..core import numeric, xp
-from ..core.modes import STATE, no_grad
+from ..core.modes import no_grad
 from ..core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, not_recorded
 from . import comparison as c
 from . import elementwise as e
 from .checks import check_range
@@ -139,8 +139,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         raise RuntimeError(f"one_hot needs integer labels, got {tensor.dtype}; use .long()")
     labels = tensor._array
     if num_classes == -1:
-        for tape in STATE.tapes:
-            tape.refuse_read(tensor, "one_hot without num_classes")
+        not_recorded(tensor, "one_hot without num_classes")
         if labels.size == 0:
             raise RuntimeError("one_hot cannot count the classes of no labels; give num_classes")
         num_classes = int(labels.max()) + 1

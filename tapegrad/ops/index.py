@@ -14,7 +14,7 @@ import numpy as np
 from ..core import inplace, numeric, storage, xp
 from ..core.modes import STATE, numbers
 from ..core.primitive import OPAQUE, Primitive, define
-from ..core.tensor import Tensor, as_array, own, wrap
+from ..core.tensor import Tensor, as_array, not_recorded, own, wrap
 from . import comparison as c
 from .movement import reshape_, slice_
 from .table import In, Sample, attach, op
@@ -232,8 +232,7 @@ def as_indices(index: Tensor, shape: tuple[int, ...], dim: int) -> list[Tensor]:
         return [index]
     mask = index._array
     check_mask_shape(mask.shape, shape, dim)
-    for tape in STATE.tapes:
-        tape.refuse_read(index, "indexing with a mask (use where or masked_fill)")
+    not_recorded(index, "indexing with a mask (use where or masked_fill)")
     return [wrap(i) for i in mask.nonzero()]
 
 
@@ -410,8 +409,7 @@ def masked_select(input: Any, mask: Any) -> Any:
 @op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """The indices of elements that are not zero, one row each (or one tensor per dimension)."""
-    for tape in STATE.tapes:
-        tape.refuse_read(input, "nonzero() (use where)")
+    not_recorded(input, "nonzero() (use where)")
     found = input._array.nonzero() if input._array.ndim else np.atleast_1d(input._array).nonzero()
     if as_tuple:
         return tuple(wrap(i) for i in found)

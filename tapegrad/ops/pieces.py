@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..core import numeric, xp
-from ..core.modes import STATE
 from ..core.primitive import MOVEMENT, Primitive, define
 from ..core.storage import owner_of
 from ..core.strided import strided_
-from ..core.tensor import Tensor, wrap
+from ..core.tensor import Tensor, not_recorded, wrap
 from .index import take_
 from .joining import cat, cat_
 from .movement import flip, narrow, normal_dim, permute_, reshape_, transpose
@@ -202,8 +201,7 @@ def repeat_interleave(
 def _counts(repeats: Any) -> Any:
     if not numeric.is_integer(repeats._array.dtype) or repeats._array.ndim > 1:
         raise RuntimeError("repeat_interleave needs repeats as integers in one dimension")
-    for tape in STATE.tapes:
-        tape.refuse_read(repeats, "repeat_interleave with a tensor of repeats")
+    not_recorded(repeats, "repeat_interleave with a tensor of repeats")
     counts = np.asarray(repeats.cpu()._array)
     if counts.size and counts.min() < 0:
         raise RuntimeError("repeat_interleave: repeats must not be negative")

@@ -10,9 +10,8 @@ import numpy as np
 
 from ..core import numeric, xp
 from ..core.dtypes import as_dtype, float32, int32, int64
-from ..core.modes import STATE
 from ..core.primitive import OPAQUE, Primitive, define
-from ..core.tensor import Tensor, wrap
+from ..core.tensor import Tensor, not_recorded, wrap
 from . import comparison as c
 from . import elementwise as e
 from .checks import checked
@@ -25,12 +24,6 @@ from .reduce import any_, sum_
 from .table import In, Sample, op
 
 Indexed = namedtuple("Indexed", ["values", "indices"])
-
-
-def _refuse(tensor: Any, what: str) -> None:
-    """The shape of the result depends on the data, so no recording can hold it."""
-    for tape in STATE.tapes:
-        tape.refuse_read(tensor, what)
 
 
 # -- places in sorted sequences ----------------------------------------------------------------
@@ -134,12 +127,12 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """How often each number from 0 on occurs, or the sum of its weights."""
     if not numeric.is_integer(input._array.dtype) or input._array.ndim != 1:
         raise RuntimeError("bincount needs non-negative integers in one dimension")
-    _refuse(input, "bincount() (use scatter_add)")
+    not_recorded(input, "bincount() (use scatter_add)")
     if input._array.size and int(input._array.min()) < 0:
         raise RuntimeError("bincount needs non-negative integers in one dimension")
     if weights is None:
         return wrap(xp.module(input._array).bincount(input._array, minlength=minlength))
-    _refuse(weights, "bincount() (use scatter_add)")
+    not_recorded(weights, "bincount() (use scatter_add)")
     counts = xp.module(input._array).bincount(input._array, weights._array, minlength)
     return wrap(counts.astype(np.float32) if weights.dtype is float32 else counts)
 
@@ -160,7 +153,7 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """The different elements in order; where each came from and how often, if asked for."""
-    _refuse(input, "unique()")
+    not_recorded(input, "unique()")
     axis = None if dim is None else normal_dim(dim, input._array.ndim)
     module = xp.module(input._array)
     values, inverse, counts = module.unique(
@@ -191,7 +184,7 @@ def unique_consecutive(
 ) -> Any:
     """The elements without those that repeat the one before; which run each is in, and how long
     the runs are, if asked for."""
-    _refuse(input, "unique_consecutive()")
+    not_recorded(input, "unique_consecutive()")
     array = input._array
     module = xp.module(array)
     rows = array.reshape(-1) if dim is None else array
