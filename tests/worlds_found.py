@@ -327,3 +327,21 @@ def gradient_is_stored_and_comes_and_goes(compile):
             p.grad = None
         f()
         yield store.g, store.g is p.grad
+
+
+@case
+def gradient_of_the_last_call_is_stored(compile):
+    p = vec(0).requires_grad_()
+    optimizer = tg.optim.SGD([p], lr=0.05)
+    memory = {}
+
+    @compile
+    def f(x):
+        memory["g"] = p.grad
+        optimizer.zero_grad()
+        loss = (p * x).sin().square().mean()
+        loss.backward()
+        return loss.detach()
+
+    for i in range(7):
+        yield f(vec(i)), p.grad, memory["g"], memory["g"] is p.grad

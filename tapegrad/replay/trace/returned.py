@@ -44,9 +44,11 @@ class Returned:
         return found
 
     def _new_result(self, leaf: Tensor) -> Any:
-        for owner, _ in self.capture.first_grads.values():
+        for owner, before in self.capture.first_grads.values():
             if owner._grad is leaf:
                 return GradResult(self.capture.slot_of(owner))
+            if before is leaf:
+                self.capture.obstacle = "it stores or returns a .grad that it replaces"
         if leaf.id <= self.capture.start:
             return Given(self.capture.slot_of(leaf), ())
         if leaf._view is not None:
