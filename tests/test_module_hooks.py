@@ -172,3 +172,20 @@ def test_parameter_dictionaries_as_dictionaries() -> None:
         values.popitem()
     with pytest.raises(RuntimeError, match="cannot be called"):
         values(1)
+
+
+def test_modules_have_hook_dictionaries_once_they_are_asked_for() -> None:
+    module = nn.Linear(2, 2)
+    assert not module._hooked
+    assert "_forward_hooks" not in vars(module)
+    seen: list[Any] = []
+    step = tapegrad.compile(lambda x: module(x).sum())
+    for _ in range(4):
+        step(tapegrad.ones(2))
+    handle = module.register_forward_hook(lambda m, args, out: out * 0)
+    assert [step(tapegrad.ones(2)).item() for _ in range(4)] == [0, 0, 0, 0]
+    handle.remove()
+    assert step(tapegrad.ones(2)).item() == pytest.approx(module(tapegrad.ones(2)).sum().item())
+    module._forward_hooks[7] = (lambda m, args, out: seen.append(out), False, False)
+    module(tapegrad.ones(2))
+    assert len(seen) == 1

@@ -201,3 +201,15 @@ def test_collections_of_garbage_are_not_part_of_a_call() -> None:
         gc.callbacks.remove(callback)
     assert clock
     assert compiled.replays
+
+
+def test_what_is_changed_several_times_is_copied_once() -> None:
+    from tapegrad.replay.use.undo import Rehearsal
+
+    x = tg.ones(3)
+    with Rehearsal([]) as rehearsal:
+        for _ in range(5):
+            x.mul_(2)
+    ((tensor, _, copy),) = rehearsal.overwritten
+    assert tensor is x
+    assert copy.tolist() == [1, 1, 1]

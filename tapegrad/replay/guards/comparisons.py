@@ -1,6 +1,6 @@
 """Comparisons: what a world compares by identity before each replay.
 
-A walk enters what it finds; `hold` says whether all of it is still the same objects.
+A walk enters what it finds; `write` makes tests of it, whether all of it is still the same objects.
 """
 
 from __future__ import annotations
