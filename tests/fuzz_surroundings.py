@@ -506,10 +506,16 @@ class Origins:
         return tg.from_numpy(array)
 
     def _fed_back(self, name: str, values: Any, call: int) -> Any:
-        """A result of the last call."""
+        """A result of the last call.
+
+        Detached where a backward pass has used up its history, which is that of the whole call if
+        it was compiled, and where the next call changes it without gradients: PyTorch forbids to
+        look at a view of it then.
+        """
+        spent = self.surroundings.caller in ("once", "grad", "gradients")
         for result in self.results:
             if tuple(result.shape) == values.shape and result.dtype == tg.float32:
-                return result
+                return result.detach() if spent or self.surroundings.without_grad else result
         return tg.from_numpy(values)
 
     def close(self) -> None:

@@ -223,3 +223,29 @@ def test_contractions_of_any_layout(seed: int, monkeypatch: pytest.MonkeyPatch) 
         return [randn(*shape, seed=i + 10 * j) for j, shape in enumerate(shapes)], {}
 
     agrees(lambda x, y: primitive(x, y), make, 1e-4)
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4, 6])
+@pytest.mark.parametrize("dilation", [2, 3, 4])
+@pytest.mark.parametrize("padding", [0, 3])
+def test_taps_are_met_where_windows_move_and_have_gaps(
+    stride: int, dilation: int, padding: int
+) -> None:
+    def f(x: Any, weight: Any) -> Any:
+        return F.conv_transpose1d(x, weight, None, stride, padding, 1, 1, dilation)
+
+    agrees(f, lambda i: ((randn(2, 3, 7, seed=i), randn(3, 2, 4, seed=i + 1)), {}))
+
+
+def test_a_filter_with_nan_spoils_what_its_taps_meet_alone() -> None:
+    def f(x: Any, weight: Any) -> Any:
+        return F.conv_transpose1d(x, weight, stride=3, padding=2, dilation=4)
+
+    fast = tg.compile(f)
+    for i in range(4):
+        x, weight = randn(1, 3, 4, seed=i), randn(3, 2, 2, seed=i)
+        weight[1, 1, 1] = float("nan")
+        expected = f(x, weight)
+        assert expected.isnan().sum() == 3
+        assert tg.allclose(fast(x, weight), expected, atol=1e-5, equal_nan=True)
+    assert replayed(fast) == 2

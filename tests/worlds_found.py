@@ -345,3 +345,37 @@ def gradient_of_the_last_call_is_stored(compile):
 
     for i in range(7):
         yield f(vec(i)), p.grad, memory["g"], memory["g"] is p.grad
+
+
+@case
+def captured_view_of_an_argument_that_changes(compile):
+    """It is derived anew from its base, which may be another tensor than the next argument."""
+    p, buffer = vec(0).requires_grad_(), vec(1)
+    turned = buffer[None]
+
+    @compile
+    def f(x):
+        p.grad = None
+        y = p * turned.sum()
+        y.square().mean().backward()
+        return y.detach()
+
+    for i, letter in enumerate("AAABBBABAABB"):
+        if i in (3, 4, 9):
+            buffer.mul_(0.5 + i)
+        yield f(vec(i) if letter == "A" else buffer), p.grad
+
+
+@case
+def captured_view_of_an_argument_that_the_call_changes(compile):
+    buffer = vec(1)
+    part = buffer[:2]
+
+    @compile
+    def f(x):
+        x.mul_(0.9)
+        return part * 2
+
+    for i, letter in enumerate("BBBBABAABB"):
+        buffer.add_(0.25)
+        yield f(vec(i) if letter == "A" else buffer), buffer, part

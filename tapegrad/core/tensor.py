@@ -596,7 +596,7 @@ def refresh(tensor: Tensor) -> None:
     change = storage.changed_since(tensor._array, number)
     if change is None or not STATE.mode & (GRAD | TAPE):
         return
-    if not base._requires and not STATE.mode & TAPE:
+    if not base._requires and all(change.number < tape.started for tape in STATE.tapes):
         tensor._view = (base, chain, change.number)
         return
     if base._extra is not None and base._extra.turned > number:

@@ -178,20 +178,20 @@ def _convolution_input_in_loops(
     Windows that move by several elements meet every input element with a part of their places: each
     such part is a convolution of its own.
     """
-    if max(window.stride) == 1 or max(window.dilation) > 1:
+    if max(window.stride) == 1:
         _turned_in_loops(b, out, grad, weight, window, groups)
         return
     once = (1,) * window.dims
-    for places in itertools.product(*map(range, window.stride)):
-        phases = [_phase(window, axis, place) for axis, place in enumerate(places)]
-        firsts, size, before = zip(*phases, strict=True)
+    for remainders in itertools.product(*map(range, window.stride)):
+        phases = [_phase(window, axis, r) for axis, r in enumerate(remainders)]
+        firsts, taps, dilation, before = zip(*phases, strict=True)
         part = out[(..., *map(_every, firsts, window.stride))]
-        kernel = weight[(..., *map(_every, places, window.stride))]
+        kernel = weight[(..., *taps)]
         if kernel.size == 0:
             b.fill(part, 0)
         elif part.size:
-            inside = tuple(part.shape[2:])
-            geometry = Window(size, once, before, once, inside, window.outside)
+            inside, size = tuple(part.shape[2:]), tuple(kernel.shape[2:])
+            geometry = Window(size, once, before, dilation, inside, window.outside)
             found = b.new(part.shape, out.dtype)
             _turned_in_loops(b, found, grad, kernel, geometry, groups)
             b.copy(part, found)
@@ -201,13 +201,21 @@ def _every(first: int, step: int) -> slice:
     return slice(first, None, step)
 
 
-def _phase(window: Window, axis: int, place: int) -> tuple[int, int, int]:
-    """Of the places that are `place` apart from a multiple of the stride: the first input element
-    that they meet, how many there are, and how many windows begin before that element.
+def _phase(window: Window, axis: int, remainder: int) -> tuple[int, slice, int, int]:
+    """The part of one axis whose places, borders included, leave `remainder` by the stride.
+
+    Returns its first input element, the taps of the window that ever stand on it, and the dilation
+    and the border of a window of those taps alone, which moves by 1 over that part.
     """
-    stride, padding = window.stride[axis], window.padding[axis]
-    before = max(-((place - padding) // stride), 0)
-    return place + before * stride - padding, len(range(place, window.size[axis], stride)), before
+    stride, dilation = window.stride[axis], window.dilation[axis]
+    before = -((remainder - window.padding[axis]) // stride)  # places of it inside the border
+    first = remainder + before * stride - window.padding[axis]
+    taps = [k for k in range(window.size[axis]) if k * dilation % stride == remainder]
+    if not taps:
+        return first, slice(0, 0), 1, 0
+    common = math.gcd(stride, dilation)
+    border = before - (taps[0] * dilation - remainder) // stride
+    return first, slice(taps[0], None, stride // common), dilation // common, border
 
 
 def _turned_in_loops(b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int) -> None:

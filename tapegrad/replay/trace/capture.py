@@ -322,6 +322,8 @@ class Capture(Tape):
 
     def rebind(self, tensor: Tensor, result: Tensor) -> None:
         self.value_of(tensor)
+        if tensor.id <= self.start and _base(tensor).id in self.positions:
+            self.twins[tensor.id] = tensor  # its value comes from the argument that it is a part of
         apart = tensor._array is not result._array
         if apart and tensor._view is None and self._shares_unseen_memory(tensor._array):
             self.refuse(

@@ -389,16 +389,16 @@ class Compiled:
             return None
         for replay in signature.replays:
             if replay.recording.difference(recording) is None:
-                replay.confirm(recording, tensors)
-                signature.enter(world, replay, effects, recording.pattern)
+                replay.confirm(recording)
+                signature.enter(world, replay, effects, recording.pattern, tensors)
                 return replay
-        replay = Replay(recording, tensors, self.name)
+        replay = Replay(recording, self.name)
         if world is not None:
             world.settle_for(recording)
         earlier = signature.compare(world, replay)
         if earlier is not None:
             replay.take(earlier)
-            signature.enter(world, replay, effects, recording.pattern)
+            signature.enter(world, replay, effects, recording.pattern, tensors)
         return replay
 
     # -- telling -----------------------------------------------------------------------------

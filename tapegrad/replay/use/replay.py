@@ -47,9 +47,7 @@ class DataError(Exception):
 class Replay:
     """A recording that was confirmed, and what must hold for it to be run again."""
 
-    def __init__(
-        self, recording: Recording, tensors: list[Tensor], name: str = "an update"
-    ) -> None:
+    def __init__(self, recording: Recording, name: str = "an update") -> None:
         self.recording = recording
         self.name = name.rpartition(".")[2]
         self.executable: Executable | None = None
@@ -102,18 +100,17 @@ class Replay:
         position = {given.value.number: i for i, given in enumerate(self.program.inputs)}
         self.written: list[Any] = [slots[position[t.number]] for t, _ in self.program.writes]
         self.written_elsewhere = [s for s in self.written if not isinstance(s, Captured)]
-        self.confirm(recording, tensors)
+        self.confirm(recording)
 
     def _captures(self, number: int) -> bool:
         return any(t.id == number for t in self.captured)
 
-    def confirm(self, recording: Recording, tensors: list[Tensor]) -> None:
+    def confirm(self, recording: Recording) -> None:
         """Take over the circumstances of another recording that agrees with this one."""
         before = {s.tensor.id: was for s, was, _ in recording.flags if isinstance(s, Captured)}
         self.requires = [before.get(t.id, t._requires) for t in self.tensors]
         self.extras = [t._extra for t in self.tensors]
         self.hooks = [_hooks_of(t) for t in self.tensors]
-        self.overlap = self._overlap(tensors)
         #: which captured tensors share memory
         self.sharing = overlaps(self.arrays)
         self._test: Callable[[], bool] | None = None
@@ -138,8 +135,6 @@ class Replay:
                 return "requires_grad of a tensor that the function sets was another one before"
         if self.watched and not self._numbers_hold():
             return "a number that decides what is computed was changed"
-        if tensors and self._overlap(tensors) != self.overlap:
-            return "an argument shares memory with a captured tensor, or no longer does"
         if self.spans and not all(span.fits(tensors) for span in self.spans):
             return "tensors that share memory lie otherwise than they did"
         for slot in self.written_elsewhere:
@@ -211,7 +206,7 @@ class Replay:
         self.extras = [t._extra for t in self.tensors]
         return True
 
-    def _overlap(self, tensors: list[Tensor]) -> list[tuple[int, ...]]:
+    def overlap(self, tensors: list[Tensor]) -> list[tuple[int, ...]]:
         """For each argument, the captured tensors whose bytes it shows."""
         owners, owner_of = self.owners, storage.owner_of
         found = []
@@ -224,7 +219,10 @@ class Replay:
     def _shown_by(self, array: Any) -> tuple[int, ...]:
         start, end = bounds(array)
         spans = [bounds(a) for a in self.arrays]
-        return tuple(i for i, (a, b) in enumerate(spans) if a < end and start < b)
+        shown = [i for i, (a, b) in enumerate(spans) if a < end and start < b]
+        # Values of the tensors behind the captured ones may come from arguments.
+        distances = [spans[i][0] - start for i in shown if i >= len(self.captured)]
+        return (*shown, *distances)
 
     def _numbers_hold(self) -> bool:
         """Read the numbers anew; False if one decides otherwise than it did."""

@@ -71,7 +71,7 @@ class Update:
         )
         if stays or recording.obstacle is not None or recording.grads:
             return
-        replay = Replay(recording, [])
+        replay = Replay(recording)
         replay.build()
         assert replay.executable is not None
         if replay.executable.callbacks or replay.refusal([]) is not None:

@@ -39,6 +39,7 @@ class Variant:
         moving: list[tuple[Place, Any]] | None = None,
         sharing: Any = (),
         pattern: tuple[bool, ...] = (),
+        overlap: list[tuple[int, ...]] | None = None,
     ) -> None:
         self.world = world
         self.replay = replay
@@ -50,6 +51,8 @@ class Variant:
         self.overlaps = sharing
         #: which leaves had no gradient; other worlds may share the replay and differ in that
         self.pattern = pattern
+        #: for each argument, the captured tensors whose bytes it showed
+        self.overlap = overlap or []
         self._has_pattern: Callable[[list[Tensor]], bool] | None = None
 
     def tensors(self, call: Arguments) -> list[Tensor] | None:
@@ -83,6 +86,8 @@ class Variant:
             self._has_pattern = self.replay.pattern_test(self.pattern)
         if not self._has_pattern(tensors):
             return "a .grad that was None is not, or the other way round"
+        if tensors and self.replay.overlap(tensors) != self.overlap:
+            return "an argument shares memory with a captured tensor, or no longer does"
         return self.replay.refusal(tensors)
 
     def look(self, call: Arguments) -> World:
@@ -224,14 +229,22 @@ class Signature:
         return agreeing
 
     def enter(
-        self, world: World | None, replay: Replay, effects: Effects, pattern: tuple[bool, ...]
+        self,
+        world: World | None,
+        replay: Replay,
+        effects: Effects,
+        pattern: tuple[bool, ...],
+        tensors: list[Tensor],
     ) -> None:
         """Remember what happens in a world, if it is known."""
         if world is None:
             return
         self.pending = [pair for pair in self.pending if pair[1] is not replay]
         world.settle_for(replay.recording)
-        variant = Variant(world, replay, None, effects, self._places, self._sharing, pattern)
+        overlap = replay.overlap(tensors)
+        variant = Variant(
+            world, replay, None, effects, self._places, self._sharing, pattern, overlap
+        )
         self.variants.insert(0, variant)
         del self.variants[MOST_VARIANTS:]  # they keep objects of the user alive
         self.disagreements = self.strikes = 0
