@@ -33,6 +33,9 @@ from .tensor import Tensor
 Choice = str | Callable[..., str | None]
 Policy = Choice | dict[str, Choice]
 
+#: the public names, among which the switch for the whole process is
+_public = sys.modules[__package__.partition(".")[0]].__dict__
+
 #: for what loses too much in float16, on a GPU
 ON_GPU: Policy = {"cuda": "full"}
 
@@ -79,7 +82,7 @@ def key() -> Any:
 
 def allowed() -> bool:
     """`tapegrad.enable_autocast`, the switch for the whole process."""
-    return bool(sys.modules["tapegrad"].__dict__.get("enable_autocast", True))
+    return bool(_public.get("enable_autocast", True))
 
 
 def use(new: Settings | None) -> None:

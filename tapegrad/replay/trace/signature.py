@@ -164,13 +164,19 @@ def shared(tensors: list[Tensor]) -> Any:
 
 def _is_apart(tensors: list[Tensor]) -> bool:
     """Whether each of several tensors has memory of its own, as is seen at once."""
-    known = set()
+    owners = set()
     for tensor in tensors:
         array = tensor._array
-        if array.__class__ is not np.ndarray or array.base is not None:
+        if array.__class__ is not np.ndarray:
             return False
-        known.add(id(array))
-    return len(known) == len(tensors)
+        base = array.base
+        if base is None:
+            owners.add(id(array))
+        elif base.__class__ is np.ndarray and base.base is None:
+            owners.add(id(base))  # as tensors of `from_numpy` have it
+        else:
+            return False
+    return len(owners) == len(tensors)
 
 
 def _is_namespace(value: dict[Any, Any]) -> bool:

@@ -288,14 +288,12 @@ class Replay:
         inputs = [slot.find(tensors)._array for slot in self.moving]
         made: list[Any] = [None] * len(self.program.results)
         new = []  # gradients in new memory
-        for grad in self.made_grads:
-            leaf, at, shape, dtype, strides = grad
-            array = None
-            if not self.calls_back:
-                array = _reusable(leaf.find(tensors), shape, dtype, strides)
+        for slot, at, shape, dtype, strides in self.made_grads:
+            leaf = slot.tensor if slot.__class__ is Captured else slot.find(tensors)
+            array = None if self.calls_back else _reusable(leaf, shape, dtype, strides)
             if array is None:
                 array = np.empty(shape, dtype)
-                new.append(grad)
+                new.append((leaf, at))
             made[at] = array
         for i, shape, dtype in self.fresh:
             made[i] = np.empty(shape, dtype)
@@ -309,10 +307,10 @@ class Replay:
             storage.note_changes(self.changes)
             for slot in self.written_elsewhere:
                 storage.note(slot.find(tensors)._array)
-        for leaf, at, *_ in new:
-            leaf.find(tensors)._grad = wrap(made[at])
-        for leaf, at in self.other_grads:
-            leaf.find(tensors)._grad = None if at is None else at.find(tensors)
+        for leaf, at in new:
+            leaf._grad = wrap(made[at])
+        for slot, at in self.other_grads:
+            slot.find(tensors)._grad = None if at is None else at.find(tensors)
         for slot, before, after in recording.flags:
             if before != after:
                 slot.find(tensors).requires_grad_(after)
@@ -359,7 +357,7 @@ class Replay:
         known: dict[int, Any],
     ) -> Any:
         """A result of the function, from its place in the recorded tree of results."""
-        if isinstance(leaf, Made):
+        if leaf.__class__ is Made:
             tensor = wrap(made[leaf.index])
             if leaf.spent is not None:
                 tensor._edge, tensor._requires = _leading_to(leaf, tensors), True
@@ -456,7 +454,7 @@ def _reusable(leaf: Tensor, shape: Any, dtype: Any, strides: Any) -> Any:
         or array.base is not None
         or array.strides != strides
         or array.shape != shape
-        or array.dtype != dtype
+        or (array.dtype is not dtype and array.dtype != dtype)
     ):
         return None
     return array
