@@ -10,7 +10,7 @@ import tapegrad as tg
 import tapegrad.nn.functional as F
 from tapegrad import nn
 from tapegrad.ops import TABLE
-from tapegrad.ops.linalg import matmul_
+from tapegrad.ops.linalg.matmul import matmul_
 
 HALF = [tg.bfloat16, tg.float16]
 each_half = pytest.mark.parametrize("dtype", HALF, ids=[d.name for d in HALF])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.ops.solving import _cheapest
+from tapegrad.ops.linalg.solving import _cheapest
 from tapegrad.testing import gradcheck
 
 

@@ -15,7 +15,8 @@ from sweep import NAMES, assert_close, call, cases, differentiated, flat, gradie
 import tapegrad
 from tapegrad import Tape, Tensor, nn
 from tapegrad.nn import functional as F
-from tapegrad.ops import TABLE, convolution
+from tapegrad.ops import TABLE
+from tapegrad.ops.window import convolution
 from tapegrad.testing import gradcheck, gradgradcheck
 
 # -- layers ------------------------------------------------------------------------------------

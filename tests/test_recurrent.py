@@ -13,7 +13,7 @@ from replaying import callbacks, close, randn, replayed
 import tapegrad as tg
 from tapegrad import nn
 from tapegrad.nn.packed import PackedSequence
-from tapegrad.ops.recurrent import LONGEST
+from tapegrad.ops.nn.recurrent import LONGEST
 
 NAMES = ["RNN", "LSTM", "GRU"]
 CELLS = ["RNNCell", "LSTMCell", "GRUCell"]

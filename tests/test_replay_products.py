@@ -11,7 +11,7 @@ import pytest
 from replaying import callbacks
 
 import tapegrad as tg
-from tapegrad.ops.triangular import triangular_
+from tapegrad.ops.linalg.triangular import triangular_
 from tapegrad.replay.cpu import gemm as matrices
 from tapegrad.replay.cpu import pool, products
 from tapegrad.replay.cpu import vectors as registers_of

@@ -15,8 +15,8 @@ from typing import Any
 from ..core.dtypes import float16, float32, int32
 from ..core.modes import no_grad
 from ..core.tensor import Tensor
-from ..ops.comparison import where
 from ..ops.creation import full, zeros
+from ..ops.elementwise.comparison import where
 from ..replay.trace.options import capturing, runtime_number
 
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"

@@ -16,7 +16,7 @@ import numpy as np
 from ..core.dtypes import from_numpy_dtype
 from ..core.tensor import Tensor, wrap
 from ..ops import CREATION
-from ..ops.joining import stack
+from ..ops.shape.joining import stack
 
 _EXPECTED = "batch must contain tensors, numpy arrays, numbers, dicts or lists; found"
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from ..core.modes import STATE, TAPE
 from ..core.tensor import Tensor
 from ..ops.checks import check_range
-from ..ops.comparison import where_ as where
-from ..ops.joining import cat
+from ..ops.elementwise.comparison import where_ as where
+from ..ops.shape.joining import cat
 from . import functional as F
 from .containers import ModuleList, Sequential
 from .linear import Linear

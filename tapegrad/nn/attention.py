@@ -1,4 +1,4 @@
-"""MultiheadAttention: the parameters of an attention layer around `ops/multihead.py`.
+"""MultiheadAttention: the parameters of an attention layer around `ops/nn/multihead.py`.
 
 `sdpa_kernel` is what PyTorch code uses to choose among several attention kernels; here is only one.
 """
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
-from ..ops.multihead import Weights, attend
+from ..ops.nn.multihead import Weights, attend
 from . import init
 from .linear import Linear, new_parameter
 from .module import Module

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.tensor import Tensor
-from ..ops.loss import as_reduction
+from ..ops.loss.regression import as_reduction
 from . import functional as F
 from .module import Module
 

@@ -1,7 +1,7 @@
 """Recurrent layers: RNN, LSTM, GRU over whole sequences, and the cells for one step.
 
 The layers hold PyTorch's parameters under PyTorch's names, check what comes in, and call
-`ops/sequence.py`. They take (steps, batch, features), the same without a batch, or a
+`ops/nn/sequence.py`. They take (steps, batch, features), the same without a batch, or a
 PackedSequence.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.modes import AUTOCAST, STATE
 from ..ops.creation import CREATION
-from ..ops.sequence import GATES, STATES, Segments, run_layers, segments_of
+from ..ops.nn.sequence import GATES, STATES, Segments, run_layers, segments_of
 from ..ops.table import TABLE
 from . import init
 from .linear import checked_size, new_parameter

@@ -1,98 +1,32 @@
 """The operations. Importing this package fills the op table and attaches the Tensor methods."""
 
-from . import (
+from . import convert, creation
+from .creation import CREATION
+from .elementwise import arithmetic, bits, blends, functions
+from .index import gather, indexing, search
+from .linalg import distance, matmul, matrices, products, solving
+from .loss import classification, ctc, margin, regression
+from .nn import (
     activation,
-    adaptive,
     attention,
-    averaging,
     bags,
-    bits,
-    blends,
-    classification,
-    columns,
-    compare,
-    convert,
-    convolution,
-    creation,
-    ctc,
-    distance,
-    elementwise,
     embedding,
-    functions,
-    gather,
-    index,
-    joining,
-    linalg,
-    loss,
-    margin,
-    matrices,
-    movement,
     multihead,
     normalization,
-    order,
-    padding,
-    pieces,
-    pooling,
-    products,
     recurrent,
-    reduce,
-    resampling,
-    sampling,
-    scans,
-    search,
     sequence,
-    shuffling,
-    solving,
-    statistics,
 )
-from .creation import CREATION
+from .reduce import reductions, scans, sorting, statistics
+from .shape import comparing, joining, movement, padding, pieces, shuffling
 from .table import TABLE, public_functions
+from .window import adaptive, averaging, columns, convolution, pooling, resampling, sampling
 
-__all__ = [
-    "CREATION",
-    "TABLE",
-    "activation",
-    "adaptive",
-    "attention",
-    "averaging",
-    "bags",
-    "bits",
-    "blends",
-    "classification",
-    "columns",
-    "compare",
-    "convert",
-    "convolution",
-    "creation",
-    "ctc",
-    "distance",
-    "elementwise",
-    "embedding",
-    "functions",
-    "gather",
-    "index",
-    "joining",
-    "linalg",
-    "loss",
-    "margin",
-    "matrices",
-    "movement",
-    "multihead",
-    "normalization",
-    "order",
-    "padding",
-    "pieces",
-    "pooling",
-    "products",
-    "public_functions",
-    "recurrent",
-    "reduce",
-    "resampling",
-    "sampling",
-    "scans",
-    "search",
-    "sequence",
-    "shuffling",
-    "solving",
-    "statistics",
-]
+MODULES = (
+    activation, adaptive, arithmetic, attention, averaging, bags, bits, blends, classification,
+    columns, comparing, convert, convolution, creation, ctc, distance, embedding, functions, gather,
+    indexing, joining, margin, matmul, matrices, movement, multihead, normalization, padding,
+    pieces, pooling, products, recurrent, reductions, regression, resampling, sampling, scans,
+    search, sequence, shuffling, solving, sorting, statistics,
+)  # fmt: skip
+
+__all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

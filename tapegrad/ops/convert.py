@@ -14,8 +14,8 @@ from ..core.modes import STATE
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Size, Tensor, not_recorded, wrap
 from .creation import as_chance, random_array
-from .elementwise import cast, clone_
-from .movement import normal_dim
+from .elementwise.arithmetic import cast, clone_
+from .shape.movement import normal_dim
 from .table import In, Sample, attach, op
 
 move_: Primitive = define(

@@ -16,8 +16,8 @@ from ..core.modes import STATE, TAPE
 from ..core.primitive import OPAQUE, Primitive, define, record
 from ..core.tensor import Tensor, as_array, not_recorded, plain_array, wrap
 from .checks import checked
-from .movement import as_shape
-from .order import argsort_
+from .reduce.sorting import argsort_
+from .shape.movement import as_shape
 from .table import attach
 
 #: functions of the main namespace that make tensors, by name

@@ -8,7 +8,7 @@ from typing import Any
 from ..core.modes import enable_grad, no_grad
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from ..ops.joining import cat
+from ..ops.shape.joining import cat
 from ..replay.trace.options import capturing
 from .line_search import Point, strong_wolfe
 from .optimizer import Group, Optimizer

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.tensor import Tensor, wrap
-from ..ops.comparison import where_
+from ..ops.elementwise.comparison import where_
 
 # -- checks ------------------------------------------------------------------------------------
 

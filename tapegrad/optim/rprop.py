@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.tensor import Tensor
-from ..ops.comparison import where_
 from ..ops.creation import zeros_like
+from ..ops.elementwise.comparison import where_
 from .optimizer import Group, Optimizer
 from .options import check_not_negative, check_ways, learning_rate_of
 

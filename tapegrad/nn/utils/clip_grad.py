@@ -10,8 +10,8 @@ from ...core.modes import no_grad
 from ...core.tensor import Tensor
 from ...ops.checks import checked
 from ...ops.creation import CREATION
-from ...ops.joining import stack
-from ...ops.statistics import norm
+from ...ops.reduce.statistics import norm
+from ...ops.shape.joining import stack
 
 
 def _listed(parameters: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.modes import no_grad
 from ...core.tensor import Tensor
-from ...ops.joining import cat
+from ...ops.shape.joining import cat
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Any:

@@ -9,8 +9,8 @@ import numpy as np
 from ...core.modes import no_grad
 from ...core.tensor import Tensor, wrap
 from ...ops.creation import CREATION
-from ...ops.joining import cat
-from ...ops.matrices import inverse, matrix_exp
+from ...ops.linalg.matrices import inverse, matrix_exp
+from ...ops.shape.joining import cat
 from .. import functional as F
 from ..module import Module
 from . import parametrize

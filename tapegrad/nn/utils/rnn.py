@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...core.tensor import Tensor, wrap
-from ...ops.comparison import where_ as where
-from ...ops.joining import cat, stack
+from ...ops.elementwise.comparison import where_ as where
+from ...ops.shape.joining import cat, stack
 from ..packed import PackedSequence, invert_permutation
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ops.statistics import norm
+from ...ops.reduce.statistics import norm
 from ..parameter import Parameter
 from . import computed
 

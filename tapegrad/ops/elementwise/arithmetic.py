@@ -1,0 +1,628 @@
+"""Elementwise operations: one block each.
+
+A block has the kernel, the gradient rules, the scalar expression for native code, the samples and
+the public names. Rules are written with operators and primitives only, so they differentiate again.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+import numpy as np
+
+from ...core import fast, inplace, numeric, xp
+from ...core.casting import ON_GPU
+from ...core.dtypes import BOOL, as_dtype
+from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.tensor import Tensor
+from ..families import binary, operator, pairs, unary
+from ..table import In, Sample, attach, op
+from .comparison import (
+    equal,
+    greater,
+    greater_equal,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    not_equal,
+    result_dtype,
+    where,
+)
+
+# -- arithmetic --------------------------------------------------------------------------------
+
+add: Primitive = binary("add", np.add, (lambda g: g, lambda g: g), "x + y", public=False)
+sub: Primitive = binary("sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False)
+mul: Primitive = binary(
+    "mul",
+    np.multiply,
+    (lambda g, y: g * y, lambda g, x: g * x),
+    "x * y",
+    aliases=("multiply",),
+)
+div: Primitive = binary(
+    "div",
+    np.true_divide,
+    # The result is not kept: code changes quotients in place as it does sums and products.
+    (lambda g, y: g / y, lambda g, x, y: -g * (x / y / y)),
+    "x / y",
+    promote="float",
+    public=False,
+)
+
+
+def _alpha_samples() -> list[Sample]:
+    return [*pairs(), Sample((3,), (3,), alpha=2.5), Sample((3,), 2), Sample((3,), 1.5, alpha=-2)]
+
+
+@op(samples=_alpha_samples, inplace=True, primitive=add, shortcut=inplace.add_scaled)
+def add_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`input + alpha * other`."""
+    return add(input, other if is_one(alpha) else _times(alpha, other, input))
+
+
+@op(samples=_alpha_samples, inplace=True, primitive=sub, aliases=("subtract",))
+def sub_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`input - alpha * other`."""
+    return sub(input, other if is_one(alpha) else _times(alpha, other, input))
+
+
+def is_one(alpha: Any) -> bool:
+    """Whether a factor is the number 1; a tensor is never asked for its value."""
+    return not isinstance(alpha, Tensor) and alpha == 1
+
+
+def _times(alpha: Any, x: Any, beside: Any) -> Any:
+    """`alpha * x`, where a float may not turn integers into floats."""
+    if isinstance(alpha, float) and not result_dtype(x, beside).is_floating_point:
+        raise RuntimeError(f"alpha = {alpha} needs floating tensors; for integers use an integer")
+    return mul(x, alpha)
+
+
+@op(samples=lambda: [Sample((3, 4), (4,)), Sample((3,), 2.0, alpha=3)], method=False)
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`other - alpha * input`."""
+    return sub(other, input if is_one(alpha) else _times(alpha, input, other))
+
+
+@op(
+    samples=lambda: [
+        *[Sample(s.args[0], In(*s.args[1].shape, low=0.5, high=2.0)) for s in pairs()],
+        Sample((3,), 2.0),
+        Sample(In(5, grad=False), In(5, low=0.5), rounding_mode="floor"),
+        Sample(In(5, grad=False), In(5, low=0.5), rounding_mode="trunc"),
+        Sample(In(5, kind="int", low=-9, high=9), 3),
+        Sample(In(5, kind="int", low=-9, high=9), 3, rounding_mode="floor"),
+    ],
+    inplace=True,
+    aliases=("divide", "true_divide"),
+)
+def div_(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    """`input / other`; `rounding_mode` may be "trunc" or "floor"."""
+    if rounding_mode is None:
+        return div(input, other)
+    if rounding_mode == "floor":
+        return div_floor(input, other)
+    if rounding_mode == "trunc":
+        if any(is_floating(x) for x in (input, other)):
+            return div_trunc(input, other)
+        if result_dtype(input, other).category == BOOL:
+            return trunc(div(input, other)).to(result_dtype(input, other))
+        # A quotient in floating point would lose the last digits of large integers.
+        return floor_divide(sub(input, fmod(input, other)), other)
+    raise RuntimeError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
+
+
+def is_floating(x: Any) -> bool:
+    return x.dtype.is_floating_point if isinstance(x, Tensor) else isinstance(x, float)
+
+
+def _floor_divide(x: Any, y: Any) -> Any:
+    _no_integer_zero(x, y)
+    # NumPy says nan where a float is divided by zero, PyTorch keeps the infinity of the quotient.
+    out = np.floor_divide(x, y)
+    if numeric.is_numpy_float(out.dtype):
+        out = np.where(np.equal(y, 0), np.true_divide(x, y), out)
+    return out
+
+
+def _no_integer_zero(x: Any, y: Any) -> None:
+    dtypes = [getattr(v, "dtype", np.dtype(type(v))) for v in (x, y)]
+    if not any(map(numeric.is_floating, dtypes)) and bool(np.any(np.equal(y, 0))):
+        raise RuntimeError("integer division by zero; divide floating tensors to get infinities")
+
+
+floor_divide: Primitive = binary(
+    "floor_divide",
+    _floor_divide,
+    None,
+    "floor_divide(x, y)",
+    samples=lambda: [
+        Sample(In(3, 4), In(4, low=0.5)),
+        Sample(In(5, kind="int", low=-9, high=9), 4),
+    ],
+)
+
+# The same for `div` with rounding, which PyTorch lets pass gradients of zero.
+div_trunc: Primitive = binary(
+    "div_trunc",
+    lambda x, y: np.trunc(np.true_divide(x, y)),
+    (lambda g: zero(g), lambda g: zero(g)),
+    "trunc(x / y)",
+    public=False,
+)
+div_floor: Primitive = binary(
+    "div_floor",
+    _floor_divide,
+    (lambda g: zero(g), lambda g: zero(g)),
+    "floor_divide(x, y)",
+    public=False,
+)
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    _no_integer_zero(x, y)
+    return np.remainder(x, y)
+
+
+remainder: Primitive = binary(
+    "remainder",
+    _remainder,
+    (lambda g: g, lambda g, x, y: -g * floor_divide(x, y)),
+    "remainder(x, y)",
+    samples=lambda: [
+        Sample(In(3, 4), In(4, low=0.7, high=0.9)),
+        Sample(In(5), 0.75),
+        Sample(In(5, kind="int", low=-9, high=9), 4),
+    ],
+)
+
+
+def _fmod(x: Any, y: Any) -> Any:
+    _no_integer_zero(x, y)
+    return np.fmod(x, y)
+
+
+fmod: Primitive = binary(
+    "fmod",
+    _fmod,
+    (lambda g: g, lambda g, x, y: -g * trunc(div(x, y))),
+    "fmod(x, y)",
+    samples=lambda: [
+        Sample(In(3, 4), In(4, low=0.7, high=0.9)),
+        Sample(In(5), 0.75),
+        Sample(In(5, kind="int", low=-9, high=9), 4),
+    ],
+)
+
+zero: Primitive = define("zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, expression="0")
+neg: Primitive = unary("neg", np.negative, lambda g: -g, "-x", promote=None, aliases=("negative",))
+positive: Primitive = unary("positive", np.positive, lambda g: g, "x", promote=None, inplace=False)
+reciprocal: Primitive = unary(
+    "reciprocal",
+    lambda x: 1 / x,
+    lambda g, out: -g * (out * out),
+    "1 / x",
+    low=0.5,
+    autocast=ON_GPU,
+)
+square: Primitive = unary(
+    "square",
+    lambda x: np.square(x, dtype=np.int64 if numeric.is_boolean(x.dtype) else None),
+    lambda g, x: g * (2 * x),
+    "x * x",
+    promote=None,
+)
+
+
+def _pow_base(g: Any, x: Any, y: Any) -> Any:
+    if isinstance(y, (int, float)):
+        if y == 0:
+            return zero(g)
+        if y == 2:
+            return g * (2 * x)
+        root = _root(x, y - 1)
+        return g * (y * (pow(x, y - 1) if root is None else root))
+    return where(equal(y, 0), 0.0, g * (y * pow(x, y - 1)))
+
+
+def _pow_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
+    if isinstance(x, (int, float)):
+        if x == 0:
+            return where(greater_equal(y, 0), 0.0, g * (out * -math.inf))
+        return g * (out * (math.log(x) if x > 0 else math.nan))
+    dead = logical_and(equal(x, 0), greater_equal(y, 0))
+    return g * where(dead, 0.0, out * log(x))
+
+
+def _power(x: Any, y: Any) -> Any:
+    if isinstance(y, (int, float)):
+        if isinstance(y, bool):
+            return np.logical_or(x, not y)
+        return x * x if y == 2 else np.power(x, y)
+    if numeric.is_boolean(y.dtype):
+        return np.logical_or(x, np.logical_not(y))
+    if numeric.is_integer(y.dtype):
+        # NumPy refuses negative powers of integers: 1 and -1 have them, for others they round to 0.
+        sign = np.where(y % 2 == 0, 1, x)
+        negative = np.where(np.abs(x) == 1, sign, 0)
+        return np.where(y < 0, negative, np.power(x, np.maximum(y, 0))).astype(y.dtype)
+    return np.power(x, y)
+
+
+pow: Primitive = binary("pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False)
+
+
+def _root(x: Any, exponent: Any) -> Any:
+    """`x` to the power 0.5 or -0.5, else None: a general power is inf at -inf, and 0 at -0."""
+    if isinstance(exponent, float) and exponent in (0.5, -0.5):
+        return sqrt(x) if exponent > 0 else rsqrt(x)
+    return None
+
+
+def _special_power(base: Any, exponent: Any) -> Any:
+    """The result where that is a root; refuses negative powers of integers."""
+    whole = isinstance(base, Tensor) and numeric.is_exact(base._array.dtype)
+    if whole and isinstance(exponent, int) and exponent < 0:
+        raise RuntimeError(
+            f"an integer tensor to the power {exponent} is not made of integers; use .float() first"
+        )
+    return _root(base, exponent)
+
+
+@op(
+    "pow",
+    samples=lambda: [
+        *[Sample(In(*s.args[0].shape, low=0.3, high=2.0), In(*s.args[1].shape)) for s in pairs()],
+        Sample((3, 4), 2),
+        Sample((3, 4), 3),
+        Sample((3, 4), 0),
+        Sample(In(3, 4, low=0.5), -1.5),
+        Sample(In(3, 4, low=0.5), 0.5),
+        Sample(2.5, (3,)),
+        Sample(In(5, kind="int", low=-4, high=4), 3),
+    ],
+    inplace=True,
+    autocast=ON_GPU,
+)
+def pow_(input: Any, exponent: Any) -> Any:
+    """`input` to the power `exponent`, either of which may be a number."""
+    root = _special_power(input, exponent)
+    return pow(input, exponent) if root is None else root
+
+
+# -- extremes ----------------------------------------------------------------------------------
+
+
+def _winner(g: Any, mine: Any, other: Any, loses: Any) -> Any:
+    """All of the gradient unless `mine` loses, half of it at ties."""
+    return where(loses(mine, other), 0.0, where(equal(mine, other), g / 2, g))
+
+
+maximum: Primitive = binary(
+    "maximum",
+    np.maximum,
+    (
+        lambda g, x, y: _winner(g, x, y, less),
+        lambda g, x, y: _winner(g, y, x, less),
+    ),
+    "maximum(x, y)",
+    distinct=True,
+    inplace=False,
+)
+minimum: Primitive = binary(
+    "minimum",
+    np.minimum,
+    (
+        lambda g, x, y: _winner(g, x, y, greater),
+        lambda g, x, y: _winner(g, y, x, greater),
+    ),
+    "minimum(x, y)",
+    distinct=True,
+    inplace=False,
+)
+
+fmax: Primitive = binary(
+    "fmax",
+    np.fmax,
+    (
+        lambda g, x, y: where(logical_or(greater_equal(x, y), isnan(y)), g, 0.0),
+        lambda g, x, y: where(logical_or(greater_equal(x, y), isnan(y)), 0.0, g),
+    ),
+    "where(x != x, y, where(y != y, x, maximum(x, y)))",
+    distinct=True,
+    inplace=False,
+)
+fmin: Primitive = binary(
+    "fmin",
+    np.fmin,
+    (
+        lambda g, x, y: where(logical_or(less_equal(x, y), isnan(y)), g, 0.0),
+        lambda g, x, y: where(logical_or(less_equal(x, y), isnan(y)), 0.0, g),
+    ),
+    "where(x != x, y, where(y != y, x, minimum(x, y)))",
+    distinct=True,
+    inplace=False,
+)
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 4), -0.5, 0.7),
+        Sample(In(3, 4), min=-0.5),
+        Sample(In(3, 4), max=0.5),
+        Sample(In(3, 4), max=In(4)),
+        Sample(In(3, 4), In(4)),
+        Sample(In(3, 4), (4,), In(4, low=2.0, high=3.0)),
+        Sample(In(5, kind="int", low=-9, high=9), -2, 3),
+    ],
+    inplace=True,
+    aliases=("clip",),
+)
+def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+    """Limit each element to min..max; either may be a number, a tensor or None."""
+    if min is None and max is None:
+        raise RuntimeError("clamp needs min, max, or both")
+    numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
+    if numbers and numeric.is_floating(input._array.dtype):
+        low = -math.inf if min is None else float(min)
+        high = math.inf if max is None else float(max)
+        if low == low and high == high:  # a limit that is NaN makes all elements NaN
+            return clamp_numbers(input, low=low, high=high)
+    if min is not None and max is not None:
+        return clamp_between(input, min, max)
+    return clamp_low(input, min) if max is None else clamp_high(input, max)
+
+
+# All of the gradient goes to the input where it equals its limit, and none to either at NaN.
+clamp_low: Primitive = binary(
+    "clamp_low",
+    np.maximum,
+    (
+        lambda g, x, y: where(greater_equal(x, y), g, 0.0),
+        lambda g, x, y: where(less(x, y), g, 0.0),
+    ),
+    "maximum(x, y)",
+    public=False,
+)
+clamp_high: Primitive = binary(
+    "clamp_high",
+    np.minimum,
+    (
+        lambda g, x, y: where(less_equal(x, y), g, 0.0),
+        lambda g, x, y: where(greater(x, y), g, 0.0),
+    ),
+    "minimum(x, y)",
+    public=False,
+)
+
+
+clamp_between: Primitive = define(
+    "clamp_between",
+    lambda x, y, z: np.minimum(np.maximum(x, y), z),
+    kind=ELEMENTWISE,
+    promote="same",
+    vjp=(
+        lambda g, x, y, z: where(logical_and(greater_equal(x, y), less_equal(x, z)), g, 0.0),
+        lambda g, x, y, z: where(logical_and(less(y, z), less(x, y)), g, 0.0),
+        lambda g, x, y, z: where(logical_or(greater(x, z), less(z, y)), g, 0.0),
+    ),
+    expression="minimum(maximum(x, y), z)",
+)
+clamp_numbers: Primitive = define(
+    "clamp",
+    lambda x, *, low, high: np.clip(x, low, high).astype(x.dtype, copy=False),
+    kind=ELEMENTWISE,
+    vjp=lambda g, x, low, high: where(
+        logical_and(greater_equal(x, low), less_equal(x, high)), g, 0.0
+    ),
+    # A low limit above the high one loses, as in np.clip.
+    expression="where(x > high or (low > high and x == x), high, where(x < low, low, x))",
+)
+
+
+@op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
+def clamp_min(input: Any, min: Any) -> Any:
+    """Limit each element from below."""
+    return clamp(input, min=min)
+
+
+@op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
+def clamp_max(input: Any, max: Any) -> Any:
+    """Limit each element from above."""
+    return clamp(input, max=max)
+
+
+# -- signs and rounding ------------------------------------------------------------------------
+
+
+def _sign(x: Any) -> Any:
+    """-1, 0 or 1; NaN has no sign, so 0."""
+    return x.copy() if numeric.is_boolean(x.dtype) else np.subtract(x > 0, x < 0, dtype=x.dtype)
+
+
+sign: Primitive = unary("sign", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
+sgn: Primitive = unary("sgn", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
+abs: Primitive = unary(
+    "abs",
+    np.abs,
+    lambda g, x: g * sign(x),
+    "abs(x)",
+    promote=None,
+    aliases=("absolute",),
+    distinct=True,
+)
+
+
+def _rounding(name: str, function: Any, expression: str, public: bool = True) -> Primitive:
+    """A function to whole numbers; integers stay as they are."""
+    return unary(
+        name,
+        lambda x: function(x) if numeric.is_floating(x.dtype) else x.copy(),
+        lambda g: zero(g),
+        expression,
+        promote=None,
+        distinct=True,
+        public=public,
+    )
+
+
+floor: Primitive = _rounding("floor", np.floor, "floor(x)")
+ceil: Primitive = _rounding("ceil", np.ceil, "ceil(x)")
+trunc: Primitive = _rounding("trunc", np.trunc, "trunc(x)")
+round_half_even: Primitive = _rounding("round", np.rint, "rint(x)", public=False)
+
+
+@op(
+    "round",
+    samples=lambda: [Sample(In(3, 4)), Sample(In(3), decimals=2), Sample(In(3), decimals=-1)],
+    inplace=True,
+)
+def round_(input: Any, *, decimals: int = 0) -> Any:
+    """Round to the nearest integer (halves to even), or to `decimals` places."""
+    if decimals == 0:
+        return round_half_even(input)
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return round_half_even(input * scale) / scale
+    return round_half_even(input / scale) * scale
+
+
+@op(samples=lambda: [Sample((3, 4))], inplace=True)
+def frac(input: Any) -> Any:
+    """The fractional part: `x - trunc(x)`."""
+    return input - trunc(input)
+
+
+# -- exponentials and logarithms ---------------------------------------------------------------
+
+exp: Primitive = unary("exp", np.exp, lambda g, out: g * out, "exp(x)", autocast=ON_GPU)
+exp2: Primitive = unary("exp2", np.exp2, lambda g, out: g * (out * math.log(2)), "exp2(x)")
+expm1: Primitive = unary(
+    "expm1", np.expm1, lambda g, out: g * (out + 1), "expm1(x)", autocast=ON_GPU
+)
+log: Primitive = unary("log", np.log, lambda g, x: g / x, "log(x)", low=0.3, autocast=ON_GPU)
+log2: Primitive = unary(
+    "log2", np.log2, lambda g, x: g / (x * math.log(2)), "log2(x)", low=0.3, autocast=ON_GPU
+)
+log10: Primitive = unary(
+    "log10", np.log10, lambda g, x: g / (x * math.log(10)), "log10(x)", low=0.3, autocast=ON_GPU
+)
+log1p: Primitive = unary(
+    "log1p", np.log1p, lambda g, x: g / (x + 1), "log1p(x)", low=-0.5, autocast=ON_GPU
+)
+sqrt: Primitive = unary("sqrt", np.sqrt, lambda g, out: g / (2 * out), "sqrt(x)", low=0.3)
+rsqrt: Primitive = unary(
+    "rsqrt",
+    xp.rounded_once(lambda x: 1 / np.sqrt(x)),
+    lambda g, out: g * (-0.5 * (out * out * out)),
+    "1 / sqrt(x)",
+    low=0.3,
+    autocast=ON_GPU,
+)
+
+
+def _xlogy(x: Any, y: Any) -> Any:
+    # A number would be float64 for np.log.
+    y = x.dtype.type(y) if isinstance(y, (int, float)) else y
+    return np.where(np.logical_and(np.equal(x, 0), np.logical_not(np.isnan(y))), 0, x * np.log(y))
+
+
+def _log_of(y: Any) -> Any:
+    return float(np.log(y)) if isinstance(y, (int, float)) else log(y)
+
+
+xlogy: Primitive = binary(
+    "xlogy",
+    xp.rounded_once(_xlogy),
+    (
+        lambda g, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, g * _log_of(y)),
+        lambda g, x, y: g * (x / y),
+    ),
+    "where(x == 0 and y == y, 0, x * log(y))",
+    promote="float",
+    samples=lambda: [
+        *[Sample(s.args[0], In(*s.args[1].shape, low=0.4)) for s in pairs()],
+        Sample((3,), 2.0),
+    ],
+)
+
+# -- activations that are primitives -----------------------------------------------------------
+
+
+def _relu(x: Any) -> Any:
+    if numeric.is_boolean(x.dtype):
+        raise RuntimeError("relu of a bool tensor has no meaning; convert it first")
+    return np.maximum(x, 0)
+
+
+relu: Primitive = unary(
+    "relu",
+    _relu,
+    lambda g, out: where(less_equal(out, 0), 0.0, g),
+    "where(x <= 0, 0, x)",
+    promote=None,
+    distinct=True,
+)
+
+
+def _sigmoid(x: Any) -> Any:
+    wide = xp.widened(x)
+    out = np.exp(-wide)
+    if x.ndim:
+        out += 1
+        np.divide(1, out, out=out)
+    else:
+        out = 1 / (1 + out)
+    return out if wide is x else out.astype(x.dtype)
+
+
+tanh: Primitive = unary("tanh", np.tanh, lambda g, out: g * (1 - out * out), "tanh(x)")
+sigmoid: Primitive = unary("sigmoid", _sigmoid, lambda g, out: g * ((1 - out) * out), "sigmoid(x)")
+
+# -- dtype -------------------------------------------------------------------------------------
+
+cast: Primitive = define(
+    "cast",
+    lambda x, *, dtype: x.astype(as_dtype(dtype).numpy),
+    kind=ELEMENTWISE,
+    vjp=lambda g, x_dtype: cast(g, dtype=as_dtype(x_dtype)),
+    expression="cast(x)",
+)
+
+detach: Primitive = define("detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x")
+clone_: Primitive = define(
+    "clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x"
+)
+
+
+@op(samples=lambda: [Sample((3, 4)), Sample(())])
+def clone(input: Any, *, memory_format: Any = None) -> Any:
+    """A copy with memory of its own; gradients flow through."""
+    return clone_(input)
+
+
+# -- Python operators --------------------------------------------------------------------------
+
+operator("__add__", add, "__radd__", "__iadd__")
+operator("__sub__", sub, "__rsub__", "__isub__")
+operator("__mul__", mul, "__rmul__", "__imul__")
+operator("__truediv__", div, "__rtruediv__", "__itruediv__")
+operator("__floordiv__", floor_divide, "__rfloordiv__", "__ifloordiv__")
+operator("__mod__", remainder, "__rmod__", "__imod__")
+operator("__pow__", pow, "__rpow__", "__ipow__", special=_special_power, autocast=ON_GPU)
+operator("__eq__", equal)
+operator("__ne__", not_equal)
+operator("__lt__", less)
+operator("__le__", less_equal)
+operator("__gt__", greater)
+operator("__ge__", greater_equal)
+attach(
+    __neg__=fast.unary(neg, np.negative),
+    __pos__=lambda self: self,
+    __abs__=fast.unary(abs, np.abs),
+)

@@ -1,0 +1,62 @@
+"""Operations on the bits of integers, and on bools as single bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...core.primitive import Primitive
+from ..families import binary, operator, pairs, unary
+from ..table import In, Sample, attach
+
+
+def _bits_samples() -> list[Sample]:
+    return [*pairs(kind="int", low=0, high=9), Sample(In(4, kind="bool"), In(4, kind="bool"))]
+
+
+def _on_bits(function: Any) -> Callable[..., Any]:
+    def kernel(*operands: Any) -> Any:
+        try:
+            return function(*operands)
+        except TypeError:
+            raise NotImplementedError(
+                f"{function.__name__} needs integer or bool tensors; compare first, as in x > 0, "
+                "or convert with .long()"
+            ) from None
+
+    return kernel
+
+
+bitwise_and: Primitive = binary(
+    "bitwise_and", _on_bits(np.bitwise_and), None, "x & y", samples=_bits_samples
+)
+bitwise_or: Primitive = binary(
+    "bitwise_or", _on_bits(np.bitwise_or), None, "x | y", samples=_bits_samples
+)
+bitwise_xor: Primitive = binary(
+    "bitwise_xor", _on_bits(np.bitwise_xor), None, "x ^ y", samples=_bits_samples
+)
+bitwise_not: Primitive = unary(
+    "bitwise_not", _on_bits(np.invert), None, "~x", promote=None, kind="int"
+)
+
+
+def _shift_samples() -> list[Sample]:
+    return [Sample(In(5, kind="int", low=0, high=9), In(5, kind="int", low=0, high=4))]
+
+
+left_shift: Primitive = binary(
+    "bitwise_left_shift", _on_bits(np.left_shift), None, "x << y", samples=_shift_samples
+)
+right_shift: Primitive = binary(
+    "bitwise_right_shift", _on_bits(np.right_shift), None, "x >> y", samples=_shift_samples
+)
+
+operator("__and__", bitwise_and, "__rand__", "__iand__")
+operator("__or__", bitwise_or, "__ror__", "__ior__")
+operator("__xor__", bitwise_xor, "__rxor__", "__ixor__")
+operator("__lshift__", left_shift, "__rlshift__", "__ilshift__")
+operator("__rshift__", right_shift, "__rrshift__", "__irshift__")
+attach(__invert__=lambda self: bitwise_not(self))

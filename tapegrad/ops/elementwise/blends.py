@@ -1,0 +1,74 @@
+"""Blends of several tensors, and replacing what is not a number."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...core import numeric
+from ...core.dtypes import finfo
+from ...core.tensor import Tensor
+from ..table import In, Sample, op
+from .arithmetic import is_floating
+from .comparison import equal, isnan, where
+
+
+@op(
+    samples=lambda: [Sample((3,), (3,), 0.3), Sample((3,), (3,), In(3, low=0.1, high=0.9))],
+    inplace=True,
+)
+def lerp(input: Any, end: Any, weight: Any) -> Any:
+    """input + weight * (end - input)."""
+    return input + weight * (end - input)
+
+
+@op(
+    samples=lambda: [Sample((3,), (3,), (3,), value=0.5)],
+    inplace=True,
+    autocast={"cuda": "widest"},
+)
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+    """input + value * tensor1 * tensor2."""
+    product = tensor1 * tensor2
+    return input + (product if value == 1 else product * number_for(product, value))
+
+
+def number_for(x: Any, value: Any) -> Any:
+    """A factor for the tensor `x`: integer tensors take its whole part, as in PyTorch."""
+    dtype = x._array.dtype
+    if numeric.is_floating(dtype) or isinstance(value, Tensor):
+        return value
+    return bool(value) if numeric.is_boolean(dtype) else int(value)
+
+
+@op(
+    samples=lambda: [Sample((3,), (3,), In(3, low=0.5), value=0.5)],
+    inplace=True,
+    autocast={"cuda": "widest"},
+)
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+    """input + value * tensor1 / tensor2."""
+    if not any(is_floating(x) for x in (input, tensor1, tensor2)):
+        raise RuntimeError("addcdiv needs a floating tensor; divide integers with div and add")
+    quotient = tensor1 / tensor2
+    return input + (quotient if value == 1 else quotient * value)
+
+
+@op(
+    samples=lambda: [
+        Sample(In(values=[1.0, math.nan, math.inf, -math.inf], grad=False)),
+        Sample(In(values=[1.0, math.nan, math.inf, -math.inf]), posinf=3.0, neginf=-4.0),
+        Sample((3,), nan=2.0),
+    ],
+    inplace=True,
+)
+def nan_to_num(
+    input: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    """Replace NaN and infinities by numbers (by default 0 and the largest finite ones)."""
+    if not numeric.is_floating(input._array.dtype):
+        return input.clone()
+    limits = finfo(input.dtype)
+    out = where(isnan(input), nan, input)
+    out = where(equal(input, math.inf), limits.max if posinf is None else posinf, out)
+    return where(equal(input, -math.inf), limits.min if neginf is None else neginf, out)

@@ -1,0 +1,184 @@
+"""Comparisons, logic, and choosing between two operands by a condition."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...core import numeric
+from ...core.dtypes import number_dtype, result_type
+from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.tensor import Tensor
+from ..families import binary, pairs, unary
+from ..table import In, Sample, attach, op
+
+
+def result_dtype(*operands: Any) -> Any:
+    """The dtype that an operation on these operands has."""
+    return result_type(
+        *[
+            (x.dtype, 2 if x.ndim else 1) if isinstance(x, Tensor) else (number_dtype(x), 0)
+            for x in operands
+        ]
+    )
+
+
+def comparison(name: str, kernel: Any, expression: str, aliases: tuple[str, ...] = ()) -> Primitive:
+    return binary(
+        name,
+        kernel,
+        None,
+        expression,
+        promote="bool",
+        aliases=aliases,
+        inplace=False,
+        samples=lambda: [
+            *pairs(kind="int", low=0, high=3),
+            Sample((3, 4), (4,)),
+            Sample((3, 4), 0.5),
+            Sample(In(3, values=[1.0, math.nan, 2.0]), In(3, values=[1.0, math.nan, 3.0])),
+        ],
+    )
+
+
+equal: Primitive = comparison("eq", np.equal, "x == y")
+not_equal: Primitive = comparison("ne", np.not_equal, "x != y", ("not_equal",))
+less: Primitive = comparison("lt", np.less, "x < y", ("less",))
+less_equal: Primitive = comparison("le", np.less_equal, "x <= y", ("less_equal",))
+greater: Primitive = comparison("gt", np.greater, "x > y", ("greater",))
+greater_equal: Primitive = comparison("ge", np.greater_equal, "x >= y", ("greater_equal",))
+
+
+def _logic_samples() -> list[Sample]:
+    return [*pairs(kind="bool"), Sample(In(5, kind="int", low=0, high=2), In(5, kind="bool"))]
+
+
+logical_and: Primitive = binary(
+    "logical_and", np.logical_and, None, "x and y", promote="bool", samples=_logic_samples
+)
+logical_or: Primitive = binary(
+    "logical_or", np.logical_or, None, "x or y", promote="bool", samples=_logic_samples
+)
+logical_xor: Primitive = binary(
+    "logical_xor",
+    np.logical_xor,
+    None,
+    "(x != 0) != (y != 0)",
+    promote="bool",
+    samples=_logic_samples,
+)
+logical_not: Primitive = unary(
+    "logical_not", np.logical_not, None, "x == 0", promote=None, inplace=False, kind="bool"
+)
+
+
+isnan: Primitive = unary("isnan", np.isnan, None, "x != x", promote=None, inplace=False)
+isinf: Primitive = unary("isinf", np.isinf, None, "isinf(x)", promote=None, inplace=False)
+isfinite: Primitive = unary(
+    "isfinite", np.isfinite, None, "isfinite(x)", promote=None, inplace=False
+)
+
+
+# np.where takes 3.9 ms for a million random choices, which no processor foresees; choosing by bits
+# takes 0.3 ms where one side is 0 and 0.6 ms elsewhere. Below this size it does not pay.
+_MANY = 2048
+
+
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    if max(condition.size, getattr(x, "size", 0), getattr(y, "size", 0)) >= _MANY:
+        chosen = _chosen_by_bits(condition, x, y)
+        if chosen is not None:
+            return chosen
+    return np.where(condition, _beside(x, y), _beside(y, x))
+
+
+def _chosen_by_bits(condition: Any, x: Any, y: Any) -> Any:
+    """`np.where` for floating NumPy arrays of one dtype, one of which may be the number 0."""
+    arrays = [v for v in (x, y) if not _is_plain_zero(v)]
+    if not arrays or not all(isinstance(v, np.ndarray) for v in arrays):
+        return None
+    dtype = arrays[0].dtype
+    if not numeric.is_floating(dtype) or arrays[-1].dtype != dtype:
+        return None
+    shape = np.broadcast_shapes(condition.shape, *[v.shape for v in arrays])
+    out = np.empty_like(arrays[0], shape=shape)
+    bits = out.view(f"i{dtype.itemsize}")
+    np.copyto(bits, condition.view(np.int8))  # 1 for x, 0 for y
+    if len(arrays) == 2:
+        first, second = x.view(bits.dtype), y.view(bits.dtype)
+        np.negative(bits, out=bits)
+        np.bitwise_and(bits, first ^ second, out=bits)
+        np.bitwise_xor(bits, second, out=bits)
+    elif arrays[0] is x:
+        np.negative(bits, out=bits)
+        np.bitwise_and(bits, x.view(bits.dtype), out=bits)
+    else:
+        np.subtract(bits, 1, out=bits)
+        np.bitwise_and(bits, y.view(bits.dtype), out=bits)
+    return out
+
+
+def _is_plain_zero(v: Any) -> bool:
+    return v.__class__ is float and v == 0 and math.copysign(1.0, v) > 0
+
+
+def _beside(x: Any, other: Any) -> Any:
+    """A Python number in the dtype of the array beside it: for NumPy it makes bfloat16 float64."""
+    if x.__class__ is float and numeric.is_bfloat16(getattr(other, "dtype", _FLOAT)):
+        return other.dtype.type(x)
+    return x
+
+
+_FLOAT = np.dtype(float)
+
+where: Primitive = define(
+    "where",
+    _where,
+    kind=ELEMENTWISE,
+    vjp=(
+        None,
+        lambda g, condition: where(condition, g, 0.0),
+        lambda g, condition: where(condition, 0.0, g),
+    ),
+    expression="where(condition, x, y)",
+)
+
+
+@op(
+    "where",
+    method=False,
+    samples=lambda: [
+        Sample(In(3, 4, kind="bool"), (3, 4), (3, 4)),
+        Sample(In(3, 1, kind="bool"), (4,), ()),
+        Sample(In(3, kind="bool"), (3,), 1.5),
+        Sample(In(kind="bool"), (3,), (3,)),
+    ],
+)
+def where_(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; alone, the indices where it holds."""
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if not isinstance(condition, Tensor) or not numeric.is_boolean(condition._array.dtype):
+        found = condition.dtype if isinstance(condition, Tensor) else type(condition).__name__
+        raise RuntimeError(f"where needs a bool tensor as its condition, got {found}")
+    dtype = result_dtype(input, other)
+    x, y = (v.to(dtype) if isinstance(v, Tensor) else _of_dtype(v, dtype) for v in (input, other))
+    return where(condition, x, y)
+
+
+def _of_dtype(number: Any, dtype: Any) -> Any:
+    """A number as a 0-d array, so that NumPy gives the result this dtype."""
+    try:
+        return np.asarray(number, dtype.numpy)
+    except OverflowError:
+        raise RuntimeError(f"the number {number} does not fit into {dtype}") from None
+
+
+def _chosen(self: Tensor, condition: Any, other: Any) -> Any:
+    """This tensor where `condition` holds, else `other`."""
+    return where_(condition, self, other)
+
+
+attach(where=_chosen)

@@ -1,0 +1,296 @@
+"""Further elementwise functions: trigonometric, hyperbolic, logarithmic and special ones.
+
+Built like `elementwise.py`, on whose primitives their rules rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...core import xp
+from ...core.casting import ON_GPU
+from ...core.dtypes import float64
+from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.tensor import Tensor
+from ..families import binary, unary
+from ..precision import rounded, widened
+from ..table import In, Sample, op
+from .arithmetic import clamp, exp, pow, rsqrt, sigmoid, sign, zero
+from .comparison import equal, greater, less, logical_or, where
+
+# -- powers, signs and logarithms -------------------------------------------------------------
+
+
+@op("float_power", samples=lambda: [Sample(In(3, low=0.5), 2), Sample(In(3, low=0.5), (3,))])
+def float_power(input: Any, exponent: Any) -> Any:
+    """Power computed in float64."""
+    base = input.to(float64) if isinstance(input, Tensor) else input
+    return pow(base, exponent.to(float64) if isinstance(exponent, Tensor) else exponent)
+
+
+copysign: Primitive = binary(
+    "copysign",
+    np.copysign,
+    (lambda g, x, out: g * (sign(x) * sign(out)), lambda g: zero(g)),
+    "copysign(x, y)",
+    promote="float",
+    distinct=True,
+)
+
+
+@op(samples=lambda: [Sample((3, 4), In(4, values=[0.1, 0.2, 0.3, 0.4]))], differentiable=False)
+def heaviside(input: Any, values: Any) -> Any:
+    """0 below zero, 1 above, `values` at zero; no gradients."""
+    x = input.detach()
+    return where(equal(x, 0), values.detach(), greater(x, 0).to(x.dtype))
+
+
+logaddexp: Primitive = binary(
+    "logaddexp",
+    np.logaddexp,
+    (lambda g, x, y: g * sigmoid(x - y), lambda g, x, y: g * sigmoid(y - x)),
+    f"where(x == y, x + {math.log(2)!r}, maximum(x, y) + log1p(exp(-abs(x - y))))",
+    inplace=False,
+)
+logaddexp2: Primitive = binary(
+    "logaddexp2",
+    np.logaddexp2,
+    (
+        lambda g, x, y: g * sigmoid((x - y) * math.log(2)),
+        lambda g, x, y: g * sigmoid((y - x) * math.log(2)),
+    ),
+    f"where(x == y, x + 1, maximum(x, y) + log1p(exp2(-abs(x - y))) * {1 / math.log(2)!r})",
+    inplace=False,
+)
+
+# -- trigonometry ------------------------------------------------------------------------------
+
+sin: Primitive = unary("sin", np.sin, lambda g, x: g * cos(x), "sin(x)")
+cos: Primitive = unary("cos", np.cos, lambda g, x: -g * sin(x), "cos(x)")
+tan: Primitive = unary(
+    "tan", np.tan, lambda g, out: g * (out * out + 1), "tan(x)", low=-1, high=1, autocast=ON_GPU
+)
+asin: Primitive = unary(
+    "asin",
+    np.arcsin,
+    lambda g, x: g * rsqrt(1 - x * x),
+    "asin(x)",
+    low=-0.8,
+    high=0.8,
+    aliases=("arcsin",),
+    autocast=ON_GPU,
+)
+acos: Primitive = unary(
+    "acos",
+    np.arccos,
+    lambda g, x: -g * rsqrt(1 - x * x),
+    "acos(x)",
+    low=-0.8,
+    high=0.8,
+    aliases=("arccos",),
+    autocast=ON_GPU,
+)
+atan: Primitive = unary(
+    "atan", np.arctan, lambda g, x: g / (x * x + 1), "atan(x)", aliases=("arctan",)
+)
+
+
+def _over_squares(a: Any, x: Any, y: Any) -> Any:
+    """a / (x^2 + y^2), and 0 at the origin."""
+    total = x * x + y * y
+    origin = equal(total, 0)
+    return where(origin, 0.0, a / where(origin, 1.0, total))
+
+
+atan2: Primitive = binary(
+    "atan2",
+    np.arctan2,
+    (
+        lambda g, x, y: g * _over_squares(y, x, y),
+        lambda g, x, y: -g * _over_squares(x, x, y),
+    ),
+    "atan2(x, y)",
+    promote="float",
+    low=0.5,
+    aliases=("arctan2",),
+    autocast={"cuda": "widest"},
+)
+hypot: Primitive = binary(
+    "hypot",
+    np.hypot,
+    (lambda g, x, out: g * (x / out), lambda g, y, out: g * (y / out)),
+    "hypot(x, y)",
+    low=0.5,
+)
+sinh: Primitive = unary("sinh", np.sinh, lambda g, x: g * cosh(x), "sinh(x)", autocast=ON_GPU)
+cosh: Primitive = unary("cosh", np.cosh, lambda g, x: g * sinh(x), "cosh(x)", autocast=ON_GPU)
+asinh: Primitive = unary(
+    "asinh", np.arcsinh, lambda g, x: g * rsqrt(x * x + 1), "asinh(x)", aliases=("arcsinh",)
+)
+acosh: Primitive = unary(
+    "acosh",
+    np.arccosh,
+    lambda g, x: g * rsqrt(x * x - 1),
+    "acosh(x)",
+    low=1.3,
+    high=3.0,
+    aliases=("arccosh",),
+)
+atanh: Primitive = unary(
+    "atanh",
+    np.arctanh,
+    lambda g, x: g / (1 - x * x),
+    "atanh(x)",
+    low=-0.8,
+    high=0.8,
+    aliases=("arctanh",),
+)
+
+DEGREES = 180.0 / math.pi
+
+
+def _scaled(name: str, factor: float) -> Primitive:
+    return unary(
+        name,
+        xp.rounded_once(lambda x: (x * factor).astype(x.dtype, copy=False)),
+        lambda g: g * factor,
+        f"x * {factor!r}",
+    )
+
+
+deg2rad: Primitive = _scaled("deg2rad", 1 / DEGREES)
+rad2deg: Primitive = _scaled("rad2deg", DEGREES)
+
+# -- special functions -------------------------------------------------------------------------
+
+
+def _special(name: str) -> Callable[[Any], Any]:
+    """A function of scipy.special, computed in float32 for half precision."""
+
+    def kernel(x: Any) -> Any:
+        function = getattr(xp.special(x), name)
+        wide = xp.widened(x) if hasattr(x, "dtype") else x
+        out = function(wide)
+        return out.astype(x.dtype) if wide is not x else out
+
+    return kernel
+
+
+_TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
+erf: Primitive = unary(
+    "erf", _special("erf"), lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))), "erf(x)"
+)
+erfc: Primitive = unary(
+    "erfc", _special("erfc"), lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))), "erfc(x)"
+)
+_erfinv = _special("erfinv")
+erfinv: Primitive = unary(
+    "erfinv",
+    lambda x: np.copysign(_erfinv(x), x),  # SciPy says 0 at -0
+    lambda g, out: g * ((0.5 * math.sqrt(math.pi)) * exp(out * out)),
+    "erfinv(x)",
+    low=-0.8,
+    high=0.8,
+    autocast=ON_GPU,
+)
+
+normal_pdf: Primitive = unary(
+    "normal_pdf",
+    xp.rounded_once(lambda x: np.exp(-0.5 * (x * x)) * (1.0 / math.sqrt(2.0 * math.pi))),
+    lambda g, x, out: g * (-x * out),
+    "normal_pdf(x)",
+    public=False,
+)
+normal_cdf: Primitive = unary(
+    "normal_cdf", _special("ndtr"), lambda g, x: g * normal_pdf(x), "normal_cdf(x)", public=False
+)
+
+
+def _polygamma(x: Any, *, n: int) -> Any:
+    return xp.special(x).polygamma(xp.module(x).asarray(n), x).astype(x.dtype)
+
+
+polygamma_: Primitive = define(
+    "polygamma",
+    _polygamma,
+    kind=ELEMENTWISE,
+    promote="float",
+    vjp=lambda g, x, n: g * polygamma_(x, n=n + 1),
+)
+digamma: Primitive = unary(
+    "digamma",
+    _special("digamma"),
+    lambda g, x: g * polygamma_(x, n=1),
+    "digamma(x)",
+    low=0.5,
+    high=3.0,
+)
+_gammaln = _special("gammaln")
+
+
+def _lgamma(x: Any) -> Any:
+    # SciPy says -inf at -inf, where the logarithm of the size of gamma is inf, and inf close to 0.
+    size = np.abs(x)
+    return np.where(np.isinf(x), size, np.where(size < 1e-30, -np.log(size), _gammaln(x)))
+
+
+lgamma: Primitive = unary(
+    "lgamma", _lgamma, lambda g, x: g * digamma(x), "lgamma(x)", low=0.5, high=3.0
+)
+for _primitive in (erf, erfc, erfinv, digamma, lgamma, normal_cdf):
+    _primitive.loads = True  # SciPy: 0.15 s and 24 MB
+    _primitive.abstract = lambda x: x
+
+
+@op(
+    method=False,
+    samples=lambda: [Sample(1, In(3, low=0.5, high=3.0)), Sample(2, In(3, low=0.5, high=3.0))],
+)
+def polygamma(n: int, input: Any) -> Any:
+    """The n-th derivative of digamma."""
+    return digamma(input) if n == 0 else polygamma_(input, n=n)
+
+
+logit_: Primitive = unary(
+    "logit",
+    xp.rounded_once(lambda x: np.log(x / (1 - x))),
+    lambda g, x: where(logical_or(less(x, 0), greater(x, 1)), math.nan, g / (x * (1 - x))),
+    "log(x / (1 - x))",
+    public=False,
+)
+
+
+@op(samples=lambda: [Sample(In(3, 4, low=0.2, high=0.8)), Sample(In(5), eps=0.1)], inplace=True)
+def logit(input: Any, eps: float | None = None) -> Any:
+    """log(x / (1 - x)), with x first limited to eps..1-eps if `eps` is given."""
+    return logit_(input if eps is None else clamp(input, eps, 1 - eps))
+
+
+def _sinc(x: Any) -> Any:
+    wide = widened(x)
+    zero = equal(wide, 0)
+    angle = where(zero, 1.0, wide * math.pi)
+    return rounded(where(zero, 1.0, sin(angle) / angle), x)
+
+
+def _sinc_gradient(g: Any, x: Any) -> Any:
+    """(pi x cos(pi x) - sin(pi x)) / (pi x^2), and 0 where the square is."""
+    angle, square = x * math.pi, x * x * math.pi
+    flat = equal(square, 0)
+    slope = (angle * cos(angle) - sin(angle)) / where(flat, 1.0, square)
+    return g * where(flat, 0.0, slope)
+
+
+sinc_: Primitive = define(
+    "sinc", _sinc, kind=ELEMENTWISE, promote="float", composite=True, vjp=_sinc_gradient
+)
+
+
+@op(samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
+def sinc(input: Any) -> Any:
+    """sin(pi x) / (pi x), and 1 at 0."""
+    return sinc_(input)

@@ -1,0 +1,362 @@
+"""Gathering and scattering along a dimension, and what index tensors select or change there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...core import numeric, xp
+from ...core.failures import BAD_PLACE
+from ...core.primitive import OPAQUE, Primitive, define
+from ...core.tensor import Tensor
+from ..elementwise.blends import number_for
+from ..shape.movement import expand_, normal_dim, padded, reshape_
+from ..table import In, Sample, op
+from .indexing import as_indices, put_, put_add_, take_
+
+
+def _window(x: Any, index: Any, dim: int) -> Any:
+    """The part of `x` that an index of that shape can reach."""
+    return x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
+
+
+def _gather(x: Any, index: Any, *, dim: int) -> Any:
+    if not isinstance(x, np.ndarray):
+        xp.check_index(index, x.shape[dim], "gather", RuntimeError)
+    try:
+        return _gathered(x, index, dim)
+    except IndexError:
+        xp.check_index(index, x.shape[dim], "gather", RuntimeError)
+        raise
+
+
+def _gathered(x: Any, index: Any, dim: int) -> Any:
+    if x.ndim == 2 and dim == 1 and index.shape[1] == 1:
+        # One element of each row, as losses on labels take it: 1.8 µs instead of 3.8.
+        return x[np.arange(len(index)), index[:, 0]][:, None]
+    return np.take_along_axis(_window(x, index, dim), index, dim)
+
+
+def _grid(index: Any, dim: int) -> tuple[Any, ...]:
+    """Index arrays that name each element of `index`, with `dim` replaced by its values."""
+    module = xp.module(index)
+    axes = [
+        module.arange(n).reshape([-1 if k == d else 1 for k in range(index.ndim)])
+        for d, n in enumerate(index.shape)
+    ]
+    axes[dim] = xp.contiguous(index)  # of equal indices the last one counts, in this order
+    return tuple(axes)
+
+
+def _scatter(x: Any, index: Any, src: Any, *, dim: int) -> Any:
+    xp.check_index(index, x.shape[dim], "scatter", RuntimeError)
+    out = x.copy()
+    source = _window(src, index, -1) if hasattr(src, "ndim") and src.ndim else src
+    source = (
+        source[tuple(slice(n) for n in index.shape)]
+        if hasattr(source, "ndim") and source.ndim
+        else source
+    )
+    out[_grid(index, dim)] = xp.contiguous(source) if hasattr(source, "flags") else source
+    return out
+
+
+def _scatter_add(x: Any, index: Any, src: Any, *, dim: int) -> Any:
+    xp.check_index(index, x.shape[dim], "scatter_add", RuntimeError)
+    out = x.copy()
+    xp.add_at(out, _grid(index, dim), src[tuple(slice(n) for n in index.shape)])
+    return out
+
+
+def _zeros(g: Any, shape: Any) -> Any:
+    return zeros_as(g, shape=tuple(shape))
+
+
+zeros_as: Primitive = define(
+    "zeros_as",
+    lambda x, *, shape: xp.module(x).zeros(shape, x.dtype),
+    kind=OPAQUE,
+    lower=lambda b, out, x, *, shape: b.fill(out, 0),
+)
+
+
+def _reached(src: Any, index: Any) -> Any:
+    """The part of a source that an index of that shape reads."""
+    return src[tuple(slice(n) for n in index.shape)] if hasattr(src, "ndim") and src.ndim else src
+
+
+def _scatter_in_loops(b: Any, out: Any, x: Any, index: Any, src: Any, *, dim: int) -> None:
+    index = b.valid(index, x.shape[dim], BAD_PLACE)
+    b.copy(out, x)
+    b.copy(b.along(out, index, dim), _reached(src, index))
+
+
+def _scatter_add_in_loops(b: Any, out: Any, x: Any, index: Any, src: Any, *, dim: int) -> None:
+    index = b.valid(index, x.shape[dim], BAD_PLACE)
+    b.copy(out, x)
+    b.add(b.along(out, index, dim), _reached(src, index))
+
+
+gather_: Primitive = define(
+    "gather",
+    _gather,
+    kind=OPAQUE,
+    lower=lambda b, out, x, index, *, dim: b.copy(out, b.along(x, index, dim)),
+    vjp=(lambda g, x_shape, index, dim: scatter_add_(_zeros(g, x_shape), index, g, dim=dim), None),
+)
+scatter_add_: Primitive = define(
+    "scatter_add",
+    _scatter_add,
+    kind=OPAQUE,
+    lower=_scatter_add_in_loops,
+    vjp=(
+        lambda g: g,
+        None,
+        lambda g, index, src_shape, dim: _fit(gather_(g, index, dim=dim), src_shape),
+    ),
+)
+scatter_: Primitive = define(
+    "scatter",
+    _scatter,
+    kind=OPAQUE,
+    lower=_scatter_in_loops,
+    vjp=(
+        lambda g, index, dim: scatter_(g, index, 0.0, dim=dim),
+        None,
+        lambda g, index, src_shape, dim: _fit(gather_(g, index, dim=dim), src_shape),
+    ),
+)
+
+
+def _fit(g: Any, shape: Any) -> Any:
+    """Zeros beside a gradient where the source was larger than the index."""
+    if tuple(g.shape) == tuple(shape):
+        return g
+    return padded(g, tuple((0, n - m) for n, m in zip(shape, g.shape, strict=True)))
+
+
+def _check_index_tensor(index: Any, what: str) -> None:
+    if not isinstance(index, Tensor) or not numeric.is_integer(index._array.dtype):
+        found = index.dtype if isinstance(index, Tensor) else type(index).__name__
+        raise RuntimeError(f"{what} needs an integer tensor as its index, got {found}")
+
+
+def _at_least_1d(*tensors: Any) -> list[Any]:
+    return [reshape_(t, shape=(1,)) if t._array.ndim == 0 else t for t in tensors]
+
+
+def _check_gather(x: Any, index: Any, d: int, what: str) -> None:
+    _check_index_tensor(index, what)
+    xs, ns = x._array.shape, index._array.shape
+    if len(xs) != len(ns):
+        raise RuntimeError(
+            f"{what} needs an index with as many dimensions as the tensor: {tuple(xs)} and "
+            f"{tuple(ns)}"
+        )
+    if any(n > m for i, (n, m) in enumerate(zip(ns, xs, strict=True)) if i != d):
+        raise RuntimeError(
+            f"{what}: the index of shape {tuple(ns)} is larger than the tensor {tuple(xs)} in a "
+            f"dimension other than {d}"
+        )
+    xp.check_index(index._array, xs[d] if xs else 1, what, RuntimeError)
+
+
+_INDEX = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
+
+
+@op(
+    samples=lambda: [
+        Sample((2, 3), 1, _INDEX),
+        Sample((3, 4), 0, _INDEX),
+        Sample((4, 3), 1, _INDEX),
+        Sample((), 0, In(values=0, kind="int")),
+    ]
+)
+def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
+    d = normal_dim(dim, input._array.ndim)
+    _check_gather(input, index, d, "gather")
+    if index._array.ndim == 0:
+        x, i = _at_least_1d(input, index)
+        return reshape_(gather_(x, i, dim=0), shape=())
+    return gather_(input, index, dim=d)
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), 0, _INDEX, (2, 3)),
+        Sample((2, 5), 1, _INDEX, (3, 4)),
+    ],
+    inplace=True,
+    autocast={"cuda": "widest"},
+)
+def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
+    """`input` with `src` added at the places that `index` names."""
+    d = normal_dim(dim, input._array.ndim)
+    _check_gather(input, index, d, "scatter_add")
+    _check_source(index, src, "scatter_add")
+    _check_same_dtype(input, src, "scatter_add")
+    return scatter_add_(input, index, src, dim=d)
+
+
+def _check_source(index: Any, src: Any, what: str) -> None:
+    ns, ss = index._array.shape, src._array.shape
+    if len(ns) != len(ss) or any(n > m for n, m in zip(ns, ss, strict=True)):
+        raise RuntimeError(
+            f"{what}: the source of shape {tuple(ss)} is smaller than the index {tuple(ns)}"
+        )
+
+
+def _check_same_dtype(input: Any, src: Any, what: str) -> None:
+    if src._array.dtype != input._array.dtype:
+        raise RuntimeError(f"{what}: source is {src.dtype} but the tensor is {input.dtype}")
+
+
+_UNIQUE = In(values=[[0, 1, 2], [2, 0, 1]], kind="int")
+
+
+@op(
+    samples=lambda: [
+        Sample((2, 3), 1, _UNIQUE, (2, 3)),
+        Sample((2, 5), 1, _UNIQUE, (3, 4)),
+        Sample((2, 3), 1, _UNIQUE, 1.5),
+    ],
+    inplace=True,
+)
+def scatter(
+    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> Any:
+    """`input` with `src` (a tensor or a number) put at the places that `index` names."""
+    d = normal_dim(dim, input._array.ndim)
+    _check_gather(input, index, d, "scatter")
+    src = value if src is None else src
+    if reduce == "add":
+        src = src if isinstance(src, Tensor) else input.new_full(index.shape, src)
+        return scatter_add(input, d, index, src)
+    if reduce is not None:
+        raise ValueError(f"scatter supports reduce=None or 'add', got {reduce!r}")
+    if isinstance(src, Tensor):
+        if src._array.ndim == 0:
+            src = src.expand(index._array.shape)
+        _check_source(index, src, "scatter")
+        _check_same_dtype(input, src, "scatter")
+    return scatter_(input, index, src, dim=d)
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), In(values=[[0], [3], [1]], kind="int"), 1),
+        Sample((3, 4), In(values=[3, 0], kind="int")),
+    ]
+)
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    """Elements named by indices along a dimension, with broadcasting; without dim, of all."""
+    _check_index_tensor(indices, "take_along_dim")
+    if dim is None:
+        return gather_(input.reshape(-1), indices.reshape(-1), dim=0)
+    d = normal_dim(dim, input._array.ndim)
+    if indices._array.ndim != input._array.ndim:
+        raise RuntimeError("take_along_dim needs an index with as many dimensions as the tensor")
+
+    def spread(x: Any, size: int) -> Any:
+        shape = list(
+            np.broadcast_shapes(
+                tuple(1 if i == d else n for i, n in enumerate(input._array.shape)),
+                tuple(1 if i == d else n for i, n in enumerate(indices._array.shape)),
+            )
+        )
+        shape[d] = size
+        return x if x._array.shape == tuple(shape) else expand_(x, shape=tuple(shape))
+
+    wide = spread(input, input._array.shape[d])
+    return gather_(wide, spread(indices, indices._array.shape[d]), dim=d)
+
+
+_ROWS = In(values=[2, 0, 2], kind="int")
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), 0, _ROWS),
+        Sample((2, 3), 1, _ROWS),
+        Sample((2, 3, 2), -2, _ROWS),
+    ]
+)
+def index_select(input: Any, dim: int, index: Any) -> Any:
+    """Chosen slices along a dimension."""
+    _check_index_tensor(index, "index_select")
+    if index._array.ndim > 1:
+        raise IndexError(f"index_select needs an index of 1 dimension, got {tuple(index.shape)}")
+    d = normal_dim(dim, input._array.ndim)
+    (index,) = _at_least_1d(index)
+    if input._array.ndim == 0:
+        return reshape_(take_(_at_least_1d(input)[0], index, dims=(0,)), shape=())
+    xp.check_index(index._array, input._array.shape[d], "index_select")
+    return take_(input, index, dims=(d,))
+
+
+@op(
+    samples=lambda: [Sample((3, 4), 0, _ROWS, (3, 4)), Sample((2, 3), 1, _ROWS, (2, 3), alpha=0.5)],
+    inplace=True,
+)
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    """`input` with slices of `source` added at chosen places of a dimension."""
+    _check_index_tensor(index, "index_add")
+    d = normal_dim(dim, input._array.ndim)
+    source = source if alpha == 1 else source * number_for(source, alpha)
+    _check_same_dtype(input, source, "index_add")
+    _check_slices(input, d, index, source, "index_add")
+    return input + put_add_(source, index, dims=(d,), shape=tuple(input._array.shape))
+
+
+def _check_slices(input: Any, d: int, index: Any, source: Any, what: str) -> None:
+    xp.check_index(index._array, input._array.shape[d], what)
+    expected = list(input._array.shape)
+    expected[d] = index._array.size
+    if tuple(expected) != source._array.shape:
+        raise RuntimeError(
+            f"{what}: expected a source of shape {tuple(expected)}, got {tuple(source.shape)}"
+        )
+
+
+@op(
+    samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), (2, 4))],
+    inplace=True,
+    autocast={"cpu": "widest"},
+)
+def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
+    """`input` with slices replaced by those of `source`."""
+    _check_index_tensor(index, "index_copy")
+    d = normal_dim(dim, input._array.ndim)
+    _check_same_dtype(input, source, "index_copy")
+    _check_slices(input, d, index, source, "index_copy")
+    return put_(input, source, index, dims=(d,), accumulate=False)
+
+
+@op(samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), 1.5)], inplace=True)
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+    """`input` with slices filled with a number."""
+    _check_index_tensor(index, "index_fill")
+    d = normal_dim(dim, input._array.ndim)
+    value = value if isinstance(value, Tensor) else float(value)
+    return put_(input, value, index, dims=(d,), accumulate=False)
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), [In(values=[0, 2], kind="int"), In(values=[1, 1], kind="int")], (2,)),
+        Sample((3, 4), [In(values=[0, 0], kind="int")], (2, 4), True),
+    ],
+    inplace=True,
+    autocast={"cuda": "widest"},
+)
+def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    """`input` with values put (or added) at the elements that the index tensors name."""
+    expanded: list[Tensor] = []
+    for index in indices:
+        expanded.extend(as_indices(index, input._array.shape, len(expanded)))
+    dims = tuple(range(len(expanded)))
+    for d, index in zip(dims, expanded, strict=True):
+        xp.check_index(index._array, input._array.shape[d], "index_put")
+    return put_(input, values, *expanded, dims=dims, accumulate=bool(accumulate))

@@ -1,0 +1,425 @@
+"""Indexing: reading and writing chosen elements.
+
+`x[...]` first takes the basic part (integers, slices, None, Ellipsis) as a view, then the part with
+index tensors, as PyTorch does. Index values are checked here, since CuPy does not check them.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ...core import inplace, numeric, storage, xp
+from ...core.modes import STATE, numbers
+from ...core.primitive import OPAQUE, Primitive, define
+from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
+from ..elementwise import comparison as c
+from ..shape.movement import reshape_, slice_
+from ..table import In, Sample, attach, op
+
+# -- by index tensors --------------------------------------------------------------------------
+
+
+def _key(indices: Any, dims: tuple[int, ...], ndim: int) -> tuple[Any, ...]:
+    """The NumPy index that puts `indices` at `dims` and whole slices elsewhere."""
+    key: list[Any] = [slice(None)] * (max(dims) + 1)
+    for index, d in zip(indices, dims, strict=True):
+        key[d] = index
+    return tuple(key)
+
+
+def _take(x: Any, *indices: Any, dims: tuple[int, ...]) -> Any:
+    for index, d in zip(indices, dims, strict=True):
+        xp.check_index(index, x.shape[d], "index")
+    return xp.contiguous(x[_key(indices, dims, x.ndim)])
+
+
+def _put_add(x: Any, *indices: Any, dims: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    """Zeros of `shape` with the elements of `x` added at the indices."""
+    out = xp.module(x).zeros(shape, x.dtype)
+    if len(dims) == 1 and dims[0] == 0 and len(shape) == 2 and isinstance(x, np.ndarray):
+        rows = indices[0].reshape(-1)
+        _add_rows(out, rows, x.reshape(rows.size, shape[1]))
+    else:
+        xp.add_at(out, _key(indices, dims, len(shape)), x)
+    return out
+
+
+def _add_rows(out: Any, rows: Any, values: Any) -> None:
+    """out[rows] += values by sorted runs: twice as fast as np.add.at for 2048 rows of 64."""
+    if rows.size == 0:
+        return
+    rows = np.where(rows < 0, rows + len(out), rows)
+    order = np.argsort(rows, kind="stable")
+    sorted_rows = rows[order]
+    starts = np.flatnonzero(np.r_[True, sorted_rows[1:] != sorted_rows[:-1]])
+    out[sorted_rows[starts]] = np.add.reduceat(values[order], starts, axis=0)
+
+
+def _put_add_in_loops(
+    b: Any, out: Any, x: Any, *indices: Any, dims: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    b.fill(out, 0)
+    b.add(b.index(out, indices, dims), x)
+
+
+take_: Primitive = define(
+    "index",
+    _take,
+    kind=OPAQUE,
+    lower=lambda b, out, x, *indices, dims: b.copy(out, b.index(x, indices, dims)),
+    joint=lambda g, x_shape, indices, dims, needs: (
+        put_add_(g, *indices, dims=dims, shape=tuple(x_shape)),
+        *[None] * len(indices),
+    ),
+)
+put_add_: Primitive = define(
+    "index_put_add",
+    _put_add,
+    kind=OPAQUE,
+    lower=_put_add_in_loops,
+    joint=lambda g, indices, dims, needs: (take_(g, *indices, dims=dims), *[None] * len(indices)),
+)
+
+
+def _put(x: Any, value: Any, *indices: Any, dims: tuple[int, ...], accumulate: bool) -> Any:
+    for index, d in zip(indices, dims, strict=True):
+        xp.check_index(index, x.shape[d], "index_put")
+    out = x.copy()
+    # Of equal indices the last one counts, in the order of the index.
+    key = _key([xp.contiguous(index) for index in indices], dims, x.ndim)
+    if accumulate:
+        xp.add_at(out, key, value)
+    else:
+        out[key] = xp.contiguous(value) if hasattr(value, "flags") else value
+    return out
+
+
+def _put_joint(
+    g: Any, value_shape: Any, indices: Any, dims: Any, accumulate: bool, needs: Any
+) -> tuple[Any, ...]:
+    gx = g if accumulate or not needs[0] else put_(g, 0.0, *indices, dims=dims, accumulate=False)
+    gv = _sum_to(take_(g, *indices, dims=dims), value_shape) if needs[1] else None
+    return (gx, gv, *[None] * len(indices))
+
+
+def _sum_to(g: Any, shape: Any) -> Any:
+    from ...autograd.engine import unbroadcast
+
+    return g if tuple(g.shape) == tuple(shape) else unbroadcast(g, shape)
+
+
+def _put_in_loops(
+    b: Any, out: Any, x: Any, value: Any, *indices: Any, dims: tuple[int, ...], accumulate: bool
+) -> None:
+    places = [b.valid(index, x.shape[d]) for index, d in zip(indices, dims, strict=True)]
+    b.copy(out, x)
+    (b.add if accumulate else b.copy)(b.index(out, places, dims), value)
+
+
+put_: Primitive = define("index_put", _put, kind=OPAQUE, joint=_put_joint, lower=_put_in_loops)
+
+
+# -- x[...] ------------------------------------------------------------------------------------
+
+_WHOLE = slice(None)
+
+
+def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
+    """Split a key into a static index, the shape after new axes, and (dim, index tensor) pairs."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    items = [_item(i) for i in items]
+    used = 0
+    for i in items:
+        if isinstance(i, Tensor):
+            used += i._array.ndim if numeric.is_boolean(i._array.dtype) else 1
+        elif i is not None and i is not Ellipsis and not isinstance(i, bool):
+            used += 1
+    shape = x._array.shape
+    if used > len(shape):
+        raise IndexError(f"{used} indices for a tensor of {len(shape)} dimensions {tuple(shape)}")
+    missing = [_WHOLE] * (len(shape) - used)
+    at = [n for n, i in enumerate(items) if i is Ellipsis]
+    if len(at) > 1:
+        raise IndexError("an index may have only one Ellipsis (...)")
+    items = items[: at[0]] + missing + items[at[0] + 1 :] if at else items + missing
+
+    static: list[Any] = []
+    after: list[int] = []
+    pairs: list[tuple[int, Tensor]] = []
+    dim = 0
+    for i in items:
+        if i is None:
+            after.append(1)
+        elif isinstance(i, bool):
+            pairs.append((len(after), wrap(np.zeros(1 if i else 0, np.int64))))
+            after.append(1)
+        elif isinstance(i, int):
+            if not -shape[dim] <= i < shape[dim]:
+                raise IndexError(
+                    f"index {i} is out of range for dimension {dim} of size {shape[dim]}"
+                )
+            static.append(i % shape[dim])
+            dim += 1
+        elif isinstance(i, slice):
+            start, stop, step = _slice_of(i, shape[dim])
+            static.append(
+                None if (start, stop, step) == (0, shape[dim], 1) else (start, stop, step)
+            )
+            after.append(len(range(start, stop, step)))
+            dim += 1
+        else:
+            for index in as_indices(i, shape, dim):
+                pairs.append((len(after), index))
+                static.append(None)
+                after.append(shape[dim])
+                dim += 1
+    return tuple(static), tuple(after), pairs
+
+
+def _item(i: Any) -> Any:
+    if isinstance(i, (list, range)):
+        i = wrap(as_array(i) if len(i) else np.zeros(0, np.int64))
+    if isinstance(i, np.ndarray):
+        i = wrap(i)
+    if isinstance(i, Tensor):
+        if i._array.dtype == np.uint8:
+            i = i.bool()  # PyTorch reads bytes as masks
+        is_mask = numeric.is_boolean(i._array.dtype)
+        if is_mask and i._array.ndim == 0:
+            return bool(i)
+        if not numeric.is_exact(i._array.dtype):
+            raise IndexError(f"tensors used as indices must be integers or bool, got {i.dtype}")
+        if i._array.ndim == 0 and not is_mask and not any(t.logs_backward for t in STATE.tapes):
+            return int(i._array)  # an integer like any other, unless a program is captured
+        return i
+    if isinstance(i, (bool, np.bool_)):
+        return bool(i)
+    if i is None or i is Ellipsis or isinstance(i, slice):
+        return i
+    try:
+        return operator.index(i)
+    except TypeError:
+        raise IndexError(
+            "an index must be an integer, a slice, None, Ellipsis, or a tensor of integers or "
+            f"bool, got {type(i).__name__}"
+        ) from None
+
+
+def _slice_of(i: slice, size: int) -> tuple[int, int, int]:
+    step = 1 if i.step is None else operator.index(i.step)
+    if step <= 0:
+        raise ValueError("slice steps must be positive; use flip() to reverse")
+    ends = [None if v is None else operator.index(v) for v in (i.start, i.stop)]
+    start, stop, step = slice(ends[0], ends[1], step).indices(size)
+    return start, max(stop, start), step
+
+
+def check_mask_shape(mask: tuple[int, ...], shape: tuple[int, ...], dim: int) -> None:
+    """Raise if a mask does not stand for dimensions of a tensor from `dim` on."""
+    if mask != shape[dim : dim + len(mask)]:
+        raise IndexError(
+            f"a mask of shape {tuple(mask)} does not match dimensions {dim} to "
+            f"{dim + len(mask) - 1} of a tensor of shape {tuple(shape)}"
+        )
+
+
+def as_indices(index: Tensor, shape: tuple[int, ...], dim: int) -> list[Tensor]:
+    """Index tensors of integers; a mask becomes the positions where it holds."""
+    if not numeric.is_boolean(index._array.dtype):
+        return [index]
+    mask = index._array
+    check_mask_shape(mask.shape, shape, dim)
+    not_recorded(index, "indexing with a mask (use where or masked_fill)")
+    return [wrap(i) for i in mask.nonzero()]
+
+
+def _basic(x: Tensor, static: tuple[Any, ...], after: tuple[int, ...]) -> Tensor:
+    if any(i is not None for i in static):
+        x = slice_(x, index=static)
+    return x if x._array.shape == after else reshape_(x, shape=after)
+
+
+def _short(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...] | None:
+    """The static index of integers and slices in steps of 1; None for other keys and bad ones."""
+    if len(key) > len(shape):
+        return None
+    static: list[Any] = [None] * len(shape)
+    for d, i in enumerate(key):
+        size = shape[d]
+        if i.__class__ is int:
+            if not -size <= i < size:
+                return None
+            static[d] = i if i >= 0 else i + size
+        elif i.__class__ is slice and i.step is None:
+            for end in (i.start, i.stop):
+                if end is not None and end.__class__ is not int:
+                    return None
+            start, stop, _ = i.indices(size)
+            if start or stop != size:
+                static[d] = (start, max(start, stop), 1)
+        else:
+            return None
+    return tuple(static) if static.count(None) < len(shape) else None
+
+
+def getitem(self: Tensor, key: Any) -> Any:
+    """`x[key]`: basic indices give a view, index tensors a copy."""
+    if key.__class__ is int:
+        shape = self._array.shape
+        if shape and -shape[0] <= key < shape[0]:
+            first = key if key >= 0 else key + shape[0]
+            return slice_.direct(self, {"index": (first,) + (None,) * (len(shape) - 1)})
+    static = _short(key if key.__class__ is tuple else (key,), self._array.shape)
+    if static is not None:
+        return slice_.direct(self, {"index": static})
+    static, after, pairs = _parse(self, key)
+    out = _basic(self, static, after)
+    if pairs:
+        _check_pairs(pairs, out._array.shape)
+        return take_(out, *[i for _, i in pairs], dims=tuple(d for d, _ in pairs))
+    return out if out is not self else reshape_(self, shape=self._array.shape)
+
+
+def _check_pairs(pairs: list[tuple[int, Tensor]], shape: tuple[int, ...]) -> None:
+    try:
+        np.broadcast_shapes(*[index._array.shape for _, index in pairs])
+    except ValueError:
+        shown = ", ".join(str(tuple(index.shape)) for _, index in pairs)
+        raise IndexError(f"index tensors of shapes {shown} do not broadcast together") from None
+    for d, index in pairs:
+        xp.check_index(index._array, shape[d], f"index at dimension {d}")
+
+
+def setitem(self: Tensor, key: Any, value: Any) -> None:
+    """`x[key] = value`, recorded like any other operation."""
+    inplace.check_writable(self, "x[...] = ...", whole=False)
+    if not isinstance(value, Tensor):
+        value = wrap(xp.module(self._array).asarray(value, dtype=self._array.dtype))
+    if isinstance(key, Tensor) and key._array.dtype == np.uint8:
+        key = key.bool()
+    if isinstance(key, Tensor) and numeric.is_boolean(key._array.dtype) and value._array.ndim == 0:
+        _fill(self, key, value)
+        return
+    static, after, pairs = _parse(self, key)
+    view = _basic(self, static, after)
+    if view is self and not pairs:
+        view = reshape_(self, shape=self._array.shape)
+    if pairs:
+        _check_pairs(pairs, view._array.shape)
+        value = value.to(self.dtype) if value._array.dtype != self._array.dtype else value
+        dims = tuple(d for d, _ in pairs)
+        indices = [index for _, index in pairs]
+        shape = _result_shape(view._array.shape, dims, indices)
+        _check_fits(value, shape)
+        while value._array.ndim > len(shape):
+            value = value.squeeze(0)
+        if inplace.is_plain(view, value, *indices):
+            _put_into(view, value, indices, dims)
+            return
+        value = put_(view, value, *indices, dims=dims, accumulate=False)
+    else:
+        while value._array.ndim > view._array.ndim and value._array.shape[0] == 1:
+            value = value.squeeze(0)
+    inplace.assign(view, value, "x[...] = ...")
+
+
+def _put_into(view: Tensor, value: Tensor, indices: list[Tensor], dims: tuple[int, ...]) -> None:
+    """Write straight into memory what nobody records: the rest of a large tensor is not touched."""
+    own(view)
+    target, given = view._array, value._array
+    if storage.owner_of(given) is storage.owner_of(target):
+        given = given.copy()
+    places = [xp.contiguous(index._array) for index in indices]
+    target[_key(places, dims, target.ndim)] = xp.contiguous(given)
+    storage.note(target)
+
+
+def _fill(self: Tensor, mask: Tensor, value: Tensor) -> None:
+    """`x[mask] = number`: no positions are looked up, so that it can be compiled."""
+    started = next(numbers)
+    shape, missing = mask._array.shape, self._array.ndim - mask._array.ndim
+    check_mask_shape(shape, self._array.shape, 0)
+    mask = reshape_(mask, shape=shape + (1,) * missing)
+    value = value.to(self.dtype) if value._array.dtype != self._array.dtype else value
+    inplace.assign(self, c.where(mask, value, self), "x[...] = ...", started)
+
+
+def _result_shape(
+    shape: tuple[int, ...], dims: tuple[int, ...], indices: list[Tensor]
+) -> tuple[int, ...]:
+    """The shape of x[...] with index tensors, worked out on an array without memory."""
+    ghost = np.broadcast_to(np.empty((), bool), shape)
+    ghosts = [np.zeros(i._array.shape, np.int64) if min(shape) else i._array for i in indices]
+    found: tuple[int, ...] = ghost[_key(ghosts, dims, len(shape))].shape
+    return found
+
+
+def _check_fits(value: Tensor, shape: tuple[int, ...]) -> None:
+    given = value._array.shape
+    while len(given) > len(shape) and given[0] == 1:
+        given = given[1:]
+    extra = len(shape) - len(given)
+    if extra < 0 or any(n not in (1, shape[i + extra]) for i, n in enumerate(given)):
+        raise RuntimeError(
+            f"a value of shape {tuple(value.shape)} does not fit an index result of shape "
+            f"{tuple(shape)}"
+        )
+
+
+attach(__getitem__=getitem, __setitem__=setitem)
+
+# -- masks -------------------------------------------------------------------------------------
+
+
+def _check_mask(mask: Any, what: str) -> None:
+    if not isinstance(mask, Tensor) or not numeric.is_boolean(mask._array.dtype):
+        found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise RuntimeError(f"{what} needs a bool tensor as its mask, got {found}")
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), In(3, 4, kind="bool"), 1.5),
+        Sample((3, 4), In(4, kind="bool"), -1.0),
+        Sample((3, 4), In(3, 1, kind="bool"), ()),
+    ],
+    inplace=True,
+)
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """`value` where the mask holds."""
+    _check_mask(mask, "masked_fill")
+    if isinstance(value, Tensor) and value._array.ndim:
+        raise RuntimeError("masked_fill needs a number or a 0-d tensor as its value")
+    number = value.to(input.dtype) if isinstance(value, Tensor) else c._of_dtype(value, input.dtype)
+    whole = input if input._array.flags.c_contiguous else input.contiguous()
+    return c.where(mask, number, whole)
+
+
+@op(samples=lambda: [Sample((3, 4), In(3, 4, kind="bool")), Sample((3, 4), In(4, kind="bool"))])
+def masked_select(input: Any, mask: Any) -> Any:
+    """The elements where the mask holds, in one dimension."""
+    _check_mask(mask, "masked_select")
+    shape = np.broadcast_shapes(input._array.shape, mask._array.shape)
+    return getitem(input.expand(shape), mask.expand(shape))
+
+
+@op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """The indices of elements that are not zero, one row each (or one tensor per dimension)."""
+    not_recorded(input, "nonzero() (use where)")
+    found = input._array.nonzero() if input._array.ndim else np.atleast_1d(input._array).nonzero()
+    if as_tuple:
+        return tuple(wrap(i) for i in found)
+    module = xp.module(input._array)
+    if not input._array.ndim:
+        return wrap(module.zeros((len(found[0]), 0), np.int64))
+    return wrap(module.stack(found, axis=1))
+
+
+@op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
+def argwhere(input: Any) -> Any:
+    """The indices of elements that are not zero, one row each."""
+    return nonzero(input)

@@ -1,0 +1,445 @@
+"""Finding and counting: sorted places, set membership, order statistics, reductions by index."""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from ...core import numeric, xp
+from ...core.dtypes import as_dtype, float32, int32, int64
+from ...core.primitive import OPAQUE, Primitive, define
+from ...core.tensor import Tensor, not_recorded, wrap
+from ..checks import checked
+from ..elementwise import arithmetic as e
+from ..elementwise import comparison as c
+from ..precision import check_floating
+from ..reduce.reductions import any_, sum_
+from ..reduce.sorting import argsort_, sort
+from ..shape.movement import movedim, narrow, normal_dim, reshape_, select, squeeze, unsqueeze
+from ..table import In, Sample, op
+from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
+from .indexing import take_
+
+Indexed = namedtuple("Indexed", ["values", "indices"])
+
+
+# -- places in sorted sequences ----------------------------------------------------------------
+
+
+def _searchsorted(x: Any, values: Any, *, right: bool) -> Any:
+    side: Any = "right" if right else "left"
+    module = xp.module(x)
+    if x.ndim == 1:
+        return module.asarray(module.searchsorted(x, values, side=side), np.int64)
+    rows, wanted = x.reshape(-1, x.shape[-1]), values.reshape(-1, values.shape[-1])
+    pairs = zip(rows, wanted, strict=True)
+    found = [module.searchsorted(row, value, side=side) for row, value in pairs]
+    return module.asarray(module.stack(found), np.int64).reshape(values.shape)
+
+
+searchsorted_: Primitive = define("searchsorted", _searchsorted, kind=OPAQUE)
+
+_EDGES = In(values=[-1.0, 0.0, 0.5, 2.0], grad=False)
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample(_EDGES, In(3, 2, grad=False)),
+        Sample(_EDGES, _EDGES, right=True),
+        Sample(In(values=[[0.0, 1.0], [-1.0, 3.0]], grad=False), In(2, 3, grad=False)),
+    ],
+    differentiable=False,
+)
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """Where values would have to be inserted to keep the last dimension sorted."""
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise RuntimeError(f"searchsorted: side {side!r} and right={right} do not fit together")
+    edges = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
+    number = not isinstance(input, Tensor)
+    values = sorted_sequence.new_tensor(input) if number else input
+    lead = edges._array.shape[:-1]
+    if edges._array.ndim != 1 and lead != values._array.shape[:-1]:
+        raise RuntimeError(
+            f"searchsorted: sequences of shape {tuple(edges.shape)} need values whose leading "
+            f"dimensions are {tuple(lead)}, got {tuple(values.shape)}"
+        )
+    found = searchsorted_(edges, values, right=bool(right or side == "right"))
+    return found.to(int32) if out_int32 else found
+
+
+@op(
+    samples=lambda: [Sample(In(3, 2, grad=False), _EDGES), Sample(_EDGES, _EDGES, right=True)],
+    differentiable=False,
+    method=False,
+)
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    """The number of the interval between boundaries in which each value lies."""
+    if boundaries._array.ndim != 1:
+        raise RuntimeError(f"bucketize needs boundaries in one dimension, got {boundaries.shape}")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+# -- sets and counts ---------------------------------------------------------------------------
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample(In(values=[[1, 2], [3, 4]], kind="int"), In(values=[2, 3, 9], kind="int")),
+        Sample(In(values=[1, 2], kind="int"), In(values=[2], kind="int"), invert=True),
+    ],
+    differentiable=False,
+)
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Any:
+    """Whether each element is among the test elements."""
+    if not isinstance(elements, Tensor):
+        elements = test_elements.new_tensor(elements)
+    if not isinstance(test_elements, Tensor):
+        test_elements = elements.new_tensor(test_elements)
+    tests = reshape_(test_elements, shape=(test_elements._array.size,))
+    equal = c.equal(unsqueeze(elements, -1), tests)
+    found = any_(equal, dims=(equal._array.ndim - 1,), keepdim=False)
+    return c.logical_not(found) if invert else found
+
+
+@op(
+    samples=lambda: [
+        Sample(In(values=[0, 3, 1, 3], kind="int")),
+        Sample(In(values=[0, 1, 1], kind="int"), None, 5),
+    ],
+    differentiable=False,
+)
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each number from 0 on occurs, or the sum of its weights."""
+    if not numeric.is_integer(input._array.dtype) or input._array.ndim != 1:
+        raise RuntimeError("bincount needs non-negative integers in one dimension")
+    not_recorded(input, "bincount() (use scatter_add)")
+    if input._array.size and int(input._array.min()) < 0:
+        raise RuntimeError("bincount needs non-negative integers in one dimension")
+    if weights is None:
+        return wrap(xp.module(input._array).bincount(input._array, minlength=minlength))
+    not_recorded(weights, "bincount() (use scatter_add)")
+    counts = xp.module(input._array).bincount(input._array, weights._array, minlength)
+    return wrap(counts.astype(np.float32) if weights.dtype is float32 else counts)
+
+
+@op(
+    samples=lambda: [
+        Sample(In(values=[3, 1, 3, 2], kind="int")),
+        Sample(In(values=[[3, 1], [3, 2]], kind="int"), True, True, True),
+        Sample(In(values=[[3, 1], [3, 2], [3, 1]], kind="int"), dim=0, return_counts=True),
+    ],
+    differentiable=False,
+)
+def unique(
+    input: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements in order; where each came from and how often, if asked for."""
+    not_recorded(input, "unique()")
+    axis = None if dim is None else normal_dim(dim, input._array.ndim)
+    module = xp.module(input._array)
+    values, inverse, counts = module.unique(
+        input._array, return_inverse=True, return_counts=True, axis=axis
+    )
+    shape = input._array.shape if axis is None else (input._array.shape[axis],)
+    results = [wrap(module.ascontiguousarray(values))]
+    if return_inverse:
+        results.append(wrap(inverse.reshape(shape).astype(np.int64)))
+    if return_counts:
+        results.append(wrap(counts.astype(np.int64)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@op(
+    samples=lambda: [
+        Sample(In(values=[3, 3, 1, 1, 1, 3], kind="int")),
+        Sample(In(values=[[3, 3], [1, 1]], kind="int"), True, True),
+        Sample(In(values=[[3, 1], [3, 1], [2, 1]], kind="int"), dim=0, return_counts=True),
+    ],
+    differentiable=False,
+)
+def unique_consecutive(
+    input: Any,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The elements without those that repeat the one before; which run each is in, and how long
+    the runs are, if asked for."""
+    not_recorded(input, "unique_consecutive()")
+    array = input._array
+    module = xp.module(array)
+    rows = array.reshape(-1) if dim is None else array
+    axis = 0 if dim is None else normal_dim(dim, array.ndim)
+    rows = module.moveaxis(rows, axis, 0)
+    n = len(rows)
+    new = module.ones(n, bool)
+    new[1:] = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
+    results = [wrap(module.ascontiguousarray(module.moveaxis(rows[new], 0, axis)))]
+    if return_inverse:
+        runs = module.cumsum(new) - 1
+        results.append(wrap(runs.reshape(array.shape if dim is None else (n,)).astype(np.int64)))
+    if return_counts:
+        starts = module.flatnonzero(new)
+        results.append(wrap(module.diff(starts, append=n).astype(np.int64)))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+# -- order statistics --------------------------------------------------------------------------
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 5, distinct=True), 2),
+        Sample(In(5, 3, distinct=True), 4, 0, True),
+    ]
+)
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The k-th smallest value along a dimension, counted from 1, and where it is."""
+    n = input._array.ndim
+    d = normal_dim(dim, n)
+    size = input._array.shape[d] if n else 1
+    if not 1 <= k <= size:
+        raise RuntimeError(f"kthvalue: k = {k} is out of range for a dimension of size {size}")
+    values, indices = sort(input, d)
+    if not n:
+        return Indexed(values, indices)
+    values, indices = select(values, d, k - 1), select(indices, d, k - 1)
+    return (
+        Indexed(unsqueeze(values, d), unsqueeze(indices, d))
+        if keepdim
+        else Indexed(values, indices)
+    )
+
+
+def _middle_places(x: Any, d: int, skips_nan: bool) -> Any:
+    """Where the median along a dimension is, or the first NaN if those count."""
+    size = x.shape[d]
+    known = sum_(e.cast(c.equal(x, x), dtype=int64), dims=(d,), keepdim=True)  # NaN comes last
+    if skips_nan:
+        rank = e.clamp_low(e.floor_divide(known - 1, 2), 0)
+    else:
+        rank = c.where(c.equal(known, size), (size - 1) // 2, known)
+    return gather_(argsort_(x, dim=d, descending=False), rank, dim=d)
+
+
+def _median(x: Any, *, skips_nan: bool) -> Any:
+    flat = reshape_(x, shape=(math.prod(x.shape),))
+    return reshape_(gather_(flat, _middle_places(flat, 0, skips_nan), dim=0), shape=())
+
+
+def _median_gradient(g: Any, x: Any, out: Any) -> Any:
+    """Equal parts to all elements that equal the median, or are NaN as it is."""
+    hit = c.where(c.isnan(out), c.isnan(x), c.equal(x, out))
+    shares = e.cast(hit, dtype=as_dtype(g.dtype))
+    return g * (shares / sum_(shares, dims=tuple(range(len(x.shape))), keepdim=False))
+
+
+median_: Primitive = define("median", _median, kind=OPAQUE, composite=True, vjp=_median_gradient)
+
+
+def _median_of(input: Any, dim: int | None, keepdim: bool, skips_nan: bool) -> Any:
+    if dim is None:
+        return median_(input, skips_nan=skips_nan) if input._array.size else input.sum() * np.nan
+    x = input if input._array.ndim else reshape_(input, shape=(1,))
+    d = normal_dim(dim, x._array.ndim)
+    if not x._array.shape[d]:
+        raise IndexError(f"the median along dimension {d}, which is empty, has no value")
+    indices = _middle_places(x, d, skips_nan)
+    values = gather_(x, indices, dim=d)
+    if keepdim and input._array.ndim:
+        return Indexed(values, indices)
+    return Indexed(squeeze(values, d), squeeze(indices, d))
+
+
+def _median_samples() -> list[Sample]:
+    return [
+        Sample(In(3, 5, distinct=True)),
+        Sample(In(3, 4, distinct=True), 1),
+        Sample(In(4, 3, distinct=True), 0, True),
+        Sample(In(), 0),
+    ]
+
+
+@op(samples=_median_samples)
+def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The middle value, the lower one of two; with a dim also where it is.
+
+    Without a dim equal values share the gradient.
+    """
+    return _median_of(input, dim, keepdim, skips_nan=False)
+
+
+@op(samples=_median_samples)
+def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The median of the values that are not NaN, if there are any."""
+    return _median_of(input, dim, keepdim, skips_nan=True)
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 5, distinct=True), 0.3),
+        Sample(In(3, 5, distinct=True), 0.6, 1, True),
+        Sample(In(5, 3, distinct=True), 0.3, 0, interpolation="nearest"),
+        Sample(In(7, distinct=True), In(values=[0.0, 0.31, 1.0], grad=False)),
+        Sample(In(2, 7, distinct=True), In(values=[0.2, 0.9], grad=False), -1, False),
+    ],
+    autocast={"cpu": "full"},
+)
+def quantile(
+    input: Any,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Any:
+    """The value below which a share q of a dimension lies; several shares come first."""
+    check_floating(input, "quantile")
+    modes = ("linear", "lower", "higher", "midpoint", "nearest")
+    if interpolation not in modes:
+        raise RuntimeError(f"quantile: interpolation must be one of {modes}, got {interpolation!r}")
+    if not input._array.size:
+        raise RuntimeError("quantile needs a tensor that is not empty")
+    shares = q if isinstance(q, Tensor) else input.new_tensor(q)
+    if shares.dtype is not input.dtype:
+        raise RuntimeError(f"quantile: q must be of the tensor's dtype {input.dtype}")
+    shares = checked(shares, low=0, high=1, message="quantile: q must lie between 0 and 1, got {}")
+    x = reshape_(input, shape=(input._array.size,)) if dim is None else input
+    d = normal_dim(0 if dim is None else dim, x._array.ndim)
+    ordered = sort(movedim(x, d, -1), -1).values
+    found = _at_share(ordered, shares, interpolation)
+    last = narrow(ordered, -1, ordered._array.shape[-1] - 1, 1)  # NaN, if one is there
+    found = c.where(c.isnan(last), last, found)
+    found = movedim(found, -1, 0)
+    if keepdim:
+        rank = input._array.ndim
+        for i in range(rank) if dim is None else (d,):
+            found = unsqueeze(found, i + 1)
+    return found if shares._array.ndim else select(found, 0, 0)
+
+
+def _at_share(ordered: Any, shares: Any, interpolation: str) -> Any:
+    """Values between neighbours of the sorted last dimension, one for each share."""
+    place = reshape_(shares, shape=(max(shares._array.size, 1),)) * (ordered._array.shape[-1] - 1)
+    last = (ordered._array.ndim - 1,)
+    if interpolation == "nearest":
+        return take_(ordered, place.round().long(), dims=last)
+    low, high = place.floor(), place.ceil()
+    below, above = (take_(ordered, at.long(), dims=last) for at in (low, high))
+    if interpolation == "lower":
+        return below
+    if interpolation == "higher":
+        return above
+    weight: Any = 0.5 if interpolation == "midpoint" else place - low
+    return below + (above - below) * weight
+
+
+# -- reductions by index -----------------------------------------------------------------------
+
+
+def _scatter_extreme(x: Any, index: Any, src: Any, *, dim: int, largest: bool) -> Any:
+    module = xp.module(x)
+    if module is not np:
+        # CuPy's `maximum.at` does not keep all digits of float64, so the host does it.
+        given = (array.get() for array in (x, index, src))
+        return module.asarray(_scatter_extreme(*given, dim=dim, largest=largest))
+    xp.check_index(index, x.shape[dim], "scatter_reduce", RuntimeError)
+    out = x.copy()
+    grid = list(np.ogrid[tuple(slice(n) for n in index.shape)])
+    grid[dim] = index
+    values = src[tuple(slice(n) for n in index.shape)]
+    function = np.maximum if largest else np.minimum
+    function.at(out, tuple(grid), values)
+    return out
+
+
+def _scatter_extreme_gradient(
+    g: Any, x: Any, index: Any, src: Any, out: Any, dim: int, largest: bool, needs: list[bool]
+) -> tuple[Any, ...]:
+    """Equal extremes share the gradient."""
+    own = e.cast(c.equal(x, out), dtype=g.dtype)
+    theirs = e.cast(c.equal(src, gather_(out, index, dim=dim)), dtype=g.dtype)
+    share = g / scatter_add_(own, index, theirs, dim=dim)
+    return own * share, None, theirs * gather_(share, index, dim=dim)
+
+
+scatter_extreme_: Primitive = define(
+    "scatter_extreme",
+    _scatter_extreme,
+    kind=OPAQUE,
+    joint=_scatter_extreme_gradient,
+)
+
+
+def _bound(x: Any, largest: bool) -> Any:
+    """The largest, or the smallest, value of a tensor's dtype."""
+    if numeric.is_integer(x._array.dtype):
+        limits = np.iinfo(x._array.dtype)
+        return int(limits.max if largest else limits.min)
+    return np.inf if largest else -np.inf
+
+
+_PLACES = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), 0, _PLACES, (2, 3), "sum"),
+        Sample((2, 4), 1, _PLACES, (2, 3), "sum", include_self=False),
+        Sample((2, 4), 1, _PLACES, (2, 3), "mean"),
+        Sample((2, 4), 1, _PLACES, (2, 3), "mean", include_self=False),
+        Sample(In(2, 4, distinct=True), 1, _PLACES, In(2, 3, distinct=True), "amax"),
+        Sample((2, 4), 1, _PLACES, In(2, 3, distinct=True), "amin", include_self=False),
+    ],
+    inplace=True,
+)
+def scatter_reduce(
+    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """`input` with all values of `src` that go to one place reduced: sum, mean, amax or amin.
+
+    With `include_self=False` the values that were there before do not count.
+    """
+    if reduce not in ("sum", "mean", "amax", "amin"):
+        raise RuntimeError(f"scatter_reduce supports sum, mean, amax and amin, got {reduce!r}")
+    d = normal_dim(dim, input._array.ndim)
+    _check_gather(input, index, d, "scatter_reduce")
+    _check_source(index, src, "scatter_reduce")
+    values = src[tuple(slice(n) for n in index._array.shape)]
+    if src.dtype is not input.dtype:
+        raise RuntimeError(f"scatter_reduce: source is {src.dtype}, the tensor is {input.dtype}")
+    if reduce in ("amax", "amin"):
+        first = input
+        if not include_self:
+            bound = _bound(input, reduce == "amin")
+            first = scatter_(input, index, bound, dim=d)
+        return scatter_extreme_(first, index, values, dim=d, largest=reduce == "amax")
+    first = input if include_self else scatter_(input, index, 0.0, dim=d)
+    total = scatter_add_(first, index, values, dim=d)
+    if reduce == "sum":
+        return total
+    ones = e.cast(c.equal(index, index), dtype=input.dtype)
+    begin = input.new_ones(input.shape)
+    if not include_self:
+        begin = scatter_(begin, index, 0.0, dim=d)
+    count = scatter_add_(begin, index, ones, dim=d)
+    return total / count if input.dtype.is_floating_point else total // count

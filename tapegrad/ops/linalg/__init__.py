@@ -1,0 +1,1 @@
+"""Products, functions and equations of matrices."""

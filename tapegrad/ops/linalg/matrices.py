@@ -1,0 +1,100 @@
+"""Functions of whole matrices: the inverse and the exponential, for batches of square matrices.
+
+LAPACK computes them, so that a compiled function calls NumPy for them. Their gradients are made of
+products and of the functions themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...core import xp
+from ...core.primitive import OPAQUE, Primitive, define
+from ..index.gather import zeros_as
+from ..precision import check_floating, rounded, widened
+from ..shape.joining import cat_
+from ..shape.movement import permute_, slice_
+from ..table import In, Sample, op
+from .matmul import matmul_
+
+
+def turned(x: Any) -> Any:
+    """Matrices with rows and columns exchanged."""
+    n = len(x.shape)
+    return permute_(x, dims=(*range(n - 2), n - 1, n - 2))
+
+
+def _inverse(x: Any) -> Any:
+    try:
+        return xp.module(x).linalg.inv(x)
+    except np.linalg.LinAlgError:
+        raise RuntimeError(f"inverse: a matrix of shape {x.shape[-2:]} is singular") from None
+
+
+def _inverse_gradient(g: Any, out: Any) -> Any:
+    left = turned(out)
+    return -matmul_(matmul_(left, g), left)
+
+
+inverse_: Primitive = define(
+    "inverse", _inverse, kind=OPAQUE, vjp=_inverse_gradient, abstract=lambda x: x
+)
+
+
+def _exponential(x: Any) -> Any:
+    if not x.size:
+        return x.copy()
+    from scipy.linalg import expm
+
+    module = xp.module(x)
+    array = x if module is np else x.get()
+    return module.asarray(expm(array).astype(x.dtype, copy=False))
+
+
+def _exponential_gradient(g: Any, x: Any) -> Any:
+    """The corner of the exponential of a matrix of twice the size: [[x', g], [0, x']]."""
+    block = turned(x)
+    dim, n = len(x.shape) - 1, x.shape[-1]
+    above = cat_(block, g, dim=dim)
+    below = cat_(zeros_as(block, shape=tuple(block.shape)), block, dim=dim)
+    both = matrix_exp_(cat_(above, below, dim=dim - 1))
+    whole = (None,) * (dim - 1)
+    return slice_(both, index=(*whole, (0, n, 1), (n, 2 * n, 1)))
+
+
+matrix_exp_: Primitive = define(
+    "matrix_exp", _exponential, kind=OPAQUE, vjp=_exponential_gradient, abstract=lambda x: x
+)
+
+
+def check_square(what: str, x: Any) -> None:
+    """Raise unless `x` is a square matrix or a batch of them."""
+    shape = tuple(x._array.shape)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise RuntimeError(f"{what} needs square matrices, got shape {shape}")
+
+
+_WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
+
+
+# PyTorch has no inverse of half precision, and its exponential of it is infinite.
+@op(
+    samples=lambda: [Sample(_WELL), Sample(In(values=[[[1.0, 0.2], [0.3, 2.0]]] * 3))],
+    torch=None,
+    autocast={"cpu": "full"},
+)
+def inverse(input: Any) -> Any:
+    """The inverse of square matrices."""
+    check_floating(input, "inverse")
+    check_square("inverse", input)
+    return rounded(inverse_(widened(input)), input)
+
+
+@op(samples=lambda: [Sample(_WELL), Sample(In(2, 3, 3, low=-1.0, high=1.0))], torch=None)
+def matrix_exp(input: Any) -> Any:
+    """The exponential of square matrices: I + x + x @ x / 2 + ..."""
+    check_floating(input, "matrix_exp")
+    check_square("matrix_exp", input)
+    return rounded(matrix_exp_(widened(input)), input)

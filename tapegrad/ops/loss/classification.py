@@ -1,0 +1,377 @@
+"""Losses on classes: negative log-likelihood and cross entropy.
+
+Cross entropy on labels is one composite that keeps the log-probabilities and the labels. The
+log-probabilities are an output of its own: the rule needs no second softmax, and second derivatives
+flow through them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...core import numeric, xp
+from ...core.modes import GRAD, STATE, TAPE
+from ...core.primitive import OPAQUE, define
+from ...core.tensor import Tensor
+from ..checks import check_range
+from ..elementwise import arithmetic as e
+from ..elementwise import comparison as c
+from ..index.gather import gather_
+from ..index.indexing import take_
+from ..linalg.matmul import linear
+from ..nn.activation import log_softmax_
+from ..precision import check_floating, in_dtype, rounded, widened
+from ..reduce.reductions import sum_
+from ..shape.movement import reshape_
+from ..table import In, Sample, op
+from .regression import as_reduction, reduced, reduction_samples
+
+F = "nn.functional"
+
+
+def _label_weights(
+    labels: Any, weight: Any, like: Any, ignored: int | None, dim: int
+) -> tuple[Any, Any, Any]:
+    """Labels as an index along `dim`, each one's weight, and which of them count.
+
+    Weights are None where each is 1; `counted` is None where all labels count.
+    """
+    shape = tuple(labels.shape)
+    column = (*shape[:dim], 1, *shape[dim:])
+    if ignored is None:
+        weights = None if weight is None else take_(weight, labels, dims=(0,))
+        return reshape_(labels, shape=column), weights, None
+    counted = c.not_equal(labels, ignored)
+    index = c.where(counted, labels, 0)
+    if weight is None:
+        weights = e.cast(counted, dtype=like.dtype)
+    else:
+        weights = c.where(counted, take_(weight, index, dims=(0,)), 0.0)
+    return reshape_(index, shape=column), weights, counted
+
+
+def _total_weight(weights: Any, shape: Any) -> Any:
+    if weights is None:
+        return math.prod(shape)
+    return sum_(weights, dims=tuple(range(len(shape))), keepdim=False)
+
+
+def _reduce_labels(loss: Any, weights: Any, reduction: str) -> Any:
+    if reduction == "none":
+        return loss
+    total = sum_(loss, dims=tuple(range(len(loss.shape))), keepdim=False)
+    if reduction == "sum":
+        return total
+    count = _total_weight(weights, loss.shape)
+    # No labels at all have a mean of NaN, as a sum of no weights gives it.
+    return total * math.nan if weights is None and count == 0 else total / count
+
+
+def _nll(x: Any, labels: Any, weight: Any, *, dim: int, ignored: int | None, reduction: str) -> Any:
+    index, weights, counted = _label_weights(labels, weight, x, ignored, dim)
+    loss = -reshape_(gather_(x, index, dim=dim), shape=tuple(labels.shape))
+    if weights is not None:
+        loss = loss * weights
+    if counted is not None:
+        loss = c.where(counted, loss, 0.0)
+    return _reduce_labels(loss, weights, reduction)
+
+
+def _label_gradients(
+    g: Any, weights: Any, counted: Any, reduction: str, dim: int, shape: Any
+) -> Any:
+    """What each label's -log-probability is multiplied by, with a dimension for the classes."""
+    each = g if weights is None else g * weights
+    if reduction == "mean":
+        each = each / _total_weight(weights, shape)
+        if counted is not None:
+            # Where no label counts at all, the mean is NaN but its gradient is 0.
+            each = c.where(counted, each, 0.0)
+    if weights is None and reduction != "none":
+        return each  # one number for all labels
+    return reshape_(each, shape=(*shape[:dim], 1, *shape[dim:]))
+
+
+def _at_label(index: Any, classes: int, dim: int, ndim: int) -> Any:
+    """Whether each class is the label."""
+    raw = index._array if isinstance(index, Tensor) else index
+    numbers = xp.module(raw).arange(classes).reshape(-1, *[1] * (ndim - dim - 1))
+    return c.equal(index, numbers)
+
+
+def _nll_gradient(
+    g: Any, x_shape: Any, labels: Any, weight: Any, dim: int, ignored: int | None, reduction: str
+) -> Any:
+    index, weights, counted = _label_weights(labels, weight, g, ignored, dim)
+    each = _label_gradients(g, weights, counted, reduction, dim, tuple(labels.shape))
+    return c.where(_at_label(index, x_shape[dim], dim, len(x_shape)), -each, 0.0)
+
+
+nll_ = define("nll_loss", _nll, kind=OPAQUE, composite=True, vjp=(_nll_gradient, None, None))
+
+
+def _cross_entropy(
+    x: Any, labels: Any, weight: Any, *, dim: int, ignored: int | None, reduction: str
+) -> Any:
+    log_p = log_softmax_(widened(x), dims=(dim,))
+    loss = _nll(log_p, labels, weight, dim=dim, ignored=ignored, reduction=reduction)
+    return rounded(loss, x), log_p
+
+
+def _cross_entropy_gradient(
+    g: Any,
+    labels: Any,
+    weight: Any,
+    log_p: Any,
+    x_dtype: Any,
+    dim: int,
+    ignored: int | None,
+    reduction: str,
+    needs: list[bool],
+) -> tuple[Any, ...]:
+    """(softmax - one-hot) times each label's weight; in a second derivative also that of log_p."""
+    g_loss, g_log_p = g
+    p = e.exp(log_p)
+    g_x = None
+    if g_loss is not None:
+        index, weights, counted = _label_weights(labels, weight, log_p, ignored, dim)
+        each = _label_gradients(g_loss, weights, counted, reduction, dim, tuple(labels.shape))
+        here = _at_label(index, log_p.shape[dim], dim, len(log_p.shape))
+        g_x = (p - e.cast(here, dtype=p.dtype)) * each
+    if g_log_p is not None:
+        through = g_log_p - p * sum_(g_log_p, dims=(dim,), keepdim=True)
+        g_x = through if g_x is None else g_x + through
+    return None if g_x is None else in_dtype(g_x, x_dtype), None, None
+
+
+cross_entropy_ = define(
+    "cross_entropy",
+    _cross_entropy,
+    kind=OPAQUE,
+    composite=True,
+    outputs=("out", "log_p"),
+    joint=_cross_entropy_gradient,
+)
+
+
+def _check_labels(
+    what: str, input: Any, target: Any, weight: Any, ignored: int, reduction: str
+) -> tuple[Any, dict[str, Any]]:
+    """Check shapes and values of labels; returns the labels and the primitives' parameters."""
+    shape, given = tuple(input._array.shape), tuple(target._array.shape)
+    if not shape:
+        raise RuntimeError(f"{what} needs an input with a dimension of classes, got a 0-d tensor")
+    dim = 0 if len(shape) == 1 else 1
+    expected = shape[:dim] + shape[dim + 1 :]
+    if given != expected:
+        raise RuntimeError(
+            f"{what}: an input of shape {shape} has labels of shape {expected}, got {given}"
+            + (
+                ""
+                if numeric.is_integer(target._array.dtype)
+                else "; class probabilities need the input's own shape"
+            )
+        )
+    if not numeric.is_integer(target._array.dtype):
+        raise RuntimeError(f"{what} needs integer labels, got {target.dtype}; use .long()")
+    classes = shape[dim]
+    if weight is not None and tuple(weight._array.shape) != (classes,):
+        raise RuntimeError(
+            f"{what}: weight needs one value for each of the {classes} classes, got shape "
+            f"{tuple(weight.shape)}"
+        )
+    if weight is not None and weight.requires_grad and STATE.mode & GRAD:
+        raise RuntimeError(f"{what} has no gradient for its weight; detach() it")
+    labels = target._array
+    # On a tape the labels of a later run may be others: there `ignored` stays a number.
+    taped = STATE.mode & TAPE
+    # Read as unsigned, negative labels are huge: one look finds both ends of the range.
+    outside = taped or (
+        labels.size and int(labels.view(f"u{labels.dtype.itemsize}").max()) >= classes
+    )
+    if outside:
+        target = check_range(
+            target,
+            classes,
+            f"{what}: label {{}} is out of range for {classes} classes (0 to {classes - 1}; "
+            f"ignore_index is {ignored})",
+            IndexError,
+            besides=int(ignored),
+        )
+    all_count = not outside and not 0 <= ignored < classes
+    ignored_label = None if all_count else int(ignored)
+    return target, {"dim": dim, "ignored": ignored_label, "reduction": reduction}
+
+
+_CHANCES = In(3, 4, low=0.1, high=0.9)
+_LABELS = In(values=[2, 0, 3], kind="int")
+_SOME = In(values=[2, -100, 3], kind="int")
+_PLANES = In(values=[[[1, 0], [2, 2]], [[0, 1], [1, 0]]], kind="int")
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples((3, 4), _LABELS),
+        *reduction_samples((3, 4), _SOME, In(4, low=0.5, grad=False)),
+        Sample((2, 3, 2, 2), _PLANES),
+        Sample((2, 3, 2, 2), _PLANES, reduction="none", ignore_index=1),
+        Sample((4,), In(values=1, kind="int")),
+    ],
+    autocast="full",
+)
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """-input[label]: the negative log-likelihood of labels, for log-probabilities `input`."""
+    reduction = as_reduction(reduction, size_average, reduce)
+    check_floating(input, "nll_loss")
+    target, params = _check_labels("nll_loss", input, target, weight, ignore_index, reduction)
+    return nll_(input, target, weight, **params)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples((3, 4), _LABELS),
+        *reduction_samples((3, 4), _SOME, In(4, low=0.5, grad=False)),
+        Sample((2, 3, 2, 2), _PLANES),
+        Sample((2, 3, 2, 2), _PLANES, reduction="sum", ignore_index=1),
+        Sample((4,), In(values=1, kind="int")),
+        *reduction_samples((3, 4), _SOME, label_smoothing=0.2),
+        *reduction_samples((3, 4), _SOME, In(4, low=0.5, grad=False), label_smoothing=0.2),
+        *reduction_samples((3, 4), _CHANCES),
+        Sample((3, 4), _CHANCES, In(4, low=0.5, grad=False), label_smoothing=0.1),
+        Sample((2, 3, 2), In(2, 3, 2, low=0.1, high=0.9)),
+        Sample((4,), In(4, low=0.1, high=0.9)),
+    ],
+    autocast="full",
+)
+def cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    """-log(softmax(input)) at the labels, or weighted by class probabilities.
+
+    Classes lie along dimension 1 (dimension 0 of a single sample). `target` holds integer labels,
+    or floating probabilities (one-hot vectors too) in the shape of the input.
+    """
+    reduction = as_reduction(reduction, size_average, reduce)
+    check_floating(input, "cross_entropy")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}")
+    if numeric.is_floating(target._array.dtype) and target._array.shape == input._array.shape:
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    target, params = _check_labels("cross_entropy", input, target, weight, ignore_index, reduction)
+    if label_smoothing == 0:
+        return cross_entropy_(input, target, weight, **params)[0]
+    return _smooth_cross_entropy(input, target, weight, params, label_smoothing)
+
+
+def _smooth_cross_entropy(
+    input: Any, target: Any, weight: Any, params: dict[str, Any], smoothing: float
+) -> Any:
+    """A share of each label's weight goes to all classes alike."""
+    dim, classes = params["dim"], input._array.shape[params["dim"]]
+    log_p = log_softmax_(input, dims=(dim,))
+    sharp = nll_(log_p, target, weight, **params)
+    if weight is not None:
+        log_p = log_p * _over_classes(weight, input._array.ndim, dim)
+    _, weights, counted = _label_weights(target, weight, input, params["ignored"], dim)
+    even = -sum_(log_p, dims=(dim,), keepdim=False)
+    if counted is not None:
+        even = c.where(counted, even, 0.0)
+    even = _reduce_labels(even, weights, params["reduction"])
+    return sharp * (1.0 - smoothing) + even * (smoothing / classes)
+
+
+def _over_classes(weight: Any, ndim: int, dim: int) -> Any:
+    return reshape_(weight, shape=(-1, *[1] * (ndim - dim - 1)))
+
+
+def _soft_cross_entropy(
+    input: Any, target: Any, weight: Any, reduction: str, smoothing: float
+) -> Any:
+    """Cross entropy with class probabilities as targets."""
+    shape = input._array.shape
+    dim = 0 if len(shape) == 1 else 1
+    classes = shape[dim]
+    if smoothing:
+        target = target * (1.0 - smoothing) + smoothing / classes
+    terms = target * log_softmax_(input, dims=(dim,))
+    if weight is not None:
+        terms = terms * _over_classes(weight, len(shape), dim)
+    loss = -sum_(terms, dims=(dim,), keepdim=False)
+    return reduced(loss, reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples((3, 5), (4, 5), _LABELS),
+        Sample((3, 5), (4, 5), _SOME, linear_bias=In(4), label_smoothing=0.2),
+        Sample((2, 5), (3, 2, 2, 5), _PLANES, linear_bias=In(3, 2, 2), ignore_index=1),
+        Sample((3, 5), (4, 5), _CHANCES, weight=In(4, low=0.5, grad=False)),
+        Sample((5,), (4, 5), In(values=1, kind="int")),
+    ],
+)
+def linear_cross_entropy(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    *,
+    linear_bias: Any = None,
+    weight: Any = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Any:
+    """The cross entropy of input @ linear_weight.T + linear_bias.
+
+    Weights (classes, ..., features) give logits (samples, classes, ...). `options` say how PyTorch
+    splits the work to save memory; here they have no effect.
+    """
+    what = "linear_cross_entropy"
+    shape, kernel = tuple(input._array.shape), tuple(linear_weight._array.shape)
+    if len(shape) not in (1, 2) or len(kernel) < 2 or shape[-1] != kernel[-1]:
+        raise RuntimeError(
+            f"{what} needs an input (samples, features) or (features) and a weight "
+            f"(classes, ..., features), got shapes {shape} and {kernel}"
+        )
+    if len(kernel) > 2 and len(shape) == 1:
+        raise RuntimeError(f"{what}: a weight of shape {kernel} needs an input (samples, features)")
+    if linear_bias is not None and tuple(linear_bias._array.shape) != kernel[:-1]:
+        raise RuntimeError(
+            f"{what}: linear_bias must have shape {kernel[:-1]}, got {tuple(linear_bias.shape)}"
+        )
+    logits_shape = (*shape[:-1], *kernel[:-1])
+    if tuple(target._array.shape) == logits_shape and ignore_index is not None:
+        raise RuntimeError(f"{what}: class probabilities have no ignore_index")
+    rows = math.prod(kernel[:-1])
+    logits = linear(
+        input,
+        reshape_(linear_weight, shape=(rows, kernel[-1])),
+        None if linear_bias is None else reshape_(linear_bias, shape=(rows,)),
+    )
+    return cross_entropy(
+        reshape_(logits, shape=logits_shape),
+        target,
+        weight,
+        ignore_index=-100 if ignore_index is None else ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )

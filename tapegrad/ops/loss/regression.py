@@ -1,0 +1,479 @@
+"""Losses: how far predictions are from targets.
+
+Losses of single elements are elementwise composites, which save their operands and nothing else,
+followed by a reduction. Losses on class labels stand in `classification.py`,
+those with margins in `margin.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...core import numeric
+from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.tensor import Tensor
+from ..checks import checked
+from ..elementwise import arithmetic as e
+from ..elementwise import comparison as c
+from ..precision import as_floating, check_floating, rounded, widened
+from ..reduce.reductions import mean, sum
+from ..shape.movement import expand_, reshape_
+from ..table import In, Sample, op
+
+F = "nn.functional"
+
+
+def check_reduction(reduction: Any) -> None:
+    """Raise unless `reduction` is one of the three."""
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+
+
+def as_reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction, given by its name or by PyTorch's two older arguments, which win."""
+    if size_average is None and reduce is None:
+        check_reduction(reduction)
+        return reduction
+    chosen = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce are deprecated; use reduction={chosen!r} instead", stacklevel=4
+    )
+    return chosen
+
+
+def reduced(loss: Any, reduction: str) -> Any:
+    """The losses themselves, their mean or their sum."""
+    check_reduction(reduction)
+    if reduction == "none":
+        return loss
+    return mean(loss) if reduction == "mean" else sum(loss)
+
+
+def reduction_samples(*args: Any, **keywords: Any) -> list[Sample]:
+    """A sample for each reduction."""
+    return [Sample(*args, **keywords, reduction=r) for r in ("none", "mean", "sum")]
+
+
+def as_float(target: Any, input: Any) -> Any:
+    """A target of integers as the floating type of the input."""
+    return target if numeric.is_floating(target._array.dtype) else target.to(input.dtype)
+
+
+def _pair_of(what: str, input: Any, target: Any) -> tuple[Any, Any]:
+    """Predictions and targets that fit together; a target that broadcasts is warned of."""
+    for x in (input, target):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{what} needs tensors, got {type(x).__name__}")
+    check_floating(input, what)
+    ours, theirs = tuple(input._array.shape), tuple(target._array.shape)
+    if ours != theirs:
+        try:
+            np.broadcast_shapes(ours, theirs)
+        except ValueError:
+            raise RuntimeError(
+                f"{what}: the input of shape {ours} and the target of shape {theirs} do not fit"
+            ) from None
+        warnings.warn(
+            f"{what}: the target of shape {theirs} is broadcast against the input of shape {ours}, "
+            "which is seldom meant; reshape one of them",
+            stacklevel=4,
+        )
+    return input, as_float(target, input)
+
+
+def equal_shapes(what: str, input: Any, target: Any) -> None:
+    """Raise unless the target has the shape of the input."""
+    ours, theirs = tuple(input._array.shape), tuple(target._array.shape)
+    if ours != theirs:
+        raise ValueError(
+            f"{what}: the target must have the shape of the input {ours}, got {theirs}"
+        )
+
+
+# -- of the difference -------------------------------------------------------------------------
+
+
+def _of_difference(name: str, value: Callable[..., Any], slope: Callable[..., Any]) -> Primitive:
+    """A composite that is a function of input - target; `slope` is its derivative."""
+
+    def kernel(x: Any, y: Any, **params: Any) -> Any:
+        return rounded(value(widened(x) - widened(y), **params), x)
+
+    def rule(sign: int) -> Callable[..., Any]:
+        def gradient(g: Any, x: Any, y: Any, limit: float) -> Any:
+            part = rounded(g * slope(widened(x) - widened(y), limit=limit), x)
+            return part if sign > 0 else -part
+
+        return gradient
+
+    return define(
+        name,
+        kernel,
+        kind=ELEMENTWISE,
+        inputs=("x", "y"),
+        promote="same",
+        composite=True,
+        vjp=(rule(1), rule(-1)),
+    )
+
+
+squared_error_ = _of_difference(
+    "squared_error", lambda d, *, limit: d * d, lambda d, *, limit: 2 * d
+)
+absolute_error_ = _of_difference(
+    "absolute_error", lambda d, *, limit: e.abs(d), lambda d, *, limit: e.sign(d)
+)
+# Quadratic within `limit` of 0 and straight beyond; the slope goes from -1 to 1.
+smooth_error_ = _of_difference(
+    "smooth_error",
+    lambda d, *, limit: c.where(
+        c.less(e.abs(d), limit), d * d * (0.5 / limit), e.abs(d) - 0.5 * limit
+    ),
+    lambda d, *, limit: e.clamp_numbers(d / limit, low=-1.0, high=1.0),
+)
+
+
+def _weighted(loss: Any, weight: Any, reduction: str, what: str) -> Any:
+    """Reduce losses that weights multiply; their mean is divided by the sum of the weights."""
+    check_reduction(reduction)
+    if weight is None:
+        return reduced(loss, reduction)
+    equal_shapes(f"{what}: weight", loss, weight)
+    total = loss * weight
+    if reduction == "mean":
+        return reduced(total, "sum") / weight.sum()
+    return reduced(total, reduction)
+
+
+#: values whose differences stay away from the kinks of the losses below
+_UNEVEN = In(3, 4, low=-2.0, high=2.3, distinct=True)
+
+
+@op(
+    module=F,
+    samples=lambda: reduction_samples((3, 4), (3, 4)) + reduction_samples((), ()),
+    autocast="full",
+)
+def mse_loss(
+    input: Any,
+    target: Any,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Any:
+    """(input - target)^2."""
+    reduction = as_reduction(reduction, size_average, reduce)
+    x, y = _pair_of("mse_loss", input, target)
+    return _weighted(squared_error_(x, y, limit=1.0), weight, reduction, "mse_loss")
+
+
+@op(
+    module=F,
+    samples=lambda: reduction_samples(In(3, 4, distinct=True), In(3, 4, distinct=True)),
+    autocast="full",
+)
+def l1_loss(
+    input: Any,
+    target: Any,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Any:
+    """|input - target|."""
+    reduction = as_reduction(reduction, size_average, reduce)
+    if numeric.is_integer(input._array.dtype) and numeric.is_integer(target._array.dtype):
+        return reduced(e.abs(input - target), reduction)
+    x, y = _pair_of("l1_loss", input, target)
+    return _weighted(absolute_error_(x, y, limit=1.0), weight, reduction, "l1_loss")
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples(_UNEVEN, _UNEVEN),
+        Sample(_UNEVEN, _UNEVEN, beta=0.5),
+        Sample(_UNEVEN, _UNEVEN, beta=0.0),
+    ],
+    autocast="full",
+)
+def smooth_l1_loss(
+    input: Any,
+    target: Any,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Any:
+    """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2."""
+    reduction = as_reduction(reduction, size_average, reduce)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
+    if beta == 0:
+        return l1_loss(input, target, reduction=reduction)
+    x, y = _pair_of("smooth_l1_loss", input, target)
+    return reduced(smooth_error_(x, y, limit=float(beta)), reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples(_UNEVEN, _UNEVEN),
+        Sample(_UNEVEN, _UNEVEN, delta=0.6),
+    ],
+    autocast="full",
+)
+def huber_loss(
+    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
+) -> Any:
+    """d^2 / 2 where d = |input - target| is below delta, else delta (d - delta / 2)."""
+    if delta <= 0:
+        raise RuntimeError(f"huber_loss: delta must be above 0, got {delta}")
+    check_reduction(reduction)
+    x, y = _pair_of("huber_loss", input, target)
+    loss = smooth_error_(x, y, limit=float(delta)) * float(delta)
+    return _weighted(loss, weight, reduction, "huber_loss")
+
+
+# -- of probabilities --------------------------------------------------------------------------
+
+_LOG_FLOOR = -100.0
+
+
+def _log_at_least(x: Any) -> Any:
+    return e.clamp_numbers(x, low=_LOG_FLOOR, high=math.inf)
+
+
+def _bce(x: Any, y: Any) -> Any:
+    p, t = widened(x), widened(y)
+    return rounded((t - 1) * _log_at_least(e.log1p(-p)) - t * _log_at_least(e.log(p)), x)
+
+
+bce_ = define(
+    "binary_cross_entropy",
+    _bce,
+    kind=ELEMENTWISE,
+    promote="same",
+    composite=True,
+    vjp=(
+        lambda g, x, y: g * ((x - y) / e.clamp_numbers((1 - x) * x, low=1e-12, high=math.inf)),
+        lambda g, x: g * (_log_at_least(e.log1p(-x)) - _log_at_least(e.log(x))),
+    ),
+)
+
+
+def _chances(**more: Any) -> In:
+    return In(3, 4, low=0.1, high=0.9, **more)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples(_chances(), _chances()),
+        Sample(_chances(), _chances(), In(4, low=0.5, grad=False)),
+    ],
+    autocast={"cpu": "full", "cuda": "refuse"},
+)
+def binary_cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logarithms are at least -100."""
+    reduction = as_reduction(reduction, size_average, reduce)
+    check_floating(input, "binary_cross_entropy")
+    equal_shapes("binary_cross_entropy", input, target)
+    message = "binary_cross_entropy needs probabilities between 0 and 1; for logits use "
+    message += "binary_cross_entropy_with_logits"
+    input = checked(input, low=0, high=1, message=message)
+    loss = bce_(input, as_float(target, input))
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _bce_logits(x: Any, y: Any, positive: Any) -> Any:
+    logit, t = widened(x), widened(y)
+    softplus = e.log1p(e.exp(-e.abs(logit))) - e.clamp_numbers(logit, low=-math.inf, high=0.0)
+    if positive is None:
+        return rounded((1 - t) * logit + softplus, x)
+    return rounded((1 - t) * logit + ((positive - 1) * t + 1) * softplus, x)
+
+
+def _bce_logits_gradient(g: Any, x: Any, y: Any, positive: Any) -> Any:
+    if positive is None:
+        return g * (e.sigmoid(x) - y)
+    weighted = positive * y
+    return g * ((weighted + (1 - y)) * e.sigmoid(x) - weighted)
+
+
+def _bce_target_gradient(g: Any, x: Any, positive: Any) -> Any:
+    if positive is None:
+        return -g * x
+    softplus = -logsigmoid_of(x)
+    return g * ((positive - 1) * softplus - x)
+
+
+def logsigmoid_of(x: Any) -> Any:
+    """log(sigmoid(x)) of a Tensor or a raw array."""
+    return e.clamp_numbers(x, low=-math.inf, high=0.0) - e.log1p(e.exp(-e.abs(x)))
+
+
+bce_logits_ = define(
+    "binary_cross_entropy_with_logits",
+    _bce_logits,
+    kind=ELEMENTWISE,
+    promote="same",
+    composite=True,
+    vjp=(
+        _bce_logits_gradient,
+        _bce_target_gradient,
+        lambda g, x, y: g * (y * -logsigmoid_of(x)),
+    ),
+)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples(In(3, 4, distinct=True), _chances()),
+        Sample(In(3, 4, distinct=True), _chances(), In(4, low=0.5, grad=False)),
+        Sample(In(3, 4, distinct=True), _chances(), pos_weight=In(4, low=0.5, grad=False)),
+    ],
+    autocast="full",
+)
+def binary_cross_entropy_with_logits(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Any:
+    """Binary cross entropy of sigmoid(input); `pos_weight` multiplies the terms t log(p)."""
+    reduction = as_reduction(reduction, size_average, reduce)
+    check_floating(input, "binary_cross_entropy_with_logits")
+    equal_shapes("binary_cross_entropy_with_logits", input, target)
+    loss = bce_logits_(input, as_float(target, input), pos_weight)
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        # PyTorch warns of the mean, so the sweeps leave it out.
+        Sample((3, 4), _chances(), reduction="none"),
+        Sample((3, 4), _chances(), reduction="sum"),
+        Sample((3, 4), _chances(), reduction="batchmean"),
+        Sample((3, 4), (3, 4), reduction="sum", log_target=True),
+    ],
+    autocast="full",
+)
+def kl_div(
+    input: Any,
+    target: Any,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Any:
+    """target (log(target) - input), for log-probabilities `input`.
+
+    "batchmean" divides the sum by the size of the batch, as the definition does.
+    """
+    if reduction != "batchmean" or size_average is not None or reduce is not None:
+        reduction = as_reduction(reduction, size_average, reduce)
+    check_floating(input, "kl_div")
+    if log_target:
+        loss = e.exp(target) * (target - input)
+    else:
+        loss = e.xlogy(target, target) - target * input
+    if reduction == "batchmean" and loss._array.ndim:
+        return reduced(loss, "sum") / max(loss._array.shape[0], 1)
+    return reduced(loss, "mean" if reduction == "batchmean" else reduction)
+
+
+# -- of distributions --------------------------------------------------------------------------
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples((3, 4), In(3, 4, low=0.0, high=4.0)),
+        Sample(In(3, 4, low=0.3), In(3, 4, low=1.5, high=4.0), log_input=False, full=True),
+    ],
+    autocast="full",
+)
+def poisson_nll_loss(
+    input: Any,
+    target: Any,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """exp(input) - target * input; `full` adds Stirling's term for targets above 1."""
+    reduction = as_reduction(reduction, size_average, reduce)
+    x = as_floating(input, "poisson_nll_loss")
+    target = as_float(target, x)
+    loss = e.exp(x) - target * x if log_input else x - target * e.log(x + eps)
+    if full:
+        large = c.greater(target, 1)
+        t = c.where(large, target, 1.0)
+        loss = loss + c.where(large, t * e.log(t) - t + 0.5 * e.log(2 * math.pi * t), 0.0)
+    return reduced(loss, reduction)
+
+
+def _variances(var: Any, shape: tuple[int, ...]) -> Any:
+    """Variances that broadcast to the input: equal in shape, or one for all along a dimension."""
+    given = tuple(var._array.shape)
+    if given != shape and given == shape[:-1]:
+        return reshape_(var, shape=(*given, 1))
+    others = [m for n, m in zip(shape, given, strict=False) if n != m]
+    if given != shape and (len(given) != len(shape) or others != [1]):
+        raise ValueError(
+            f"gaussian_nll_loss: variances of shape {given} do not fit an input of shape {shape}: "
+            "one dimension may have size 1, or the last one be missing"
+        )
+    return var
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        *reduction_samples((3, 4), (3, 4), In(3, 4, low=0.4)),
+        Sample((3, 4), (3, 4), In(3, low=0.4)),
+        Sample((3, 4), (3, 4), In(3, 1, low=0.4), full=True),
+    ],
+)
+def gaussian_nll_loss(
+    input: Any,
+    target: Any,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Any:
+    """(log(var) + (input - target)^2 / var) / 2, with var at least eps."""
+    check_reduction(reduction)
+    check_floating(input, "gaussian_nll_loss")
+    if isinstance(var, (int, float)):
+        var = expand_(input.new_tensor(float(var)), shape=tuple(input._array.shape))
+    message = "gaussian_nll_loss needs variances of at least 0"
+    var = checked(var, c.less(var, 0), high=0, message=message, error=ValueError)
+    var = _variances(var, tuple(input._array.shape))
+    # The limit is applied to the value alone: the gradient passes, as in PyTorch.
+    spread = var + (e.clamp_numbers(var.detach(), low=eps, high=math.inf) - var.detach())
+    away = input - as_float(target, input)
+    loss = 0.5 * (e.log(spread) + away * away / spread)
+    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

@@ -1,0 +1,230 @@
+"""Attention: softmax(q k^T / sqrt(d)) v as one composite.
+
+The square matrix of probabilities is not kept: backward makes it again from the queries, the keys
+and the largest score of each row, so memory grows with the length and not with its square. It is
+made in the same way as before, so a compiled step, which has it still, need not make it again.
+Causal attention computes the triangles of queries and the keys before them, and no others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...autograd.engine import unbroadcast
+from ...core import numeric, xp
+from ...core.dtypes import bool_, float32
+from ...core.primitive import OPAQUE, define
+from ...core.tensor import Tensor
+from ..elementwise import arithmetic as e
+from ..elementwise import comparison as c
+from ..linalg.matmul import matmul_
+from ..linalg.triangular import product
+from ..precision import check_floating, check_same_dtype, is_half, rounded, widened
+from ..reduce.reductions import amax_, sum_
+from ..shape.movement import expand_, reshape_, swapped
+from ..table import In, Sample, op
+from .embedding import dropout
+
+
+def _scores(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
+    """How much each query attends to each key, before softmax."""
+    scores = product(q, swapped(k), "out" if causal else None) * scale
+    if causal:
+        raw = scores._array if isinstance(scores, Tensor) else scores
+        before = xp.module(raw).tri(scores.shape[-2], scores.shape[-1], dtype=bool)
+        scores = c.where(before, scores, -math.inf)
+    if mask is None:
+        return scores
+    raw = mask._array if isinstance(mask, Tensor) else mask
+    return c.where(mask, scores, -math.inf) if numeric.is_boolean(raw.dtype) else scores + mask
+
+
+def _powers(scores: Any, top: Any) -> Any:
+    """exp(scores - top): probabilities, or their multiples."""
+    # A row without any key to attend to has probabilities of 0.
+    return e.exp(scores - c.where(c.isinf(top), 0.0, top))
+
+
+def _inverse_sums(powers: Any) -> Any:
+    total = sum_(powers, dims=(len(powers.shape) - 1,), keepdim=True)
+    return 1.0 / c.where(c.equal(total, 0), 1.0, total)
+
+
+def _attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> Any:
+    wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
+    scores = _scores(wide_q, wide_k, mask, scale, causal)
+    last = (len(scores.shape) - 1,)
+    top = amax_(e.detach(scores), dims=last, keepdim=True)
+    powers = _powers(scores, top)
+    attended = product(powers, wide_v, "lower" if causal else None)
+    return rounded(attended * _inverse_sums(powers), q), top
+
+
+def _attention_gradient(
+    g: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    top: Any,
+    scale: float,
+    causal: bool,
+    needs: list[bool],
+) -> tuple[Any, ...]:
+    wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
+    powers = _powers(_scores(wide_q, wide_k, mask, scale, causal), e.detach(top))
+    p = powers * _inverse_sums(powers)
+    wide_g = widened(g[0])
+    # No key counts for the queries before it.
+    out, lower, upper = ("out", "lower", "upper") if causal else (None, None, None)
+    g_v = product(swapped(p), wide_g, upper) if needs[2] else None
+    g_p = product(wide_g, swapped(wide_v), out)
+    g_scores = p * (g_p - sum_(g_p * p, dims=(len(p.shape) - 1,), keepdim=True))
+    g_product = g_scores * scale
+    g_q = product(g_product, wide_k, lower) if needs[0] else None
+    g_k = product(swapped(g_product), wide_q, upper) if needs[1] else None
+    g_mask = unbroadcast(g_scores, tuple(mask.shape)) if needs[3] else None
+    found = ((g_q, q), (g_k, k), (g_v, v), (g_mask, mask))
+    return tuple(None if part is None else rounded(part, x) for part, x in found)
+
+
+attention_ = define(
+    "attention",
+    _attention,
+    kind=OPAQUE,
+    composite=True,
+    outputs=("out", "top"),
+    joint=_attention_gradient,
+)
+
+
+def _spread_heads(x: Any, heads: int) -> Any:
+    """Repeat each head of keys or values for the group of query heads that shares it."""
+    *lead, own, length, size = x._array.shape
+    grouped = reshape_(x, shape=(*lead, own, 1, length, size))
+    wide = expand_(grouped, shape=(*lead, own, heads // own, length, size))
+    return reshape_(wide, shape=(*lead, heads, length, size))
+
+
+def _check(query: Any, key: Any, value: Any, dropout_p: float) -> None:
+    what = "scaled_dot_product_attention"
+    check_floating(query, what)
+    check_same_dtype(what, query, key=key, value=value)
+    shapes = [tuple(x._array.shape) for x in (query, key, value)]
+    if min(map(len, shapes)) < 2:
+        raise RuntimeError(f"{what} needs tensors (..., length, features), got shapes {shapes}")
+    if shapes[0][-1] != shapes[1][-1]:
+        raise RuntimeError(f"{what}: query and key have different features: {shapes[:2]}")
+    if shapes[1][-2] != shapes[2][-2]:
+        raise RuntimeError(f"{what}: key and value have different lengths: {shapes[1:]}")
+    if not 0.0 <= dropout_p <= 1.0:
+        raise RuntimeError(f"{what}: dropout_p must lie between 0 and 1, got {dropout_p}")
+
+
+def _fitting(mask: Any, query: Any) -> Any:
+    """A mask of a dtype that goes with the queries: bool, theirs, or float32."""
+    if mask is None or mask.dtype in (bool_, query.dtype):
+        return mask
+    if mask.dtype is not float32:
+        raise RuntimeError(
+            "scaled_dot_product_attention: attn_mask must be bool, float32 or of the query's dtype "
+            f"{query.dtype}, got {mask.dtype}"
+        )
+    return mask if is_half(query) else mask.to(query.dtype)
+
+
+@op(
+    module="nn.functional",
+    samples=lambda: [
+        Sample((2, 3, 4), (2, 5, 4), (2, 5, 2)),
+        Sample((2, 2, 3, 4), (2, 2, 3, 4), (2, 2, 3, 4), is_causal=True),
+        Sample((2, 3, 4), (2, 3, 4), (2, 3, 4), (3, 3), scale=0.3),
+        Sample(
+            (2, 4, 3),
+            (2, 4, 3),
+            (2, 4, 3),
+            In(
+                values=[[True, False, False, True], [True] * 4, [False] * 4, [False, True] * 2],
+                kind="bool",
+            ),
+        ),
+        Sample((1, 4, 2, 3), (1, 2, 2, 3), (1, 2, 2, 3), enable_gqa=True),
+    ],
+    autocast="lower",
+)
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """softmax(query @ key^T * scale + mask) @ value.
+
+    A bool mask is True where a query may attend to a key; a floating mask is added to the scores.
+    With `is_causal` a query attends to no key after it, in addition to what the mask says. A query
+    without any key gets zeros. `enable_gqa` lets several query heads share one head of keys and
+    values.
+    """
+    _check(query, key, value, dropout_p)
+    attn_mask = _fitting(attn_mask, query)
+    if enable_gqa:
+        key, value = _shared_heads(query, key, value)
+    lead = _common_batch(query, key, value)
+    q, k, v = (
+        x if x._array.shape[:-2] == lead else expand_(x, shape=(*lead, *x._array.shape[-2:]))
+        for x in (query, key, value)
+    )
+    factor = 1.0 / math.sqrt(max(q._array.shape[-1], 1)) if scale is None else float(scale)
+    _check_mask(attn_mask, (*lead, q._array.shape[-2], k._array.shape[-2]))
+    if k._array.shape[-2] == 0:
+        return matmul_(matmul_(q, swapped(k)), v)  # sums of nothing
+    if dropout_p == 0:
+        return attention_(q, k, v, attn_mask, scale=factor, causal=bool(is_causal))[0]
+    scores = _scores(widened(q), widened(k), attn_mask, factor, bool(is_causal))
+    powers = _powers(scores, scores.logsumexp(-1, True))
+    form = "lower" if is_causal else None
+    return rounded(product(dropout(powers, dropout_p), widened(v), form), query)
+
+
+def _shared_heads(query: Any, key: Any, value: Any) -> tuple[Any, Any]:
+    if min(x._array.ndim for x in (query, key, value)) < 3:
+        raise RuntimeError("enable_gqa needs tensors (..., heads, length, features)")
+    heads = query._array.shape[-3]
+    for name, x in (("key", key), ("value", value)):
+        if heads % x._array.shape[-3]:
+            raise RuntimeError(
+                f"enable_gqa: the {heads} query heads are no multiple of the {x._array.shape[-3]} "
+                f"heads of the {name}"
+            )
+    return _spread_heads(key, heads), _spread_heads(value, heads)
+
+
+def _common_batch(*tensors: Any) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*[x._array.shape[:-2] for x in tensors])
+    except ValueError:
+        shown = ", ".join(str(tuple(x.shape)) for x in tensors)
+        raise RuntimeError(
+            f"scaled_dot_product_attention: the leading dimensions of {shown} do not broadcast"
+        ) from None
+
+
+def _check_mask(mask: Any, shape: tuple[int, ...]) -> None:
+    if mask is None:
+        return
+    try:
+        fits = np.broadcast_shapes(mask._array.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise RuntimeError(
+            f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not "
+            f"broadcast to the scores {shape}"
+        )

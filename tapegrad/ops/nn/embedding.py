@@ -1,0 +1,291 @@
+"""Embedding lookups, one-hot vectors and the dropout family."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from ...core import inplace as inplace_
+from ...core import numeric, xp
+from ...core.modes import no_grad
+from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
+from ...core.tensor import Tensor, not_recorded
+from ..checks import check_range
+from ..creation import random_array
+from ..elementwise import arithmetic as e
+from ..elementwise import comparison as c
+from ..index.indexing import put_add_, take_
+from ..precision import check_floating
+from ..reduce.statistics import norm
+from ..shape.movement import reshape_
+from ..table import In, Sample, op
+
+F = "nn.functional"
+
+# -- lookups -----------------------------------------------------------------------------------
+
+
+def _row_scale(index: Any, dtype: Any, rows: int, padding: int | None, by_count: bool) -> Any:
+    """What each looked-up row's gradient is multiplied by, or None for 1."""
+    if padding is None and not by_count:
+        return None
+    scale = e.cast(c.equal(index, index), dtype=dtype)
+    if by_count:
+        counts = put_add_(scale, index, dims=(0,), shape=(rows,))
+        scale = scale / take_(counts, index, dims=(0,))
+    if padding is not None:
+        scale = scale * e.cast(c.not_equal(index, padding), dtype=dtype)
+    return reshape_(scale, shape=(*index.shape, 1))
+
+
+def _embedding(weight: Any, index: Any, *, padding: int | None, by_count: bool) -> Any:
+    return take_(weight, index, dims=(0,))
+
+
+def _embedding_gradient(
+    g: Any, weight_shape: Any, index: Any, padding: int | None, by_count: bool
+) -> Any:
+    """Gradients added to the rows they came from, except to the row of padding."""
+    scale = _row_scale(index, g.dtype, weight_shape[0], padding, by_count)
+    g = g if scale is None else g * scale
+    return put_add_(g, index, dims=(0,), shape=tuple(weight_shape))
+
+
+embedding_ = define(
+    "embedding", _embedding, kind=OPAQUE, composite=True, vjp=(_embedding_gradient, None)
+)
+
+_TOKENS = In(values=[[0, 2, 2], [1, 4, 0]], kind="int")
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        Sample(_TOKENS, (5, 3)),
+        # What padding and counts do to gradients is by design not the derivative.
+        Sample(_TOKENS, In(5, 3, grad=False), padding_idx=2),
+        Sample(_TOKENS, In(5, 3, grad=False), scale_grad_by_freq=True, padding_idx=-1),
+        Sample(In(values=3, kind="int"), (5, 3)),
+    ],
+)
+def embedding(
+    input: Any,
+    weight: Any,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    """Rows of `weight` by number; the row `padding_idx` gets no gradient.
+
+    With `max_norm`, rows that are looked up are first scaled down to that norm, in place.
+    """
+    if not isinstance(input, Tensor) or not numeric.is_integer(input._array.dtype):
+        found = input.dtype if isinstance(input, Tensor) else type(input).__name__
+        raise RuntimeError(f"embedding needs integer tokens, got {found}; use .long()")
+    if weight._array.ndim != 2:
+        raise RuntimeError(f"embedding needs a matrix of rows, got shape {tuple(weight.shape)}")
+    if sparse:
+        raise RuntimeError("embedding: sparse gradients do not exist here; use sparse=False")
+    rows = weight._array.shape[0]
+    padding = check_padding("embedding", padding_idx, rows)
+    input = check_tokens("embedding", input, rows)
+    if max_norm is not None:
+        limit_rows(input, weight, float(max_norm), norm_type)
+    return embedding_(weight, input, padding=padding, by_count=bool(scale_grad_by_freq))
+
+
+def check_padding(what: str, padding_idx: int | None, rows: int) -> int | None:
+    """The row of padding counted from the front, or an error if there is no such row."""
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise RuntimeError(f"{what}: padding_idx {padding_idx} is not among {rows} rows")
+    return int(padding_idx) % rows
+
+
+def check_tokens(what: str, tokens: Any, rows: int) -> Any:
+    """The tokens, if all of them name rows."""
+    message = f"{what}: token {{}} is out of range for {rows} rows (0 to {rows - 1})"
+    return check_range(tokens, rows, message, IndexError)
+
+
+def limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
+    """Scale the rows that are looked up and too long down to `limit`, in place."""
+    with no_grad():
+        used = input.reshape(-1)
+        picked = take_(weight, used, dims=(0,))
+        sizes = norm(picked, norm_type, 1, True)
+        scaled = picked * c.where(c.greater(sizes, limit), limit / (sizes + 1e-7), sizes * 0 + 1)
+        weight[used] = scaled
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        Sample(In(values=[0, 2, 1], kind="int")),
+        Sample(In(values=[[0, 2], [1, 0]], kind="int"), 4),
+        Sample(In(values=1, kind="int"), num_classes=3),
+    ],
+    differentiable=False,
+)
+def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+    """A vector for each label, with 1 at the label and 0 elsewhere, of type int64."""
+    if not numeric.is_integer(tensor._array.dtype):
+        raise RuntimeError(f"one_hot needs integer labels, got {tensor.dtype}; use .long()")
+    labels = tensor._array
+    if num_classes == -1:
+        not_recorded(tensor, "one_hot without num_classes")
+        if labels.size == 0:
+            raise RuntimeError("one_hot cannot count the classes of no labels; give num_classes")
+        num_classes = int(labels.max()) + 1
+    classes = operator.index(num_classes)
+    if classes < 1:
+        raise RuntimeError(f"one_hot needs num_classes above 0, or -1, got {num_classes}")
+    return one_hot_(tensor, classes=classes)
+
+
+def _one_hot(x: Any, *, classes: int) -> Any:
+    if x.size and (int(x.min()) < 0 or int(x.max()) >= classes):
+        worst = int(x.min()) if int(x.min()) < 0 else int(x.max())
+        raise RuntimeError(f"one_hot: label {worst} is out of range for {classes} classes")
+    return np.equal(x[..., None], xp.module(x).arange(classes)).astype(np.int64)
+
+
+def _one_hot_in_loops(b: Any, out: Any, x: Any, *, classes: int) -> None:
+    body = b.over(out.shape)
+    label, place = body.read(x[..., None]), body.along(-1)
+    text = f"as_int64(label(as_int64(x), {classes}) == place)"
+    body.store(out, body.compute(text, np.int64, x=label, place=place))
+    body.done()
+
+
+one_hot_: Primitive = define("one_hot", _one_hot, kind=OPAQUE, lower=_one_hot_in_loops)
+
+
+# -- dropout -----------------------------------------------------------------------------------
+
+dropout_: Primitive = define(
+    "dropout",
+    lambda x, mask, *, scale: np.where(mask, x * scale, 0.0).astype(x.dtype, copy=False),
+    kind=ELEMENTWISE,
+    vjp=(lambda g, mask, scale: dropout_(g, mask, scale=scale), None),
+    expression="where(mask, x * scale, 0)",
+)
+
+
+def _dropped(
+    what: str, input: Any, shape: tuple[int, ...], p: float, training: bool, in_place: bool
+) -> Any:
+    """Drop with one random choice for each element of `shape`, which broadcasts to the input."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"{what}: the probability p must lie between 0 and 1, got {p}")
+    check_floating(input, what)
+    if p == 0 or not training or input._array.size == 0:
+        return input
+    mask = c.greater_equal(random_array("uniform", shape, np.float32), float(p))
+    out = dropout_(input, mask.to(input.device), scale=1.0 / (1.0 - p) if p < 1 else 0.0)
+    return inplace_.assign(input, out, f"{what}(inplace=True)") if in_place else out
+
+
+@op(
+    method=False,
+    random=True,
+    samples=lambda: [
+        Sample((3, 4)),
+        Sample((3, 4), 0.2),
+        Sample((3, 4), p=0.3, training=False),
+        Sample((), 0.0),
+        Sample((4,), 1.0),
+    ],
+)
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """0 with probability p, else x / (1 - p); the input itself when not training."""
+    return _dropped("dropout", input, tuple(input._array.shape), p, training, inplace)
+
+
+@op(module=F, random=True, samples=lambda: [Sample((2, 3, 4)), Sample((3, 4), 0.2)])
+def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Dropout of whole channels of (batch, channels, length) or (channels, length)."""
+    shape = tuple(input._array.shape)
+    if len(shape) not in (2, 3):
+        raise RuntimeError(f"dropout1d needs 2 or 3 dimensions, got shape {shape}")
+    return _dropped("dropout1d", input, (*shape[:-1], 1), p, training, inplace)
+
+
+@op(module=F, random=True, samples=lambda: [Sample((2, 3, 2, 2)), Sample((2, 3, 4), 0.2)])
+def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Dropout of whole channels of (batch, channels, height, width)."""
+    shape = tuple(input._array.shape)
+    if len(shape) not in (3, 4):
+        raise RuntimeError(f"dropout2d needs 3 or 4 dimensions, got shape {shape}")
+    return _dropped("dropout2d", input, (*shape[:2], *[1] * (len(shape) - 2)), p, training, inplace)
+
+
+@op(
+    module=F,
+    random=True,
+    samples=lambda: [Sample((2, 3, 2, 1, 2)), Sample((2, 3, 2, 2), 0.2)],
+)
+def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Dropout of whole channels of (batch, channels, depth, height, width)."""
+    shape = tuple(input._array.shape)
+    if len(shape) not in (4, 5):
+        raise RuntimeError(f"dropout3d needs 4 or 5 dimensions, got shape {shape}")
+    chosen = len(shape) - 3
+    return _dropped("dropout3d", input, (*shape[:chosen], 1, 1, 1), p, training, inplace)
+
+
+#: what dropped elements become: the limit of SELU at -infinity, with a minus sign
+_ALPHA = 1.7580993408473766
+
+
+def _alpha_dropped(
+    what: str, input: Any, shape: tuple[int, ...], p: float, training: bool, in_place: bool
+) -> Any:
+    """Replace by SELU's lowest value, and scale so that mean and variance stay 0 and 1."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"{what}: the probability p must lie between 0 and 1, got {p}")
+    check_floating(input, what)
+    if p == 0 or not training or input._array.size == 0:
+        return input
+    if p == 1:
+        out = input * 0.0
+    else:
+        scale = 1.0 / math.sqrt((_ALPHA * _ALPHA * p + 1.0) * (1.0 - p))
+        kept = c.greater_equal(random_array("uniform", shape, np.float32), float(p))
+        low = _ALPHA * scale
+        shift = c.where(kept, low * p, low * p - low).to(input.dtype, device=input.device)
+        out = dropout_(input, kept.to(input.device), scale=scale) + shift
+    return inplace_.assign(input, out, f"{what}(inplace=True)") if in_place else out
+
+
+@op(
+    module=F,
+    random=True,
+    samples=lambda: [Sample((3, 4), training=True), Sample((3, 4), 0.2, True), Sample((3, 4), 0.2)],
+)
+def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+    """Dropout that keeps mean 0 and variance 1 of the inputs of a SELU."""
+    shape = tuple(input._array.shape)
+    return _alpha_dropped("alpha_dropout", input, shape, p, training, inplace)
+
+
+@op(
+    module=F,
+    random=True,
+    samples=lambda: [Sample((2, 3, 4), training=True), Sample((2, 3), 0.2, True)],
+)
+def feature_alpha_dropout(
+    input: Any, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Any:
+    """Alpha dropout of whole channels of (batch, channels, ...)."""
+    shape = tuple(input._array.shape)
+    if len(shape) < 2 and training and p:
+        raise RuntimeError(f"feature_alpha_dropout needs at least 2 dimensions, got shape {shape}")
+    chosen = (*shape[:2], *[1] * (len(shape) - 2))
+    return _alpha_dropped("feature_alpha_dropout", input, chosen, p, training, inplace)

@@ -1,0 +1,421 @@
+"""Normalization: one composite for batch, layer, group and instance norm, another for RMS norm.
+
+`standardize` takes the mean and variance over `dims` and scales by weights that broadcast. Mean and
+variance are outputs of their own: the gradient rule reads them instead of working them out again,
+and second derivatives flow through them. What is kept is the input, the weight and the statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...core.casting import ON_GPU
+from ...core.dtypes import finfo
+from ...core.modes import no_grad
+from ...core.primitive import OPAQUE, define
+from ...core.tensor import Tensor
+from ..elementwise import arithmetic as e
+from ..precision import check_floating, check_parameters, in_dtype, rounded, widened
+from ..reduce.reductions import count, mean_, sum_
+from ..reduce.statistics import norm
+from ..shape.movement import as_shape, expand_, normal_dim, reshape_
+from ..table import In, Sample, op
+
+F = "nn.functional"
+Shape = tuple[int, ...]
+
+# -- mean and variance -------------------------------------------------------------------------
+
+
+def _standardize(x: Any, weight: Any, bias: Any, *, dims: Shape, spread: Shape, eps: float) -> Any:
+    wide = widened(x)
+    mean = mean_(wide, dims=dims, keepdim=True)
+    centred = wide - mean
+    var = mean_(centred * centred, dims=dims, keepdim=True)
+    out = _affine(centred * e.rsqrt(var + eps), weight, bias, spread)
+    return rounded(out, x), mean, var
+
+
+def _affine(x: Any, weight: Any, bias: Any, spread: Shape) -> Any:
+    if weight is not None:
+        x = x * reshape_(weight, shape=spread)
+    return x if bias is None else x + reshape_(bias, shape=spread)
+
+
+def _standardize_gradient(
+    g: Any,
+    x: Any,
+    weight: Any,
+    mean: Any,
+    var: Any,
+    bias_shape: Any,
+    bias_dtype: Any,
+    dims: Shape,
+    spread: Shape,
+    eps: float,
+    needs: list[bool],
+) -> tuple[Any, ...]:
+    """Gradients of x, weight and bias; those of the statistics are there in a second derivative."""
+    g_out, g_mean, g_var = g
+    n = count(x.shape, dims)
+    centred = widened(x) - mean
+    g_x = g_weight = g_bias = None
+    if g_out is not None:
+        scale = e.rsqrt(var + eps)
+        normal = centred * scale
+        if needs[0]:
+            inner = g_out if weight is None else g_out * reshape_(weight, shape=spread)
+            along = mean_(inner * normal, dims=dims, keepdim=True)
+            g_x = (inner - mean_(inner, dims=dims, keepdim=True) - normal * along) * scale
+        if needs[1]:
+            g_weight = rounded(_summed(g_out * normal, spread, weight.shape), weight)
+        if needs[2]:
+            g_bias = in_dtype(_summed(widened(g_out), spread, bias_shape), bias_dtype)
+    if needs[0] and g_mean is not None:
+        g_x = _plus(g_x, expand_(g_mean / n, shape=tuple(x.shape)))
+    if needs[0] and g_var is not None:
+        g_x = _plus(g_x, g_var * (centred * (2.0 / n)))
+    return None if g_x is None else rounded(g_x, x), g_weight, g_bias
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return b if a is None else a + b
+
+
+def _summed(g: Any, spread: Shape, shape: Any) -> Any:
+    """Sum a gradient over the dimensions along which a weight was spread."""
+    extra = len(g.shape) - len(spread)
+    dims = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(spread) if n == 1)
+    return reshape_(sum_(g, dims=dims, keepdim=False), shape=tuple(shape))
+
+
+def _ordered(input: Any) -> Any:
+    """The input in C order, as PyTorch takes it, so that the result can be viewed."""
+    return input if input._array.flags.c_contiguous else input.contiguous()
+
+
+standardize_ = define(
+    "standardize",
+    _standardize,
+    kind=OPAQUE,
+    composite=True,
+    outputs=("out", "mean", "var"),
+    joint=_standardize_gradient,
+)
+
+# -- RMS ---------------------------------------------------------------------------------------
+
+
+def _rms_norm(x: Any, weight: Any, *, dims: Shape, spread: Shape, eps: float) -> Any:
+    wide = widened(x)
+    scale = e.rsqrt(mean_(wide * wide, dims=dims, keepdim=True) + eps)
+    return rounded(_affine(wide * scale, weight, None, spread), x), scale
+
+
+def _rms_norm_gradient(
+    g: Any,
+    x: Any,
+    weight: Any,
+    scale: Any,
+    dims: Shape,
+    spread: Shape,
+    needs: list[bool],
+) -> tuple[Any, ...]:
+    g_out, g_scale = g
+    n = count(x.shape, dims)
+    wide = widened(x)
+    g_x = g_weight = None
+    if g_out is not None:
+        normal = wide * scale
+        if needs[0]:
+            inner = g_out if weight is None else g_out * reshape_(weight, shape=spread)
+            along = mean_(inner * normal, dims=dims, keepdim=True)
+            g_x = (inner - normal * along) * scale
+        if needs[1]:
+            g_weight = rounded(_summed(g_out * normal, spread, weight.shape), weight)
+    if needs[0] and g_scale is not None:
+        g_x = _plus(g_x, (g_scale * (scale * scale * scale)) * (wide * (-1.0 / n)))
+    return None if g_x is None else rounded(g_x, x), g_weight
+
+
+rms_norm_ = define(
+    "rms_norm",
+    _rms_norm,
+    kind=OPAQUE,
+    composite=True,
+    outputs=("out", "scale"),
+    joint=_rms_norm_gradient,
+)
+
+# -- over the last dimensions ------------------------------------------------------------------
+
+
+def _last_dims(what: str, input: Any, normalized_shape: Any, **weights: Any) -> tuple[Shape, Shape]:
+    """The normalized shape and its dims, checked against the input and the weights."""
+    check_floating(input, what)
+    sizes = normalized_shape if isinstance(normalized_shape, (tuple, list)) else [normalized_shape]
+    shape = as_shape((tuple(sizes),))
+    given = tuple(input._array.shape)
+    if not shape or given[-len(shape) :] != shape:
+        raise RuntimeError(
+            f"{what}: an input of shape {given} does not end in the normalized shape {shape}"
+        )
+    for name, weight in weights.items():
+        if weight is not None and tuple(weight._array.shape) != shape:
+            raise RuntimeError(
+                f"{what}: the {name} must have the normalized shape {shape}, got "
+                f"{tuple(weight.shape)}"
+            )
+    return shape, tuple(range(len(given) - len(shape), len(given)))
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample((3, 4), [4]),
+        Sample((2, 3, 4), [3, 4], (3, 4), (3, 4)),
+        Sample((2, 3, 4), [4], (4,), eps=1e-3),
+        Sample((2, 4), [4], None, (4,)),
+        Sample((0, 4), [4], (4,), (4,)),
+    ],
+    autocast=ON_GPU,
+)
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions."""
+    shape, dims = _last_dims("layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    check_parameters("layer_norm", input, weight=weight, bias=bias)
+    input = _ordered(input)
+    return standardize_(input, weight, bias, dims=dims, spread=shape, eps=float(eps))[0]
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample((3, 4), [4], eps=1e-5),
+        Sample((2, 3, 4), [3, 4], (3, 4)),
+        Sample((2, 4), [4], (4,), 1e-3),
+    ],
+    autocast=ON_GPU,
+)
+def rms_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight, over the last dimensions."""
+    shape, dims = _last_dims("rms_norm", input, normalized_shape, weight=weight)
+    small = finfo(input.dtype).eps if eps is None else float(eps)
+    return rms_norm_(input, weight, dims=dims, spread=shape, eps=small)[0]
+
+
+# -- over channels -----------------------------------------------------------------------------
+
+
+def _check_channels(what: str, input: Any, **weights: Any) -> int:
+    """The number of channels (dimension 1), checked against the weights."""
+    check_floating(input, what)
+    shape = tuple(input._array.shape)
+    if len(shape) < 2:
+        raise RuntimeError(f"{what} needs an input (batch, channels, ...), got shape {shape}")
+    for name, weight in weights.items():
+        if weight is not None and tuple(weight._array.shape) != shape[1:2]:
+            raise RuntimeError(
+                f"{what}: the {name} needs one value for each of the {shape[1]} channels of an "
+                f"input of shape {shape}, got shape {tuple(weight.shape)}"
+            )
+    return int(shape[1])
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample((2, 4, 3), 2),
+        Sample((2, 6, 2, 2), 3, (6,), (6,)),
+        Sample((3, 4), 1, (4,), eps=1e-3),
+    ],
+    autocast=ON_GPU,
+)
+def group_norm(
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    """Statistics over groups of channels of each sample; weights for each channel."""
+    channels = _check_channels("group_norm", input, weight=weight, bias=bias)
+    check_parameters("group_norm", input, weight=weight, bias=bias)
+    if num_groups < 1 or channels % num_groups:
+        raise RuntimeError(
+            f"group_norm: num_groups = {num_groups} must be positive and divide the {channels} "
+            "channels"
+        )
+    shape = input._array.shape
+    each = channels // num_groups
+    grouped = reshape_(input, shape=(shape[0], num_groups, each, *shape[2:]))
+    rest = len(shape) - 2
+    out, _, _ = standardize_(
+        grouped,
+        weight,
+        bias,
+        dims=tuple(range(2, rest + 3)),
+        spread=(1, num_groups, each, *[1] * rest),
+        eps=float(eps),
+    )
+    return reshape_(out, shape=shape)
+
+
+def _track(running: Any, value: Any, momentum: Any) -> None:
+    """Move a running statistic towards a new value, by a number or a 0-d tensor."""
+    if value._array.dtype is not running._array.dtype:
+        value = value.to(running.dtype)
+    if isinstance(momentum, Tensor):
+        running.mul_((1.0 - momentum).to(running.dtype))
+        running.add_(value * momentum.to(running.dtype))
+        return
+    running.mul_(1.0 - momentum)
+    running.add_(value, alpha=momentum)
+
+
+def _with_statistics(input: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """Normalize by given statistics: one multiplication and one addition for each element."""
+    spread = (-1, *[1] * (input._array.ndim - 2))
+    scale = e.rsqrt(var + eps)
+    if weight is not None:
+        scale = scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    out = input * scale.reshape(spread).to(input.dtype)
+    return out + shift.reshape(spread).to(input.dtype)
+
+
+def _statistics_given(what: str, running_mean: Any, running_var: Any) -> None:
+    for name, value in (("running_mean", running_mean), ("running_var", running_var)):
+        if value is None:
+            raise RuntimeError(f"{what} without statistics of the input needs {name}")
+
+
+def _scaled_nothing(input: Any, weight: Any, bias: Any) -> Any:
+    """An empty input: no statistics change, and weights get gradients of 0."""
+    out = input.clone()
+    if weight is not None and weight._array.size:
+        out = out * weight[0]
+    return out if bias is None or not bias._array.size else out + bias[0]
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        Sample((4, 3), None, None, training=True),
+        Sample(In(0, 3), None, None, (3,), (3,), training=True),
+        Sample((3, 2, 4), None, None, (2,), (2,), True),
+        Sample((2, 3, 2, 2), None, None, (3,), (3,), training=True, eps=1e-3),
+        Sample((2, 3, 2, 2), In(3, grad=False), In(3, low=0.5, grad=False), (3,), (3,)),
+        Sample((4, 3), In(3, grad=False), In(3, low=0.5, grad=False)),
+    ],
+)
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalize each channel over the batch, or by the running statistics when not training.
+
+    In training the running statistics, if given, move towards those of the batch, in place:
+    running = (1 - momentum) * running + momentum * batch, with the unbiased variance.
+    """
+    if input._array.size == 0:
+        return _scaled_nothing(input, weight, bias)
+    channels = _check_channels(
+        "batch_norm",
+        input,
+        weight=weight,
+        bias=bias,
+        running_mean=running_mean,
+        running_var=running_var,
+    )
+    if not training:
+        _statistics_given("batch_norm in evaluation", running_mean, running_var)
+        return _with_statistics(input, running_mean, running_var, weight, bias, eps)
+    shape = input._array.shape
+    dims = (0, *range(2, len(shape)))
+    n = count(shape, dims)
+    if n <= 1:
+        raise ValueError(
+            "batch_norm in training needs more than 1 value for each channel, got an input of "
+            f"shape {tuple(shape)}"
+        )
+    spread = (1, channels, *[1] * (len(shape) - 2))
+    input = _ordered(input)
+    out, mean, var = standardize_(input, weight, bias, dims=dims, spread=spread, eps=float(eps))
+    with no_grad():
+        if running_mean is not None:
+            _track(running_mean, mean.reshape(channels), momentum)
+        if running_var is not None:
+            _track(running_var, var.reshape(channels) * (n / (n - 1)), momentum)
+    return out
+
+
+@op(
+    module=F,
+    samples=lambda: [
+        Sample((2, 3, 4)),
+        Sample((2, 3, 2, 3), weight=In(3), bias=In(3), eps=1e-3),
+        Sample((2, 3, 4), In(3, grad=False), In(3, low=0.5, grad=False), use_input_stats=False),
+    ],
+)
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalize each channel of each sample over its places."""
+    channels = _check_channels(
+        "instance_norm",
+        input,
+        weight=weight,
+        bias=bias,
+        running_mean=running_mean,
+        running_var=running_var,
+    )
+    if not use_input_stats:
+        _statistics_given("instance_norm", running_mean, running_var)
+        return _with_statistics(input, running_mean, running_var, weight, bias, eps)
+    shape = input._array.shape
+    dims = tuple(range(2, len(shape)))
+    n = count(shape, dims)
+    if n <= 1:
+        raise ValueError(
+            "instance_norm needs more than 1 place in each channel, got an input of shape "
+            f"{tuple(shape)}"
+        )
+    spread = (1, channels, *[1] * len(dims))
+    input = _ordered(input)
+    out, mean, var = standardize_(input, weight, bias, dims=dims, spread=spread, eps=float(eps))
+    with no_grad():
+        if running_mean is not None:
+            _track(running_mean, mean.reshape(-1, channels).mean(0), momentum)
+        if running_var is not None:
+            unbiased = var.reshape(-1, channels).mean(0) * (n / (n - 1))
+            _track(running_var, unbiased, momentum)
+    return out
+
+
+@op(
+    module=F,
+    samples=lambda: [Sample((3, 4)), Sample((3, 4), p=1.0, dim=0), Sample((2, 3, 4), 3.0, -1)],
+)
+def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
+    """x divided by its p-norm along a dimension, or by eps if that is larger."""
+    check_floating(input, "normalize")
+    if not isinstance(dim, (tuple, list)):
+        dim = normal_dim(dim, input._array.ndim)
+    size = e.clamp_numbers(norm(input, p, dim, True), low=float(eps), high=math.inf)
+    result = input * e.reciprocal(size)
+    return result if out is None else out.copy_(result)

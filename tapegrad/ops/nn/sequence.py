@@ -1,0 +1,415 @@
+"""Recurrent networks as functions: `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and single cells.
+
+In come sequences, states and lists of parameters in PyTorch's order; out come the results of all
+steps and the last states. The input products of all steps are one product; the loops over steps are
+in `recurrent.py`. `run_layers` also takes packed sequences. The layers in `nn/recurrent.py` call
+this.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from ...core.casting import Policy, applied
+from ...core.dtypes import float32
+from ..linalg.matmul import linear
+from ..precision import check_floating, check_same_dtype
+from ..shape.joining import cat_, stack
+from ..shape.movement import reshape_, slice_, swapped
+from ..table import In, Sample, op
+from .embedding import dropout as dropped
+from .recurrent import gru_, gru_steps_, is_single_piece, lstm_, lstm_steps_, rnn_, rnn_steps_
+
+#: kinds of recurrent networks: how many states each has, and gates
+STATES = {"RNN_TANH": 1, "RNN_RELU": 1, "GRU": 1, "LSTM": 2}
+GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "GRU": 3, "LSTM": 4}
+
+Segments = list[tuple[int, int]]
+
+
+def segments_of(batch_sizes: Sequence[int]) -> Segments:
+    """How many steps go with how many sequences, from the batch sizes of all steps."""
+    return [(len(list(same)), size) for size, same in itertools.groupby(batch_sizes)]
+
+
+def _rows(x: Any, start: int, stop: int) -> Any:
+    if start == 0 and stop == x._array.shape[0]:
+        return x
+    return slice_(x, index=((start, stop, 1), *[None] * (x._array.ndim - 1)))
+
+
+def _joined(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else cat_(*parts, dim=0)
+
+
+class Weights:
+    """The parameters of one layer in one direction."""
+
+    def __init__(self, params: Sequence[Any], biases: bool) -> None:
+        self.w_ih, self.w_hh = params[:2]
+        self.b_ih: Any = params[2] if biases else None
+        self.b_hh: Any = params[3] if biases else None
+        rest = params[4 if biases else 2 :]
+        self.w_hr = rest[0] if rest else None
+
+    def product(self, kind: str, flat: Any) -> Any:
+        """The input's part of all gates; a GRU needs its hidden bias by itself."""
+        bias = self.b_ih if kind == "GRU" or self.b_ih is None else self.b_ih + self.b_hh
+        return linear(flat, self.w_ih, bias)
+
+    def run(self, kind: str, x: Any, states: list[Any], reverse: bool) -> tuple[Any, list[Any]]:
+        """All steps of (steps, batch, gates) and the last states."""
+        single = is_single_piece(x._array.shape[0])
+        if kind == "LSTM":
+            run = lstm_steps_ if single else lstm_
+            out, _, *last = run(x, *states, self.w_hh, self.w_hr, reverse=reverse)
+        elif kind == "GRU":
+            run = gru_steps_ if single else gru_
+            out, _, *last = run(x, *states, self.w_hh, self.b_hh, reverse=reverse)
+        else:
+            run = rnn_steps_ if single else rnn_
+            out, *last = run(x, *states, self.w_hh, relu=kind == "RNN_RELU", reverse=reverse)
+        return out, last
+
+
+def _run_direction(
+    kind: str, flat: Any, segments: Segments, first: list[Any], weights: Weights, reverse: bool
+) -> tuple[Any, list[Any]]:
+    """One layer in one direction over sequences packed as rows; forward, some end before others."""
+    x = weights.product(kind, flat)
+    places, start = [], 0
+    for steps, batch in segments:
+        places.append((start, steps, batch))
+        start += steps * batch
+    states = [_rows(s, 0, places[-1 if reverse else 0][2]) for s in first]
+    outs: list[Any] = []
+    ended: list[list[Any]] = []
+    for start, steps, batch in reversed(places) if reverse else places:
+        had = states[0]._array.shape[0]
+        if had > batch:
+            ended.append([_rows(s, batch, had) for s in states])
+            states = [_rows(s, 0, batch) for s in states]
+        elif had < batch:
+            states = [
+                _joined([s, _rows(f, had, batch)]) for s, f in zip(states, first, strict=True)
+            ]
+        rows = _rows(x, start, start + steps * batch)
+        steps_of = reshape_(rows, shape=(steps, batch, x._array.shape[1]))
+        out, states = weights.run(kind, steps_of, states, reverse)
+        outs.append(reshape_(out, shape=(steps * batch, out._array.shape[2])))
+    whole = _joined(outs[::-1] if reverse else outs)
+    return whole, [_joined(list(same)) for same in zip(states, *reversed(ended), strict=True)]
+
+
+def _choice_on_cpu(
+    kind: str, flat: Any, segments: Segments, hx: list[Any], params: Any, *options: Any
+) -> str | None:
+    """As PyTorch has it: some mix products into states, which stay as wide as they came."""
+    packed_cells = kind == "LSTM" and options[-1] and not _is_projected(hx)
+    return _by_state(hx[-1]) if kind == "GRU" or packed_cells else "lower"
+
+
+def _is_projected(hx: list[Any]) -> bool:
+    """Whether hidden states are smaller than the cells."""
+    return len(hx) == 2 and hx[0]._array.shape[-1] != hx[1]._array.shape[-1]
+
+
+def _by_state(state: Any) -> str:
+    return "full" if state.dtype is float32 else "lower"
+
+
+#: inside autocast, of layers, with or without batches
+AUTOCAST: Policy = {"cpu": _choice_on_cpu, "cuda": "lower"}
+
+
+def run_layers(
+    kind: str,
+    flat: Any,
+    segments: Segments,
+    hx: list[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    packed: bool = False,
+) -> tuple[Any, list[Any]]:
+    """`_run_layers` in the dtype that autocast chooses, if it is on."""
+    options = (has_biases, num_layers, dropout, train, bidirectional, packed)
+    out, last = _run_cast(kind, flat, segments, hx, params, *options)
+    if _is_projected(hx) and flat.device.type == "cpu":  # where autocast leaves these cells alone
+        last[1] = last[1].to(hx[1].dtype)
+    return out, last
+
+
+def _run_layers(
+    kind: str,
+    flat: Any,
+    segments: Segments,
+    hx: list[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    packed: bool,
+) -> tuple[Any, list[Any]]:
+    """All layers: rows of the last one's results, and each state as (layers, batch, size)."""
+    directions = 2 if bidirectional else 1
+    runs = num_layers * directions
+    if len(params) % runs:
+        raise RuntimeError(f"{len(params)} parameters do not fit {runs} layers and directions")
+    each = len(params) // runs
+    lasts: list[list[Any]] = []
+    for layer in range(num_layers):
+        outs = []
+        for direction in range(directions):
+            n = layer * directions + direction
+            weights = Weights(params[n * each : (n + 1) * each], has_biases)
+            first = [_layer_of(s, n) for s in hx]
+            _check_dtypes(kind, flat, weights, first)
+            out, last = _run_direction(kind, flat, segments, first, weights, direction == 1)
+            outs.append(out)
+            lasts.append(last)
+        flat = outs[0] if len(outs) == 1 else cat_(*outs, dim=1)
+        if dropout and train and layer < num_layers - 1:
+            flat = dropped(flat, dropout)
+    return flat, [stack(list(same)) for same in zip(*lasts, strict=True)]
+
+
+_run_cast = applied(_run_layers, AUTOCAST)
+
+
+def _check_dtypes(kind: str, x: Any, weights: Weights, states: list[Any]) -> None:
+    if kind != "RNN_RELU":  # which PyTorch computes with integers too
+        check_floating(x, kind)
+    check_same_dtype(kind, x, weight=weights.w_ih, hidden=states[0])
+
+
+def _layer_of(states: Any, n: int) -> Any:
+    return slice_(states, index=(n, None, None))
+
+
+def _over_batches(
+    kind: str,
+    input: Any,
+    hx: list[Any],
+    params: Sequence[Any],
+    batch_first: bool,
+    **options: Any,
+) -> tuple[Any, ...]:
+    """Sequences of one length: (steps, batch, features), or (batch, steps, features)."""
+    if input._array.ndim != 3:
+        raise RuntimeError(f"{kind} needs an input of 3 dimensions, got {tuple(input.shape)}")
+    x = swapped(input, 0, 1) if batch_first else input
+    steps, batch, size = x._array.shape
+    if not steps:
+        raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+    flat = reshape_(x, shape=(steps * batch, size))
+    out, last = run_layers(kind, flat, [(steps, batch)], hx, params, **options)
+    whole = reshape_(out, shape=(steps, batch, out._array.shape[1]))
+    return (swapped(whole, 0, 1) if batch_first else whole, *last)
+
+
+def _samples(kind: str) -> list[Sample]:
+    """Calls with one layer, with two in both directions, without biases, longer than a piece."""
+    many, gates = STATES[kind], GATES[kind]
+
+    def params(inputs: int, hidden: int, layers: int, directions: int, biases: bool) -> list[Any]:
+        made = []
+        for layer in range(layers):
+            width = hidden * directions if layer else inputs
+            for _ in range(directions):
+                made += [In(gates * hidden, width, low=-0.7, high=0.7)]
+                made += [In(gates * hidden, hidden, low=-0.7, high=0.7)]
+                made += [In(gates * hidden)] * 2 if biases else []
+        return made
+
+    def sample(
+        shape: tuple[int, int, int], layers: int, directions: int, biases: bool, first: bool = False
+    ) -> Sample:
+        batch = shape[0] if first else shape[1]
+        state = In(layers * directions, batch, 2)
+        weights = params(shape[2], 2, layers, directions, biases)
+        hx = state if many == 1 else [state] * many
+        return Sample(shape, hx, weights, biases, layers, 0.0, False, directions == 2, first)
+
+    return [
+        sample((3, 2, 2), 1, 1, True),
+        sample((1, 2, 3), 2, 2, True),
+        sample((2, 3, 2), 1, 2, False, True),
+        sample((11, 1, 1), 1, 1, False),
+    ]
+
+
+def _projected() -> Sample:
+    """An LSTM whose hidden states are projected from 3 to 2 features."""
+    weights = [In(12, 2), In(12, 2), In(12), In(12), In(2, 3)]
+    return Sample((2, 2, 2), [In(1, 2, 2), In(1, 2, 3)], weights, True, 1, 0.0, False, False, False)
+
+
+@op(
+    method=False,
+    samples=lambda: [*_samples("LSTM"), _projected()],
+    autocast=AUTOCAST,
+    applies=True,
+)
+def lstm(
+    input: Any,
+    hx: Any,
+    params: Any,
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Any:
+    """A network of LSTM layers: (results of all steps, last hidden states, last cells)."""
+    return _over_batches(
+        "LSTM",
+        input,
+        list(hx),
+        params,
+        batch_first,
+        has_biases=has_biases,
+        num_layers=num_layers,
+        dropout=dropout,
+        train=train,
+        bidirectional=bidirectional,
+    )
+
+
+def _enter(name: str, kind: str, what: str) -> None:
+    """The function of a kind that has one state."""
+
+    def call(
+        input: Any,
+        hx: Any,
+        params: Any,
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        return _over_batches(
+            kind,
+            input,
+            [hx],
+            params,
+            batch_first,
+            has_biases=has_biases,
+            num_layers=num_layers,
+            dropout=dropout,
+            train=train,
+            bidirectional=bidirectional,
+        )
+
+    call.__doc__ = f"A network of {what} layers: (results of all steps, last hidden states)."
+    op(name, method=False, samples=lambda: _samples(kind), autocast=AUTOCAST, applies=True)(call)
+
+
+_enter("gru", "GRU", "GRU")
+_enter("rnn_tanh", "RNN_TANH", "tanh")
+_enter("rnn_relu", "RNN_RELU", "ReLU")
+
+
+# -- cells -------------------------------------------------------------------------------------
+
+
+def _step(kind: str, input: Any, states: list[Any], params: list[Any]) -> Any:
+    """One step of one layer; input and states may be without a batch."""
+    if (params[2] is None) != (params[3] is None):
+        raise RuntimeError(f"{kind}: give both biases, or none")
+    biases = params[2] is not None
+    weights = Weights(params if biases else params[:2], biases)
+    _check_step(kind, input, states, weights.w_ih, weights.w_hh)
+    if STATES[kind] == GATES[kind] == 1:
+        both = linear(input, weights.w_ih, weights.b_ih) + linear(
+            states[0], weights.w_hh, weights.b_hh
+        )
+        return both.relu() if kind == "RNN_RELU" else both.tanh()
+    _check_dtypes(kind, input, weights, states)
+    alone = input._array.ndim == 1
+    rows = [reshape_(s, shape=(1, *s._array.shape)) if alone else s for s in (input, *states)]
+    x = weights.product(kind, rows[0])
+    _, last = weights.run(kind, reshape_(x, shape=(1, *x._array.shape)), rows[1:], False)
+    made = [reshape_(s, shape=s._array.shape[1:]) if alone else s for s in last]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _check_step(kind: str, input: Any, states: list[Any], w_ih: Any, w_hh: Any) -> None:
+    if input._array.shape[-1] != w_ih._array.shape[1]:
+        raise RuntimeError(
+            f"input has inconsistent input_size: got {input._array.shape[-1]} expected "
+            f"{w_ih._array.shape[1]}"
+        )
+    for i, state in enumerate(states):
+        if state._array.ndim != input._array.ndim or input._array.ndim not in (1, 2):
+            raise RuntimeError(
+                f"{kind}: input and states need 2 dimensions, or 1 without a batch, got "
+                f"{tuple(input.shape)} and {tuple(state.shape)}"
+            )
+        if state._array.shape[:-1] != input._array.shape[:-1]:
+            raise RuntimeError(
+                f"Input batch size {input._array.shape[0]} doesn't match hidden{i} batch size "
+                f"{state._array.shape[0]}"
+            )
+        if state._array.shape[-1] != w_hh._array.shape[1]:
+            raise RuntimeError(
+                f"hidden{i} has inconsistent hidden_size: got {state._array.shape[-1]}, expected "
+                f"{w_hh._array.shape[1]}"
+            )
+
+
+def _cell_samples(kind: str) -> list[Sample]:
+    rows = GATES[kind] * 2
+    state = In(3, 2) if STATES[kind] == 1 else [In(3, 2), In(3, 2)]
+    return [
+        Sample((3, 4), state, (rows, 4), (rows, 2), (rows,), (rows,)),
+        Sample((3, 4), state, (rows, 4), (rows, 2)),
+    ]
+
+
+def _choice_of_cell(input: Any, hx: Any, *params: Any) -> str:
+    """As PyTorch has it: the states stay as wide as they came."""
+    return _by_state(hx[-1] if isinstance(hx, (list, tuple)) else hx)
+
+
+_OF_CELLS: Policy = {"cpu": _choice_of_cell, "cuda": "lower"}
+
+
+@op(method=False, samples=lambda: _cell_samples("LSTM"), autocast=_OF_CELLS)
+def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step of an LSTM layer: the next hidden state and cell."""
+    if not isinstance(hx, (tuple, list)):
+        raise TypeError(f"lstm_cell needs a pair (hidden, cell), got {type(hx).__name__}")
+    return _step("LSTM", input, list(hx), [w_ih, w_hh, b_ih, b_hh])
+
+
+@op(method=False, samples=lambda: _cell_samples("GRU"), autocast=_OF_CELLS)
+def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step of a GRU layer: the next hidden state."""
+    return _step("GRU", input, [hx], [w_ih, w_hh, b_ih, b_hh])
+
+
+@op(method=False, samples=lambda: _cell_samples("RNN_TANH"), autocast={"cuda": "lower"})
+def rnn_tanh_cell(
+    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
+    """tanh(input @ w_ih.T + hx @ w_hh.T + biases)."""
+    return _step("RNN_TANH", input, [hx], [w_ih, w_hh, b_ih, b_hh])
+
+
+@op(method=False, samples=lambda: _cell_samples("RNN_RELU"), autocast={"cuda": "lower"})
+def rnn_relu_cell(
+    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
+    """relu(input @ w_ih.T + hx @ w_hh.T + biases)."""
+    return _step("RNN_RELU", input, [hx], [w_ih, w_hh, b_ih, b_hh])

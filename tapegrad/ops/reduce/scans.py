@@ -1,0 +1,237 @@
+"""Running extremes, cuts in two or three dimensions, and questions of infinity.
+
+Made of other operations, but for the places of running extremes, which NumPy finds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from ...core import inplace, numeric, xp
+from ...core.primitive import OPAQUE, Primitive, define
+from ...core.tensor import Tensor, wrap
+from ..elementwise.arithmetic import clone_
+from ..elementwise.comparison import equal, less, where
+from ..elementwise.functions import copysign
+from ..index.indexing import setitem, take_
+from ..shape.joining import split
+from ..shape.movement import normal_dim, reshape_
+from ..shape.pieces import tensor_split
+from ..table import In, Sample, attach, op
+from .reductions import Extreme, along, amax, amin, cumsum
+from .sorting import sort
+
+# -- extremes ----------------------------------------------------------------------------------
+
+
+def _running_places(x: Any, *, dim: int, largest: bool) -> Any:
+    """Where the extreme so far was last met along a dimension; NaN is one that stays."""
+    module = xp.module(x)
+    if module is not np:  # CuPy has no running extremes
+        return module.asarray(_running_places(x.get(), dim=dim, largest=largest))
+    values = (np.maximum if largest else np.minimum).accumulate(x, axis=dim)
+    here = (x == values) | (x != x)
+    shape = [1] * x.ndim
+    shape[dim] = x.shape[dim]
+    places = np.arange(x.shape[dim]).reshape(shape)
+    return np.maximum.accumulate(np.where(here, places, 0), axis=dim).astype(np.int64)
+
+
+running_places_: Primitive = define(
+    "running_places",
+    _running_places,
+    kind=OPAQUE,
+    abstract=lambda x, *, dim, largest: (x[0], np.dtype(np.int64)),
+)
+
+
+def _running(input: Any, dim: int, largest: bool) -> Extreme:
+    d = normal_dim(dim, input._array.ndim)
+    if not input._array.ndim:
+        return Extreme(input.clone(), wrap(np.zeros((), np.int64)))
+    places = running_places_(input.detach(), dim=d, largest=largest)
+    return Extreme(along(input, places, d), places)
+
+
+@op(samples=lambda: [Sample(In(3, 4, distinct=True), 0), Sample(In(3, 4, distinct=True), -1)])
+def cummax(input: Any, dim: int) -> Any:
+    """The largest element so far along a dimension, and its index."""
+    return _running(input, dim, True)
+
+
+@op(samples=lambda: [Sample(In(3, 4, distinct=True), 0), Sample(In(3, 4, distinct=True), -1)])
+def cummin(input: Any, dim: int) -> Any:
+    """The smallest element so far along a dimension, and its index."""
+    return _running(input, dim, False)
+
+
+Bounds = namedtuple("Bounds", ["min", "max"])
+
+
+@op(samples=lambda: [Sample(In(3, 4, distinct=True)), Sample(In(3, 4, distinct=True), dim=1)])
+def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The smallest and the largest element, of all or along a dimension."""
+    dims = () if dim is None else dim
+    return Bounds(amin(input, dims, keepdim), amax(input, dims, keepdim))
+
+
+@op(samples=lambda: [Sample(In(4, 3, distinct=True))])
+def msort(input: Any) -> Any:
+    """Sorted along the first dimension."""
+    return sort(input, 0)[0]
+
+
+# -- cuts --------------------------------------------------------------------------------------
+
+
+def _cut(name: str, least: int, input: Any, given: Any, dim: int) -> Any:
+    n = input._array.ndim
+    if n < least:
+        raise RuntimeError(f"{name} needs at least {least} dimensions, got {n}")
+    if isinstance(given, int) and (given <= 0 or input._array.shape[dim] % given):
+        size = input._array.shape[dim]
+        raise RuntimeError(
+            f"{name}: {given} equal pieces do not fit dimension {dim} of size {size}"
+        )
+    return tensor_split(input, given, dim)
+
+
+@op(samples=lambda: [Sample((4, 6), 3), Sample((4,), [1, 3])])
+def hsplit(input: Any, indices_or_sections: Any) -> Any:
+    """Pieces along the second dimension, or the only one."""
+    return _cut("hsplit", 1, input, indices_or_sections, 1 if input._array.ndim > 1 else 0)
+
+
+@op(samples=lambda: [Sample((4, 6), 2), Sample((4, 2), [1, 3])])
+def vsplit(input: Any, indices_or_sections: Any) -> Any:
+    """Pieces along the first dimension."""
+    return _cut("vsplit", 2, input, indices_or_sections, 0)
+
+
+@op(samples=lambda: [Sample((2, 2, 6), 3), Sample((2, 2, 4), [1, 3])])
+def dsplit(input: Any, indices_or_sections: Any) -> Any:
+    """Pieces along the third dimension."""
+    return _cut("dsplit", 3, input, indices_or_sections, 2)
+
+
+@op(samples=lambda: [Sample((5, 2), [1, 4]), Sample((2, 5), [2, 3], 1)])
+def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> Any:
+    """Pieces of the given sizes along a dimension."""
+    return split(input, list(split_sizes), dim)
+
+
+# -- parts replaced ----------------------------------------------------------------------------
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), In(3, 4, kind="bool"), (12,)),
+        Sample((3, 4), In(4, kind="bool"), (3, 5)),
+    ],
+    inplace=True,
+)
+def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+    """The elements of `source`, in order, where the mask holds."""
+    if not numeric.is_boolean(mask._array.dtype):
+        raise RuntimeError(f"masked_scatter needs a bool tensor as its mask, got {mask.dtype}")
+    if source._array.dtype != input._array.dtype:
+        raise RuntimeError(
+            f"masked_scatter needs tensors of one dtype, got {input.dtype} and {source.dtype}"
+        )
+    shape = np.broadcast_shapes(input._array.shape, mask._array.shape)
+    chosen = reshape_(mask.expand(shape).contiguous(), shape=(math.prod(shape),))
+    places = where(chosen, cumsum(chosen.long(), 0) - 1, 0)
+    flat = reshape_(source, shape=(source._array.size,))
+    if not flat._array.size:
+        raise RuntimeError("masked_scatter needs a source with elements")
+    values = take_(flat, places, dims=(0,))
+    return where(mask, reshape_(values, shape=shape), input)
+
+
+@op(samples=lambda: [Sample((3, 4), (4,), 0, 1), Sample((3, 4), (3,), -1, -2)])
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+    """A copy with the slice at one index of a dimension replaced."""
+    return _replaced(input, lambda x: x.select(dim, index), src, "select_scatter")
+
+
+@op(samples=lambda: [Sample((4, 3), (2, 3), 0, 1, 3), Sample((3, 4), (3, 2), 1, 0, None, 2)])
+def slice_scatter(
+    input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    """A copy with a range of a dimension replaced."""
+    d = normal_dim(dim, input._array.ndim)
+    key = (slice(None),) * d + (slice(start, end, step),)
+    return _replaced(input, lambda x: x[key], src, "slice_scatter")
+
+
+@op(samples=lambda: [Sample((3, 4), (3,)), Sample((3, 4), (2,), -1)])
+def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A copy with a diagonal replaced."""
+    return _replaced(input, lambda x: x.diagonal(offset, dim1, dim2), src, "diagonal_scatter")
+
+
+def _replaced(input: Any, part_of: Any, src: Any, what: str) -> Any:
+    out = clone_(input)
+    part = part_of(out)
+    if part._array.shape != src._array.shape:
+        raise RuntimeError(
+            f"{what}: the part has shape {tuple(part.shape)}, its replacement {tuple(src.shape)}"
+        )
+    part.copy_(src)
+    return out
+
+
+def _fill_diagonal(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Put one value on the main diagonal, in place; with `wrap`, on again below a square."""
+    inplace.check_writable(self, "fill_diagonal_")
+    shape = self._array.shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise RuntimeError(
+            f"fill_diagonal_ needs a matrix, or more dimensions of one size, got {tuple(shape)}"
+        )
+    rows = np.arange(shape[0]) if wrap and len(shape) == 2 else np.arange(min(shape))
+    columns = rows % (shape[1] + 1) if wrap and len(shape) == 2 else rows
+    kept = columns < shape[1]
+    setitem(self, (rows[kept], *[columns[kept]] * (len(shape) - 1)), fill_value)
+    return self
+
+
+attach(fill_diagonal_=_fill_diagonal)
+
+# -- signs and infinities ----------------------------------------------------------------------
+
+_EDGES = In(values=[-math.inf, -1.0, 0.0, 2.0, math.inf], grad=False)
+
+
+@op(samples=lambda: [Sample(_EDGES)], differentiable=False)
+def isposinf(input: Any) -> Any:
+    """Where elements are infinity."""
+    return equal(input, math.inf)
+
+
+@op(samples=lambda: [Sample(_EDGES)], differentiable=False)
+def isneginf(input: Any) -> Any:
+    """Where elements are minus infinity."""
+    return equal(input, -math.inf)
+
+
+@op(samples=lambda: [Sample(_EDGES)], differentiable=False)
+def isreal(input: Any) -> Any:
+    """True everywhere: there are no complex numbers."""
+    return equal(equal(input, input), equal(input, input))
+
+
+@op(
+    samples=lambda: [Sample(_EDGES), Sample(In(values=[-0.0, 0.0], grad=False))],
+    differentiable=False,
+)
+def signbit(input: Any) -> Any:
+    """Where elements have a minus sign, -0.0 too."""
+    x = input.detach()
+    if not numeric.is_floating(x._array.dtype):
+        return less(x, 0)
+    return less(copysign(x.new_ones(()), x), 0)

@@ -1,0 +1,75 @@
+"""Putting elements in order: sort, argsort and topk."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from ...core import xp
+from ...core.primitive import OPAQUE, Primitive, define
+from ...core.tensor import wrap
+from ..index.gather import gather_
+from ..shape.movement import normal_dim
+from ..table import In, Sample, op
+
+
+def _argsort(x: Any, *, dim: int, descending: bool) -> Any:
+    if descending:
+        order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
+        return np.flip(x.shape[dim] - 1 - order, dim).copy()
+    return np.argsort(x, axis=dim, kind="stable")
+
+
+argsort_: Primitive = define("argsort", _argsort, kind=OPAQUE)
+
+Sorted = namedtuple("Sorted", ["values", "indices"])
+
+
+def _order_samples() -> list[Sample]:
+    return [
+        Sample(In(3, 4, distinct=True)),
+        Sample(In(3, 4, distinct=True), 0),
+        Sample(In(3, 4, distinct=True), -1, True),
+        Sample(In(), -1),
+    ]
+
+
+@op(samples=_order_samples)
+def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Any:
+    """Values in order along a dimension, and where each came from."""
+    indices = argsort(input, dim, descending)
+    if input._array.ndim == 0:
+        return Sorted(input.clone(), indices)
+    d = normal_dim(dim, input._array.ndim)
+    return Sorted(gather_(input, indices, dim=d), indices)
+
+
+@op(samples=_order_samples, differentiable=False)
+def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Any:
+    """The indices that put a dimension in order."""
+    d = normal_dim(dim, input._array.ndim)
+    if input._array.ndim == 0:
+        return wrap(xp.module(input._array).zeros((), np.int64))
+    return argsort_(input, dim=d, descending=bool(descending))
+
+
+@op(
+    samples=lambda: [
+        Sample(In(3, 5, distinct=True), 2),
+        Sample(In(5, 3, distinct=True), 2, 0),
+        Sample(In(3, 5, distinct=True), 2, -1, False),
+    ]
+)
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The k largest (or smallest) values along a dimension, in order, and where they are."""
+    n = input._array.ndim
+    d = normal_dim(dim, n)
+    size = input._array.shape[d] if n else 1
+    if not 0 <= k <= size:
+        raise RuntimeError(f"topk: k = {k} is out of range for a dimension of size {size}")
+    values, indices = sort(input, d, largest)
+    if n == 0:
+        return Sorted(values, indices)
+    return Sorted(values.narrow(d, 0, k).contiguous(), indices.narrow(d, 0, k).contiguous())

@@ -1,0 +1,266 @@
+"""Variance, deviation, logsumexp and norms: reductions made of other reductions.
+
+They are composites: eager runs them as one entry, capture sees the primitives in their bodies. Half
+precision is computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...core.casting import ON_GPU
+from ...core.dtypes import as_dtype
+from ...core.primitive import OPAQUE, Primitive, define
+from ..elementwise import arithmetic as e
+from ..elementwise import comparison as c
+from ..precision import check_floating, rounded, widened
+from ..shape.movement import normal_dim, normal_dims, reshape_
+from ..table import In, Sample, op
+from .reductions import amax_, amin_, count, mean, mean_, spread, sum_
+
+# -- spread ------------------------------------------------------------------------------------
+
+
+def _variance(x: Any, *, dims: tuple[int, ...], keepdim: bool, correction: float) -> Any:
+    wide = widened(x)
+    apart = wide - mean_(wide, dims=dims, keepdim=True)
+    rest = max(count(x.shape, dims) - correction, 0)
+    return rounded(sum_(apart * apart, dims=dims, keepdim=keepdim) / rest, x)
+
+
+def _deviation(x: Any, *, dims: tuple[int, ...], keepdim: bool, correction: float) -> Any:
+    wide = widened(x)
+    variance = _variance(wide, dims=dims, keepdim=keepdim, correction=correction)
+    return rounded(e.sqrt(variance), x)
+
+
+def _variance_gradient(g: Any, x: Any, dims: Any, keepdim: bool, correction: float) -> Any:
+    """2 g (x - mean) / (n - correction)."""
+    rest = count(x.shape, dims) - correction
+    factor = 2 / rest if rest > 0 else math.nan
+    return spread(g * factor, x.shape, dims, keepdim) * (x - mean_(x, dims=dims, keepdim=True))
+
+
+def _deviation_gradient(
+    g: Any, x: Any, out: Any, dims: Any, keepdim: bool, correction: float
+) -> Any:
+    """The gradient of the root of the variance, and 0 where that is 0."""
+    constant = c.equal(out, 0)
+    scaled = c.where(constant, 0.0, g / (2 * c.where(constant, 1.0, out)))
+    return _variance_gradient(scaled, x, dims, keepdim, correction)
+
+
+var_: Primitive = define("var", _variance, kind=OPAQUE, composite=True, vjp=_variance_gradient)
+std_: Primitive = define("std", _deviation, kind=OPAQUE, composite=True, vjp=_deviation_gradient)
+
+
+def _spread_op(
+    primitive: Any, what: str, input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> Any:
+    check_floating(input, what)
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None or unbiased else 0
+    dims = normal_dims(dim, input._array.ndim)
+    return primitive(input, dims=dims, keepdim=bool(keepdim), correction=correction)
+
+
+def _spread_samples() -> list[Sample]:
+    return [
+        Sample((3, 4)),
+        Sample((3, 4), 1),
+        Sample((3, 4), [0, 1], keepdim=True),
+        Sample((3, 4), 0, correction=0),
+        Sample((3, 4), dim=1, unbiased=False),
+    ]
+
+
+@op(samples=_spread_samples)
+def var(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Any:
+    """The variance of all elements, or along dimensions: a sum divided by n - 1 or as told."""
+    return _spread_op(var_, "var", input, dim, unbiased, keepdim, correction)
+
+
+@op(samples=_spread_samples)
+def std(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Any:
+    """The standard deviation of all elements, or along dimensions."""
+    return _spread_op(std_, "std", input, dim, unbiased, keepdim, correction)
+
+
+@op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
+def var_mean(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Any:
+    """Variance and mean together."""
+    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+@op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
+def std_mean(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Any:
+    """Standard deviation and mean together."""
+    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+def _logsumexp(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    wide = widened(x)
+    top = _finite(amax_(wide, dims=dims, keepdim=True))
+    total = e.log(sum_(e.exp(wide - top), dims=dims, keepdim=True)) + top
+    kept = tuple(n for i, n in enumerate(x.shape) if i not in dims)
+    return rounded(total if keepdim else reshape_(total, shape=kept), x)
+
+
+def _finite(x: Any) -> Any:
+    """`x` with infinities replaced by 0, so that subtracting it makes no NaN."""
+    return c.where(c.isinf(x), 0.0, e.detach(x))
+
+
+logsumexp_: Primitive = define(
+    "logsumexp",
+    _logsumexp,
+    kind=OPAQUE,
+    composite=True,
+    promote="float",
+    vjp=lambda g, x, out, dims, keepdim: (
+        spread(g, x.shape, dims, keepdim) * e.exp(x - spread(out, x.shape, dims, keepdim))
+    ),
+)
+
+
+@op(
+    samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])],
+    autocast=ON_GPU,
+)
+def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
+    """log(sum(exp(x))) along dimensions, without overflow."""
+    dims = normal_dims(dim, input._array.ndim)
+    return logsumexp_(input, dims=dims, keepdim=bool(keepdim))
+
+
+# -- norms -------------------------------------------------------------------------------------
+
+
+def _norm_gradient(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """x / norm, and 0 where the norm is 0."""
+    norm = spread(out, x.shape, dims, keepdim)
+    zero = c.equal(norm, 0)
+    return spread(g, x.shape, dims, keepdim) * c.where(zero, 0.0, x / c.where(zero, 1.0, norm))
+
+
+def _norm2(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    wide = widened(x)
+    return rounded(e.sqrt(sum_(wide * wide, dims=dims, keepdim=keepdim)), x)
+
+
+norm2_: Primitive = define(
+    "norm2",
+    _norm2,
+    kind=OPAQUE,
+    composite=True,
+    vjp=_norm_gradient,
+)
+
+
+def _p_norm_gradient(
+    g: Any, x: Any, out: Any, p: float, dims: tuple[int, ...], keepdim: bool
+) -> Any:
+    """sign(x) (|x| / norm)^(p - 1), and 0 where x or the norm is 0."""
+    norm = spread(out, x.shape, dims, keepdim)
+    zero = c.logical_or(c.equal(norm, 0), c.equal(x, 0))
+    ratio = c.where(zero, 1.0, e.abs(x)) / c.where(zero, 1.0, norm)
+    slope = c.where(zero, 0.0, e.sign(x) * e.pow(ratio, p - 1))
+    return spread(g, x.shape, dims, keepdim) * slope
+
+
+def _norm(x: Any, *, p: float, dims: tuple[int, ...], keepdim: bool) -> Any:
+    total = sum_(e.pow(e.abs(widened(x)), p), dims=dims, keepdim=keepdim)
+    return rounded(e.pow(total, 1.0 / p), x)
+
+
+norm_: Primitive = define(
+    "norm",
+    _norm,
+    kind=OPAQUE,
+    composite=True,
+    vjp=_p_norm_gradient,
+)
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4)),
+        Sample((3, 4), 1, 1),
+        Sample((3, 4), 2, 0, True),
+        Sample((3, 4), 1.5, 0),
+        Sample((3, 4), 3.0, 1),
+        Sample(In(3, 4, distinct=True), math.inf),
+        Sample(In(3, 4, distinct=True), -math.inf, 1),
+        Sample((3, 4), 0, 1),
+    ],
+    autocast=ON_GPU,
+)
+def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """The p-norm of all elements, or along dimensions."""
+    x = input if dtype is None else input.to(as_dtype(dtype))
+    check_floating(x, "norm")
+    dims = normal_dims(dim, x._array.ndim)
+    keepdim = bool(keepdim)
+    if p in (2, "fro", None):
+        return norm2_(x, dims=dims, keepdim=keepdim)
+    if p == math.inf:
+        return amax_(e.abs(x), dims=dims, keepdim=keepdim)
+    if p == -math.inf:
+        return amin_(e.abs(x), dims=dims, keepdim=keepdim)
+    if p == 1:
+        return sum_(e.abs(x), dims=dims, keepdim=keepdim)
+    if p == 0:
+        return sum_(c.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
+    return norm_(x, p=float(p), dims=dims, keepdim=keepdim)
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), 2, 0, 1.0),
+        Sample((3, 4, 2), 1, -2, 0.5),
+        Sample((3, 4), math.inf, 1, 50.0),
+    ],
+    inplace=True,
+    autocast={"cuda": "full"},
+)
+def renorm(input: Any, p: Any, dim: int, maxnorm: float) -> Any:
+    """The slices along `dim` scaled down to a p-norm of `maxnorm` where theirs is larger."""
+    n = input._array.ndim
+    if n < 2:
+        raise RuntimeError(f"renorm needs at least 2 dimensions, got shape {tuple(input.shape)}")
+    if p <= 0 or maxnorm < 0:
+        raise RuntimeError(f"renorm needs p > 0 and maxnorm >= 0, got {p} and {maxnorm}")
+    kept = normal_dim(dim, n)
+    length = norm(input, p, tuple(d for d in range(n) if d != kept), True)
+    return input * c.where(length > maxnorm, maxnorm / (length + 1e-7), 1.0)

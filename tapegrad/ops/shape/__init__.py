@@ -1,0 +1,1 @@
+"""Operations that rearrange, join and compare whole tensors."""

@@ -1,0 +1,179 @@
+"""Comparing whole tensors, and bringing several to one shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...core import numeric
+from ...core.device import as_device, to_device
+from ...core.tensor import Size, Tensor, not_recorded
+from ..creation import CREATION, creation
+from ..elementwise import arithmetic as e
+from ..elementwise import comparison as c
+from ..precision import widened
+from ..table import In, Sample, op
+from .joining import cat
+from .movement import as_shape, reshape_
+
+
+def _raw(x: Tensor) -> Any:
+    not_recorded(x, "equal()")
+    array = to_device(x._array, as_device("cpu"))
+    return array.astype(np.float32) if numeric.is_bfloat16(array.dtype) else array
+
+
+@op(
+    samples=lambda: [
+        Sample(In(values=[1.0, 2.0]), In(values=[1.0, 2.0 + 1e-9])),
+        Sample(In(values=[1.0, 2.0]), In(values=[1.0, 2.1])),
+    ],
+    differentiable=False,
+)
+def allclose(
+    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether all |a - b| <= atol + rtol * |b|."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+
+
+@op(samples=lambda: [Sample(In(values=[1.0, 2.0]), In(values=[1.0, 2.1]))], differentiable=False)
+def isclose(
+    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """Where |a - b| <= atol + rtol * |b|."""
+    if input._array.dtype != other._array.dtype:
+        raise RuntimeError(f"isclose needs one dtype, got {input.dtype} and {other.dtype}")
+    a, b = (_floating(x.detach()) for x in (input, other))
+    near = c.less_equal(e.abs(a - b), e.abs(b) * rtol + atol)
+    found: Tensor = c.logical_or(c.logical_and(near, c.isfinite(b)), c.equal(a, b))
+    if equal_nan:
+        found = c.logical_or(found, c.logical_and(c.isnan(a), c.isnan(b)))
+    return found
+
+
+def _floating(x: Any) -> Any:
+    """A tensor whose differences are neither rounded to half precision nor to integers."""
+    if not x.dtype.is_floating_point:
+        return x.double()
+    return widened(x)
+
+
+@op(samples=lambda: [Sample(In(values=[1.0, 2.0]), In(values=[1.0, 2.0]))], differentiable=False)
+def equal(input: Any, other: Any) -> bool:
+    """Whether two tensors have the same shape and elements."""
+    a, b = _raw(input), _raw(other)
+    return a.shape == b.shape and bool((a == b).all())
+
+
+@creation
+def is_tensor(obj: object) -> bool:
+    """Whether an object is a Tensor."""
+    return isinstance(obj, Tensor)
+
+
+@creation
+def is_floating_point(input: Tensor) -> bool:
+    """Whether a tensor has a floating dtype."""
+    return input.dtype.is_floating_point
+
+
+@creation
+def is_complex(input: Tensor) -> bool:
+    """False: there are no complex types."""
+    return input.dtype.is_complex
+
+
+@creation
+def is_signed(input: Tensor) -> bool:
+    """Whether a tensor's dtype has negative numbers."""
+    return input.dtype.is_signed
+
+
+@creation
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element of a tensor is not 0."""
+    return bool(input)
+
+
+@creation
+def detach(input: Tensor) -> Tensor:
+    """A tensor that shares the data of another and has no history."""
+    return input.detach()
+
+
+@creation
+def numel(input: Tensor) -> int:
+    """How many elements a tensor has."""
+    return int(input._array.size)
+
+
+@creation
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The shape that shapes broadcast to."""
+    try:
+        return Size(np.broadcast_shapes(*[as_shape((s,)) for s in shapes]))
+    except ValueError:
+        raise RuntimeError(f"shapes {shapes} do not broadcast together") from None
+
+
+@creation
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Tensors expanded to their common shape."""
+    shape = broadcast_shapes(*[t._array.shape for t in tensors])
+    return tuple(t.expand(shape) for t in tensors)
+
+
+def _at_least(n: int, tensors: tuple[Any, ...]) -> Any:
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
+    out = []
+    for t in tensors:
+        shape = t._array.shape
+        if len(shape) < n:
+            if n == 3 and len(shape) == 2:
+                shape = (*shape, 1)
+            else:
+                shape = (1,) * (min(n, 2) - len(shape)) + shape + (1,) * (n - 2 if n == 3 else 0)
+            t = reshape_(t, shape=shape)
+        out.append(t)
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+@creation
+def atleast_1d(*tensors: Any) -> Any:
+    """Tensors with at least one dimension."""
+    return _at_least(1, tensors)
+
+
+@creation
+def atleast_2d(*tensors: Any) -> Any:
+    """Tensors with at least two dimensions, new ones in front."""
+    return _at_least(2, tensors)
+
+
+@creation
+def atleast_3d(*tensors: Any) -> Any:
+    """Tensors with at least three dimensions."""
+    return _at_least(3, tensors)
+
+
+@op(method=False, samples=lambda: [Sample([In(2, 3), In(2, 1)]), Sample([In(2), In(3)])])
+def hstack(tensors: Any) -> Any:
+    """Join side by side: along the second dimension, vectors along the first."""
+    parts = _several(_at_least(1, tuple(tensors)))
+    return cat(parts, 0 if parts[0]._array.ndim == 1 else 1)
+
+
+@op(method=False, samples=lambda: [Sample([In(2, 3), In(1, 3)]), Sample([In(3), In(3)])])
+def vstack(tensors: Any) -> Any:
+    """Join on top of each other."""
+    return cat(_several(_at_least(2, tuple(tensors))), 0)
+
+
+CREATION["row_stack"] = vstack

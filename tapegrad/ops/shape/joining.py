@@ -1,0 +1,186 @@
+"""Joining tensors and taking them apart."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core import xp
+from ...core.primitive import MOVEMENT, Primitive, define
+from ...core.tensor import Tensor
+from ..table import In, Sample, attach, op
+from .movement import normal_dim, slice_
+
+
+def _split_gradient(g: Any, shapes: Any, dim: int, needs: Any) -> list[Any]:
+    parts, start = [], 0
+    for shape, needed in zip(shapes, needs, strict=True):
+        stop = start + shape[dim]
+        index = tuple((start, stop, 1) if d == dim else None for d in range(len(shape)))
+        parts.append(slice_(g, index=index) if needed else None)
+        start = stop
+    return parts
+
+
+def _cat_in_loops(b: Any, out: Any, *xs: Any, dim: int) -> None:
+    start = 0
+    for x in xs:
+        stop = start + x.shape[dim]
+        b.copy(out[(slice(None),) * dim + (slice(start, stop),)], x)
+        start = stop
+
+
+cat_: Primitive = define(
+    "cat",
+    lambda *xs, dim: xp.contiguous(np.concatenate(xs, axis=dim)),
+    kind=MOVEMENT,
+    lower=_cat_in_loops,
+    promote="same",
+    joint=_split_gradient,
+)
+
+
+def _unstack_gradient(g: Any, dim: int, needs: Any) -> list[Any]:
+    rest = (None,) * (len(g.shape) - dim - 1)
+    return [
+        slice_(g, index=(None,) * dim + (i, *rest)) if needed else None
+        for i, needed in enumerate(needs)
+    ]
+
+
+def _stack_in_loops(b: Any, out: Any, *xs: Any, dim: int) -> None:
+    for i, x in enumerate(xs):
+        b.copy(out[(slice(None),) * dim + (i, ...)], x)
+
+
+stack_: Primitive = define(
+    "stack",
+    lambda *xs, dim: xp.contiguous(xp.module(xs[0]).stack(xs, axis=dim)),
+    kind=MOVEMENT,
+    lower=_stack_in_loops,
+    promote="same",
+    joint=_unstack_gradient,
+)
+
+
+def _sequence(tensors: Any, what: str) -> list[Any]:
+    if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
+        tensors = list(tensors) if hasattr(tensors, "__iter__") else tensors
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"{what} needs a sequence of tensors, got {type(tensors).__name__}")
+    if not tensors:
+        raise ValueError(f"{what} needs a non-empty sequence of tensors")
+    for x in tensors:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{what} needs tensors, got {type(x).__name__}")
+    return list(tensors)
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample([In(2, 3), In(4, 3)]),
+        Sample([In(2, 3), In(2, 1), In(2, 2)], 1),
+        Sample([In(2, 3), In(2, 3)], dim=-1),
+        Sample([In(2, 0), In(2, 3)], dim=1),
+    ],
+    aliases=("concat", "concatenate"),
+    autocast={"cpu": "widest"},
+)
+def cat(tensors: Any, dim: int = 0) -> Any:
+    """Join tensors along an existing dimension."""
+    parts = _sequence(tensors, "cat")
+    # PyTorch lets empty vectors through whatever the other shapes are.
+    solid = [x for x in parts if x._array.shape != (0,)] or parts[:1]
+    shape = solid[0]._array.shape
+    if not shape:
+        raise RuntimeError("cat needs tensors with dimensions; use stack for 0-d tensors")
+    d = normal_dim(dim, len(shape))
+    for x in solid:
+        other = x._array.shape
+        if len(other) != len(shape) or other[:d] + other[d + 1 :] != shape[:d] + shape[d + 1 :]:
+            raise RuntimeError(
+                f"cat along dim {d}: shapes {tuple(shape)} and {tuple(other)} differ elsewhere"
+            )
+    return cat_(*solid, dim=d)
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample([In(2, 3), In(2, 3)]),
+        Sample([In(3), In(3)], dim=-1),
+        Sample([In(), In()]),
+    ],
+    autocast={"cpu": "widest"},
+)
+def stack(tensors: Any, dim: int = 0) -> Any:
+    """Join tensors of one shape along a new dimension."""
+    parts = _sequence(tensors, "stack")
+    shape = parts[0]._array.shape
+    for x in parts:
+        if x._array.shape != shape:
+            raise RuntimeError(
+                f"stack needs tensors of one shape, got {tuple(shape)} and {tuple(x.shape)}"
+            )
+    d = normal_dim(dim, len(shape) + 1)
+    return stack_(*parts, dim=d)
+
+
+@op(
+    method=False,
+    samples=lambda: [
+        Sample((7, 2), 3),
+        Sample((7, 2), [2, 5]),
+        Sample((2, 6), 2, dim=1),
+    ],
+)
+def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
+    """Pieces of a size (the last may be smaller), or of the given sizes."""
+    shape = tensor._array.shape
+    d = normal_dim(dim, len(shape))
+    size = split_size_or_sections
+    if isinstance(size, int):
+        if size < 0 or (size == 0 and shape[d]):
+            raise RuntimeError(f"split needs a positive size, got {size}")
+        sizes = [min(size, shape[d] - i) for i in range(0, max(shape[d], 1), max(size, 1))]
+    else:
+        sizes = [operator.index(n) for n in size]
+        if sum(sizes) != shape[d]:
+            raise RuntimeError(f"split sizes {sizes} do not add up to dimension {d} of {shape[d]}")
+    before, after = (None,) * d, (None,) * (len(shape) - d - 1)
+    parts, start = [], 0
+    for n in sizes:
+        if n < 0:
+            raise RuntimeError(f"split needs sizes of 0 or more, got {n}")
+        parts.append(slice_(tensor, index=(*before, (start, start + n, 1), *after)))
+        start += n
+    return tuple(parts)
+
+
+def _split(self: Any, split_size: Any, dim: int = 0) -> Any:
+    """Pieces of a size (the last may be smaller), or of the given sizes."""
+    return split(self, split_size, dim)  # the method's argument has another name in PyTorch
+
+
+attach(split=_split)
+
+
+@op(samples=lambda: [Sample((7, 2), 3), Sample((2, 6), 2, dim=1)])
+def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
+    """At most `chunks` pieces of equal size."""
+    if chunks <= 0:
+        raise RuntimeError(f"chunk needs a positive number of pieces, got {chunks}")
+    size = input._array.shape[normal_dim(dim, input._array.ndim)]
+    return split(input, max(-(-size // chunks), 1), dim)
+
+
+@op(samples=lambda: [Sample((3, 2)), Sample((2, 3), 1)])
+def unbind(input: Any, dim: int = 0) -> Any:
+    """All slices along a dimension, which disappears."""
+    d = normal_dim(dim, input._array.ndim)
+    before, after = (None,) * d, (None,) * (input._array.ndim - d - 1)
+    return tuple([slice_(input, index=(*before, i, *after)) for i in range(input._array.shape[d])])

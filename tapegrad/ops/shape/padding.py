@@ -1,0 +1,92 @@
+"""Padding with constants or with the tensor's own elements."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ...core import xp
+from ...core.tensor import wrap
+from ..index.indexing import take_
+from ..table import Sample, op
+from .movement import padded
+
+
+def _source(n: int, before: int, after: int, mode: str) -> Any:
+    """For each element of a padded dimension of size n: which element it is a copy of."""
+    places = np.arange(-before, n + after)
+    if mode == "circular":
+        # What negative widths cut away does not come round again.
+        first, last = max(-before, 0), n - max(-after, 0)
+        return first + (places - first) % (last - first)
+    if mode == "replicate":
+        return np.clip(places, 0, n - 1)
+    return (n - 1) - np.abs((n - 1) - np.abs(places))
+
+
+def _check_width(n: int, before: int, after: int, mode: str) -> None:
+    limit = n - 1 if mode == "reflect" else n if mode == "circular" else None
+    if limit is not None and max(before, after) > limit:
+        raise RuntimeError(
+            f"pad: mode {mode!r} can add at most {limit} elements to a dimension of size {n}, got "
+            f"{before} and {after}"
+        )
+    if mode == "replicate" and n == 0:
+        raise RuntimeError("pad: mode 'replicate' needs at least 1 element to copy")
+
+
+def _autocast(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> str | None:
+    """As PyTorch has it: these borders are made in float32, the others in any dtype."""
+    full = mode == "replicate" or (mode == "reflect" and len(pad) < 6)
+    return "full" if full else None
+
+
+@op(
+    module="nn.functional",
+    samples=lambda: [
+        Sample((3, 4), [1, 2]),
+        Sample((2, 3, 4), [1, 0, 2, 1], value=1.5),
+        Sample((3, 4), [-1, 2]),
+        Sample((2, 3, 4), [1, 2], "reflect"),
+        Sample((1, 2, 3, 4), [1, 2, 2, 0], "replicate"),
+        Sample((1, 2, 3, 4), [1, 2, 2, 1], "circular"),
+        Sample((1, 2, 3, 4), [3, 0, 0, 2], mode="reflect"),
+    ],
+    autocast={"cpu": _autocast},
+)
+def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
+    """Borders around the last dimensions: before and after the last one, then the one before it.
+
+    Modes are "constant", "reflect", "replicate" and "circular". Negative widths cut.
+    """
+    shape = input._array.shape
+    widths = [operator.index(n) for n in pad]
+    if len(widths) % 2 or len(widths) > 2 * len(shape):
+        raise RuntimeError(
+            f"pad needs two widths for each of at most {len(shape)} dimensions, got {widths}"
+        )
+    sides = [(widths[i], widths[i + 1]) for i in range(0, len(widths), 2)]
+    whole = tuple([(0, 0)] * (len(shape) - len(sides)) + sides[::-1])
+    for n, (before, after) in zip(shape, whole, strict=True):
+        if n + before + after < 0:
+            raise RuntimeError(f"pad: widths {widths} cut more than there is of {tuple(shape)}")
+    if mode == "constant":
+        out = padded(input, whole, 0 if value is None else value)
+        return input.clone() if out is input else out
+    if mode not in ("reflect", "replicate", "circular"):
+        raise RuntimeError(
+            f"pad: mode must be 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}"
+        )
+    if value is not None and value != 0:
+        raise RuntimeError(f"pad: mode {mode!r} takes no value")
+    for n, (before, after) in zip(shape, whole, strict=True):
+        if before or after:
+            _check_width(n, before, after, mode)
+    out = input
+    for d, (n, (before, after)) in enumerate(zip(shape, whole, strict=True)):
+        if before or after:
+            source = xp.module(input._array).asarray(_source(n, before, after, mode))
+            out = take_(out, wrap(source), dims=(d,))
+    return input.clone() if out is input else out

@@ -1,0 +1,310 @@
+"""Repeating, cutting and joining by composition: windows, differences, turned and stacked tensors.
+
+Beside windows everything here is made of views, joins and lookups by constant indices, so it
+differentiates and replays through those.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ...core import numeric, xp
+from ...core.primitive import MOVEMENT, Primitive, define
+from ...core.storage import owner_of
+from ...core.strided import strided_
+from ...core.tensor import Tensor, not_recorded, wrap
+from ..index.indexing import take_
+from ..table import In, Sample, op
+from .joining import cat, cat_
+from .movement import flip, narrow, normal_dim, permute_, reshape_, transpose
+
+
+def _constant_index(x: Any, values: Any) -> Any:
+    """An index tensor beside `x`."""
+    return wrap(xp.module(x._array).asarray(np.ascontiguousarray(values, np.int64)))
+
+
+def _sliding(x: Any, dim: int, size: int, step: int) -> Any:
+    """Windows of one dimension, whose elements come last: a view that leads to the owner of `x`.
+
+    NumPy's own windows lead nowhere, so nobody could say whose memory they show. Memory that NumPy
+    did not lay out itself is copied.
+    """
+    count = (x.shape[dim] - size) // step + 1
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+    if 0 in shape:
+        return xp.module(x).empty(shape, x.dtype)
+    last = x.strides[dim]
+    strides = (*x.strides[:dim], last * step, *x.strides[dim + 1 :], last)
+    if xp.module(x) is not np:
+        return xp.module(x).lib.stride_tricks.as_strided(x, shape, strides)
+    owner = owner_of(x)
+    largest_first = sorted(range(owner.ndim), key=lambda d: -owner.strides[d])
+    memory = owner.transpose(largest_first).reshape(-1)
+    if owner_of(memory) is not owner:
+        return _sliding(np.array(x, order="C"), dim, size, step)
+    offset = xp.address(x) - xp.address(memory)
+    out: Any = np.ndarray(shape, x.dtype, memory.view(np.uint8), offset, strides)
+    if not x.flags.writeable:
+        out.flags.writeable = False
+    return out
+
+
+def _parts(size: int, step: int) -> list[slice]:
+    """Windows that do not overlap each other, so that they can be added at once."""
+    every = -(-size // step) or 1
+    return [slice(first, None, every) for first in range(every)]
+
+
+def _unwindow(x: Any, *, shape: Any, dim: int, size: int, step: int) -> Any:
+    wide = xp.widened(x)
+    out = xp.module(x).zeros(shape, wide.dtype)
+    windows = _sliding(out, dim, size, step).swapaxes(0, dim)
+    added = wide.swapaxes(0, dim)
+    for part in _parts(size, step):
+        windows[part] += added[part]
+    return out.astype(x.dtype, copy=False)
+
+
+def _unwindow_in_loops(
+    b: Any, out: Any, x: Any, *, shape: Any, dim: int, size: int, step: int
+) -> None:
+    total = b.new(out.shape, b.widest(out.dtype))
+    b.fill(total, 0)
+    windows = _sliding(total, dim, size, step).swapaxes(0, dim)
+    added = b.widened(x).swapaxes(0, dim)
+    for part in _parts(size, step):
+        b.add(windows[part], added[part])
+    b.rounded(out, total)
+
+
+window_: Primitive = define(
+    "window",
+    lambda x, *, dim, size, step: _sliding(x, dim, size, step),
+    kind=MOVEMENT,
+    vjp=lambda g, x_shape, dim, size, step: unwindow_(
+        g, shape=tuple(x_shape), dim=dim, size=size, step=step
+    ),
+    view=True,
+)
+unwindow_: Primitive = define(
+    "unwindow",
+    _unwindow,
+    kind=MOVEMENT,
+    lower=_unwindow_in_loops,
+    vjp=lambda g, dim, size, step: window_(g, dim=dim, size=size, step=step),
+)
+
+
+@op(
+    samples=lambda: [
+        Sample((7, 2), 0, 3, 2),
+        Sample((2, 6), 1, 2, 2),
+        Sample((2, 7), -1, 2, 3),
+        Sample((2, 7, 3), 1, 4, 1),
+        Sample((), 0, 1, 1),
+    ],
+    function=False,
+    torch="Tensor.unfold",
+)
+def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+    """Windows of a dimension, each `step` after the one before, in a new last dimension: a view."""
+    x = input if input._array.ndim else reshape_(input, shape=(1,))
+    d = normal_dim(dimension, x._array.ndim)
+    length = x._array.shape[d]
+    if step <= 0:
+        raise RuntimeError(f"unfold: step must be above 0, got {step}")
+    if not 0 <= size <= length:
+        raise RuntimeError(f"unfold: windows of {size} do not fit dimension {d} of size {length}")
+    out = window_(x, dim=d, size=int(size), step=int(step))
+    return out if input._array.ndim else reshape_(out, shape=(size,))
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), [2, 3], [4, 1], 5),
+        Sample((3, 4), [4, 3], [1, 4]),
+        Sample((7,), [3, 3], [2, 1], 0),
+        Sample((5,), [], [], 3),
+    ],
+)
+def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    """A view of a tensor's memory, with steps of its own for each dimension.
+
+    Offset and steps count elements. The memory is that of `input` alone, in the order in which it
+    lies there, and it must have no gaps.
+    """
+    array = input._array
+    shape, steps = tuple(map(operator.index, size)), tuple(map(operator.index, stride))
+    if len(shape) != len(steps):
+        raise RuntimeError(f"as_strided: {len(shape)} sizes, but {len(steps)} strides")
+    if min((*shape, *steps, storage_offset or 0), default=0) < 0:
+        raise RuntimeError("as_strided: sizes, strides and offset must not be negative")
+    order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
+    if not array.transpose(order).flags.c_contiguous:
+        raise RuntimeError("as_strided: the memory of this tensor has gaps; use contiguous() first")
+    first = 0 if storage_offset is None else storage_offset - input.storage_offset()
+    last = first + sum((n - 1) * s for n, s in zip(shape, steps, strict=True))
+    if 0 not in shape and not 0 <= first <= last < array.size:
+        raise RuntimeError(
+            f"as_strided: elements {first} to {last} are wanted of a tensor that has {array.size}"
+        )
+    x = input if order == [*range(array.ndim)] else permute_(input, dims=tuple(order))
+    return strided_(reshape_(x, shape=(array.size,)), shape=shape, strides=steps, offset=first)
+
+
+_TIMES = In(values=[1, 0, 3], kind="int")
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 2), 2),
+        Sample((3, 2), 2, 0),
+        Sample((2, 3), 3, dim=-1),
+        Sample((3, 2), _TIMES, 0),
+        Sample((3,), _TIMES),
+    ]
+)
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Any:
+    """Each element along a dimension several times in a row; without a dim, of all elements.
+
+    `repeats` is a number, or a tensor with one number for each element.
+    """
+    if repeats is None:
+        places = np.repeat(np.arange(input._array.size), _counts(input))
+        return _constant_index(input, places)
+    x = reshape_(input, shape=(input._array.size,)) if dim is None else input
+    d = 0 if dim is None else normal_dim(dim, x._array.ndim)
+    length = x._array.shape[d] if x._array.ndim else 1
+    if not isinstance(repeats, Tensor):
+        times: Any = operator.index(repeats)
+        if times < 0:
+            raise RuntimeError(f"repeat_interleave: repeats must not be negative, got {times}")
+    else:
+        times = _counts(repeats)
+        if times.size not in (1, length):
+            raise RuntimeError(
+                f"repeat_interleave: {times.size} repeats do not fit dimension {d} of size {length}"
+            )
+    places = np.repeat(np.arange(length), times)
+    if output_size is not None and output_size != places.size:
+        raise RuntimeError(f"repeat_interleave gives {places.size} elements, not {output_size}")
+    x = x if x._array.ndim else reshape_(x, shape=(1,))
+    return take_(x, _constant_index(x, places), dims=(d,))
+
+
+def _counts(repeats: Any) -> Any:
+    if not numeric.is_integer(repeats._array.dtype) or repeats._array.ndim > 1:
+        raise RuntimeError("repeat_interleave needs repeats as integers in one dimension")
+    not_recorded(repeats, "repeat_interleave with a tensor of repeats")
+    counts = np.asarray(repeats.cpu()._array)
+    if counts.size and counts.min() < 0:
+        raise RuntimeError("repeat_interleave: repeats must not be negative")
+    return counts
+
+
+@op(
+    samples=lambda: [Sample((7, 2), 3), Sample((7, 2), [1, 4]), Sample((2, 5), 2, dim=1)],
+)
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
+    """Pieces of nearly equal sizes, or cut at the given places."""
+    given = indices_or_sections
+    given = given.tolist() if isinstance(given, Tensor) else given
+    d = normal_dim(dim, input._array.ndim)
+    length = input._array.shape[d]
+    if isinstance(given, int):
+        if given <= 0:
+            raise RuntimeError(f"tensor_split needs a positive number of pieces, got {given}")
+        small, larger = divmod(length, given)
+        cuts = [i * small + min(i, larger) for i in range(1, given)]
+    else:
+        cuts = [slice(operator.index(i)).indices(length)[1] for i in given]
+    starts, stops = [0, *cuts], [*cuts, length]
+    pairs = zip(starts, stops, strict=True)
+    return tuple(narrow(input, d, a, max(b - a, 0)) for a, b in pairs)
+
+
+@op(
+    method=False,
+    samples=lambda: [Sample([In(3), In(3)]), Sample([In(2, 3), In(2, 3)]), Sample([In(), In()])],
+)
+def dstack(tensors: Any) -> Any:
+    """Join along the third dimension, which tensors of fewer dimensions get."""
+    return cat([_with_three_dimensions(x) for x in tensors], 2)
+
+
+def _with_three_dimensions(x: Any) -> Any:
+    shape = tuple(x._array.shape)
+    wide = {0: (1, 1, 1), 1: (1, *shape, 1), 2: (*shape, 1)}.get(len(shape))
+    return x if wide is None else reshape_(x, shape=wide)
+
+
+@op(
+    method=False,
+    samples=lambda: [Sample([In(3), In(3, 2)]), Sample([In(2, 3), In(2, 1)]), Sample([In(), In()])],
+)
+def column_stack(tensors: Any) -> Any:
+    """Join as columns: vectors become one column each."""
+    columns = [reshape_(x, shape=(x._array.size, 1)) if x._array.ndim < 2 else x for x in tensors]
+    return cat(columns, 1)
+
+
+@op(samples=lambda: [Sample((2, 3)), Sample((2, 3), 2), Sample((2, 3, 2), -1, [1, 2])])
+def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
+    """A quarter turn, k times, from the first of two dimensions towards the second."""
+    if len(dims) != 2:
+        raise RuntimeError(f"rot90 needs two dimensions, got {list(dims)}")
+    a, b = (normal_dim(d, input._array.ndim) for d in dims)
+    if a == b:
+        raise RuntimeError(f"rot90 needs two different dimensions, got {list(dims)}")
+    turns = k % 4
+    if turns == 0:
+        return input.clone()
+    if turns == 2:
+        return flip(input, a, b)
+    return transpose(flip(input, b if turns == 1 else a), a, b)
+
+
+@op(
+    samples=lambda: [
+        Sample((2, 5)),
+        Sample((5, 2), 2, 0),
+        Sample((2, 3), prepend=In(2, 1), append=In(2, 2)),
+        Sample((2, 1)),
+    ],
+)
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """The differences of neighbours along a dimension, taken n times."""
+    if n < 0:
+        raise RuntimeError(f"diff: n must not be negative, got {n}")
+    if not input._array.ndim:
+        raise RuntimeError("diff needs a tensor of at least one dimension")
+    d = normal_dim(dim, input._array.ndim)
+    parts = [x for x in (prepend, input, append) if x is not None]
+    x = parts[0] if len(parts) == 1 else cat_(*parts, dim=d)
+    for _ in range(n):
+        length = max(x._array.shape[d] - 1, 0)
+        first = narrow(x, d, 0, length)
+        second = narrow(x, d, x._array.shape[d] - length, length)
+        x = second ^ first if numeric.is_boolean(x._array.dtype) else second - first
+    return x if n else x.clone()
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 4), In(values=[[0, 5], [11, 5]], kind="int")),
+        Sample((3,), In(values=2, kind="int")),
+    ]
+)
+def take(input: Any, index: Any) -> Any:
+    """Elements by their number in the tensor read as one row."""
+    if not numeric.is_integer(index._array.dtype):
+        raise RuntimeError(f"take needs integer indices, got {index.dtype}; use .long()")
+    flat = reshape_(input, shape=(input._array.size,))
+    xp.check_index(index._array, input._array.size, "take")
+    return take_(flat, index, dims=(0,))

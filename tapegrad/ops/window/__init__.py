@@ -1,0 +1,1 @@
+"""Operations with windows that slide over images: convolution, pooling, resampling."""

@@ -1,0 +1,419 @@
+"""Pools whose windows follow from the output: adaptive means and maxima, fractional maxima.
+
+Windows may differ in size or begin anywhere, so maxima are looked for one place of the window after
+the other, at indices that are known beforehand or that random numbers decide.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...core import xp
+from ...core.dtypes import int64
+from ...core.tensor import Tensor, wrap
+from ..creation import random_array
+from ..elementwise import arithmetic as e
+from ..elementwise import comparison as c
+from ..index.gather import gather_
+from ..index.indexing import take_
+from ..precision import check_floating
+from ..shape.movement import expand_, reshape_
+from ..table import In, Sample, op
+from . import geometry as w
+from .averaging import avg_pool_
+from .geometry import Sizes, Window
+from .pooling import max_pool_, positions
+from .resampling import Rule, resampled
+
+# -- sizes ---------------------------------------------------------------------------------------
+
+
+def _wanted(what: str, inside: Sizes, output_size: Any) -> Sizes:
+    """The output's size, where None keeps that of the input."""
+    dims = len(inside)
+    items = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size]
+    items = items * dims if len(items) == 1 else items
+    if len(items) != dims:
+        raise RuntimeError(f"{what} needs 1 or {dims} sizes, got {output_size}")
+    found = tuple(n if k is None else operator.index(k) for n, k in zip(inside, items, strict=True))
+    if min(found) < 1 or min(inside) < 1:
+        raise RuntimeError(
+            f"{what} needs sizes of at least 1: input {tuple(inside)}, output {found}"
+        )
+    return found
+
+
+def _even(inside: Sizes, outside: Sizes) -> Window | None:
+    """The windows of an output whose size divides that of the input."""
+    if any(n % k for n, k in zip(inside, outside, strict=True)):
+        return None
+    size = tuple(n // k for n, k in zip(inside, outside, strict=True))
+    dims = len(size)
+    return Window(size, size, (0,) * dims, (1,) * dims, inside, outside)
+
+
+# -- means ---------------------------------------------------------------------------------------
+
+
+def _adaptive_mean(dims: int, input: Any, output_size: Any) -> Any:
+    what = f"adaptive_avg_pool{dims}d"
+    check_floating(input, what)
+    x = w.batched(input, what, dims)
+    inside = tuple(x._array.shape[2:])
+    outside = _wanted(what, inside, output_size)
+    window = _even(inside, outside)
+    if window is not None:
+        out = avg_pool_(x, window=window, with_padding=True, override=None)
+    else:
+        pairs = zip(inside, outside, strict=True)
+        out = resampled(x, [Rule("area", n, k) for n, k in pairs])
+    return w.like_input(out, input)
+
+
+@op(method=False, samples=lambda: [Sample((2, 3, 6), 2), Sample((3, 7), 3)])
+def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
+    """Means over windows such that the output has the given length."""
+    return _adaptive_mean(1, input, output_size)
+
+
+@op(
+    module="nn.functional",
+    samples=lambda: [
+        Sample((2, 3, 4, 6), 2),
+        Sample((2, 3, 5, 7), [3, 2]),
+        Sample((2, 3, 5, 4), 1),
+        Sample((3, 4, 4), [None, 2]),
+        Sample((1, 2, 2, 3), [4, 3]),
+    ],
+)
+def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
+    """Means over a grid of windows such that the output has the given size."""
+    return _adaptive_mean(2, input, output_size)
+
+
+@op(
+    module="nn.functional",
+    samples=lambda: [Sample((1, 2, 4, 3, 6), 2), Sample((2, 3, 5, 2), [2, None, 1])],
+    autocast={"cpu": "full"},
+)
+def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
+    """Means over windows of volumes such that the output has the given size."""
+    return _adaptive_mean(3, input, output_size)
+
+
+# -- maxima --------------------------------------------------------------------------------------
+
+
+def _winner(candidates: Iterator[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Of some values and their places, element by element: the largest, the first of equals, the
+    last NaN.
+    """
+    best, place = next(candidates)
+    for value, where in candidates:
+        wins = c.logical_or(value > best, c.not_equal(value, value))
+        best, place = c.where(wins, value, best), c.where(wins, where, place)
+    return best, place
+
+
+def _adaptive_places(x: Any, inside: Sizes, outside: Sizes) -> Any:
+    """Where the largest elements stand in the flat input.
+
+    They are found along the last dimension first, then among those along the one before, and so on.
+    """
+    values, places, step = x.detach(), None, 1
+    for axis in reversed(range(2, x._array.ndim)):
+        n = inside[axis - 2]
+        found = _axis_candidates(values, places, axis, step, n, outside[axis - 2])
+        values, places = _winner(found)
+        places = expand_(places, shape=tuple(values._array.shape))
+        step *= n
+    return places
+
+
+def _axis_candidates(
+    values: Any, places: Any, axis: int, step: int, n: int, parts: int
+) -> Iterator[tuple[Any, Any]]:
+    """For each place in windows along a dimension: the values there, and their flat places.
+
+    Windows that are smaller than others name their last element again.
+    """
+    module = xp.module(values._array)
+    start = np.arange(parts) * n // parts
+    stop = -(-np.arange(1, parts + 1) * n // parts)
+    for tap in range((stop - start).max()):
+        index = wrap(module.asarray(np.minimum(start + tap, stop - 1)))
+        here = reshape_(index * step, shape=(parts, *[1] * (values._array.ndim - 1 - axis)))
+        if places is not None:
+            here = here + take_(places, index, dims=(axis,))
+        yield take_(values, index, dims=(axis,)), here
+
+
+def _at(x: Any, places: Any) -> Any:
+    """The elements of `x` at flat places."""
+    shape = tuple(x._array.shape)
+    flat = reshape_(x, shape=(*shape[:2], math.prod(shape[2:])))
+    found = tuple(places._array.shape)
+    index = reshape_(places, shape=(*found[:2], math.prod(found[2:])))
+    return reshape_(gather_(flat, index, dim=2), shape=found)
+
+
+def _adaptive_maximum(dims: int, input: Any, output_size: Any, return_indices: bool) -> Any:
+    what = f"adaptive_max_pool{dims}d"
+    x = w.batched(input, what, dims)
+    shape = tuple(x._array.shape)
+    outside = _wanted(what, shape[2:], output_size)
+    window = _even(shape[2:], outside)
+    if window is not None:
+        out, winners = max_pool_(x, window=window)
+        index = positions(winners, window) if return_indices else None
+    else:
+        index = _adaptive_places(x, shape[2:], outside)
+        out = _at(x, index)
+    out = w.like_input(out, input)
+    return (out, w.like_input(index, input)) if return_indices else out
+
+
+@op(
+    module="nn.functional",
+    samples=lambda: [
+        Sample(In(2, 3, 6, distinct=True), 2),
+        Sample(In(3, 7, distinct=True), 3, True),
+    ],
+)
+def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """Maxima over windows such that the output has the given length."""
+    return _adaptive_maximum(1, input, output_size, return_indices)
+
+
+@op(
+    module="nn.functional",
+    samples=lambda: [
+        Sample(In(2, 3, 4, 6, distinct=True), 2),
+        Sample(In(1, 2, 5, 7, distinct=True), [3, 2]),
+        Sample(In(3, 4, 4, distinct=True), [None, 3], True),
+    ],
+)
+def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """Maxima over a grid of windows such that the output has the given size."""
+    return _adaptive_maximum(2, input, output_size, return_indices)
+
+
+@op(
+    module="nn.functional",
+    samples=lambda: [
+        Sample(In(1, 2, 4, 2, 4, distinct=True), 2),
+        Sample(In(2, 3, 5, 2, distinct=True), [2, None, 1], True),
+    ],
+    autocast={"cpu": "full"},
+)
+def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """Maxima over windows of volumes such that the output has the given size."""
+    return _adaptive_maximum(3, input, output_size, return_indices)
+
+
+@op(module="nn.functional", samples=lambda: [Sample(In(2, 3, 7, distinct=True), 3)])
+def adaptive_max_pool1d_with_indices(
+    input: Any, output_size: Any, return_indices: bool = False
+) -> Any:
+    """`adaptive_max_pool1d` and where the maxima stood."""
+    return _adaptive_maximum(1, input, output_size, True)
+
+
+@op(module="nn.functional", samples=lambda: [Sample(In(2, 4, 5, distinct=True), 3)])
+def adaptive_max_pool2d_with_indices(
+    input: Any, output_size: Any, return_indices: bool = False
+) -> Any:
+    """`adaptive_max_pool2d` and where the maxima stood."""
+    return _adaptive_maximum(2, input, output_size, True)
+
+
+@op(
+    module="nn.functional",
+    samples=lambda: [Sample(In(1, 2, 4, 3, 4, distinct=True), 2)],
+    autocast={"cpu": "full"},
+)
+def adaptive_max_pool3d_with_indices(
+    input: Any, output_size: Any, return_indices: bool = False
+) -> Any:
+    """`adaptive_max_pool3d` and where the maxima stood."""
+    return _adaptive_maximum(3, input, output_size, True)
+
+
+# -- windows at random places --------------------------------------------------------------------
+
+
+def _fractional_size(what: str, inside: Sizes, output_size: Any, output_ratio: Any) -> Sizes:
+    if output_size is not None:
+        return w.sizes(output_size, f"{what}: output_size", 1, len(inside))
+    if output_ratio is None:
+        raise ValueError(f"{what} needs an output_size or an output_ratio")
+    ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else [output_ratio]
+    ratios = list(ratios) * (len(inside) if len(ratios) == 1 else 1)
+    if len(ratios) != len(inside) or not all(0 < r < 1 for r in ratios):
+        raise ValueError(f"{what}: output_ratio must lie between 0 and 1, got {output_ratio!r}")
+    return tuple(int(n * r) for n, r in zip(inside, ratios, strict=True))
+
+
+def _starts(samples: Any, inside: int, outside: int, size: int) -> Any:
+    """Where windows begin, (batch, channels, outside): spaced evenly, shifted by the samples."""
+    step = (inside - size) / (outside - 1) if outside > 1 else 0.0
+    module = xp.module(samples._array)
+    numbers = wrap(module.arange(outside).astype(samples._array.dtype))
+    shifted = reshape_(samples, shape=(*samples._array.shape, 1))
+    # The last window ends where the input does.
+    last = wrap(module.arange(outside) == outside - 1)
+    begin = e.cast((numbers + shifted) * step, dtype=int64) - e.cast(shifted * step, dtype=int64)
+    return c.where(last, wrap(module.asarray(inside - size)), begin)
+
+
+def _fractional(
+    dims: int,
+    input: Any,
+    kernel_size: Any,
+    output_size: Any,
+    output_ratio: Any,
+    return_indices: bool,
+    samples: Any,
+) -> Any:
+    what = f"fractional_max_pool{dims}d"
+    check_floating(input, what)
+    x = w.batched(input, what, dims)
+    shape = tuple(x._array.shape)
+    size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
+    outside = _fractional_size(what, shape[2:], output_size, output_ratio)
+    spare = 0 if dims == 2 else 1  # PyTorch wants volumes to have one element more
+    if min(outside) < 1 or any(
+        k + o - 1 + spare > n for n, k, o in zip(shape[2:], size, outside, strict=True)
+    ):
+        raise RuntimeError(
+            f"{what}: an input of size {shape[2:]} has no room for {outside} windows of size {size}"
+        )
+    given = (*shape[:2], dims)
+    if samples is None:
+        samples = random_array("uniform", given, np.float32).to(x.device)
+    elif not isinstance(samples, Tensor) or tuple(samples._array.shape) != given:
+        raise RuntimeError(f"{what}: _random_samples needs the shape {given}")
+    corners = _fractional_corners(samples, shape, size, outside)
+    values = x.detach()
+
+    def candidates() -> Iterator[tuple[Any, Any]]:
+        for member in itertools.product(*map(range, size)):
+            places = corners + int(np.ravel_multi_index(member, shape[2:]))
+            yield _at(values, places), places
+
+    _, places = _winner(candidates())
+    out = w.like_input(_at(x, places), input)
+    return (out, w.like_input(places, input)) if return_indices else out
+
+
+def _fractional_corners(samples: Any, shape: Sizes, size: Sizes, outside: Sizes) -> Any:
+    """The flat places where windows begin: (batch, channels, ...)."""
+    dims = len(size)
+    corners: Any = None
+    for axis, (n, k, o) in enumerate(zip(shape[2:], size, outside, strict=True)):
+        # Of an image, PyTorch uses the first sample for the width.
+        which = dims - 1 - axis if dims == 2 else axis
+        start = _starts(samples.select(2, which), n, o, k) * math.prod(shape[3 + axis :])
+        along = [o if d == axis else 1 for d in range(dims)]
+        start = reshape_(start, shape=(*shape[:2], *along))
+        corners = start if corners is None else corners + start
+    return corners
+
+
+@op(
+    module="nn.functional",
+    random=True,
+    samples=lambda: [
+        Sample(In(1, 2, 6, 7, distinct=True), 2, [3, 4]),
+        Sample(In(2, 6, 6, distinct=True), [2, 3], output_ratio=0.5, return_indices=True),
+        Sample(
+            In(1, 2, 6, 5, distinct=True),
+            2,
+            3,
+            _random_samples=In(1, 2, 2, low=0, high=1, grad=False),
+        ),
+    ],
+    autocast={"cpu": "full"},
+)
+def fractional_max_pool2d(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    """Maxima of windows that begin at random places, as many as the output needs."""
+    return _fractional(
+        2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples
+    )
+
+
+@op(
+    module="nn.functional",
+    random=True,
+    samples=lambda: [
+        Sample(In(1, 2, 4, 5, 4, distinct=True), 2, 2),
+        Sample(
+            In(1, 4, 5, 4, distinct=True),
+            [1, 2, 2],
+            output_ratio=[0.5, 0.6, 0.5],
+            return_indices=True,
+        ),
+    ],
+    autocast={"cpu": "full"},
+)
+def fractional_max_pool3d(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    """Maxima of windows of volumes that begin at random places."""
+    return _fractional(
+        3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples
+    )
+
+
+@op(
+    module="nn.functional",
+    random=True,
+    samples=lambda: [Sample(In(1, 2, 6, 7, distinct=True), 2, [3, 4])],
+    autocast={"cpu": "full"},
+)
+def fractional_max_pool2d_with_indices(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    """`fractional_max_pool2d` and where the maxima stood."""
+    return _fractional(2, input, kernel_size, output_size, output_ratio, True, _random_samples)
+
+
+@op(
+    module="nn.functional",
+    random=True,
+    samples=lambda: [Sample(In(1, 2, 4, 5, 4, distinct=True), 2, 2)],
+    autocast={"cpu": "full"},
+)
+def fractional_max_pool3d_with_indices(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    """`fractional_max_pool3d` and where the maxima stood."""
+    return _fractional(3, input, kernel_size, output_size, output_ratio, True, _random_samples)
