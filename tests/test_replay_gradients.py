@@ -553,8 +553,8 @@ def test_explain_tells_of_backward_and_memory() -> None:
         assert part in text
     (replay,) = fast.replays
     # Operations of backward count as the lines that they are the gradient of.
-    places = {str(x.place) for x in replay.node.halves.backward.applied()}
-    assert places <= {str(x.place) for x in replay.program.applied()}
+    places = {str(x.location) for x in replay.node.halves.backward.applied()}
+    assert places <= {str(x.location) for x in replay.program.applied()}
 
 
 # -- every operation, and random programs ----------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 from ..core import storage
 from ..core.casting import used
 from ..core.modes import HOOKS, STATE, enable_grad, is_grad_enabled, numbers
-from ..core.source import Place, describe, here
+from ..core.source import Location, describe, here
 from ..core.tensor import Tensor
 from ..core.tree import leaves
 from ..random import get_rng_state, set_rng_state
@@ -60,7 +60,7 @@ class _Region:
         self.rng = get_rng_state() if keep_rng else None
         self.autocast = STATE.autocast
         self.number = next(numbers)
-        self.place: Place | None = here()
+        self.location: Location | None = here()
         self.count = 0
         self.values: dict[int, Tensor] = {}
         self.shapes: list[Any] = []
@@ -83,8 +83,9 @@ class _Region:
                 if change is not None:
                     raise RuntimeError(
                         "an input of a checkpointed function was changed in place before backward "
-                        f"could run the function again.\n  checkpoint at {describe(self.place)}\n"
-                        f"  changed at {describe(change.place)}"
+                        f"could run the function again.\n"
+                        f"  checkpoint at {describe(self.location)}\n"
+                        f"  changed at {describe(change.location)}"
                     )
         found: list[Tensor] = []
 
@@ -113,14 +114,14 @@ class _Region:
                 "a checkpointed function did something else when it ran again: it saved "
                 f"{len(self.shapes)} tensors in forward and {len(found)} in the recomputation (or "
                 f"of other shapes). It must depend on its inputs only. Checkpoint at "
-                f"{describe(self.place)}"
+                f"{describe(self.location)}"
             )
         for tensor, number in zip(found, taken, strict=True):
             change = storage.changed_since(tensor._array, number)
             if change is not None:
                 raise RuntimeError(
                     "a value that backward needs is changed in place inside a checkpointed "
-                    f"function, at {describe(change.place)}; use the operation that returns a "
+                    f"function, at {describe(change.location)}; use the operation that returns a "
                     "new tensor there"
                 )
         self.values = dict(enumerate(found))

@@ -317,7 +317,7 @@ def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
                     raise RuntimeError(
                         "a value that backward needs was changed in place.\n"
                         f"  saved by {entry.primitive.name} at {entry.line}\n"
-                        f"  changed at {source.describe(change.place)}\n"
+                        f"  changed at {source.describe(change.location)}\n"
                         "Use the operation that returns a new tensor there, or clone() first."
                     )
 
@@ -355,7 +355,9 @@ def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
         return edge
     tensor = wrap(array)
     if isinstance(edge, Tensor):
-        tensor._edge = copy_of(edge, entry.place)  # a hook brought back another array of the leaf
+        tensor._edge = copy_of(
+            edge, entry.location
+        )  # a hook brought back another array of the leaf
         tensor._requires = True
     elif edge is not None:
         tensor._edge = edge
@@ -364,7 +366,7 @@ def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
     return tensor
 
 
-def copy_of(leaf: Tensor, place: source.Place | None) -> Entry:
+def copy_of(leaf: Tensor, place: source.Location | None) -> Entry:
     """An entry that passes gradients on to a leaf unchanged."""
     copied = Entry()
     copied.primitive = PRIMITIVES["clone"]
@@ -372,7 +374,7 @@ def copy_of(leaf: Tensor, place: source.Place | None) -> Entry:
     copied.edges = (leaf,)
     copied.saved = ()
     copied.number = next(numbers)
-    copied.place = place
+    copied.location = place
     copied.hooks = copied.log = copied.shapes = None
     return copied
 

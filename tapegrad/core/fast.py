@@ -120,9 +120,9 @@ def binary(
                     frame = _getframe(1)
                     code = frame.f_code
                     if code.co_filename.startswith(LIBRARY):
-                        entry.place = outside(frame)
+                        entry.location = outside(frame)
                     else:
-                        entry.place = (code, frame.f_lasti)
+                        entry.location = (code, frame.f_lasti)
                     return result
         return bind(p, (x, y)) if slow is None else slow(x, y)
 
@@ -152,7 +152,7 @@ def binary(
                 entry.shapes = entry.hooks = entry.log = None
                 entry.edges = (None, x._edge or x)
                 entry.saved = (savers or _fill(savers, p))[2](y, a, out)
-                entry.place = outside(_getframe(1))
+                entry.location = outside(_getframe(1))
                 return result
         return bind(p, (y, x)) if slow is None else slow(y, x)
 
@@ -207,7 +207,7 @@ def unary(p: Primitive, kernel: Any, autocast: Policy | None = None) -> Callable
                 entry.shapes = entry.hooks = entry.log = None
                 entry.edges = (x._edge or x,)
                 entry.saved = (savers or _fill(savers, p))[1](a, None, out)
-                entry.place = outside(_getframe(1))
+                entry.location = outside(_getframe(1))
                 return result
         return p.direct(x, NO_PARAMS) if slow is None else slow(x)
 

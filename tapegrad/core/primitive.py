@@ -482,7 +482,7 @@ def record(
     entry.params = params
     entry.edges = tuple(edges)
     entry.number = results[0].id
-    entry.place = source.here()
+    entry.location = source.here()
     entry.hooks = entry.log = entry.shapes = None
     entry.saved = ()
     if needed:

@@ -197,7 +197,7 @@ def direct(
             "        entry.params = params",
             f"        entry.edges = ({''.join(f'{e}, ' for e in edges)})",
             "        entry.number = result0.id",
-            "        entry.place = outside(getframe(1))",
+            "        entry.location = outside(getframe(1))",
             "        entry.hooks = entry.log = entry.shapes = None",
             f"        entry.saved = {_kept(p, 'a{}', 'out{}', 'e{}')}",
         ]

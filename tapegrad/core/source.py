@@ -1,6 +1,6 @@
 """Source lines: which line of the user's program called an operation.
 
-A place is kept as (code, instruction), never as a frame, which would keep the caller's variables
+A location is kept as (code, instruction), never as a frame, which would keep the caller's variables
 alive. The line number is worked out only when somebody reads it.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 
 LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
-Place = tuple[CodeType, int]
+Location = tuple[CodeType, int]
 
 
-def outside(frame: FrameType | None) -> Place | None:
-    """The innermost place from `frame` outwards that is not in tapegrad itself."""
+def outside(frame: FrameType | None) -> Location | None:
+    """The innermost location from `frame` outwards that is not in tapegrad itself."""
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(LIBRARY):
@@ -26,7 +26,7 @@ def outside(frame: FrameType | None) -> Place | None:
     return None
 
 
-def here() -> Place | None:
+def here() -> Location | None:
     """The user's line that led to this call."""
     return outside(sys._getframe(1))
 
@@ -59,22 +59,22 @@ def is_of_library(function: Any) -> bool:
     return bool(code.co_filename.startswith(LIBRARY))
 
 
-def line_of(place: Place) -> tuple[str, int]:
-    """File name and line number of a place."""
-    code, instruction = place
+def line_of(location: Location) -> tuple[str, int]:
+    """File name and line number of a location."""
+    code, instruction = location
     for start, stop, line in code.co_lines():
         if line is not None and start <= instruction < stop:
             return code.co_filename, line
     return code.co_filename, code.co_firstlineno
 
 
-def describe(place: Place | None) -> str:
+def describe(location: Location | None) -> str:
     """`file:line, in function`, with the line's text where it can be read."""
-    if place is None:
+    if location is None:
         return "an unknown line"
     import linecache
 
-    name, line = line_of(place)
+    name, line = line_of(location)
     text = linecache.getline(name, line).strip()
-    shown = f"{name}:{line}, in {place[0].co_name}"
+    shown = f"{name}:{line}, in {location[0].co_name}"
     return f"{shown}: {text}" if text else shown

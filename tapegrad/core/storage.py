@@ -13,19 +13,19 @@ from typing import Any
 
 from . import locks
 from .modes import numbers
-from .source import Place, here
+from .source import Location, here
 
 
 class Mutation:
     """The latest change of one storage."""
 
-    __slots__ = ("count", "number", "owner", "place")
+    __slots__ = ("count", "location", "number", "owner")
 
     def __init__(self, owner: weakref.ref[Any]) -> None:
         self.owner = owner
         self.count = 0
         self.number = 0
-        self.place: Place | None = None
+        self.location: Location | None = None
 
 
 _mutations: dict[int, Mutation] = {}
@@ -62,7 +62,7 @@ def note(array: Any) -> int:
     mutation = _change_of(owner_of(array))
     mutation.count += 1
     mutation.number = number
-    mutation.place = here()
+    mutation.location = here()
     return number
 
 
@@ -75,11 +75,11 @@ def changes_of(arrays: Iterable[Any]) -> list[Mutation]:
 def note_changes(changes: Iterable[Mutation]) -> int:
     """Say that all this memory was overwritten just now, by one line."""
     number = _next_change()
-    place = here()
+    location = here()
     for mutation in changes:
         mutation.count += 1
         mutation.number = number
-        mutation.place = place
+        mutation.location = location
     return number
 
 

@@ -53,10 +53,10 @@ class Entry:
         "__weakref__",
         "edges",  # for each input: an Entry, an Output, a leaf Tensor, or None for no gradient
         "hooks",  # None, or a list of (output index, callable) to run on the gradient
+        "location",  # the user's line, as (code, instruction)
         "log",  # None, or what an explicit tape wrote: (inputs, outputs)
         "number",  # later entries have higher numbers
         "params",
-        "place",  # the user's line, as (code, instruction)
         "primitive",
         "saved",
         "shapes",  # None, or each input's shape when the operation broadcast them
@@ -67,7 +67,7 @@ class Entry:
     saved: Any
     number: int
     shapes: tuple[Any, ...] | None
-    place: source.Place | None
+    location: source.Location | None
     hooks: list[tuple[int, Callable[[Any], Any]]] | None
     log: tuple[tuple[Any, ...], tuple[Value, ...]] | None
 
@@ -92,7 +92,7 @@ class Entry:
     @property
     def line(self) -> str:
         """The user's line that recorded this entry."""
-        return source.describe(self.place)
+        return source.describe(self.location)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> None:
         """Call `hook(gradient)` when the gradient of the first output is known."""

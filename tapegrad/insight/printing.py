@@ -86,8 +86,8 @@ def _param(value: Any) -> str:
 def format_entry(entry: Entry) -> str:
     """One line: results, primitive, operands, parameters, types and the user's line."""
     place = ""
-    if entry.place is not None:
-        name, line = line_of(entry.place)
+    if entry.location is not None:
+        name, line = line_of(entry.location)
         place = f"  # {name.rsplit('/', 1)[-1]}:{line}"
     params = [f"{k}={_param(v)}" for k, v in entry.params.items()]
     if entry.log is None:

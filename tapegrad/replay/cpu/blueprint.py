@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.source import Place as Line
+from ...core.source import Location as Line
 from ..ir.program import Callback
 from .emit import Emitted, Pointer, Segment
 from .plan import Plan

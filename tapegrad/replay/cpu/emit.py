@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from ...core.source import Place as Line
+from ...core.source import Location as Line
 from ..ir.failing import can_fail
 from ..ir.program import Callback, Compute, Contraction, Instruction, Loop, Product
 from . import contraction, driver, loops, products
@@ -125,10 +125,10 @@ class Emitter:
 
     def _pointer(self, number: int, offset: int) -> Pointer:
         """A pointer to an element of a value, `offset` bytes from its beginning."""
-        place = self.plan.places[number]
-        if place.kind == "arena":
-            return Pointer(self.arena, place.index + offset)
-        return Pointer(self.first[place.kind] + place.index, offset)
+        allocation = self.plan.allocations[number]
+        if allocation.kind == "arena":
+            return Pointer(self.arena, allocation.index + offset)
+        return Pointer(self.first[allocation.kind] + allocation.index, offset)
 
     # -- barriers ----------------------------------------------------------------------------
 
@@ -138,18 +138,18 @@ class Emitter:
         self.written, self.read = [], []
 
     def _touch(self, number: int, span: Span | None, parts: list[tuple[int, int]]) -> Touch:
-        place = self.plan.places[number]
-        memory: Any = (place.kind, place.index)
-        if place.kind == "input" and self.plan.program.inputs[place.index].shared:
+        allocation = self.plan.allocations[number]
+        memory: Any = (allocation.kind, allocation.index)
+        if allocation.kind == "input" and self.plan.program.inputs[allocation.index].shared:
             memory, span = "shared", None  # other inputs show this memory too
-        whole = (0, place.size) if place.kind == "arena" else EVERYTHING
+        whole = (0, allocation.size) if allocation.kind == "arena" else EVERYTHING
         ranges = [
             (0, 0) if high <= low else whole if span is None else span.of(low, high)
             for low, high in parts
         ]
-        if place.kind != "arena":
+        if allocation.kind != "arena":
             return memory, ranges
-        return "arena", [(low + place.index, high + place.index) for low, high in ranges]
+        return "arena", [(low + allocation.index, high + allocation.index) for low, high in ranges]
 
     def _meet(self, kernel: Kernel) -> int:
         """Put a barrier before a kernel that meets memory another thread may be busy with.
@@ -187,7 +187,7 @@ class Emitter:
 
     def _instruction(self, instruction: Loop | Product | Contraction) -> None:
         kernel = (
-            loops.loop(instruction, self.plan.places, self.general)
+            loops.loop(instruction, self.plan.allocations, self.general)
             if isinstance(instruction, Loop)
             else products.product(instruction)
             if isinstance(instruction, Product)

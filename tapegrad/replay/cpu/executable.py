@@ -26,7 +26,7 @@ from . import driver, jit, pool, stored
 from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .collector import gc_paused
 from .emit import MAX_THREADS, Emitted, emit
-from .plan import Place, Plan, plan
+from .plan import Allocation, Plan, plan
 from .progress import Progress
 from .target import CPU
 
@@ -353,11 +353,11 @@ class Executable:
         size = int(dtype.itemsize)
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
         low, high = sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
-        place = layout.plan.places[view.root.number]
-        start = self._address(place, layout, frame) + (view.offset + low) * size
+        allocation = layout.plan.allocations[view.root.number]
+        start = self._address(allocation, layout, frame) + (view.offset + low) * size
         length = (high - low + 1) * size
         memory: Any
-        if place.kind == "arena":  # a callback that keeps such an array keeps its memory
+        if allocation.kind == "arena":  # a callback that keeps such an array keeps its memory
             first = start - frame.arena.ctypes.data
             memory = frame.arena[first : first + length]
         else:
@@ -365,17 +365,17 @@ class Executable:
         strides = tuple(s * size for s in view.strides)
         return np.ndarray(view.shape, dtype, memory, -low * size, strides)
 
-    def _address(self, place: Place, layout: Layout, frame: Frame) -> int:
-        if place.kind == "arena":
-            return int(frame.buffers[layout.arena_at]) + place.index
+    def _address(self, allocation: Allocation, layout: Layout, frame: Frame) -> int:
+        if allocation.kind == "arena":
+            return int(frame.buffers[layout.arena_at]) + allocation.index
         inputs = len(self._recorded.inputs)
         first = {"input": 0, "constant": inputs, "result": layout.first_result}
-        return int(frame.buffers[first[place.kind] + place.index])
+        return int(frame.buffers[first[allocation.kind] + allocation.index])
 
 
 def _error(blueprint: Blueprint, failure: int) -> Exception:
     """What a program has found wrong."""
     found, code = divmod(failure, 1 << driver.FAILURE_BITS)
-    name, place = blueprint.failures[found]
+    name, allocation = blueprint.failures[found]
     error, message = described(code, name)
-    return error(f"{message}, at {describe(place)}")
+    return error(f"{message}, at {describe(allocation)}")

@@ -38,7 +38,7 @@ from ..ir.program import (
 from ..ir.shapes import joined
 from . import scalar
 from .llvm import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, literal, type_of
-from .plan import Place
+from .plan import Allocation
 
 SMALL = 16384  # work below which a second thread costs more than it gives
 LIGHT = 16  # instructions that take as long as an element's way from and to memory
@@ -174,9 +174,9 @@ class LoopWriter:
     form (`general`), read from the kernel's table.
     """
 
-    def __init__(self, loop: Loop, places: dict[int, Place], general: bool) -> None:
+    def __init__(self, loop: Loop, allocations: dict[int, Allocation], general: bool) -> None:
         self.loop = loop
-        self.places = places
+        self.allocations = allocations
         self.general = general
         self.numbers: list[int] = []
         self.places_of_numbers: dict[int, int] = {}
@@ -204,8 +204,8 @@ class LoopWriter:
         return stored + [f.access for f in self.loop.folds] + scanned
 
     def _memory(self, access: Access) -> tuple[str, int]:
-        place = self.places[access.value.number]
-        return place.kind, place.index
+        allocation = self.allocations[access.value.number]
+        return allocation.kind, allocation.index
 
     # -- elements ----------------------------------------------------------------------------
 
@@ -636,11 +636,13 @@ def fold_into(code: Code, fold: Fold, pointer: str, value: Register) -> None:
     code.store(scalar.combine(code, fold.primitive, total, value, "reassoc contract"), pointer)
 
 
-def loop(instruction: Loop, places: dict[int, Place], general: bool = False) -> Kernel | None:
+def loop(
+    instruction: Loop, allocations: dict[int, Allocation], general: bool = False
+) -> Kernel | None:
     """The kernel of a loop; None if it has nothing to do."""
     if size_of(instruction.shape) == 0 and not instruction.folds:
         return None
-    return LoopWriter(instruction, places, general).write()
+    return LoopWriter(instruction, allocations, general).write()
 
 
 def finish(partial: Partial) -> str:

@@ -1,7 +1,7 @@
 """Planning: where each value lives while a program runs.
 
-Comes in: a lowered program. Goes out: the same program with a `Place` for every value. Values in
-between share one arena, each for as long as it is needed. A value that ends up in memory from
+Comes in: a lowered program. Goes out: the same program with an `Allocation` for every value. Values
+in between share one arena, each for as long as it is needed. A value that ends up in memory from
 outside is computed straight into it when nothing that comes later needs the old contents;
 otherwise it is copied there at the end.
 """
@@ -36,11 +36,11 @@ LARGE = 1 << 15  # bytes of a value that several threads write
 ROOM = 1.3  # how much larger the arena may become so that threads keep their memory
 WORTH = 1.5  # bytes that must be spared in each run for a byte of that
 SHORT = 1000  # instructions of a program for which that is looked at
-TRIED = 8  # places of a size that are looked at, from the one that was left last
+TRIED = 8  # allocations of a size that are looked at, from the one that was left last
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Allocation:
     """Memory: an input, a constant or a result by its position, or a part of the arena."""
 
     kind: str  # "input", "constant", "result" or "arena"
@@ -50,39 +50,39 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A program with a place for each value."""
+    """A program with an allocation for each value."""
 
     program: Program
-    places: dict[int, Place]
+    allocations: dict[int, Allocation]
     arena: int  # bytes
 
 
 def plan(program: Program, threads: int) -> Plan:
-    """Give every value of a lowered program a place."""
-    places: dict[int, Place] = {}
+    """Give every value of a lowered program memory."""
+    allocations: dict[int, Allocation] = {}
     for i, given in enumerate(program.inputs):
-        places[given.value.number] = Place("input", i, bytes_of(given.value))
+        allocations[given.value.number] = Allocation("input", i, bytes_of(given.value))
     for i, (value, _) in enumerate(program.constants):
-        places[value.number] = Place("constant", i, bytes_of(value))
+        allocations[value.number] = Allocation("constant", i, bytes_of(value))
     for i, value in enumerate(program.results):
-        places[value.number] = Place("result", i, bytes_of(value))
-    program = _with_writes(program, places)
-    arena = _place_in_arena(program, places, threads)
-    return Plan(program, places, arena)
+        allocations[value.number] = Allocation("result", i, bytes_of(value))
+    program = _with_writes(program, allocations)
+    arena = _allocate(program, allocations, threads)
+    return Plan(program, allocations, arena)
 
 
 # -- writes to memory from outside ---------------------------------------------------------------
 
 
-def _with_writes(program: Program, places: dict[int, Place]) -> Program:
-    """Place written values in the memory they are meant for, or append copies at the end."""
+def _with_writes(program: Program, allocations: dict[int, Allocation]) -> Program:
+    """Put written values into the memory they are meant for, or append copies at the end."""
     inputs = {given.value.number: given for given in program.inputs}
     copies: list[Instruction] = []
     idle: list[Instruction] = []
     order = _Order(program.instructions)
     for target, value in program.writes:
         if _writes_through(order, inputs[target.number], value):
-            places[value.number] = places[target.number]
+            allocations[value.number] = allocations[target.number]
             first = program.instructions[order.written[value.number]]
             source = copied(first)
             if source is not None and source.value.number == target.number:
@@ -160,24 +160,24 @@ def _steps(access: Access, shape: tuple[int, ...]) -> tuple[int, ...]:
 # -- the arena -----------------------------------------------------------------------------------
 #
 # Threads divide values alike: the first half of each is that of the first of two. A value in the
-# place of another one of its size is therefore written by the threads that have those lines in
-# their caches already, and one in the place of other sizes often is not. With threads on two parts
+# memory of another one of its size is therefore written by the threads that have those lines in
+# their caches already, and one in the memory of other sizes often is not. With threads on two parts
 # of a processor that have caches of their own, a CNN's step takes 6.0 ms if any free memory is
-# taken, 5.3 ms with places for one size each, and 3.8 ms if those do not overlap; 2.6 ms where
+# taken, 5.3 ms with allocations for one size each, and 3.8 ms if those do not overlap; 2.6 ms where
 # threads share a cache.
 
 
 class _Arena:
     """Places for values, each for as long as it is needed."""
 
-    def __init__(self, program: Program, places: dict[int, Place], room: int) -> None:
-        self.places = dict(places)
-        self.room = room  # bytes that places for different sizes may take before they overlap
+    def __init__(self, program: Program, allocations: dict[int, Allocation], room: int) -> None:
+        self.allocations = dict(allocations)
+        self.room = room  # bytes that allocations for different sizes may take before they overlap
         self.peak = 0
         self.live: dict[int, tuple[int, int]] = {}  # by value number: (offset, size)
         self.taken: list[tuple[int, int]] = []  # the same, in order
-        self.slots: set[tuple[int, int]] = set()  # all large places that there ever were
-        self.left: dict[int, dict[int, None]] = {}  # by size: places that were left, in that order
+        self.slots: set[tuple[int, int]] = set()  # all large allocations that there ever were
+        self.left: dict[int, dict[int, None]] = {}  # by size: what was freed, in that order
         self._fill(program)
 
     def _fill(self, program: Program) -> None:
@@ -192,10 +192,10 @@ class _Arena:
         live = self.live
         for i, instruction in enumerate(program.instructions):
             ending = {v.number for v in instruction.reads() if last[v.number] == i} & live.keys()
-            # What is read without having been made is empty; it gets a place like everything else.
+            # What is read without having been made is empty; it gets memory like everything else.
             for value in (*instruction.writes(), *instruction.reads()):
                 number = value.number
-                if number in self.places or first[number] != i:
+                if number in self.allocations or first[number] != i:
                     continue
                 size = -(-max(bytes_of(value), 1) // ALIGNMENT) * ALIGNMENT
                 donor = next(
@@ -215,18 +215,18 @@ class _Arena:
                     offset = self._free(size)
                     insort(self.taken, (offset, size))
                 live[number] = (offset, size)
-                self.places[number] = Place("arena", offset, size)
+                self.allocations[number] = Allocation("arena", offset, size)
                 self.peak = max(self.peak, offset + size)
             for number in {v.number for v in (*instruction.writes(), *instruction.reads())}:
                 if last[number] == i and number in live:
                     self._leave(live.pop(number))
 
-    def _leave(self, place: tuple[int, int]) -> None:
-        """Give a place back."""
-        del self.taken[bisect_left(self.taken, place)]
-        left = self.left.setdefault(place[1], {})
-        left.pop(place[0], None)
-        left[place[0]] = None
+    def _leave(self, allocation: tuple[int, int]) -> None:
+        """Give memory back."""
+        del self.taken[bisect_left(self.taken, allocation)]
+        left = self.left.setdefault(allocation[1], {})
+        left.pop(allocation[0], None)
+        left[allocation[0]] = None
 
     def _free(self, size: int) -> int:
         """Where `size` bytes are free."""
@@ -252,26 +252,28 @@ class _Arena:
         for turn in range(2):
             for instruction in program.instructions:
                 for value in instruction.writes():
-                    place = self.places[value.number]
-                    if place.kind != "arena" or place.size < LARGE:
+                    allocation = self.allocations[value.number]
+                    if allocation.kind != "arena" or allocation.size < LARGE:
                         continue
-                    for block in range(place.index // LARGE, (place.index + place.size) // LARGE):
-                        inside = max(block * LARGE - place.index, 0)
-                        owner = inside * threads // place.size
+                    for block in range(
+                        allocation.index // LARGE, (allocation.index + allocation.size) // LARGE
+                    ):
+                        inside = max(block * LARGE - allocation.index, 0)
+                        owner = inside * threads // allocation.size
                         found += turn and LARGE * (owners.get(block, owner) != owner)
                         owners[block] = owner
         return found
 
 
-def _place_in_arena(program: Program, places: dict[int, Place], threads: int) -> int:
+def _allocate(program: Program, allocations: dict[int, Allocation], threads: int) -> int:
     """Give the remaining values parts of one arena; returns its size in bytes."""
-    arena = _Arena(program, places, 0)
+    arena = _Arena(program, allocations, 0)
     if threads > 1 and arena.peak > threads * LARGE and len(program.instructions) <= SHORT:
-        apart = _Arena(program, places, int(ROOM * arena.peak))
+        apart = _Arena(program, allocations, int(ROOM * arena.peak))
         spared = arena.foreign(program, threads) - apart.foreign(program, threads)
         if spared > WORTH * (apart.peak - arena.peak):
             arena = apart
-    places.update(arena.places)
+    allocations.update(arena.allocations)
     return arena.peak
 
 

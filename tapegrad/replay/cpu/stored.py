@@ -80,7 +80,7 @@ def _describe(program: Program, parts: list[str]) -> None:
     for apply in program.instructions:
         if not isinstance(apply, Apply):
             raise _NotStorable
-        place = apply.place and (id(apply.place[0]), apply.place[1])
+        place = apply.location and (id(apply.location[0]), apply.location[1])
         line = lines.setdefault(place, len(lines))
         given = ",".join(
             [f"%{x.number}" if x.__class__ is Value else _exact(x) for x in apply.inputs]
@@ -152,7 +152,7 @@ def store(name: str, program: Program, blueprint: Blueprint, kernels: list[str])
     segments = [s for s in blueprint.segments if isinstance(s, Steps)]
     if len(segments) < len(blueprint.segments):
         return
-    lines = {(a.primitive.name, a.place): i for i, a in enumerate(program.applied())}
+    lines = {(a.primitive.name, a.location): i for i, a in enumerate(program.applied())}
     failures = [lines.get(failure) for failure in blueprint.failures]
     if None in failures:
         return
@@ -223,7 +223,7 @@ def _parsed(name: str, program: Program, data: bytes) -> tuple[Blueprint, list[s
     for i in about["failures"]:
         apply = applied[i]
         assert isinstance(apply, Apply)
-        failures.append((apply.primitive.name, apply.place))
+        failures.append((apply.primitive.name, apply.location))
     blueprint = Blueprint(
         tuple(segments),
         tuple(constants),

@@ -12,7 +12,7 @@ from typing import Any
 
 from .conjunction import Conjunction
 from .kinds import is_tensor, same_items_but_tensors
-from .places import dict_item, instance_dict
+from .references import dict_item, instance_dict
 
 #: items of a list whose comparisons are written out, at most
 MOST_ITEMS_WRITTEN = 64
@@ -61,7 +61,7 @@ class Comparisons:
         self.names: list[list[str]] = []
         self.sized: list[Any] = []
         self.sizes: list[int] = []
-        #: lists with their lengths, and with the places of items that are no tensors
+        #: lists with their lengths, and with the items that are no tensors and their indices
         self.lists: list[tuple[list[Any], int, list[tuple[int, Any]]]] = []
         #: everything else, as functions that say whether something is as it was
         self.tests: list[Callable[[], bool]] = []

@@ -17,7 +17,7 @@ from typing import Any, Generic
 import numpy as np
 
 from ...core.tensor import Tensor
-from .places import Mark, Place, dict_item, is_atom, items_of
+from .references import Mark, Reference, dict_item, is_atom, items_of
 from .scope import ANY
 
 #: C functions that read attributes under names that they are given
@@ -35,6 +35,17 @@ HEAP_TYPE = 1 << 9
 _TRANSPARENT = {
     *(dict, list, tuple, set, frozenset, deque, defaultdict, int, float, complex, str, bytes),
     *(threading.local, functools.partial, np.ndarray, types.SimpleNamespace, Generic),
+}
+
+#: the names of what objects of Python's own types lead to
+WRAPPERS: dict[type, tuple[str, ...]] = {
+    types.MethodType: ("__self__", "__func__"),
+    functools.partial: ("func", "args", "keywords"),
+    functools.partialmethod: ("func", "args", "keywords"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset"),
+    functools.cached_property: ("func",),
 }
 
 
@@ -71,8 +82,8 @@ def is_filled(cell: Any) -> bool:
     return True
 
 
-def stands(place: Place, value: Any) -> bool:
-    return place.read() is value
+def stands(reference: Reference, value: Any) -> bool:
+    return reference.read() is value
 
 
 def fits(container: Any, uses: Iterable[tuple[str, Any]]) -> bool:
@@ -86,14 +97,14 @@ def fits(container: Any, uses: Iterable[tuple[str, Any]]) -> bool:
             if not isinstance(container, (list, deque)):
                 return False
         elif how == "append":
-            inner = Place(container, key, get).read()
+            inner = Reference(container, key, get).read()
             if type(inner) not in (list, deque):
                 return False
         elif not isinstance(container, (list, dict)):
             return False
         elif how == "count":
             if key is not ANY:
-                held = [Place(container, key, get).read()]
+                held = [Reference(container, key, get).read()]
             else:
                 held = [*container.values()] if isinstance(container, dict) else [*container]
             if any(type(v) is not int for v in held):

@@ -32,6 +32,7 @@ from .kinds import (
     HEAP_TYPE,
     REFLECTIVE,
     TREE_WALKS,
+    WRAPPERS,
     Unguardable,
     code_of,
     copied,
@@ -48,10 +49,10 @@ from .kinds import (
     weak_ids,
     weak_items,
 )
-from .places import (
+from .references import (
     MISSING,
     Mark,
-    Place,
+    Reference,
     call_it,
     class_item,
     context_value,
@@ -115,15 +116,15 @@ class Reach:
         self.seen: dict[int, int] = {}
         self._functions: set[types.CodeType] = set()
         self._visited: set[type] = set()
-        self._queue: deque[tuple[Any, int, str, Place]] = deque()
+        self._queue: deque[tuple[Any, int, str, Reference]] = deque()
         self._kept: list[Any] = []
         self._walk()
 
     def _walk(self) -> None:
         for name, value in self.roots:
-            self._queue.append((value, -1, name, Place(value, None, itself)))
+            self._follow(value, -1, name)
         for i, value in enumerate(self.objects):
-            self._queue.append((value, -1, f"argument {i}", Place(value, None, itself)))
+            self._follow(value, -1, f"argument {i}")
         for variables, names in self.scope.variables.values():
             module = variables.get("__name__", "")
             absent = []
@@ -149,7 +150,7 @@ class Reach:
             found = sys.modules.get(name)
             if found is not None:
                 self.compared.entries.add(sys.modules, name, found)
-                self._queue.append((found, -1, name, Place(sys.modules, name, dict_item)))
+                self._queue.append((found, -1, name, Reference(sys.modules, name, dict_item)))
         self._drain()
         self._find_functions()
 
@@ -169,69 +170,77 @@ class Reach:
         if not missing:
             return
         for function in self.scope.functions(missing):
-            self._queue.append((function, -1, function.__name__, Place(function, None, itself)))
+            self._follow(function, -1, function.__name__)
         self._drain()
 
     def _mark(
-        self, kind: str, value: Any, detail: Any, parent: int, step: str, place: Place
+        self, kind: str, value: Any, detail: Any, parent: int, step: str, reference: Reference
     ) -> int:
-        self.marks.append(Mark(kind, value, detail, parent, step, place, place.read()))
+        self.marks.append(Mark(kind, value, detail, parent, step, reference, reference.read()))
         return len(self.marks) - 1
 
     def _item(self, owner: Any, key: Any, parent: int, step: str) -> None:
         value = dict_item(owner, key)
-        place = Place(owner, key, dict_item)
-        if not self._is_only_written(key, value, parent, step, place):
+        reference = Reference(owner, key, dict_item)
+        if not self._is_only_written(key, value, parent, step, reference):
             self._compare(self.compared.entries, owner, key, value)
-            self._queue.append((value, parent, step, place))
+            self._queue.append((value, parent, step, reference))
 
     def _part(self, holder: Any, name: str, parent: int, step: str) -> None:
         """A part that is read with getattr: a slot, a cell, the defaults of a function."""
-        place = Place(holder, name, getattr)
-        value = place.read()
+        reference = Reference(holder, name, getattr)
+        value = reference.read()
         if value is MISSING:
-            self._mark("atom", MISSING, None, parent, step, place)
-            self.compared.tests.append(lambda: place.read() is MISSING)
-        elif not self._is_only_written(step[1:], value, parent, step, place):
+            self._mark("atom", MISSING, None, parent, step, reference)
+            self.compared.tests.append(lambda: reference.read() is MISSING)
+        elif not self._is_only_written(step[1:], value, parent, step, reference):
             self._compare(self.compared.parts, holder, name, value)
-            self._queue.append((value, parent, step, place))
+            self._queue.append((value, parent, step, reference))
 
     def _compare(self, table: Table, owner: Any, key: Any, value: Any) -> None:
         """Compare what stands somewhere by identity; of tensors, `World.settle` says how."""
         if not is_tensor(value):
             table.add(owner, key, value)
 
-    def _is_only_written(self, name: str, value: Any, parent: int, step: str, place: Place) -> bool:
+    def _follow(self, value: Any, parent: int, step: str) -> None:
+        """Walk through an object that stands nowhere by name."""
+        self._queue.append((value, parent, step, Reference(value, None, itself)))
+
+    def _is_only_written(
+        self, name: str, value: Any, parent: int, step: str, reference: Reference
+    ) -> bool:
         """Note a name that is only set, counted up, asked about or put into: little depends on it.
 
         Counters are compared by the answers to what is asked of them.
         """
-        use = use_of(self.scope, name, value, place)
+        use = use_of(self.scope, name, value, reference)
         if use is None:
             return False
         detail = use.questions if use.kind == "counted" else None
         kind = None if use.kind == "written" else type(value)
-        at = self._mark(use.kind, kind, detail, parent, step, place)
+        at = self._mark(use.kind, kind, detail, parent, step, reference)
         if use.kind == "collected":
             self._collect(value, at, use.puts)
             if use.keys:
-                self.compared.tests.append(functools.partial(stands, place, value))
+                self.compared.tests.append(functools.partial(stands, reference, value))
                 self._picked(value, use.keys, at)
         return True
 
     def _picked(self, container: Any, keys: Iterable[Any], at: int) -> None:
         """Compare those items of a container that code reads under constant keys."""
         for key in sorted(keys, key=repr):
-            place = Place(container, key, dict_item if isinstance(container, dict) else getitem)
-            value = place.read()
+            reference = Reference(
+                container, key, dict_item if isinstance(container, dict) else getitem
+            )
+            value = reference.read()
             if isinstance(container, dict) and value is not MISSING:
                 self._compare(self.compared.entries, container, key, value)
             elif not is_tensor(value):
-                self.compared.tests.append(functools.partial(stands, place, value))
+                self.compared.tests.append(functools.partial(stands, reference, value))
             if value is MISSING:
-                self._mark("atom", MISSING, None, at, f"[{key!r}]", place)
+                self._mark("atom", MISSING, None, at, f"[{key!r}]", reference)
             else:
-                self._queue.append((value, at, f"[{key!r}]", place))
+                self._queue.append((value, at, f"[{key!r}]", reference))
 
     def _collect(self, container: Any, at: int, uses: Iterable[tuple[str, Any]]) -> None:
         """Keep a copy of a container that is put into, and note the items that are set."""
@@ -246,18 +255,18 @@ class Reach:
                     self.counted.setdefault(id(container), set()).add(key)
                 pairs = dict(container) if isinstance(container, dict) else range(len(container))
                 for k in list(pairs) if key is ANY else [key]:
-                    self._mark("written", None, None, at, f"[{k!r}]", Place(container, k, get))
+                    self._mark("written", None, None, at, f"[{k!r}]", Reference(container, k, get))
 
-    def _visit(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _visit(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         if is_tensor(value):
-            self._tensor(value, parent, step, place)
+            self._tensor(value, parent, step, reference)
             return
         if is_atom(value):
-            self._mark("atom", value, None, parent, step, place)
+            self._mark("atom", value, None, parent, step, reference)
             return
         found = self.seen.get(id(value))
         if found is not None:
-            self._mark("again", found, None, parent, step, place)
+            self._mark("again", found, None, parent, step, reference)
             return
         at = len(self.marks)
         self.seen[id(value)] = at
@@ -265,12 +274,12 @@ class Reach:
         kind = type(value)  # isinstance() would ask an object for its class
         for kinds, visit in _VISITS:
             if issubclass(kind, kinds):
-                visit(self, value, parent, step, place)
+                visit(self, value, parent, step, reference)
                 return
-        self._object(value, parent, step, place)
+        self._object(value, parent, step, reference)
 
-    def _tensor(self, tensor: Tensor, parent: int, step: str, place: Place) -> None:
-        at = self._mark("tensor", tensor, facts_of(tensor), parent, step, place)
+    def _tensor(self, tensor: Tensor, parent: int, step: str, reference: Reference) -> None:
+        at = self._mark("tensor", tensor, facts_of(tensor), parent, step, reference)
         self.tensors[at] = tensor
         if id(tensor) in self.seen:
             return
@@ -287,21 +296,21 @@ class Reach:
     def _hooks(self, group: dict[int, Any], parent: int) -> None:
         """Hooks of a tensor: the functions count, not the numbers under which they are kept."""
         keys = list(group)
-        place = Place(group, None, itself)
-        at = self._mark("list", list, len(keys), parent, ".hooks", place)
+        reference = Reference(group, None, itself)
+        at = self._mark("list", list, len(keys), parent, ".hooks", reference)
         self.compared.tests.append(lambda: list(group) == keys)
         for key in keys:
-            self._queue.append((group[key], at, ".hook", Place(group, key, dict_item)))
+            self._queue.append((group[key], at, ".hook", Reference(group, key, dict_item)))
 
-    def _mapping(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _mapping(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         if hasattr(type(value), "_read_anew"):
             # Options of an optimizer: all but the tensors is read in every replay.
-            at = self._mark("dict", type(value), None, parent, step, place)
+            at = self._mark("dict", type(value), None, parent, step, reference)
             self._item(value, "params", at, "['params']")
             return
         keys = list(dict.keys(value))
         self._check_size(keys, step, parent)
-        at = self._mark("dict", type(value), key_marks(keys), parent, step, place)
+        at = self._mark("dict", type(value), key_marks(keys), parent, step, reference)
         if all(type(k) is str for k in keys):
             self.compared.add_names(value)
         else:
@@ -311,23 +320,23 @@ class Reach:
             held = dict_item(value, key)
             shown = f"[{key!r}]" if is_atom(key) else "[...]"
             self._compare(self.compared.entries, value, key, held)
-            self._queue.append((held, at, shown, Place(value, key, dict_item)))
+            self._queue.append((held, at, shown, Reference(value, key, dict_item)))
             if not is_atom(key):
-                self._queue.append((key, at, ".key", Place(key, None, itself)))
+                self._follow(key, at, ".key")
         if isinstance(value, defaultdict):
             self._part(value, "default_factory", at, ".default_factory")
         if type(value) is not dict:
             self._instance(value, at)
 
-    def _sequence(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _sequence(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         items = items_of(value)
         self._check_size(items, step, parent)
-        at = self._mark("list", type(value), len(items), parent, step, place)
+        at = self._mark("list", type(value), len(items), parent, step, reference)
         if not isinstance(value, tuple):
             self.containers.append((at, (), value, list(items)))
             self.compared.add_list(value, items)
         for i, item in enumerate(items):
-            self._queue.append((item, at, f"[{i}]", Place(value, i, getitem)))
+            self._queue.append((item, at, f"[{i}]", Reference(value, i, getitem)))
         if type(value) not in (list, tuple, deque):
             self._instance(value, at)
 
@@ -338,22 +347,24 @@ class Reach:
                 "make a tensor of them"
             )
 
-    def _set(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _set(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         items = items_of(value)
         self._check_size(items, step, parent)
         atoms = frozenset((type(x), repr(x)) for x in items if is_atom(x))
-        at = self._mark("set", type(value), (atoms, len(items)), parent, step, place)
+        at = self._mark("set", type(value), (atoms, len(items)), parent, step, reference)
         ids = frozenset(map(id, items))
         if isinstance(value, set):
             self.containers.append((at, (), value, items))
             self.compared.tests.append(lambda: frozenset(map(id, items_of(value))) == ids)
         for item in items:
             if not is_atom(item):
-                self._queue.append((item, at, "{...}", Place(item, None, itself)))
+                self._follow(item, at, "{...}")
 
-    def _function(self, value: types.FunctionType, parent: int, step: str, place: Place) -> None:
+    def _function(
+        self, value: types.FunctionType, parent: int, step: str, reference: Reference
+    ) -> None:
         code = value.__code__
-        at = self._mark("function", code, None, parent, step, place)
+        at = self._mark("function", code, None, parent, step, reference)
         self._functions.add(code)
         if code.co_filename.startswith(LIBRARY):
             self.marks[at].value = value  # many functions of the library share their code
@@ -376,8 +387,8 @@ class Reach:
     def _note_unset(self, entries: Any, at: int) -> None:
         self.unset += [(at, entries, name) for name in self.scope.stored if name not in entries]
 
-    def _class(self, value: type, parent: int, step: str, place: Place) -> None:
-        at = self._mark("class", value, None, parent, step, place)
+    def _class(self, value: type, parent: int, step: str, reference: Reference) -> None:
+        at = self._mark("class", value, None, parent, step, reference)
         if value in (attrgetter, methodcaller):
             self.scope.everything = True
         for kind in value.__mro__:
@@ -390,7 +401,7 @@ class Reach:
             self.marks[at].detail = token
             self.compared.tests.append(lambda: abc.get_cache_token() == token)
         if meta is not type and not is_closed(meta) and meta.__module__ not in _STANDARD:
-            self._queue.append((meta, at, ".__class__", Place(meta, None, itself)))
+            self._follow(meta, at, ".__class__")
 
     def _class_members(self, kind: type, at: int) -> None:
         """Attributes of a class that code names, and methods that ran."""
@@ -403,17 +414,19 @@ class Reach:
             named = name in scope.attributes or (scope.everything and plain)
             if not (named and not library) and code_of(value) not in scope.codes:
                 continue
-            place = Place(kind, name, class_item)
-            if not self._is_only_written(name, value, at, f".{name}", place):
+            reference = Reference(kind, name, class_item)
+            if not self._is_only_written(name, value, at, f".{name}", reference):
                 self._compare(self.compared.classes, entries, name, value)
-                self._queue.append((value, at, f".{name}", place))
+                self._queue.append((value, at, f".{name}", reference))
         if not library:
             self.compared.add_names(entries)
-            self._mark("names", kind, list(entries), at, ".names", Place(kind, None, itself))
+            self._mark("names", kind, list(entries), at, ".names", Reference(kind, None, itself))
             self.compared.parts.add(kind, "__mro__", kind.__mro__)
 
-    def _module(self, value: types.ModuleType, parent: int, step: str, place: Place) -> None:
-        at = self._mark("module", value, None, parent, step, place)
+    def _module(
+        self, value: types.ModuleType, parent: int, step: str, reference: Reference
+    ) -> None:
+        at = self._mark("module", value, None, parent, step, reference)
         entries, attributes = value.__dict__, self.scope.attributes
         self._note_unset(entries, at)
         closed = is_closed(value)
@@ -422,12 +435,12 @@ class Reach:
             if not closed:
                 self._item(entries, name, at, f".{name}")
             elif isinstance(inner, types.ModuleType):
-                self._queue.append((inner, at, f".{name}", Place(entries, name, dict_item)))
+                self._queue.append((inner, at, f".{name}", Reference(entries, name, dict_item)))
             else:
                 self.compared.entries.add(entries, name, inner)
-                self._mark("same", inner, None, at, f".{name}", Place(entries, name, dict_item))
+                self._mark("same", inner, None, at, f".{name}", Reference(entries, name, dict_item))
 
-    def _data(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _data(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         odd = type(value) not in (np.ndarray, np.memmap, np.matrix)
         if value.dtype.hasobject or value.nbytes > MOST_BYTES or odd:
             raise Unguardable(
@@ -436,46 +449,46 @@ class Reach:
                 "contents cannot be compared before each call; make a tensor of it"
             )
         before = (value.shape, value.dtype, value.tobytes(), value.flags.writeable)
-        self._mark("array", type(value), before, parent, step, place)
+        self._mark("array", type(value), before, parent, step, reference)
         self.compared.tests.append(
             lambda: (value.shape, value.dtype, value.tobytes(), value.flags.writeable) == before
         )
 
-    def _buffer(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _buffer(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         before = bytes(value)
-        self._mark("array", type(value), (len(before), None, before), parent, step, place)
+        self._mark("array", type(value), (len(before), None, before), parent, step, reference)
         self.compared.tests.append(lambda: bytes(value) == before)
 
-    def _wrapper(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _wrapper(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         """An object of Python's own that leads to others: a method, a partial, a property."""
-        at = self._mark("wrapper", type(value), None, parent, step, place)
-        for name in next(names for kind, names in _WRAPPERS.items() if isinstance(value, kind)):
+        at = self._mark("wrapper", type(value), None, parent, step, reference)
+        for name in next(names for kind, names in WRAPPERS.items() if isinstance(value, kind)):
             self._part(value, name, at, f".{name}")
         if isinstance(value, functools.partial) and type(value) is not functools.partial:
             self._instance(value, at)
 
-    def _builtin(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _builtin(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         if hasattr(value, "mapping"):  # what keys(), values() or items() gave
-            at = self._mark("builtin", type(value).__name__, None, parent, step, place)
-            self._queue.append((value.mapping, at, ".mapping", Place(value.mapping, None, itself)))
+            at = self._mark("builtin", type(value).__name__, None, parent, step, reference)
+            self._follow(value.mapping, at, ".mapping")
             return
         if value.__name__ in REFLECTIVE:
             self.scope.everything = True  # under another name
         holder = getattr(value, "__self__", None)
-        at = self._mark("builtin", value.__name__, None, parent, step, place)
+        at = self._mark("builtin", value.__name__, None, parent, step, reference)
         if holder is not None and not isinstance(holder, (types.ModuleType, type)):
-            self._queue.append((holder, at, ".__self__", Place(holder, None, itself)))
+            self._follow(holder, at, ".__self__")
 
-    def _opaque(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _opaque(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         """Something that leads nowhere."""
         naming = isinstance(value, (attrgetter, methodcaller))
         if naming or value.__name__ in ("__setattr__", "__delattr__", "__getattribute__"):
             self.scope.everything = True
-        self._mark("same", value, None, parent, step, place)
+        self._mark("same", value, None, parent, step, reference)
 
-    def _cached(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _cached(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         """A function with a cache: what it read when it last ran is as good as read now."""
-        at = self._mark("same", value, None, parent, step, place)
+        at = self._mark("same", value, None, parent, step, reference)
         function = value.__wrapped__
         if isinstance(function, types.FunctionType):
             if function.__code__ not in self.scope.codes:
@@ -486,44 +499,44 @@ class Reach:
         self.marks[at].kind, self.marks[at].detail = "cache", size
         self._part(value, "__wrapped__", at, ".__wrapped__")
 
-    def _proxy(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _proxy(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         before = dict(value)
-        at = self._mark("proxy", type(value), None, parent, step, place)
+        at = self._mark("proxy", type(value), None, parent, step, reference)
         self.compared.tests.append(
             lambda: same_items(value, before) and same_items(value.values(), before.values())
         )
         for key, held in before.items():
-            self._queue.append((held, at, f"[{key!r}]", Place(value, key, getitem)))
+            self._queue.append((held, at, f"[{key!r}]", Reference(value, key, getitem)))
 
-    def _weak(self, value: Any, parent: int, step: str, place: Place) -> None:
-        at = self._mark("weak", type(value), None, parent, step, place)
+    def _weak(self, value: Any, parent: int, step: str, reference: Reference) -> None:
+        at = self._mark("weak", type(value), None, parent, step, reference)
         target = value()
         if isinstance(value, weakref.WeakMethod):
             owner = None if target is None else target.__self__
             self.compared.tests.append(lambda: getattr(value(), "__self__", None) is owner)
         else:
             self.compared.tests.append(lambda: value() is target)
-        self._queue.append((target, at, "()", Place(value, None, call_it)))
+        self._queue.append((target, at, "()", Reference(value, None, call_it)))
 
-    def _weak_container(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _weak_container(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         """A weak dictionary or set: its items of now, which the walk keeps for a moment."""
         items = weak_items(value)
         ids = sorted(map(id, items))
-        at = self._mark("list", type(value), len(items), parent, step, place)
+        at = self._mark("list", type(value), len(items), parent, step, reference)
         state = functools.partial(weak_ids, value)
         self.compared.tests.append(lambda: state() == ids)
         self.movers.append((at, state, ids))
         for item in items:
-            self._queue.append((item, at, "[...]", Place(item, None, itself)))
+            self._follow(item, at, "[...]")
 
-    def _lock(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _lock(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         before = repr(value)
-        self._mark("same", value, before, parent, step, place)
+        self._mark("same", value, before, parent, step, reference)
         self.compared.tests.append(lambda: repr(value) == before)
 
-    def _variable(self, value: Any, parent: int, step: str, place: Place) -> None:
-        at = self._mark("same", value, None, parent, step, place)
-        inner = Place(value, None, context_value)
+    def _variable(self, value: Any, parent: int, step: str, reference: Reference) -> None:
+        at = self._mark("same", value, None, parent, step, reference)
+        inner = Reference(value, None, context_value)
         held = inner.read()
         self.compared.tests.append(lambda: value.get(MISSING) is held)
         self._queue.append((held, at, ".get()", inner))
@@ -539,18 +552,18 @@ class Reach:
                     f"from an object of type {type(value).__name__}; call it outside"
                 )
 
-    def _mover(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _mover(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         """Something with a hidden state: a recording in which it moves is refused."""
         asked = self.scope.attributes & {"bit_generator", "getstate", "get_state"}
         if asked or isinstance(value, random.SystemRandom):
             raise Unguardable(
                 f"it can read the state of the generator {path_of(self.marks, parent, step)}"
             )
-        at = self._mark("same", value, None, parent, step, place)
+        at = self._mark("same", value, None, parent, step, reference)
         state = functools.partial(state_of, value)
         self.movers.append((at, state, state()))
 
-    def _object(self, value: Any, parent: int, step: str, place: Place) -> None:
+    def _object(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         kind = type(value)
         own = kind.__module__ or ""
         closed = own.split(".", 1)[0] in CLOSED[1:]
@@ -560,7 +573,7 @@ class Reach:
                 "be compared; take its next item outside"
             )
         if own.startswith("tapegrad.") and not own.startswith(_WATCHED):
-            at = self._mark("same", value, None, parent, step, place)
+            at = self._mark("same", value, None, parent, step, reference)
             for name in getattr(kind, "_walked", ()):
                 self._part(value, name, at, f".{name}")
                 entries = value.__dict__
@@ -569,10 +582,10 @@ class Reach:
                     self._item(entries, given, at, f".{given}")
             return
         if kind in _HARMLESS or (closed and own != "builtins" and not instance_dict(value)):
-            self._mark("same", value, None, parent, step, place)
+            self._mark("same", value, None, parent, step, reference)
             return
         if any(base.__module__ == "_ctypes" for base in kind.__mro__):
-            self._buffer(value, parent, step, place)
+            self._buffer(value, parent, step, reference)
             return
         if is_opaque(kind) or closed:
             raise Unguardable(
@@ -580,7 +593,7 @@ class Reach:
                 f"{kind.__name__}, whose state cannot be compared; read it outside"
             )
         number = next((b.__repr__(value) for b in _NUMBERS if issubclass(kind, b)), None)
-        at = self._mark("object", kind, number, parent, step, place)
+        at = self._mark("object", kind, number, parent, step, reference)
         self._instance(value, at)
 
     def _instance(self, value: Any, at: int) -> None:
@@ -600,23 +613,23 @@ class Reach:
                     if name not in hidden and self._is_named(name):
                         self._slot(value, base, name, at)
         if kind not in self._visited:
-            self._queue.append((kind, at, ".__class__", Place(kind, None, itself)))
+            self._follow(kind, at, ".__class__")
 
     def _slot(self, value: Any, kind: type, name: str, at: int) -> None:
         """An attribute in a slot, read past methods of the user."""
         member = kind.__dict__.get(name)
         if not isinstance(member, types.MemberDescriptorType):
             return
-        place = Place(value, member, slot_value)
-        found = place.read()
-        if found is not MISSING and self._is_only_written(name, found, at, f".{name}", place):
+        reference = Reference(value, member, slot_value)
+        found = reference.read()
+        if found is not MISSING and self._is_only_written(name, found, at, f".{name}", reference):
             return
         if not is_tensor(found):
-            self.compared.tests.append(functools.partial(stands, place, found))
+            self.compared.tests.append(functools.partial(stands, reference, found))
         if found is MISSING:
-            self._mark("atom", MISSING, None, at, f".{name}", place)
+            self._mark("atom", MISSING, None, at, f".{name}", reference)
         else:
-            self._queue.append((found, at, f".{name}", place))
+            self._queue.append((found, at, f".{name}", reference))
 
     def _groups(self, value: Any, entries: dict[str, Any], at: int) -> None:
         """Dictionaries of an object whose entries are found under their names like attributes,
@@ -625,7 +638,9 @@ class Reach:
             held = entries.get(name)
             if type(held) is dict:
                 self.compared.add_size(held)
-                self._mark("list", dict, sorted(held), at, f".{name}", Place(held, None, itself))
+                self._mark(
+                    "list", dict, sorted(held), at, f".{name}", Reference(held, None, itself)
+                )
                 for key in sorted(held):
                     if self._is_named(key) or TREE_WALKS & self.scope.named_by_user:
                         self._item(held, key, at, f".{key}")
@@ -636,7 +651,7 @@ class Reach:
                 self.compared.entries.add(entries, name, groups)
                 self.compared.add_list(groups, before)
                 inner = self._mark(
-                    "list", list, len(groups), at, f".{name}", Place(entries, name, dict_item)
+                    "list", list, len(groups), at, f".{name}", Reference(entries, name, dict_item)
                 )
                 for i, group in enumerate(groups):
                     self._item(group, "params", inner, f"[{i}]['params']")
@@ -650,16 +665,6 @@ class Reach:
         return name in self.scope.attributes or self.scope.everything
 
 
-#: the names of what objects of Python's own types lead to
-_WRAPPERS: dict[type, tuple[str, ...]] = {
-    types.MethodType: ("__self__", "__func__"),
-    functools.partial: ("func", "args", "keywords"),
-    functools.partialmethod: ("func", "args", "keywords"),
-    staticmethod: ("__func__",),
-    classmethod: ("__func__",),
-    property: ("fget", "fset"),
-    functools.cached_property: ("func",),
-}
 #: how objects are visited, by type, in this order; all others are ordinary objects
 _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
     (dict, Reach._mapping),
@@ -670,7 +675,7 @@ _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
     (types.ModuleType, Reach._module),
     (np.ndarray, Reach._data),
     ((bytearray, memoryview, array), Reach._buffer),
-    (tuple(_WRAPPERS), Reach._wrapper),
+    (tuple(WRAPPERS), Reach._wrapper),
     ((types.BuiltinFunctionType, types.MethodWrapperType), Reach._builtin),
     ((attrgetter, methodcaller), Reach._opaque),
     (_DESCRIPTORS, Reach._opaque),

@@ -13,7 +13,7 @@ from typing import Any
 
 from .counters import Question
 from .kinds import fits
-from .places import Place
+from .references import Reference
 from .scope import Scope
 
 #: containers of which code may read single items
@@ -30,7 +30,7 @@ class Use:
     keys: Collection[Any] = ()  # of items that are read
 
 
-def use_of(scope: Scope, name: str, value: Any, place: Place) -> Use | None:
+def use_of(scope: Scope, name: str, value: Any, reference: Reference) -> Use | None:
     """How a value is used under a name; None if everything may depend on it."""
     if name in scope.read or scope.everything:
         return None
@@ -47,7 +47,7 @@ def use_of(scope: Scope, name: str, value: Any, place: Place) -> Use | None:
         return None
     if not asked:
         return Use("counted")
-    found = [question.resolved(place.owner) for question in sorted(asked, key=repr)]
+    found = [question.resolved(reference.owner) for question in sorted(asked, key=repr)]
     if name in scope.moved or any(question is None for question in found):
         return None
     return Use("counted", tuple(q for q in found if q is not None))

@@ -21,8 +21,17 @@ from .conjunction import Conjunction
 from .counters import same_answers
 from .facts import facts_of
 from .kinds import is_tensor, path_of
-from .places import MISSING, Mark, Place, dict_item, instance_dict, is_atom, itself, same_atom
 from .reach import Reach
+from .references import (
+    MISSING,
+    Mark,
+    Reference,
+    dict_item,
+    instance_dict,
+    is_atom,
+    itself,
+    same_atom,
+)
 from .scope import Scope
 
 if TYPE_CHECKING:
@@ -88,7 +97,7 @@ class World:
         }
         if numbers:
             for mark in self.marks:
-                if (id(mark.place.owner), mark.place.key) in numbers:
+                if (id(mark.reference.owner), mark.reference.key) in numbers:
                     mark.kind = "number"
             self.compared.entries = self.compared.entries.without(numbers)
         self.settle(frozenset(at for at, t in self.tensors.items() if t.id in read))
@@ -100,10 +109,10 @@ class World:
             for at, mark in enumerate(self.marks)
             if mark.kind in ("written", "counted")
             and not mark.detail
-            and mark.place.read() is mark.raw
+            and mark.reference.read() is mark.raw
         )
         self.risen = {
-            at: mark.place.read() - mark.raw
+            at: mark.reference.read() - mark.raw
             for at, mark in enumerate(self.marks)
             if mark.kind == "counted" and mark.detail
         }
@@ -119,23 +128,23 @@ class World:
         raws = [self.marks[at].raw for at in self.held]
         kept = {raw.id: raw for raw in raws if is_tensor(raw)}
         self.fixed = fixed = fixed | {at for at, t in self.tensors.items() if t.id in kept}
-        self._loose: list[tuple[Place, Any]] = []
-        self._bound: list[tuple[Place, int]] = []
-        self._solid: list[tuple[Place, Tensor]] = []
+        self._loose: list[tuple[Reference, Any]] = []
+        self._bound: list[tuple[Reference, int]] = []
+        self._solid: list[tuple[Reference, Tensor]] = []
         self._test = None
         for at, tensor in self.tensors.items():
-            place = self.marks[at].place
+            reference = self.marks[at].reference
             index = self.arguments.get(tensor.id)
             if index is not None:
-                self._bound.append((place, index))
+                self._bound.append((reference, index))
             elif at not in fixed:
-                self._loose.append((place, self.marks[at].detail))
-            elif place.get is not itself:
-                self._solid.append((place, tensor))
+                self._loose.append((reference, self.marks[at].detail))
+            elif reference.get is not itself:
+                self._solid.append((reference, tensor))
         for at in self.held:
             index = self._argument_held(at)
             if index is not None:
-                self._bound.append((self.marks[at].place, index))
+                self._bound.append((self.marks[at].reference, index))
         self._own_grads: list[tuple[Tensor, Tensor]] = []
         self._given_grads: list[tuple[int, Tensor]] = []
         for tensor, number in self._grads:
@@ -147,7 +156,7 @@ class World:
         self._bound_indices = {index for _, index in self._bound}
         self._ids = {t.id for t in self.tensors.values()}
         self._solid_ids = {self.tensors[at].id for at in fixed}
-        self._pattern = _pattern([place.read() for place, _ in self._loose])
+        self._pattern = _pattern([reference.read() for reference, _ in self._loose])
 
     def _argument_held(self, at: int) -> int | None:
         """Which argument of the call stood already where code may set it."""
@@ -169,13 +178,13 @@ class World:
         self.compared.write(tests)
         for at in self.held:
             if self._argument_held(at) is None:
-                _add_place(tests, self.marks[at].place, self.marks[at].raw)
+                _add_reference(tests, self.marks[at].reference, self.marks[at].raw)
         for at, risen in self.risen.items():
             mark = self.marks[at]
-            same = functools.partial(_answers_hold, mark.place, mark.detail, mark.raw, risen)
+            same = functools.partial(_answers_hold, mark.reference, mark.detail, mark.raw, risen)
             tests.add(f"{tests.name(same)}()")
-        for place, tensor in self._solid:
-            _add_place(tests, place, tensor)
+        for reference, tensor in self._solid:
+            _add_reference(tests, reference, tensor)
         for leaf, grad in self._own_grads:
             tests.add_is(f"{tests.name(leaf)}._grad", grad)
         return tests.function()
@@ -192,7 +201,7 @@ class World:
                 return False
         if not self._loose and not self._bound:
             return True
-        loose = [place.get(place.owner, place.key) for place, _ in self._loose]
+        loose = [reference.get(reference.owner, reference.key) for reference, _ in self._loose]
         for found, (_, facts) in zip(loose, self._loose, strict=True):
             if not isinstance(found, Tensor) or facts_of(found) != facts:
                 return False
@@ -200,8 +209,8 @@ class World:
                 return False
         if loose and _pattern(loose) != self._pattern:
             return False
-        for place, index in self._bound:
-            if place.get(place.owner, place.key) is not arguments[index]:
+        for reference, index in self._bound:
+            if reference.get(reference.owner, reference.key) is not arguments[index]:
                 return False
         return True
 
@@ -213,7 +222,7 @@ class World:
             if now is before or not is_atom(before) or not is_atom(now) or same_atom(before, now):
                 continue
             for at, mark in enumerate(self.marks):
-                if mark.place.owner is owner and mark.place.key is key:
+                if mark.reference.owner is owner and mark.reference.key is key:
                     where = self.scope.line_of(str(key))
                     return f"{self.path(at)} was {_brief(before)} and is {_brief(now)}{where}"
         return None
@@ -222,7 +231,7 @@ class World:
         """Whether code that ran puts other tensors where one stands."""
         mark = self.marks[at]
         name = mark.step.lstrip(".")
-        return name in self.scope.stored and mark.place.is_stored()
+        return name in self.scope.stored and mark.reference.is_stored()
 
     def difference(self, other: World) -> str | None:
         """What is another value in another world, in words; None where the two are alike."""
@@ -238,9 +247,9 @@ class World:
 
     def _same(self, at: int, mine: Mark, theirs: Mark, other: World) -> bool:
         if mine.kind == "number" or theirs.kind == "number":
-            return (id(theirs.place.owner), theirs.place.key) == (
-                id(mine.place.owner),
-                mine.place.key,
+            return (id(theirs.reference.owner), theirs.reference.key) == (
+                id(mine.reference.owner),
+                mine.reference.key,
             )
         if mine.kind != theirs.kind or mine.step != theirs.step or mine.parent != theirs.parent:
             return False
@@ -283,8 +292,8 @@ class World:
         """Take the objects of another world that is alike."""
         fixed, recording, held, risen = self.fixed, self.recording, self.held, self.risen
         for mine, theirs in zip(self.marks, other.marks, strict=True):
-            mine.place.owner, mine.place.key = theirs.place.owner, theirs.place.key
-            theirs.place = mine.place
+            mine.reference.owner, mine.reference.key = theirs.reference.owner, theirs.reference.key
+            theirs.reference = mine.reference
         self.__dict__.update(other.__dict__)
         self.held, self.risen = held, risen
         if recording is not None:
@@ -310,11 +319,11 @@ class World:
 # -- helpers ------------------------------------------------------------------------------------
 
 
-def _add_place(tests: Conjunction, place: Place, value: Any) -> None:
+def _add_reference(tests: Conjunction, reference: Reference, value: Any) -> None:
     """A test that a value stands where it stood."""
-    owner, key, get = place.owner, place.key, place.get
+    owner, key, get = reference.owner, reference.key, reference.get
     if value is MISSING:
-        tests.add_is(f"{tests.name(place)}.read()", value)
+        tests.add_is(f"{tests.name(reference)}.read()", value)
     elif get is dict_item:
         add_entry(tests, owner, key, value)
     elif get is getattr:
@@ -322,11 +331,11 @@ def _add_place(tests: Conjunction, place: Place, value: Any) -> None:
     elif get is getitem and type(owner) in (list, tuple):
         tests.add_is(f"{tests.name(owner)}[{key}]", value)
     else:
-        tests.add_is(f"{tests.name(place)}.read()", value)
+        tests.add_is(f"{tests.name(reference)}.read()", value)
 
 
-def _answers_hold(place: Place, questions: Any, before: int, risen: int) -> bool:
-    now = place.read()
+def _answers_hold(reference: Reference, questions: Any, before: int, risen: int) -> bool:
+    now = reference.read()
     return type(now) is int and same_answers(questions, before, now, risen)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...core.failures import BAD_INDEX
 from ...core.primitive import Primitive
-from ...core.source import Place, line_of
+from ...core.source import Location, line_of
 from ...core.tape import Value
 
 Shape = tuple[int, ...]
@@ -29,7 +29,7 @@ class Origin(NamedTuple):
     """A primitive that an instruction came from: its line, and the module that called it."""
 
     name: str
-    place: Place | None
+    location: Location | None
     layer: str = ""
 
 
@@ -41,7 +41,7 @@ class Apply:
     params: dict[str, Any]
     inputs: tuple[Any, ...]  # a Value, a number or None
     outputs: tuple[Value, ...]
-    place: Place | None
+    location: Location | None
     region: int = 0  # not 0 where a checkpointed function runs again: which time
     layer: str = field(default="", compare=False)  # the path of the module that ran
 
@@ -53,7 +53,7 @@ class Apply:
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        return (Origin(self.primitive.name, self.place, self.layer),)
+        return (Origin(self.primitive.name, self.location, self.layer),)
 
     def __str__(self) -> str:
         made = ", ".join(map(str, self.outputs))
@@ -395,11 +395,11 @@ def show_type(value: Value) -> str:
     return f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
 
 
-def show_place(place: Place | None) -> str:
+def show_location(location: Location | None) -> str:
     """`file.py:12`"""
-    if place is None:
+    if location is None:
         return "?"
-    name, line = line_of(place)
+    name, line = line_of(location)
     return f"{name.rsplit('/', 1)[-1]}:{line}"
 
 
@@ -407,7 +407,7 @@ def show_origins(origins: tuple[Origin, ...]) -> str:
     """`add relu file.py:12, mul file.py:14`: the primitives of each source line, in order."""
     lines: dict[str, list[str]] = {}
     for origin in origins:
-        lines.setdefault(show_place(origin.place), []).append(origin.name)
+        lines.setdefault(show_location(origin.location), []).append(origin.name)
     return ", ".join(f"{' '.join(names)} {line}" for line, names in lines.items())
 
 

@@ -123,7 +123,7 @@ class Capture(Tape):
         #: by number of a value here: the value in the program of the recording
         self.renamed: dict[int, Value] = {}
         #: the line that operations count as, if it is not the one that calls them
-        self.place: source.Place | None = None
+        self.location: source.Location | None = None
         #: which modules run; one that sees nothing if nobody watches the calls
         self.layers = Layers()
         #: who watches which code runs, if somebody does
@@ -248,7 +248,7 @@ class Capture(Tape):
             if change is not None:
                 self.obstacle = (
                     "it reads a detached part of a tensor that was changed in place, at "
-                    f"{source.describe(change.place)}"
+                    f"{source.describe(change.location)}"
                 )
 
     def _enter(self, tensor: Tensor) -> None:
@@ -309,7 +309,7 @@ class Capture(Tape):
             self._hold(tensor._array, value.number)
         self.born += map(weakref.ref, outputs)
         entry.log = (read, made)
-        entry.place = self.place or entry.place
+        entry.location = self.location or entry.location
         self.layers.wrote(entry.number)
         self.entries.append(entry)
 
@@ -651,7 +651,7 @@ class Capture(Tape):
                 entry.params,
                 tuple(map(renamed, entry.log[0])),
                 tuple(map(renamed, entry.log[1])),
-                entry.place,
+                entry.location,
                 self.regions.get(entry.number, 0),
                 self.layers.of(entry.number),
             )

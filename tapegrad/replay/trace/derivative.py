@@ -74,7 +74,9 @@ class _Inner(Walk):
             # The newest entry from outside: everything inside has been visited.
             self.pending[entry] = g
             raise _Outside
-        self.capture.place = entry.place  # what rules compute counts as the line they belong to
+        self.capture.location = (
+            entry.location
+        )  # what rules compute counts as the line they belong to
         return super().arrived(entry, g)
 
 
@@ -109,7 +111,7 @@ def trace(
                 "If nobody differentiates what it returns, return it detached."
             ) from error
         finally:
-            capture.place = None
+            capture.location = None
         found = _found(capture, walk)
         made += [capture.value_of(g) for _, g in found]
     places: dict[Any, Flow] = {}

@@ -14,10 +14,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..guards.places import (
+from ..guards.references import (
     MISSING,
     Mark,
-    Place,
+    Reference,
     context_value,
     dict_item,
     instance_dict,
@@ -41,50 +41,50 @@ class Effect:
     path: str
     mark: Mark | None  # what is changed, or holds what is changed; None for an argument
     keys: tuple[Any, ...]  # lead from there to a container within
-    key: Any  # the entry of the container; MISSING for the place of the mark itself
+    key: Any  # the entry of the container; MISSING for the reference of the mark itself
     argument: int = -1  # which container among the arguments
     amount: int = 0
     attribute: bool = False  # whether the key is an attribute of what the mark leads to
 
     def do(self, value: Any, containers: Sequence[Any]) -> None:
         """Repeat it, with the value that this replay has made."""
-        place = self._place(containers)
+        reference = self._place(containers)
         if self.kind == STORE:
-            place.write(value)
+            reference.write(value)
         elif self.kind == DELETE:
-            place.write(MISSING)
+            reference.write(MISSING)
         elif self.kind == ADD:
-            place.write(place.read() + self.amount)
+            reference.write(reference.read() + self.amount)
         elif self.kind == EXTEND:
-            place.read().extend(value)
+            reference.read().extend(value)
         else:
-            _fill(place.read(), value)
+            _fill(reference.read(), value)
 
     def undo(self, before: Any, containers: Sequence[Any]) -> None:
         """Put back what was there."""
-        place = self._place(containers)
+        reference = self._place(containers)
         if self.kind in (EXTEND, FILL):
-            _fill(place.read(), before)
+            _fill(reference.read(), before)
         else:
-            place.write(before)
+            reference.write(before)
 
-    def _place(self, containers: Sequence[Any]) -> Place:
+    def _place(self, containers: Sequence[Any]) -> Reference:
         if self.mark is None:
             owner = containers[self.argument]
         else:
             if self.key is MISSING and not self.keys:
-                return self.mark.place
-            owner = self.mark.place.read()
+                return self.mark.reference
+            owner = self.mark.reference.read()
             for key in self.keys:
                 owner = owner[key]
         if self.key is MISSING:
-            return Place(owner, None, itself)
+            return Reference(owner, None, itself)
         if self.attribute:
-            return Place(instance_dict(owner), self.key, dict_item)
+            return Reference(instance_dict(owner), self.key, dict_item)
         if isinstance(owner, dict):
-            return Place(owner, self.key, dict_item)
+            return Reference(owner, self.key, dict_item)
         if isinstance(owner, (list, deque)):
-            return Place(owner, self.key, operator.getitem)
+            return Reference(owner, self.key, operator.getitem)
         raise TypeError(f"nothing is kept under {self.key!r} in a {type(owner).__name__}")
 
 
@@ -172,24 +172,24 @@ def bytes_of(data: Any) -> bytes:
 
 
 def _marks(world: World, found: Effects) -> None:
-    """Places whose value is another one now."""
+    """References whose value is another one now."""
     done: set[tuple[int, Any]] = set()  # two objects may have one dictionary of attributes
     for at, mark in enumerate(world.marks):
-        place = mark.place
+        reference = mark.reference
         if mark.kind == "array" and bytes_of(mark.raw) != mark.detail[2]:
             raise NotRepeatable(f"it writes into the NumPy array {world.path(at)}")
         if mark.kind == "cache" and mark.raw.cache_info().currsize != mark.detail:
             raise NotRepeatable(f"it fills the cache of {world.path(at)}")
-        if place.get is context_value and place.read() is not mark.raw:
+        if reference.get is context_value and reference.read() is not mark.raw:
             raise NotRepeatable(f"it sets the context variable {world.path(at)}")
-        if not place.is_stored() or isinstance(place.owner, (list, deque)):
+        if not reference.is_stored() or isinstance(reference.owner, (list, deque)):
             continue
         if mark.parent >= 0 and world.marks[mark.parent].kind == "collected":
             continue  # seen with its container
-        if place.get is dict_item and (id(place.owner), place.key) in done:
+        if reference.get is dict_item and (id(reference.owner), reference.key) in done:
             continue
-        done.add((id(place.owner), place.key))
-        now = place.read()
+        done.add((id(reference.owner), reference.key))
+        now = reference.read()
         if now is mark.raw or (is_atom(now) and is_atom(mark.raw) and same_atom(now, mark.raw)):
             continue
         path = world.path(at)
@@ -206,7 +206,9 @@ def _marks(world: World, found: Effects) -> None:
 
 def _members(world: World, found: Effects) -> None:
     """Attributes that are new, and attributes that are gone and were not compared."""
-    known = {(id(m.place.owner), m.place.key) for m in world.marks if m.place.is_stored()}
+    known = {
+        (id(m.reference.owner), m.reference.key) for m in world.marks if m.reference.is_stored()
+    }
     for at, entries, names in world.members():
         mark = world.marks[at]
         path = world.path(at)

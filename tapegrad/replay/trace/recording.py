@@ -14,7 +14,7 @@ import numpy as np
 
 from ...core import source
 from ...core.tape import Entry, Value
-from ..guards.places import is_atom
+from ..guards.references import is_atom
 from ..ir.program import Apply, Program
 from .derivative import Derivative
 from .results import leaves
@@ -206,13 +206,13 @@ def _shown(apply: Apply) -> Any:
 
 
 def _show(apply: Apply) -> str:
-    return f"{apply.primitive.name} ({source.describe(apply.place)})"
+    return f"{apply.primitive.name} ({source.describe(apply.location)})"
 
 
 def _first_use(program: Program, value: Value) -> str:
     for apply in program.instructions:
         if isinstance(apply, Apply) and any(v.number == value.number for v in apply.reads()):
-            return source.describe(apply.place)
+            return source.describe(apply.location)
     return "an unknown line"
 
 

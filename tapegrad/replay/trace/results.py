@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...core.tensor import Tensor
-from ..guards.places import is_atom
+from ..guards.references import is_atom
 
 
 class Record:

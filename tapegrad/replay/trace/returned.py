@@ -105,7 +105,11 @@ class Returned:
             return None, ()
         slots = [self.capture.slot_of(leaf) for leaf in leaves.values()]
         stub = Entry()
-        stub.primitive, stub.params, stub.place = used_up.primitive, used_up.params, used_up.place
+        stub.primitive, stub.params, stub.location = (
+            used_up.primitive,
+            used_up.params,
+            used_up.location,
+        )
         stub.edges = tuple(slot.tensor for slot in slots if isinstance(slot, Captured))
         stub.saved, stub.number = FREED, next(numbers)
         stub.shapes = stub.hooks = stub.log = None

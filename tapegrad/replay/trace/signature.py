@@ -18,7 +18,7 @@ from ...core import dtypes
 from ...core.tensor import Tensor, refresh
 from ...core.tree import map_leaves
 from ..guards.facts import facts_of, overlaps
-from ..guards.places import instance_dict
+from ..guards.references import instance_dict
 from .recording import Found, Passed, Plain
 
 _PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None), dtypes.DType}
@@ -75,7 +75,7 @@ class Arguments:
             mark = None if world is None else world.mark_of(value)
             if mark is None:
                 return None
-            return Found(mark) if mark.place.is_stored() else Plain(value)
+            return Found(mark) if mark.reference.is_stored() else Plain(value)
 
         return find
 

@@ -139,11 +139,11 @@ class Check:
             apply, output, other = found
             where = (
                 f"the first operation that differs is {apply.primitive.name}, at "
-                f"{describe(apply.place)}: {_shown(other, self.seen[output.number])}"
+                f"{describe(apply.location)}: {_shown(other, self.seen[output.number])}"
             )
         maker = next((x for x in self.program.applied() if value in x.outputs), None)
         name = "an input" if maker is None else maker.primitive.name
-        line = "" if maker is None else f" at {describe(maker.place)}"
+        line = "" if maker is None else f" at {describe(maker.location)}"
         return (
             f"a replay differs from eager in the result of {name}{line}: "
             f"{_shown(array, self.seen[value.number])}; {where}"

@@ -82,7 +82,7 @@ class Node:
         entry.params = {}
         entry.edges = tuple(edges)
         entry.number = next(numbers)
-        entry.place = source.here()
+        entry.location = source.here()
         entry.hooks = entry.log = entry.shapes = None
         rest = tuple([array(k) for k in self.halves.again])
         again = _Again(rest, entry.edges, entry.number)
@@ -147,7 +147,7 @@ class Node:
             if change is not None:
                 raise RuntimeError(
                     "a value that differentiating backward needs was changed in place, at "
-                    f"{source.describe(change.place)}; use the operation that returns a new "
+                    f"{source.describe(change.location)}; use the operation that returns a new "
                     "tensor there, or clone() first"
                 )
         with enable_grad():

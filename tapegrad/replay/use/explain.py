@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import source
 from ..cpu.timing import measure
-from ..ir.program import Instruction, Origin, bytes_of, show_origins, show_place
+from ..ir.program import Instruction, Origin, bytes_of, show_location, show_origins
 from ..trace.slots import Captured, Number
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _kernel(seconds: float | None, title: str, origins: tuple[Origin, ...], tota
         share = seconds / total if total else 0.0
         took = f"{share:4.0%} {seconds * 1e6:8.1f} µs"
     names = _some((o.name for o in origins), " ")
-    places = _some((show_place(o.place) for o in origins if o.place is not None), ", ")
+    places = _some((show_location(o.location) for o in origins if o.location is not None), ", ")
     layers = _layers(origins)
     parts = [f"{title}{names}", *([places] if places else []), *([layers] if layers else [])]
     return f"    {took}  {' | '.join(parts)}"

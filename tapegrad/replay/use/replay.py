@@ -327,7 +327,7 @@ class Replay:
             if isinstance(leaf, Passed):
                 return (call.parts if leaf.container else call.objects)[leaf.index]
             if isinstance(leaf, Found):
-                return leaf.mark.place.read()
+                return leaf.mark.reference.read()
             return self._rebuilt(leaf, made, tensors, entry, known)
 
         return rebuilt(returned, result, known), rebuilt(stored, result, known)
@@ -413,7 +413,7 @@ def _leading_to(result: Made, tensors: list[Tensor]) -> Entry | None:
     if spent is None or not result.arguments:
         return spent
     entry = Entry()
-    for name in ("primitive", "params", "place", "saved", "shapes", "hooks", "log"):
+    for name in ("primitive", "params", "location", "saved", "shapes", "hooks", "log"):
         setattr(entry, name, getattr(spent, name))
     entry.number = next(numbers)
     entry.edges = (*spent.edges, *(slot.find(tensors) for slot in result.arguments))

@@ -14,7 +14,7 @@ from typing import Any
 from ...core.tensor import Tensor
 from ..guards.facts import facts_of
 from ..guards.kinds import Unguardable
-from ..guards.places import Place
+from ..guards.references import Reference
 from ..guards.scope import Scope
 from ..guards.world import World
 from ..trace.effects import Effects
@@ -36,7 +36,7 @@ class Variant:
         replay: Replay | None,
         eager: str | None = None,
         effects: Effects | None = None,
-        moving: list[tuple[Place, Any]] | None = None,
+        moving: list[tuple[Reference, Any]] | None = None,
         sharing: Any = (),
         pattern: tuple[bool, ...] = (),
         overlap: list[tuple[int, ...]] | None = None,
@@ -56,12 +56,12 @@ class Variant:
         self._has_pattern: Callable[[list[Tensor]], bool] | None = None
 
     def tensors(self, call: Arguments) -> list[Tensor] | None:
-        """The tensors of a call, with those that are found at their places; None if one is gone."""
+        """The tensors of a call, and those that references lead to; None if one is gone."""
         if not self.moving:
             return call.tensors
         found = call.tensors.copy()
-        for place, facts in self.moving:
-            tensor = place.read()
+        for reference, facts in self.moving:
+            tensor = reference.read()
             if not isinstance(tensor, Tensor) or facts_of(tensor) != facts:
                 return None
             found.append(tensor)
@@ -143,7 +143,7 @@ class Signature:
         #: where tensors stood in the latest recording, and the paths where they change
         self._tensors: dict[tuple[int, str], int] = {}
         self._changing: set[tuple[int, str]] = set()
-        self._places: list[tuple[Place, Any]] = []
+        self._references: list[tuple[Reference, Any]] = []
         self._sharing: Any = ()
         self._overlapping: weakref.WeakValueDictionary[int, Tensor] | None = None
 
@@ -175,22 +175,22 @@ class Signature:
         return World(self.scope, roots, call.tensors, call.objects)
 
     def moving(self, world: World | None) -> list[Tensor]:
-        """Tensors that are found at their places in every call, since other ones stand there."""
-        self._places = []
+        """Tensors that are found anew in every call, since other ones stand there each time."""
+        self._references = []
         if world is None:
             return []
         found: dict[int, Tensor] = {}
         now: dict[tuple[int, str], int] = {}
         for at, tensor in world.tensors.items():
-            place = world.marks[at].place
-            key = (id(place.owner), world.path(at))  # `latest` keeps the owner alive
+            reference = world.marks[at].reference
+            key = (id(reference.owner), world.path(at))  # `latest` keeps the owner alive
             now[key] = tensor.id
             if self._tensors.get(key, tensor.id) != tensor.id or world.is_rewritten(at):
                 self._changing.add(key)
             known = tensor.id in world.arguments or tensor.id in found
-            if key in self._changing and not known and place.is_stored():
+            if key in self._changing and not known and reference.is_stored():
                 found[tensor.id] = tensor
-                self._places.append((place, facts_of(tensor)))
+                self._references.append((reference, facts_of(tensor)))
         self._tensors = now
         self._sharing = shared([*world.given, *found.values()]) if found else ()
         count = len(world.given)
@@ -243,7 +243,7 @@ class Signature:
         world.settle_for(replay.recording)
         overlap = replay.overlap(tensors)
         variant = Variant(
-            world, replay, None, effects, self._places, self._sharing, pattern, overlap
+            world, replay, None, effects, self._references, self._sharing, pattern, overlap
         )
         self.variants.insert(0, variant)
         del self.variants[MOST_VARIANTS:]  # they keep objects of the user alive

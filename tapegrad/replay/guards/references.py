@@ -1,7 +1,7 @@
-"""Places: where plain values stand, what kinds of values there are, and when two are alike.
+"""References: where plain values stand, what kinds of values there are, and when two are alike.
 
-`Place` reads and writes an entry of a dictionary, an item of a list, an attribute or a cell. `Mark`
-is one step of the walk of `reach.py`.
+`Reference` reads and writes an entry of a dictionary, an item of a list, an attribute or a cell.
+`Mark` is one step of the walk of `reach.py`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def items_of(value: Any) -> list[Any]:
     return [*base.__iter__(value)]
 
 
-class Place:
+class Reference:
     """Where a value stands: how to read it now, and how to put another one there."""
 
     __slots__ = ("get", "key", "owner")
@@ -151,10 +151,17 @@ def context_value(owner: Any, key: Any) -> Any:
 class Mark:
     """One step of a walk: what was found, and where."""
 
-    __slots__ = ("detail", "kind", "parent", "place", "raw", "step", "value")
+    __slots__ = ("detail", "kind", "parent", "raw", "reference", "step", "value")
 
     def __init__(
-        self, kind: str, value: Any, detail: Any, parent: int, step: str, place: Place, raw: Any
+        self,
+        kind: str,
+        value: Any,
+        detail: Any,
+        parent: int,
+        step: str,
+        reference: Reference,
+        raw: Any,
     ) -> None:
         self.kind = kind
         self.value = value  # compared as `kind` says
@@ -162,7 +169,7 @@ class Mark:
         self.raw = raw  # what was found
         self.parent = parent
         self.step = step
-        self.place = place
+        self.reference = reference
 
 
 def same_atom(a: Any, b: Any) -> bool:
