@@ -43,6 +43,8 @@ from tapegrad.core.tensor import Tensor
 from tapegrad.replay.cpu import executable, loops, pool
 
 CALLS = 5
+#: what programs are compiled for
+BACKEND = "native"
 TOLERANCE = 5e-4
 EAGERLY = "runs eagerly"
 OUTCOMES = ("same", "refused", "invalid", "unstable", "not replayed", "different", "crashed")
@@ -82,7 +84,7 @@ class Run:
         self.kept: list[Any] = []
 
     def compile(self, function: Any) -> Any:
-        return tg.compile(function) if self.compiles else function
+        return tg.compile(function, backend=BACKEND) if self.compiles else function
 
     @property
     def replays(self) -> int:

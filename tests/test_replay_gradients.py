@@ -560,13 +560,14 @@ def test_explain_tells_of_backward_and_memory() -> None:
 # -- every operation, and random programs ----------------------------------------------------------
 
 
+@pytest.mark.parametrize("backend", ["native", "numpy"])
 @pytest.mark.parametrize("name", NAMES)
-def test_first_sample_of_every_operation(name: str) -> None:
+def test_first_sample_of_every_operation(name: str, backend: str) -> None:
     """Gradients to second order of an op that is compiled alone, with backward outside."""
     op = TABLE[name]
     assert op.samples is not None
     sample = op.samples()[0]
-    fast = tg.compile(op.function, fullgraph=True)
+    fast = tg.compile(op.function, fullgraph=True, backend=backend)
 
     def run(function: Any, i: int, order: int) -> Any:
         args, kwargs = make_arguments(sample, generator(name, i), tg.float64, True)

@@ -15,8 +15,21 @@ PACKAGE = Path(tapegrad.__file__).parent
 #: from its own room and those before it, at the top of a file or inside a function.
 ROOMS = [
     *("core", "random", "autograd", "ops", "func", "linalg"),
-    *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu", "replay.use"),
-    *("replay", "cpu", "cuda", "insight", "debug", "testing", "data", "amp", "backends", "typed"),
+    *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
+    *(
+        "replay.reference",
+        "replay.use",
+        "replay",
+        "cpu",
+        "cuda",
+        "insight",
+        "debug",
+        "testing",
+        "data",
+        "amp",
+        "backends",
+        "typed",
+    ),
     *("nn", "optim", "saving", "utils", "backward_functions", "dialects"),
     *("__init__", "demos", "cli", "__main__"),
 ]

@@ -1,6 +1,7 @@
 """Replay: functions recorded once and run as one native program.
 
     trace, guards ─> ir ─> passes ─> cpu ─> use
+                      └─> reference ────┘
 
 Nothing here knows an operation by name: what a pass must know of one is a field of its `Primitive`.
 """
@@ -10,6 +11,7 @@ from .trace.capture import CaptureError
 from .trace.options import decided, runtime_number
 from .use.check import CheckError
 from .use.compiled import Compiled, compile
+from .use.targets import register_target
 
 __all__ = [
     "CaptureError",
@@ -18,6 +20,7 @@ __all__ = [
     "compile",
     "decided",
     "get_num_threads",
+    "register_target",
     "runtime_number",
     "set_num_threads",
 ]

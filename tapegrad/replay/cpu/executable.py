@@ -13,22 +13,23 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...core.failures import described
 from ...core.source import describe
+from ...core.xp import address
 from ..ir.program import Callback, Program, View, contiguous
 from ..passes import pipeline
 from . import driver, jit, pool, stored
 from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .collector import gc_paused
 from .emit import MAX_THREADS, Emitted, emit
+from .machine import CPUMachine
 from .plan import Allocation, Plan, plan
 from .progress import Progress
-from .target import CPU
 
 #: blocks of scratch memory that programs with callbacks leave for the next one
 MOST_BLOCKS = 4
@@ -51,7 +52,7 @@ _ARRAY = np.zeros(3)
 MEMORY_IN_ARRAY = _offset_in(_ARRAY, _ARRAY.ctypes.data)
 FIRST_IN_TUPLE = _offset_in((_ARRAY, None), id(_ARRAY))
 
-_CPU = CPU()
+_MACHINE = CPUMachine()
 
 
 def build(program: Program, general: bool = False, name: str = "a program") -> Executable:
@@ -63,7 +64,7 @@ def build(program: Program, general: bool = False, name: str = "a program") -> E
 def passed(program: Program, progress: Progress) -> Program:
     """A recorded program after all passes."""
     progress.stage(f"passes over {len(program.instructions)} operations")
-    return pipeline.passed(program, _CPU, progress.check)
+    return pipeline.passed(program, _MACHINE, progress.check)
 
 
 class Layout:
@@ -274,10 +275,10 @@ class Executable:
 
     # -- running -----------------------------------------------------------------------------
 
-    @property
-    def buffers(self) -> Any:
-        """The table of addresses; those of inputs that calls do not bring are written here."""
-        return self._layout.buffers
+    def bind(self, arrays: Mapping[int, Any]) -> None:
+        """Say which arrays some inputs are in all calls; whoever says so keeps them alive."""
+        for i, array in arrays.items():
+            self._layout.buffers[i] = address(array)
 
     def expect(self, inputs: Sequence[int]) -> None:
         """Say which inputs each call brings; their arrays come first, those of results after."""

@@ -1,27 +1,19 @@
-"""The CPU as a `Target`: what it has to say to passes."""
+"""The CPU as a `Target`: programs become native code that runs on all cores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from ...core.primitive import Primitive
-from ..ir.target import Cost
-from . import scalar
-from .llvm import Code, Register, type_of
+from ..ir.program import Program
+from . import jit
+from .executable import Executable, build
 
 
 class CPU:
-    """Answers by writing the instructions in question."""
+    """Builds programs through LLVM."""
 
-    def check_dtype(self, dtype: Any) -> None:
-        type_of(dtype)
+    name = "cpu"
 
-    def examine(
-        self, primitive: Primitive, params: dict[str, Any], operands: Sequence[Any], dtype: Any
-    ) -> Cost:
-        return scalar.examine(primitive, params, operands, dtype)
+    def missing(self) -> str | None:
+        return None if jit.available() else "llvmlite is not installed"
 
-    def check_fold(self, primitive: Primitive, dtype: Any) -> None:
-        scalar.start_of(primitive, dtype)
-        scalar.combine(Code(), primitive, Register("%a", dtype), Register("%x", dtype), "")
+    def build(self, program: Program, name: str = "a program") -> Executable:
+        return build(program, name=name)

@@ -1,27 +1,68 @@
-"""Targets: the machines that programs are compiled for.
+"""Targets: what programs are built for, and run on.
 
-Passes know no machine. What they must know of one, they ask a `Target`: which dtypes it has, which
-expressions it can compute, what they cost, and whether they may find bad data.
+A `Target` makes an `Executable` of a recorded program: that is all that the rest of `replay/` asks
+for. A target that uses the passes is a `Machine` as well: passes know no machine, so they ask one
+which dtypes it has, which expressions it can compute, what those cost, and whether they may find
+bad data. `replay/cpu/` is a target with passes, `replay/reference/` one without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ...core.primitive import Primitive
+    from .program import Program
+
+
+class Executable(Protocol):
+    """A program that a target has built, ready to be run."""
+
+    @property
+    def callbacks(self) -> Sequence[Any]:
+        """Parts of the program that run as calls of Python between others.
+
+        They may raise when others have written already, so that the caller must go back then.
+        """
+
+    def bind(self, arrays: Mapping[int, Any]) -> None:
+        """Say which arrays some inputs of the program are, by index, in all runs from now on."""
+
+    def expect(self, inputs: Sequence[int]) -> None:
+        """Say which inputs each run brings: all others are bound."""
+
+    def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
+        """Run on the expected inputs and the arrays of all results, which it fills.
+
+        Returns what is wrong with the data, if something is: then nothing was written.
+        """
+
+    def run(self, arrays: tuple[Any, ...]) -> None:
+        """`attempt`, raising what that returns."""
+
+
+class Target(Protocol):
+    """What programs are built for."""
+
+    name: str
+
+    def missing(self) -> str | None:
+        """Why it cannot be used in this process; None if it can."""
+
+    def build(self, program: Program, name: str = "a program") -> Executable:
+        """Make a recorded program ready to be run; `name` is for messages about it."""
 
 
 class Cost(NamedTuple):
-    """What a target has to say about a computation of one element."""
+    """What a machine has to say about a computation of one element."""
 
     fails: bool  # whether it may find bad data
     instructions: int
 
 
-class Target(Protocol):
-    """A machine. Its methods raise `NoLowering` where it cannot do what they ask about."""
+class Machine(Protocol):
+    """What passes ask. Methods raise `NoLowering` where it cannot do what they ask about."""
 
     def check_dtype(self, dtype: Any) -> None:
         """Elements of a NumPy dtype can be computed with."""

@@ -66,7 +66,7 @@ class Body:
         given = tuple(operands.values())
         types = [o.number if isinstance(o, Literal) else self.nodes[o].dtype for o in given]
         dtype = np.dtype(dtype)
-        cost = self._builder.target.examine(primitive, {}, types, dtype)
+        cost = self._builder.machine.examine(primitive, {}, types, dtype)
         return self._node(Compute(primitive, {}, given, dtype, cost.fails))
 
     def _node(self, node: Node) -> int:

@@ -45,7 +45,7 @@ from ..ir.program import (
     in_order,
     size_of,
 )
-from ..ir.target import Target
+from ..ir.target import Machine
 from .fuse import join
 from .loops import Body
 
@@ -79,9 +79,9 @@ class Picked:
 class Lowering:
     """The state of one pass: where each value lives, and the instructions so far."""
 
-    def __init__(self, program: Program, target: Target) -> None:
+    def __init__(self, program: Program, machine: Machine) -> None:
         self.program = program
-        self.target = target
+        self.machine = machine
         self.number = program.next_number()
         self.views: dict[int, View] = {}
         self.instructions: list[Instruction] = []
@@ -249,7 +249,7 @@ class Lowering:
                 number = number.item() if isinstance(number, (np.ndarray, np.generic)) else number
                 operands.append(Literal(number))
         types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
-        cost = self.target.examine(apply.primitive, apply.params, types, out.dtype)
+        cost = self.machine.examine(apply.primitive, apply.params, types, out.dtype)
         nodes.append(Compute(apply.primitive, apply.params, tuple(operands), out.dtype, cost.fails))
         store = Store(self.spread(self.views[out.number], out.shape), len(nodes) - 1)
         self.instructions.append(Loop(out.shape, tuple(nodes), (store,), (), apply.origins))
@@ -268,13 +268,13 @@ class Lowering:
         if primitive.expression is None:
             raise NoLowering("it has no expression")
         for dtype in (x.dtype, out.dtype):
-            self.target.check_dtype(dtype)
+            self.machine.check_dtype(dtype)
         if x.dtype != out.dtype:
             raise NoLowering(f"it makes {out.dtype} of {x.dtype}")
         # Half precision is folded in float32 and rounded once at the end.
         wide = FLOAT32 if numeric.is_half(x.dtype) else x.dtype
         total = self.new(out.shape, wide) if numeric.is_half(x.dtype) else out
-        self.target.check_fold(primitive, wide)
+        self.machine.check_fold(primitive, wide)
         steps = iter(contiguous(tuple(n for d, n in enumerate(x.shape) if d not in dims)))
         strides = tuple(0 if d in dims else next(steps) for d in range(len(x.shape)))
         nodes: list[Node] = [Read(self.spread(self.views[x.number], x.shape))]
@@ -334,7 +334,7 @@ class Builder:
 
     def __init__(self, lowering: Lowering, apply: Apply) -> None:
         self._lowering = lowering
-        self.target = lowering.target
+        self.machine = lowering.machine
         self.origins = apply.origins
         #: by id() of a ghost's memory: that memory, the value, and where the memory begins in it
         self._memories: dict[int, tuple[Any, Value, int]] = {}
@@ -420,7 +420,7 @@ class Builder:
             nodes.append(Read(self._lowering.spread(self.view(x), out.shape)))
             operands.append(len(nodes) - 1)
         types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
-        self.target.examine(primitive, {}, types, to.value.dtype)
+        self.machine.examine(primitive, {}, types, to.value.dtype)
         nodes.append(Compute(primitive, {}, tuple(operands), to.value.dtype))
         store = Store(to, len(nodes) - 1, adds)
         self.add_loop(Loop(out.shape, tuple(nodes), (store,), (), self.origins))
@@ -641,6 +641,6 @@ class Builder:
         self._lowering.instructions.append(instruction)
 
 
-def lower(program: Program, target: Target) -> Program:
+def lower(program: Program, machine: Machine) -> Program:
     """Loops, products and callbacks for every primitive of a program."""
-    return Lowering(program, target).run()
+    return Lowering(program, machine).run()

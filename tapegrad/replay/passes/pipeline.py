@@ -1,4 +1,4 @@
-"""The passes in order: a recorded program becomes one that a target can plan and emit."""
+"""The passes in order: a recorded program becomes one that a machine can run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..ir.program import Program
-from ..ir.target import Target
+from ..ir.target import Machine
 from .fuse import fuse, inline
 from .lower import lower
 from .rematerialize import rematerialize
@@ -17,30 +17,30 @@ from .sink_writes import sink_writes
 Pass = Callable[[Program], Program]
 
 
-def passes_for(target: Target) -> dict[str, Pass]:
+def passes_for(machine: Machine) -> dict[str, Pass]:
     """The passes by name, in order."""
-    live = partial(dead, target=target)
+    live = partial(dead, machine=machine)
     return {
         "constants": constants,
         "common": common,
         "dead": live,
-        "lower": partial(lower, target=target),
+        "lower": partial(lower, machine=machine),
         "unread": live,
         "sink_writes": sink_writes,
         "inline": inline,
         "fuse": fuse,
-        "rematerialize": partial(rematerialize, target=target),
+        "rematerialize": partial(rematerialize, machine=machine),
         "trim": live,
     }
 
 
-def passed(program: Program, target: Target, after: Callable[[], None]) -> Program:
+def passed(program: Program, machine: Machine, after: Callable[[], None]) -> Program:
     """A program after all passes; calls `after` after each.
 
     TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one.
     """
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "").split(",")
-    for name, change in passes_for(target).items():
+    for name, change in passes_for(machine).items():
         if name == "lower" or name not in skipped:
             program = change(program)
             after()

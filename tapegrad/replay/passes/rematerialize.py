@@ -17,7 +17,7 @@ from dataclasses import replace
 from ...core.tape import Value
 from ..ir.expressions import parsed
 from ..ir.program import Compute, Instruction, Literal, Loop, Program, Read, bytes_of
-from ..ir.target import Target
+from ..ir.target import Machine
 from .fuse import join, pair, plain
 from .simplify import trimmed
 
@@ -27,7 +27,7 @@ FEW = 8
 SMALL = 8
 
 
-def rematerialize(program: Program, target: Target) -> Program:
+def rematerialize(program: Program, machine: Machine) -> Program:
     """With values that are quickly computed made by the loops that read them.
 
     Nobody reads their stores then; the pass `trim` drops them.
@@ -57,7 +57,7 @@ def rematerialize(program: Program, target: Target) -> Program:
                 and changes.get(v.number, at[-1] + 1) > at[-1]
                 for v in source.reads()
             )
-            if not stay or len(source.stores) > 1 or not _quick(source, target):
+            if not stay or len(source.stores) > 1 or not _quick(source, machine):
                 continue
             changed = [_with(source, instructions[j], value) for j in at]
             if all(new is not None for new in changed):
@@ -106,7 +106,7 @@ def _rounds_otherwise(source: Loop, reader: Loop, value: Value) -> bool:
     return isinstance(made, Compute) and any(_contracted(user, made) for user in users)
 
 
-def _quick(loop: Loop, target: Target) -> bool:
+def _quick(loop: Loop, machine: Machine) -> bool:
     """Whether a loop only does a little arithmetic, to the same bits wherever it is done."""
     count = 0
     for node in loop.nodes:
@@ -116,7 +116,7 @@ def _quick(loop: Loop, target: Target) -> bool:
             kinds = tuple(
                 o.number if isinstance(o, Literal) else loop.nodes[o].dtype for o in node.operands
             )
-            count += target.examine(node.primitive, node.params, kinds, node.dtype).instructions
+            count += machine.examine(node.primitive, node.params, kinds, node.dtype).instructions
             inner = [loop.nodes[o] for o in node.operands if isinstance(o, int)]
             if any(isinstance(x, Compute) and _contracted(node, x) for x in inner):
                 return False

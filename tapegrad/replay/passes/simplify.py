@@ -16,13 +16,13 @@ from ...core.primitive import ELEMENTWISE, OPAQUE
 from ...core.tape import Value
 from ..ir.failing import can_fail, failing_nodes, finds_bad_data
 from ..ir.program import Apply, Callback, Compute, Instruction, Loop, Program, size_of
-from ..ir.target import Target
+from ..ir.target import Machine
 
 #: results of constant computations larger than this are computed in each run instead of being kept
 LARGEST_CONSTANT = 4096
 
 
-def dead(program: Program, target: Target) -> Program:
+def dead(program: Program, machine: Machine) -> Program:
     """Without the instructions whose results nobody reads, unless they may find bad data."""
     needed = {v.number for v in program.needed()}
     kept: list[Instruction] = []
@@ -31,14 +31,14 @@ def dead(program: Program, target: Target) -> Program:
             instruction = trimmed(instruction, needed)
         impure = isinstance(instruction, (Apply, Callback)) and not instruction.primitive.pure
         read = any(v.number in needed for v in instruction.writes())
-        if read or impure or _can_fail(instruction, target):
+        if read or impure or _can_fail(instruction, machine):
             kept.append(instruction)
             needed.update(v.number for v in instruction.reads())
     used = [(value, array) for value, array in program.constants if value.number in needed]
     return replace(program, instructions=tuple(reversed(kept)), constants=tuple(used))
 
 
-def _can_fail(instruction: Instruction, target: Target) -> bool:
+def _can_fail(instruction: Instruction, machine: Machine) -> bool:
     """Whether an instruction, once it is lowered, may find bad data."""
     if not isinstance(instruction, Apply):
         return can_fail(instruction)
@@ -47,7 +47,7 @@ def _can_fail(instruction: Instruction, target: Target) -> bool:
         return bool(primitive.kind == OPAQUE)
     types = [x.dtype if isinstance(x, Value) else x for x in instruction.inputs]
     dtype = instruction.outputs[0].dtype
-    return target.examine(primitive, instruction.params, types, dtype).fails
+    return machine.examine(primitive, instruction.params, types, dtype).fails
 
 
 def trimmed(loop: Loop, needed: set[int]) -> Loop:

@@ -16,7 +16,6 @@ from ...core import numeric
 from ...core.source import describe
 from ...core.tape import Entry, Output, Value
 from ...core.tensor import Tensor
-from ..cpu.executable import build
 from ..ir.program import Apply, Program
 from ..trace.capture import Capture
 from ..trace.recording import Made
@@ -156,7 +155,7 @@ class Check:
         probe = Program(
             self.program.inputs, self.program.constants, applied, (), tuple(v for _, v in made)
         )
-        executable = build(probe)
+        executable = self.replay.target.build(probe)
         executable.expect(range(len(probe.inputs)))
         given = [self._given(i) for i in range(len(probe.inputs))]
         arrays = [np.empty(v.shape, v.dtype) for _, v in made]

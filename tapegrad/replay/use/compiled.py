@@ -21,7 +21,6 @@ from typing import Any
 
 from ...core import casting, dtypes, locks, source
 from ...core.modes import AUTOCAST, GRAD, INFERENCE, STATE, TAPE
-from ..cpu import jit
 from ..cpu.collector import gc_paused
 from ..guards.kinds import Unguardable
 from ..guards.observe import Observer
@@ -33,6 +32,7 @@ from ..trace.results import NotRepeatable
 from ..trace.signature import Arguments, shown
 from .check import Check
 from .replay import DataError, Replay
+from .targets import DEFAULT, target_names, target_of
 from .undo import Rehearsal
 from .variant import Signature, Variant
 from .watch import Watch
@@ -49,8 +49,8 @@ OCCUPIED = (
     f"another thread has been recording it for {SECONDS:.0f} s, and may be waiting for this one"
 )
 
-#: names of `backend`: whether they compile
-BACKENDS = {"inductor": True, "native": True, "eager": False}
+#: further names of backends: the targets that they stand for, or None for no compiling at all
+BACKENDS = {"inductor": "cpu", "native": "cpu", "eager": None}
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -81,8 +81,11 @@ class Compiled:
         self.why_eager: str | None = None
         if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":
             self.why_eager = "TAPEGRAD_COMPILE=0"
-        elif not BACKENDS[self.options.backend]:
-            self.why_eager = f"backend={self.options.backend!r}"
+        backend = self.options.backend
+        name = BACKENDS.get(backend, backend)
+        if name is None:
+            self.why_eager = self.why_eager or f"backend={backend!r}"
+        self._target = DEFAULT if name is None else target_of(name)
         self._off = self.why_eager is not None
 
     #: what replays of other functions compare of this one
@@ -198,9 +201,10 @@ class Compiled:
             signature.variants.remove(variant)
             signature.variants.insert(0, variant)
         if replay.executable is None:
-            if not jit.available():
+            missing = self._target.missing()
+            if missing is not None:
                 self._off = True
-                return self._eagerly("llvmlite is not installed", args, kwargs)
+                return self._eagerly(missing, args, kwargs)
             replay.build()
         signature.strikes = 0
         check = self.options.check
@@ -355,7 +359,7 @@ class Compiled:
         del capture  # it knows every tensor: only what others know may stay
         signature.hooked = hooked
         replay = self._compare(signature, recording, tensors, world if covered else None, effects)
-        if replay is None or not jit.available():
+        if replay is None or self._target.missing() is not None:
             return result
         return undo.replayed(replay, tensors, call, result, witness)
 
@@ -392,7 +396,7 @@ class Compiled:
                 replay.confirm(recording)
                 signature.enter(world, replay, effects, recording.pattern, tensors)
                 return replay
-        replay = Replay(recording, self.name)
+        replay = Replay(recording, self.name, self._target)
         if world is not None:
             world.settle_for(recording)
         earlier = signature.compare(world, replay)
@@ -454,9 +458,11 @@ def compile(
     With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients
     need no memory of their own. With `check=True` every replay is compared with an eager run, with
     `check=100` every hundredth. What cannot be replayed runs eagerly, with a warning; with
-    `fullgraph=True` it is an error. `disable=True` returns the function as it is, and
-    `backend="eager"` never compiles. The other keywords are PyTorch's: they are checked and change
-    nothing, since there is one compiler, which records whole functions and each shape by itself.
+    `fullgraph=True` it is an error. `disable=True` returns the function as it is,
+    `backend="eager"` never compiles, and `backend="numpy"` replays with NumPy, one operation at a
+    time, to compare with where native code is doubted. The other keywords are PyTorch's: they are
+    checked and change nothing, since there is one compiler, which records whole functions and each
+    shape by itself.
 
     >>> import tapegrad
     >>> @tapegrad.compile
@@ -465,8 +471,9 @@ def compile(
     >>> [f(tapegrad.ones(3) * i).item() for i in range(4)]
     [3.0, 9.0, 15.0, 21.0]
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+    backends = (*BACKENDS, *target_names())
+    if backend not in backends:
+        raise ValueError(f"backend must be one of {', '.join(backends)}, got {backend!r}")
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(map(str, MODES))}, got {mode!r}")
     if options is not None and not isinstance(options, dict):

@@ -21,8 +21,8 @@ from ...core.modes import GRAD, STATE, enable_grad, numbers
 from ...core.primitive import OPAQUE, Primitive, bind
 from ...core.tape import Entry, Output, Value
 from ...core.tensor import Tensor, wrap
-from ..cpu.executable import Executable, build
 from ..ir.program import Apply
+from ..ir.target import Executable, Target
 from ..trace.derivative import Derivative, Halves, Kept
 
 
@@ -40,7 +40,8 @@ class _Again:
 class Node:
     """How the calls of one replay are differentiated."""
 
-    def __init__(self, name: str, halves: Halves, derivative: Derivative) -> None:
+    def __init__(self, name: str, halves: Halves, derivative: Derivative, target: Target) -> None:
+        self.target = target
         self.halves = halves
         self.derivative = derivative
         #: by which inputs want gradients and which outputs have them: the program, and for each
@@ -125,7 +126,7 @@ class Node:
             places.append(results.setdefault(place, len(results)) if reached else None)
         values = [halves.backward.results[place] for place in results]
         name = f"the backward pass of {self.primitive.name}"
-        executable = build(replace(halves.backward, results=tuple(values)), name=name)
+        executable = self.target.build(replace(halves.backward, results=tuple(values)), name)
         executable.expect(range(len(halves.backward.inputs)))
         return executable, values, places
 

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...core import source
+from ..cpu.executable import Executable as Native
 from ..cpu.timing import measure
 from ..ir.program import Instruction, Origin, bytes_of, show_location, show_origins
 from ..trace.slots import Captured, Number
 
 if TYPE_CHECKING:
-    from ..cpu.executable import Executable
+    from ..ir.target import Executable
     from .compiled import Compiled
     from .replay import Replay
     from .variant import Signature
@@ -76,7 +77,8 @@ def _how(compiled: Compiled) -> str:
 def summary(compiled: Compiled) -> str:
     """What calls did and why, and the kernels that take longest."""
     replays = [r for r in compiled.replays if r.executable is not None]
-    chosen = max(replays, key=lambda r: r.count, default=None)
+    native = [r for r in replays if isinstance(r.executable, Native)]
+    chosen = max(native, key=lambda r: r.count, default=None)
     kernels = None if chosen is None else _Kernels(chosen)
     lines = _verdict(compiled, "" if kernels is None else kernels.took)
     signatures = list(compiled._signatures.values())
@@ -128,9 +130,10 @@ class _Kernels:
 
     def __init__(self, replay: Replay) -> None:
         executable = replay.executable
-        assert executable is not None
+        assert isinstance(executable, Native)
         self.timings = [("", executable, measure(executable, _values(replay)))]
         for found, _, _ in replay.node.programs.values() if replay.node is not None else ():
+            assert isinstance(found, Native)
             made_up = [None] * len(found.program.inputs)
             self.timings.append(("backward: ", found, measure(found, made_up)))
         first = self.timings[0][2]
@@ -277,21 +280,28 @@ def _memory(replay: Replay, executable: Executable) -> str:
     """What a call needs besides its inputs: what all its programs hold at the same time."""
     node = replay.node
     results = sum(map(bytes_of, replay.program.results))
-    arena = int(executable.plan.arena)
+    arena = _arena(executable)
     if node is None:
         return f"arena {arena} + results {results} = {arena + results} bytes at most"
     own = {k.result for k in (*node.halves.kept, *node.halves.again)} - set(node.derivative.outputs)
     kept = sum(bytes_of(replay.program.results[i]) for i in own if i is not None)
     gradients = sum(map(bytes_of, node.halves.backward.results))
-    arena += max((int(found.plan.arena) for found, _, _ in node.programs.values()), default=0)
+    arena += max((_arena(found) for found, _, _ in node.programs.values()), default=0)
     return (
         f"arena {arena} + results {results - kept} + kept for backward {kept} + gradients "
         f"{gradients} = {arena + results + gradients} bytes at most"
     )
 
 
+def _arena(executable: Executable) -> int:
+    """Bytes that a program holds while it runs, besides its inputs and results, as far as known."""
+    return int(executable.plan.arena) if isinstance(executable, Native) else 0
+
+
 def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
     """Kernels and callbacks with their primitives and source lines."""
+    if not isinstance(executable, Native):
+        return [f"    {title}{recorded} primitives, run by {type(executable).__name__}"]
     kernels = executable.emitted.kernels
     lines = [
         f"    {title}{recorded} primitives became {len(kernels)} kernels "
@@ -317,6 +327,8 @@ def _titled(number: int, instruction: Instruction) -> str:
 
 def _code(title: str, executable: Executable, language: str) -> list[str]:
     """The text of each different kernel, under the name that it has above."""
+    if not isinstance(executable, Native):
+        return []
     titles: dict[str, str] = {}
     for text, instruction in executable.emitted.kernels:
         titles.setdefault(text, _titled(len(titles), instruction))

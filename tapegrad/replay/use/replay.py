@@ -20,15 +20,15 @@ from ...core.inplace import through
 from ...core.modes import numbers, set_grad_enabled
 from ...core.tape import Entry
 from ...core.tensor import Tensor, own, wrap
-from ...core.xp import address
-from ..cpu.executable import Executable, build
 from ..guards.conjunction import Conjunction
 from ..guards.facts import bounds, memory_of, overlaps
+from ..ir.target import Executable, Target
 from ..trace.derivative import split
 from ..trace.recording import Found, Given, GradResult, Made, Part, Passed, Plain, Recording, Shared
 from ..trace.results import leaves, rebuilt
 from ..trace.slots import Captured, GradOf, Number, Span
 from .compiled_entry import Node
+from .targets import DEFAULT
 
 _array_of = attrgetter("_array")
 _requires_of = attrgetter("_requires")
@@ -47,8 +47,11 @@ class DataError(Exception):
 class Replay:
     """A recording that was confirmed, and what must hold for it to be run again."""
 
-    def __init__(self, recording: Recording, name: str = "an update") -> None:
+    def __init__(
+        self, recording: Recording, name: str = "an update", target: Target = DEFAULT
+    ) -> None:
         self.recording = recording
+        self.target = target
         self.name = name.rpartition(".")[2]
         self.executable: Executable | None = None
         self.calls_back = False  # whether parts of the program run in NumPy
@@ -60,7 +63,7 @@ class Replay:
         if derivative is not None:
             halves = split(self.program, self.slots, derivative)
             self.program, self.slots = halves.forward, halves.forward_slots
-            self.node = Node(self.name, halves, derivative)
+            self.node = Node(self.name, halves, derivative, target)
         slots = self.slots
         self.captured = [s.tensor for s in slots if isinstance(s, Captured)]
         entered: Any = derivative.inputs if derivative is not None else ()
@@ -258,25 +261,26 @@ class Replay:
 
     def build(self) -> None:
         """Compile the recording."""
-        executable = build(self.program, name=self.name)
+        executable = self.target.build(self.program, self.name)
         self._bind(executable, self.arrays)
         self.executable = executable
 
     def _bind(self, executable: Executable, captured: list[Any]) -> None:
-        """Fill in the addresses that stay the same from call to call."""
+        """Say which arrays stay the same from call to call."""
         self.calls_back = bool(executable.callbacks)
         arrays = iter(captured)
-        cells = address(self.number_cells)
-        moving: list[tuple[int, Any]] = []
+        bound: dict[int, Any] = {}
+        moving: dict[int, Any] = {}
         for i, slot in enumerate(self.slots):
             if isinstance(slot, Captured):
-                executable.buffers[i] = address(next(arrays))
+                bound[i] = next(arrays)
             elif isinstance(slot, Number):
-                executable.buffers[i] = cells + 8 * self.numbers.index(slot)
+                bound[i] = self.number_cells[self.numbers.index(slot), ...]
             else:
-                moving.append((i, slot))
-        self.moving = [slot for _, slot in moving]
-        executable.expect([i for i, _ in moving])
+                moving[i] = slot
+        self.moving = list(moving.values())
+        executable.bind(bound)
+        executable.expect(list(moving))
         # Looking up the changes of captured memory once saves 0.3 µs for each tensor of a call.
         fixed = [s.tensor._array for s in self.written if isinstance(s, Captured)]
         self.changes = storage.changes_of(fixed)

@@ -1,0 +1,27 @@
+"""The CPU as a `Machine`: what it has to say to passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...core.primitive import Primitive
+from ..ir.target import Cost
+from . import scalar
+from .llvm import Code, Register, type_of
+
+
+class CPUMachine:
+    """Answers by writing the instructions in question."""
+
+    def check_dtype(self, dtype: Any) -> None:
+        type_of(dtype)
+
+    def examine(
+        self, primitive: Primitive, params: dict[str, Any], operands: Sequence[Any], dtype: Any
+    ) -> Cost:
+        return scalar.examine(primitive, params, operands, dtype)
+
+    def check_fold(self, primitive: Primitive, dtype: Any) -> None:
+        scalar.start_of(primitive, dtype)
+        scalar.combine(Code(), primitive, Register("%a", dtype), Register("%x", dtype), "")

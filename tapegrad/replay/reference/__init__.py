@@ -1,0 +1,1 @@
+"""The reference for other targets: programs run with NumPy, one instruction at a time."""
