@@ -1,6 +1,7 @@
 """The surface of autograd: leaves, grads, hooks, modes, accumulation, mappings of gradients."""
 
 import gc
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -345,6 +346,58 @@ def test_post_accumulate_hook():
     assert seen == [[2, 2], [4, 4]]
     with pytest.raises(RuntimeError, match="leaves"):
         (x * 2).register_post_accumulate_grad_hook(print)
+
+
+def test_gradients_of_leaves_are_final_while_backward_still_runs():
+    first, second = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    seen = []
+    middle = first * 2
+    middle.register_hook(lambda g: seen.append(("middle", second.grad is not None)))
+    second.register_post_accumulate_grad_hook(lambda t: seen.append("second"))
+    first.register_post_accumulate_grad_hook(lambda t: seen.append(("first", t.grad.tolist())))
+    (middle * second).sum().backward()
+    assert seen == ["second", ("middle", True), ("first", [6, 8])]
+
+
+def test_a_leaf_that_is_used_again_below_is_final_at_the_last_use():
+    x, y = leaf(1.0, 2.0), leaf(3.0, 5.0)
+    seen = []
+    x.register_hook(lambda g: seen.append(("x", g.tolist())))
+    y.register_hook(lambda g: seen.append(("y", g.tolist())))
+    z = x * y
+    (z * x + y).sum().backward()
+    assert seen == [("x", [6, 20]), ("y", [2, 5])]
+
+
+@pytest.mark.parametrize("size", [3, 1 << 16])
+def test_gradients_that_are_added_to_are_right_at_every_size(size):
+    x, y = (tg.full((size,), v).requires_grad_() for v in (1.5, 2.0))
+    for count in range(1, 4):
+        grads = (x * y * x + y.sin() * 2 + x).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), count * (2 * 1.5 * 2 + 1), rtol=1e-5)
+        np.testing.assert_allclose(y.grad.numpy(), count * (1.5**2 + 2 * np.cos(2.0)), rtol=1e-5)
+        np.testing.assert_allclose(grads[x].numpy(), 7, rtol=1e-6)
+
+
+def test_gradients_that_hooks_use_up_are_freed_one_by_one():
+    """As an optimizer does that takes its steps in backward."""
+    leaves = [tg.ones(1 << 18).requires_grad_() for _ in range(12)]
+
+    def update(x):
+        with tg.no_grad():
+            x -= 0.5 * x.grad
+        x.grad = None
+
+    for x in leaves:
+        x.register_post_accumulate_grad_hook(update)
+    loss = sum((x * 3).sum() for x in leaves)
+    tracemalloc.start()
+    grads = loss.backward()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * leaves[0].nbytes
+    assert len(grads) == 0
+    assert all(x.sum().item() == -0.5 * (1 << 18) for x in leaves)
 
 
 def test_retain_grad():

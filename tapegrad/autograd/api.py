@@ -16,7 +16,7 @@ from ..core import locks, storage
 from ..core.modes import AUTOCAST, GRAD, STATE, TAPE
 from ..core.tape import Entry, Output, Tape, node_of
 from ..core.tensor import Extra, Tensor, own, refresh, wrap
-from .engine import Walk, is_whole, run_hook
+from .engine import Walk, is_whole
 from .gradients import Gradients
 
 _accumulate_lock = locks.new()
@@ -92,26 +92,6 @@ def _mark_needed(walk: Walk, outputs: Iterable[Tensor], targets: Sequence[Tensor
     walk.needed = needed
 
 
-def _leaf_gradients(walk: Walk) -> list[tuple[Tensor, Any, bool]]:
-    """Leaves in order of creation with their gradients, hooks run, of the leaf's dtype."""
-    found = []
-    for number in sorted(walk.leaves):
-        leaf, g, fresh = walk.leaves[number]
-        extra = leaf._extra
-        if extra is not None:
-            for hook in list(extra.hooks.values()):
-                g = run_hook(hook, g, walk.on_tensors)
-                fresh = False  # the hook may have kept it
-        if isinstance(g, Tensor):
-            if g._array.dtype != leaf._array.dtype:
-                g = g.to(leaf.dtype)
-        elif g.dtype != leaf._array.dtype:
-            g, fresh = g.astype(leaf._array.dtype), True
-        assert g.shape == leaf._array.shape, f"gradient {g.shape} for a leaf {leaf.shape}"
-        found.append((leaf, g, fresh))
-    return found
-
-
 def _accumulate(leaf: Tensor, g: Any, fresh: bool, owner: Gradients, create_graph: bool) -> None:
     """Add a gradient to `.grad`. No two `.grad` share memory."""
     with _accumulate_lock:
@@ -154,7 +134,10 @@ def backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> Gradients:
-    """Add gradients of `outputs` to `.grad` of the leaves (of `inputs` only, if given)."""
+    """Add gradients of `outputs` to `.grad` of the leaves (of `inputs` only, if given).
+
+    The mapping that is returned has no gradient of a leaf whose hook has set `.grad` to None.
+    """
     walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
     _settle(outputs)
     targets: list[Tensor] | None = None
@@ -163,16 +146,22 @@ def backward(
         if not targets:
             raise RuntimeError("backward(inputs=[]) asks for no gradients at all")
         _prepare_targets(walk, outputs, targets)
+    result = Gradients()
+    found: dict[int, Any] = {}
+
+    def deliver(leaf: Tensor, g: Any, fresh: bool) -> None:
+        if leaf._requires and (targets is None or any(leaf is t for t in targets)):
+            _accumulate(leaf, g, fresh, result, create_graph)
+            if leaf._grad is not None:  # else a hook has used it up: its memory is free again
+                found[leaf.id] = g
+
+    walk.deliver = deliver
     with _walking(walk):
         _start(walk, outputs, gradients, taped=False)
         walk.run()
-        result = Gradients()
-        for number, g in walk.retained.items():
+        walk.finish()
+        for number, g in (*walk.retained.items(), *sorted(found.items())):
             result._adopt(number, g)
-        for leaf, g, fresh in _leaf_gradients(walk):
-            if leaf._requires and (targets is None or any(leaf is t for t in targets)):
-                result._adopt(leaf.id, g)
-                _accumulate(leaf, g, fresh, result, create_graph)
         for target, g in _wanted_gradients(walk, targets or ()):
             if target._edge is not None and g is not None and target.id not in walk.retained:
                 result._adopt(target.id, g)
@@ -256,10 +245,12 @@ def grad(
     walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
     _settle(outs)
     _prepare_targets(walk, outs, ins)
+    leaves: dict[int, Any] = {}
+    walk.deliver = lambda leaf, g, fresh: leaves.update({leaf.id: g})
     with _walking(walk):
         _start(walk, outs, starts, taped=False)
         walk.run()
-        leaves = {leaf.id: g for leaf, g, _ in _leaf_gradients(walk)}
+        walk.finish()
     results: list[Tensor | None] = []
     for target, g in _wanted_gradients(walk, ins):
         g = leaves.get(target.id) if target._edge is None else g
@@ -305,19 +296,24 @@ def tape_backward(
     walk.watched = {}
     outside = [t for t in tape.externals.values() if t._requires and t._edge is not None]
     walk.wanted = {_place(t): None for t in outside}
+    result = Gradients()
+    found: dict[int, Any] = {}
+
+    def deliver(leaf: Tensor, g: Any, fresh: bool) -> None:
+        found[leaf.id] = g
+        if leaf._requires:
+            _accumulate(leaf, g, fresh, result, create_graph)
+
+    walk.deliver = deliver
     with _walking(walk):
         _start(walk, [loss], [gradient], taped=True)
         walk.run()
-        result = Gradients()
+        walk.finish()
         for tensor, g in _wanted_gradients(walk, outside):
             if g is not None:
                 result._adopt(tensor.id, g)
-        for number, g in walk.watched.items():
+        for number, g in (*walk.watched.items(), *sorted(found.items())):
             result._adopt(number, g)
-        for leaf, g, fresh in _leaf_gradients(walk):
-            result._adopt(leaf.id, g)
-            if leaf._requires:
-                _accumulate(leaf, g, fresh, result, create_graph)
         for tensor_id, number in tape.values.items():
             if number in walk.watched:
                 result._adopt(tensor_id, walk.watched[number])

@@ -4,13 +4,17 @@ Comes in: gradients sent to edges. Goes out: gradients of leaves, and of whateve
 for. Entries are visited from the highest number down, off a heap, so an entry is visited only when
 everything that used its result has been. Un-broadcasting lives here and nowhere else.
 
+The gradient of a leaf is final when the last entry that uses the leaf has been visited. Where
+hooks wait for that, the uses that are left are counted and gradients are handed out as soon as they
+are final; otherwise all are handed out in the end.
+
 With raw arrays nothing is wrapped or recorded. With `create_graph`, and while a capturing tape
 listens, the same rules run on Tensors. Called by `api.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -51,6 +55,12 @@ class Walk:
         self.retained: dict[int, Any] = {}
         #: by value number: every gradient, for explicit tapes
         self.watched: dict[int, Any] | None = None
+        #: what takes the final gradient of a leaf, and whether nobody else can see its array
+        self.deliver: Callable[[Tensor, Any, bool], None] | None = None
+        #: whether hooks wait for final gradients while the walk goes on
+        self.hurries = False
+        #: by tensor id: how often entries that were not visited yet use a leaf, once counted
+        self.uses: dict[int, int] | None = None
 
     def send(self, edge: Any, g: Any, fresh: bool) -> None:
         """Add `g` to what waits at `edge`."""
@@ -77,6 +87,8 @@ class Walk:
                 self.leaves[edge.id] = (edge, total, True)
             else:
                 self.leaves[edge.id] = (edge, g, fresh)
+                if self.deliver is not None and _is_hooked(edge):
+                    self.hurries = True
             return
         pending = self.pending
         if entry in pending:
@@ -126,12 +138,14 @@ class Walk:
                     p.into(total, g, **entry.params)
                     if not retain and p.keeps_values:
                         entry.saved = FREED
+                    if self.hurries:
+                        self.visited(edges)
                     continue
                 if edges[0].__class__ is Entry and edges[0] not in pending:
                     self.owned.add(edges[0])  # what the rule makes is nobody else's
             large = chains and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
             if large and fused.run(self, entry, g, edges, saved):
-                continue
+                continue  # those that it has visited are counted there
             results: Any = NotImplemented
             if chains and g.__class__ is _ndarray and g.size >= p.native_size:
                 results = self.added(entry, g, edges, saved)
@@ -165,6 +179,68 @@ class Walk:
                     heappush(heap, (-edge.number, edge))
                 else:
                     self.send(edge, r, _is_fresh(p, g, r, results))
+            if self.hurries:
+                self.visited(edges)
+
+    # -- leaves ------------------------------------------------------------------------------
+
+    def visited(self, edges: Sequence[Any]) -> None:
+        """An entry has sent its gradients: hand out those of leaves that no other entry uses."""
+        if self.uses is None:
+            self.uses = self._count_uses()
+            final = [leaf for leaf, _, _ in self.leaves.values() if leaf.id not in self.uses]
+            for leaf in sorted(final, key=_is_hooked):  # the others were final before these
+                self.settle(leaf)
+            return
+        for edge in edges:
+            if edge.__class__ is not Entry and isinstance(edge, Tensor):
+                self.uses[edge.id] -= 1
+                if self.uses[edge.id] == 0:
+                    self.settle(edge)
+
+    def _count_uses(self) -> dict[int, int]:
+        """How often the entries that are still to be visited use each leaf."""
+        uses: dict[int, int] = {}
+        needed = self.needed
+        stack = [entry for _, entry in self.heap]
+        reached = set(map(id, stack))
+        while stack:
+            for edge in stack.pop().edges:
+                node = node_of(edge)
+                if node is None or (needed is not None and id(node) not in needed):
+                    continue
+                if isinstance(node, Tensor):
+                    uses[node.id] = uses.get(node.id, 0) + 1
+                elif id(node) not in reached:
+                    reached.add(id(node))
+                    stack.append(node)
+        return uses
+
+    def settle(self, leaf: Tensor) -> None:
+        """Hand out the final gradient of a leaf, of the leaf's dtype, after its hooks."""
+        found = self.leaves.pop(leaf.id, None)
+        if found is None:
+            return  # no gradient has reached it
+        _, g, fresh = found
+        if leaf._extra is not None:
+            for hook in list(leaf._extra.hooks.values()):
+                g = run_hook(hook, g, self.on_tensors)
+                fresh = False  # the hook may have kept it
+        if isinstance(g, Tensor):
+            if g._array.dtype != leaf._array.dtype:
+                g = g.to(leaf.dtype)
+        elif g.dtype != leaf._array.dtype:
+            g, fresh = g.astype(leaf._array.dtype), True
+        assert g.shape == leaf._array.shape, f"gradient {g.shape} for a leaf {leaf.shape}"
+        assert self.deliver is not None
+        self.deliver(leaf, g, fresh)
+
+    def finish(self) -> None:
+        """Hand out the gradients of all leaves that are left, in order of creation."""
+        for number in sorted(self.leaves):
+            self.settle(self.leaves[number][0])
+
+    # -- totals ------------------------------------------------------------------------------
 
     def total_of(self, edge: Any) -> Any:
         """The array of what waits at an edge, if it was made here and may be added to."""
@@ -220,6 +296,11 @@ class Walk:
                 if part is not None:
                     self.watched[value.number] = part
         return parts if several else parts[0]
+
+
+def _is_hooked(leaf: Tensor) -> bool:
+    extra = leaf._extra
+    return extra is not None and bool(extra.hooks or extra.post_hooks)
 
 
 def _summed(a: Any, b: Any) -> Any:
@@ -355,9 +436,8 @@ def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
         return edge
     tensor = wrap(array)
     if isinstance(edge, Tensor):
-        tensor._edge = copy_of(
-            edge, entry.location
-        )  # a hook brought back another array of the leaf
+        # A hook brought back another array of the leaf.
+        tensor._edge = copy_of(edge, entry.location)
         tensor._requires = True
     elif edge is not None:
         tensor._edge = edge
@@ -366,7 +446,7 @@ def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
     return tensor
 
 
-def copy_of(leaf: Tensor, place: source.Location | None) -> Entry:
+def copy_of(leaf: Tensor, location: source.Location | None) -> Entry:
     """An entry that passes gradients on to a leaf unchanged."""
     copied = Entry()
     copied.primitive = PRIMITIVES["clone"]
@@ -374,7 +454,7 @@ def copy_of(leaf: Tensor, place: source.Location | None) -> Entry:
     copied.edges = (leaf,)
     copied.saved = ()
     copied.number = next(numbers)
-    copied.location = place
+    copied.location = location
     copied.hooks = copied.log = copied.shapes = None
     return copied
 

@@ -52,6 +52,8 @@ def run(walk: Walk, entry: Entry, g: Any, edges: tuple[Any, ...], saved: tuple[A
             seen = {id(x) for x in (*waiting, *(x for link in links for x in link.saved))}
             _leave(walk, members)
             _deliver(walk, ends, before, results, seen)
+            if walk.hurries:
+                walk.visited([edge for member in members for edge in member.edges])
             return True
     for other in taken:
         heappush(walk.heap, (-other.number, other))

@@ -74,9 +74,8 @@ class _Inner(Walk):
             # The newest entry from outside: everything inside has been visited.
             self.pending[entry] = g
             raise _Outside
-        self.capture.location = (
-            entry.location
-        )  # what rules compute counts as the line they belong to
+        # What rules compute counts as the line that they belong to.
+        self.capture.location = entry.location
         return super().arrived(entry, g)
 
 
