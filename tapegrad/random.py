@@ -18,7 +18,7 @@ import numpy as np
 
 from .core import locks
 from .core.inplace import assign
-from .core.modes import STATE
+from .core.modes import capturing
 from .core.primitive import PRIMITIVES, bind
 from .core.tensor import Tensor, not_recorded, wrap
 
@@ -53,7 +53,7 @@ class Generator:
 
     def get_state(self) -> Any:
         """The seed and the offset; while a function is captured, a tensor that holds them."""
-        if _capturing():
+        if capturing():
             return bind(PRIMITIVES["clone"], (self.state,))
         with self.lock:
             return pair_of(self.state._array)
@@ -64,7 +64,7 @@ class Generator:
             seed, offset = state
             pair = np.array([int(seed) & _MASK, int(offset) & _MASK], np.uint64).view(np.int64)
             state = wrap(pair)
-        if _capturing():
+        if capturing():
             assign(self.state, state, "set_state")
             return
         with self.lock:
@@ -84,11 +84,6 @@ def moved(state: Any, words: int) -> Any:
     out = state.copy()
     out[1] += -(-words // 4)
     return out
-
-
-def _capturing() -> bool:
-    """Whether a function is being captured: then changes of a state are recorded."""
-    return any(tape.inlines for tape in STATE.tapes)
 
 
 def pair_of(state: Any) -> tuple[int, int]:

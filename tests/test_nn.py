@@ -167,8 +167,7 @@ def test_third_derivatives() -> None:
 class Inlining(Tape):
     """A tape that logs what is inside composites, as capture does."""
 
-    inlines = True
-    logs_backward = True
+    captures = True
 
 
 COMPOSED = [name for name in NAMES if TABLE[name].module == "nn.functional" or name in F.SHARED]

@@ -355,8 +355,7 @@ def test_every_op_has_samples() -> None:
 class Watching(Tape):
     """A tape that logs what is inside composites and backward passes too."""
 
-    inlines = True
-    logs_backward = True
+    captures = True
 
 
 #: primitives that no sample reaches

@@ -231,8 +231,7 @@ def test_updates_read_no_values_while_a_step_is_captured(name, options):
     """With numbers that are tensors, on a tape that lets nobody read them, to the same result."""
 
     class Capturing(tg.Tape):
-        inlines = True
-        logs_backward = True
+        captures = True
 
         def refuse_read(self, tensor, what):
             raise RuntimeError(f"{what} during capture")

@@ -23,7 +23,7 @@ NOT_SWEPT = {"write", "to_device"}
 
 
 class Inlining(Tape):
-    inlines = True
+    captures = True
 
 
 def calls_of(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Call]:

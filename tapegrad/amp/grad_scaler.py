@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..core.dtypes import float16, float32, int32
-from ..core.modes import no_grad
+from ..core.modes import capturing, no_grad
 from ..core.tensor import Tensor
 from ..ops.creation import full, zeros
 from ..ops.elementwise.comparison import where
-from ..replay.trace.options import capturing, runtime_number
+from ..replay.trace.options import innermost_capture, runtime_number
 
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
@@ -147,7 +147,7 @@ class GradScaler:
         found_inf = progress.found_inf
         assert found_inf is not None, "No inf checks were recorded for this optimizer."
         result = None
-        if capturing() is not None:
+        if capturing():
             result = _chosen_step(optimizer, found_inf, args, kwargs)
         elif not found_inf.item():
             result = optimizer.step(*args, **kwargs)
@@ -200,7 +200,7 @@ class GradScaler:
         found = self._progress.get(id(optimizer))
         if found is None:
             found = self._progress[id(optimizer)] = _Progress()
-        capture = capturing()
+        capture = innermost_capture()
         if capture is not None and id(found) not in capture.endings:
             capture.obstacle = capture.obstacle or found.unfinished()
             capture.endings[id(found)] = found.unfinished
@@ -298,7 +298,7 @@ def _chosen_step(optimizer: Any, found_inf: Tensor, args: Any, kwargs: Any) -> A
         for tensor, old in before:
             tensor.copy_(where(skipped, old, tensor))
     made = [p for p in parameters if set(optimizer.state.get(p, ())) != set(known.get(p, ()))]
-    capture = capturing()
+    capture = innermost_capture()
     if made and capture is not None and float(found_inf._array):
         capture.passing = True
         for parameter in made:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core import locks, storage
-from ..core.modes import AUTOCAST, GRAD, STATE, TAPE
+from ..core.modes import AUTOCAST, GRAD, STATE, TAPE, switched
 from ..core.tape import Entry, Output, Tape, node_of
 from ..core.tensor import Extra, Tensor, own, refresh, wrap
 from .engine import Walk, is_whole
@@ -24,14 +24,10 @@ _accumulate_lock = locks.new()
 
 def _settle(tensors: Iterable[Any]) -> None:
     """Give views the history of their memory as it is now, whether or not recording is on."""
-    mode = STATE.mode
-    STATE.mode = mode | GRAD
-    try:
+    with switched(on=GRAD):
         for tensor in tensors:
             if isinstance(tensor, Tensor) and tensor._view is not None:
                 refresh(tensor)
-    finally:
-        STATE.mode = mode
 
 
 def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], taped: bool) -> None:
@@ -195,20 +191,9 @@ def _wanted_gradients(walk: Walk, targets: Sequence[Tensor]) -> list[tuple[Tenso
     ]
 
 
-class _walking:
+def _walking(walk: Walk) -> switched:
     """Modes during a walk: recording is on only for create_graph, rules are not autocast."""
-
-    def __init__(self, walk: Walk) -> None:
-        self.create_graph = walk.create_graph
-
-    def __enter__(self) -> None:
-        self.before = STATE.mode
-        mode = self.before & ~AUTOCAST
-        STATE.mode = mode | GRAD if self.create_graph else mode & ~GRAD
-
-    def __exit__(self, *exc: object) -> None:
-        bits = GRAD | AUTOCAST
-        STATE.mode = (STATE.mode & ~bits) | (self.before & bits)
+    return switched(off=AUTOCAST | GRAD, on=GRAD if walk.create_graph else 0)
 
 
 def grad(

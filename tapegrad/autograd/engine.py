@@ -22,7 +22,7 @@ import numpy as np
 
 from ..core import numeric, source, storage
 from ..core.dtypes import bfloat16
-from ..core.modes import ANOMALY, STATE, numbers
+from ..core.modes import ANOMALY, STATE, capturing, numbers
 from ..core.primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
 from ..core.tape import FREED, Entry, Freed, Handle, Output, Packed, Value, node_of
 from ..core.tensor import Extra, Tensor, wrap
@@ -40,7 +40,7 @@ class Walk:
         self.retain = retain
         self.create_graph = create_graph
         #: whether rules run on Tensors instead of raw arrays
-        self.on_tensors = create_graph or any(tape.logs_backward for tape in STATE.tapes)
+        self.on_tensors = create_graph or capturing()
         self.heap: list[tuple[int, Entry]] = []
         self.pending: dict[Entry, Any] = {}
         #: by tensor id: the leaf, its gradient, and whether nobody else can see that array

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import casting, inplace, numeric, storage
-from ..core.modes import GRAD, HOOKS, STATE, TAPE, no_grad
+from ..core.modes import GRAD, HOOKS, LISTENING, STATE, TAPE, capturing, no_grad, switched
 from ..core.primitive import MOVEMENT, OPAQUE, Primitive, define, pack, record
 from ..core.tensor import Tensor, wrap
 
@@ -98,24 +98,19 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run the function and record it."""
         ctx = Context()
-        tapes = STATE.tapes
-        watched = bool(STATE.mode & GRAD) and any(tape.watches for tape in tapes)
+        watched = bool(STATE.mode & GRAD) and any(tape.watches for tape in STATE.tapes)
         ctx.needs_input_grad = tuple(
             isinstance(a, Tensor) and (a.requires_grad or (watched and a.dtype.is_floating_point))
             for a in args
         )
-        inlined = bool(tapes) and tapes[-1].inlines
-        mode = STATE.mode
-        try:
-            # A tape logs the whole function as one entry, unless it wants the parts.
-            STATE.mode = mode & ~GRAD if inlined else mode & ~(GRAD | TAPE)
+        mode, inlined = STATE.mode, capturing()
+        # A tape logs the whole function as one entry, unless it wants the parts.
+        with switched(off=GRAD if inlined else GRAD | LISTENING):
             if cls.setup_context is None:
                 out = cls.forward(ctx, *args, **kwargs)
             else:
                 out = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, out)
-        finally:
-            STATE.mode = mode
         for changed in ctx._dirty:
             inplace.check_writable(changed, f"{cls.__name__} (mark_dirty)")
         several = isinstance(out, (tuple, list))

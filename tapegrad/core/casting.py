@@ -25,7 +25,7 @@ import numpy as np
 
 from . import numeric, storage
 from .dtypes import DType, bfloat16, float16, float32, from_numpy_dtype
-from .modes import AUTOCAST, GRAD, STATE, TAPE
+from .modes import AUTOCAST, GRAD, STATE, TAPE, switched
 from .primitive import ELEMENTWISE, Primitive, bind, cast_to, define
 from .source import LIBRARY
 from .tensor import Tensor
@@ -179,7 +179,6 @@ def _chosen(
             f"{function.__name__}_with_logits, or run it under "
             f'autocast("{device}", enabled=False) on float32 tensors'
         )
-    mode = STATE.mode
     if choice != "keep":
         target = lower
         if choice == "full" or (
@@ -195,11 +194,8 @@ def _chosen(
 
         args = tuple([cast(x) for x in args])
         kwargs = {name: cast(x) for name, x in kwargs.items()}
-    STATE.mode = mode & ~AUTOCAST
-    try:
+    with switched(off=AUTOCAST):
         return function(*args, **kwargs)
-    finally:
-        STATE.mode = mode
 
 
 def _flat(values: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import dtypes
 from .device import as_device, device, to_device
-from .modes import GRAD, STATE, TAPE
+from .modes import GRAD, STATE, TAPE, switched
 from .tensor import Tensor, not_recorded, own, wrap
 
 
@@ -60,12 +60,8 @@ def duplicate(tensor: Tensor) -> Tensor:
         return wrap(tensor._array.copy())
     from .primitive import PRIMITIVES, bind
 
-    mode = STATE.mode
-    STATE.mode = mode & ~GRAD
-    try:
+    with switched(off=GRAD):
         made: Tensor = bind(PRIMITIVES["clone"], (tensor,))
-    finally:
-        STATE.mode = mode
     return made
 
 

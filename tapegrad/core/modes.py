@@ -24,6 +24,8 @@ ANOMALY = 4  # results are checked for NaN as they appear
 HOOKS = 8  # saved values pass through user hooks
 INFERENCE = 16  # inside inference_mode
 AUTOCAST = 32  # operations choose the dtype that they run in, see `casting.py`
+CAPTURE = 64  # one of the tapes captures a program: ask `capturing()`
+LISTENING = TAPE | CAPTURE
 
 # One counter numbers tensors and entries of the whole process: later work has higher numbers.
 numbers = itertools.count(1)
@@ -46,6 +48,70 @@ class State(threading.local):
 
 
 STATE = State()
+
+
+def capturing() -> bool:
+    """Whether what this thread does becomes a program.
+
+    Composites then run part by part, backward passes on Tensors, and draws change their state by
+    recorded operations.
+    """
+    return bool(STATE.mode & CAPTURE)
+
+
+class switched:
+    """Inside, some bits of the mode are off and others on; leaving brings back what they were."""
+
+    __slots__ = ("_before", "_off", "_on")
+
+    def __init__(self, off: int = 0, on: int = 0) -> None:
+        self._off, self._on = off, on
+
+    def __enter__(self) -> None:
+        self._before = before = STATE.mode
+        STATE.mode = before & ~self._off | self._on
+
+    def __exit__(self, *exc: object) -> None:
+        bits = self._off | self._on
+        STATE.mode = STATE.mode & ~bits | self._before & bits
+
+
+class unrecorded:
+    """Inside, no mode is on and no tape listens."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = STATE.mode, STATE.tapes
+        STATE.mode, STATE.tapes = 0, ()
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.mode, STATE.tapes = self._before
+
+
+class left_as_found:
+    """If the block raises, tapes are left as they were found, and the given bits of the mode.
+
+    A signal's handler may raise in the midst of entering or leaving another context.
+    """
+
+    __slots__ = ("_before", "_bits")
+
+    def __init__(self, bits: int = -1) -> None:
+        self._bits = bits
+
+    def __enter__(self) -> None:
+        self._before = STATE.mode, STATE.tapes
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        if kind is not None:
+            mode, STATE.tapes = self._before
+            STATE.mode = STATE.mode & ~self._bits | mode & self._bits
+
+
+def reset() -> None:
+    """Leave all modes and tapes, as a process that was forked inside of them does."""
+    STATE.mode, STATE.tapes, STATE.saved_hooks = GRAD, (), ()
 
 
 class Mode:

@@ -26,7 +26,7 @@ import numpy as np
 from . import dtypes, numeric, shortpaths, source
 from .device import device_of, to_device
 from .dtypes import DType
-from .modes import ANOMALY, AUTOCAST, GRAD, HOOKS, STATE, TAPE
+from .modes import ANOMALY, AUTOCAST, CAPTURE, GRAD, HOOKS, LISTENING, STATE, TAPE, switched
 from .numeric import DIFFERENTIABLE
 from .storage import owner_of
 from .tape import Entry, Handle, Output, Packed
@@ -311,7 +311,7 @@ def accelerator() -> Accelerator:
 def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on raw arrays, as native code if that pays."""
     # While a program is captured its primitives run one by one, and only then.
-    if not p.loads and STATE.mode & TAPE and STATE.tapes[-1].inlines:
+    if not p.loads and STATE.mode & CAPTURE:
         return STATE.tapes[-1].kernel(p, arrays, params)
     out = accelerator().kernel(p, arrays, params)
     return p.kernel(*arrays, **params) if out is NotImplemented else out
@@ -334,7 +334,7 @@ _PLAIN_OPERANDS = (Tensor, int, float, type(None))
 def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS) -> Any:
     """Check and promote the inputs, run the kernel, write the entry, wrap the result."""
     mode = STATE.mode
-    if mode & TAPE and STATE.tapes[-1].inlines:
+    if mode & CAPTURE:
         if p.composite:
             return _inlined(p, list(inputs), params, mode)
         plain = p.internal and not mode & HOOKS  # which are functions of the user
@@ -414,22 +414,19 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
     if p.promote is not None:
         _promote(p, tensors)
     graded = mode & GRAD and p.differentiable
-    plain = mode & ~AUTOCAST  # inside of one operation there is nothing to choose
-    STATE.mode = plain & ~GRAD if graded else plain
-    try:
+    # Inside of one operation there is nothing to choose for autocast.
+    with switched(off=AUTOCAST | GRAD if graded else AUTOCAST):
         if p.internal:
             out = STATE.tapes[-1].unobserved(p.kernel, *tensors, **params)
         else:
             out = p.kernel(*tensors, **params)
-    finally:
-        STATE.mode = mode
     made = out if isinstance(out, tuple) else (out,)
     # A kernel may hand back its input, which keeps its own history.
     results = tuple([wrap(t._array) if graded else t for t in made[: len(p.outputs)]])
     if graded:
         arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
         outs = tuple([t._array if isinstance(t, Tensor) else t for t in made])
-        entry = record(p, params, tensors, arrays, outs, results, mode & ~TAPE)
+        entry = record(p, params, tensors, arrays, outs, results, mode & ~LISTENING)
         if entry is not None:
             for tape in STATE.tapes:
                 tape.enclose(entry, tensors, results)
@@ -514,12 +511,8 @@ def _number_of(edge: Any) -> int:
 
 def pack(entry: Entry) -> None:
     """Hand the saved arrays to the innermost pair of saved-tensor hooks."""
-    mode = STATE.mode
-    STATE.mode = mode & ~(HOOKS | TAPE)  # what a hook computes is not itself hooked or logged
-    try:
+    with switched(off=HOOKS | LISTENING):  # what a hook computes is not itself hooked or logged
         entry.saved = Packed(tuple([_packed(v, *STATE.saved_hooks[-1]) for v in entry.saved]))
-    finally:
-        STATE.mode = mode
 
 
 def _packed(value: Any, hook: Callable[..., Any], unpack: Callable[..., Any]) -> Any:

@@ -6,14 +6,13 @@ more, leading dimension. Both follow from the primitive's kind unless it states 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .dtypes import as_dtype
-from .modes import STATE
+from .modes import unrecorded
 from .primitive import CONTRACTION, ELEMENTWISE, PRIMITIVES, REDUCE, Primitive, bind
 from .tensor import Tensor, wrap
 
@@ -67,7 +66,7 @@ def _run(
 ) -> list[Spec]:
     """Run on arrays that have a shape and one element of memory. 0 is a valid index anywhere."""
     ghosts = [_ghost(x, fill) if isinstance(x, tuple) else x for x in inputs]
-    with _unrecorded():
+    with unrecorded():
         out = bind(primitive, ghosts, params)
     return [(y._array.shape, y._array.dtype) for y in (out if isinstance(out, tuple) else (out,))]
 
@@ -75,16 +74,6 @@ def _run(
 def _ghost(spec: Any, fill: int) -> Tensor:
     shape, dtype = spec
     return wrap(np.broadcast_to(np.asarray(fill, as_dtype(dtype).numpy), shape))
-
-
-@contextmanager
-def _unrecorded() -> Iterator[None]:
-    before = STATE.mode, STATE.tapes
-    STATE.mode, STATE.tapes = 0, ()
-    try:
-        yield
-    finally:
-        STATE.mode, STATE.tapes = before
 
 
 # -- batches -----------------------------------------------------------------------------------

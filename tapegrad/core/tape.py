@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .modes import STATE, TAPE, numbers
+from .modes import CAPTURE, LISTENING, STATE, TAPE, numbers
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
@@ -189,10 +189,8 @@ class Tape:
     tensor([2., 4.])
     """
 
-    #: whether composite operations are logged as the primitives in their bodies
-    inlines = False
-    #: whether operations of a backward pass inside the tape are logged
-    logs_backward = False
+    #: whether what is logged becomes a program: see `modes.capturing`
+    captures = False
     #: whether floating tensors get gradients on the tape even if they do not require them
     watches = True
 
@@ -212,7 +210,7 @@ class Tape:
         self.last: Tensor | None = None
 
     def kernel(self, primitive: Any, arrays: Any, params: dict[str, Any]) -> Any:
-        """The result of a primitive on raw arrays, where a tape that inlines is asked for it."""
+        """The result of a primitive on raw arrays, where a tape that captures is asked for it."""
         return primitive.kernel(*arrays, **params)
 
     # -- recording ---------------------------------------------------------------------------
@@ -221,13 +219,15 @@ class Tape:
         """Record the operations of this thread from now on."""
         if self not in STATE.tapes:
             STATE.tapes = (*STATE.tapes, self)
-            STATE.mode |= TAPE
+            STATE.mode |= LISTENING if self.captures else TAPE
 
     def stop_recording(self) -> None:
         """Stop recording; what was recorded stays."""
         STATE.tapes = tuple(t for t in STATE.tapes if t is not self)
         if not STATE.tapes:
-            STATE.mode &= ~TAPE
+            STATE.mode &= ~LISTENING
+        elif not any(t.captures for t in STATE.tapes):
+            STATE.mode &= ~CAPTURE
 
     enable = start_recording
     disable = stop_recording

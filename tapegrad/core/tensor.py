@@ -16,7 +16,7 @@ from . import dtypes, numeric, storage
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
 from .methods import TensorMethods
-from .modes import GRAD, STATE, TAPE, numbers
+from .modes import GRAD, STATE, TAPE, capturing, numbers
 from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
@@ -378,7 +378,7 @@ class Tensor(TensorMethods):
 
             if self._view is not None:
                 refresh(self)
-                if any(tape.logs_backward for tape in STATE.tapes):
+                if capturing():
                     # Captured: the same part of the detached whole, so that writes reach the whole.
                     out = self._view[0].detach()
                     for primitive, params in self._view[1]:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..core.modes import GRAD, STATE
+from ..core import modes
 from . import collate
 from .blocks import BlockWriter, Packed
 from .channel import Channel
@@ -85,7 +85,7 @@ def main(job: Job, end: socket.socket) -> None:
 
 def _forget_parent() -> None:
     """A forked worker begins as a new process would: without the modes of who forked it."""
-    STATE.mode, STATE.tapes, STATE.saved_hooks = GRAD, (), ()
+    modes.reset()
 
 
 def _use_one_thread() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core import xp
 from ..core.failures import FAILURES, failure_of
-from ..core.modes import STATE, TAPE
+from ..core.modes import capturing
 from ..core.primitive import ELEMENTWISE, Primitive, define
 from ..core.tensor import Tensor
 
@@ -32,7 +32,7 @@ def checked(
     `tested` broadcasts to `x`. A `{}` in the message stands for the first wrong value.
     """
     tested = x if tested is None else tested
-    if STATE.mode & TAPE and any(tape.inlines for tape in STATE.tapes):
+    if capturing():
         return checked_(
             x,
             tested,

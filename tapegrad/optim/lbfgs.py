@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..core.modes import enable_grad, no_grad
+from ..core.modes import capturing, enable_grad, no_grad
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
 from ..ops.shape.joining import cat
-from ..replay.trace.options import capturing
 from .line_search import Point, strong_wolfe
 from .optimizer import Group, Optimizer
 from .options import check_not_negative
@@ -69,7 +68,7 @@ class LBFGS(Optimizer):
 
     def step(self, closure: Any = None) -> Any:
         """Make up to `max_iter` steps; returns the loss before the first of them."""
-        if capturing() is not None:
+        if capturing():
             raise RuntimeError(
                 "LBFGS decides from the values of the loss how far and how often it steps, so its "
                 "step cannot be part of a compiled function; compile the closure instead"

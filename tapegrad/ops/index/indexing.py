@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...core import inplace, numeric, storage, xp
-from ...core.modes import STATE, numbers
+from ...core.modes import capturing, numbers
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
 from ..elementwise import comparison as c
@@ -192,7 +192,7 @@ def _item(i: Any) -> Any:
             return bool(i)
         if not numeric.is_exact(i._array.dtype):
             raise IndexError(f"tensors used as indices must be integers or bool, got {i.dtype}")
-        if i._array.ndim == 0 and not is_mask and not any(t.logs_backward for t in STATE.tapes):
+        if i._array.ndim == 0 and not is_mask and not capturing():
             return int(i._array)  # an integer like any other, unless a program is captured
         return i
     if isinstance(i, (bool, np.bool_)):

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.source import describe, here
 from ...core.tensor import Tensor
-from ...replay.trace.options import capturing
+from ...replay.trace.options import innermost_capture
 from ..optimizer import Group, Optimizer
 
 
@@ -169,7 +169,7 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def check_not_captured(scheduler: Any) -> None:
-    capture = capturing()
+    capture = innermost_capture()
     if capture is not None:
         capture.refuse(
             f"{type(scheduler).__name__}.step() at {describe(here())} sets numbers in Python, "

@@ -60,8 +60,7 @@ def _nothing(value: Any) -> None:
 class Capture(Tape):
     """The tape of one captured run."""
 
-    inlines = True
-    logs_backward = True
+    captures = True
     watches = False
     #: whether results that are rearranged, or show elements several times, stay views
     keeps_layouts = True

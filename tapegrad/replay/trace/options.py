@@ -10,20 +10,17 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
-from ...core.modes import STATE, TAPE
+from ...core.modes import STATE, capturing
 from ...core.tensor import Tensor
 from .capture import Capture
 from .slots import Number
 
 
-def capturing() -> Capture | None:
+def innermost_capture() -> Capture | None:
     """The capture that records what this thread does, if there is one."""
-    if not STATE.mode & TAPE:
+    if not capturing():
         return None
-    for tape in reversed(STATE.tapes):
-        if isinstance(tape, Capture):
-            return tape
-    return None
+    return next((tape for tape in reversed(STATE.tapes) if isinstance(tape, Capture)), None)
 
 
 def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
@@ -33,7 +30,7 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
     so it must enter the computation by arithmetic; an `if` that depends on it joins the signature.
     """
     value = holder[key] if index is None else holder[key][index]
-    capture = capturing()
+    capture = innermost_capture()
     if capture is None:
         return value
     number = Number(holder, key, index)
@@ -46,7 +43,7 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
 def decided(holder: Any, key: Any) -> bool:
     """The truth of `holder[key]`, which decides what is computed: it joins the signature."""
     truth = bool(holder[key])
-    capture = capturing()
+    capture = innermost_capture()
     if capture is not None:
         capture.decide(Number(holder, key, None), bool)
     return truth
@@ -54,7 +51,7 @@ def decided(holder: Any, key: Any) -> bool:
 
 def given(holder: Any, key: Any, index: int | None = None) -> bool:
     """Whether `holder[key]`, or an element of it, is not None: that joins the signature."""
-    capture = capturing()
+    capture = innermost_capture()
     if capture is not None:
         capture.decide(Number(holder, key, index), _is_given)
     return _is_given(holder[key] if index is None else holder[key][index])
@@ -78,7 +75,7 @@ def _itself(value: Any) -> Any:
 def setting(holder: Any, key: Any, index: int | None = None) -> Any:
     """`holder[key]`, or an element of it, as it is: a name or a count that joins the signature."""
     value = holder[key] if index is None else holder[key][index]
-    capture = capturing()
+    capture = innermost_capture()
     if capture is not None:
         capture.decide(Number(holder, key, index), _itself)
     return value
@@ -86,7 +83,7 @@ def setting(holder: Any, key: Any, index: int | None = None) -> Any:
 
 def happens_once() -> None:
     """Say that Python keeps a tensor made here: a replay would not, so this is not repeated."""
-    capture = capturing()
+    capture = innermost_capture()
     if capture is not None:
         capture.once = True
 
@@ -96,7 +93,7 @@ def as_known_code(method: Any, *args: Any) -> None:
 
     Nobody need watch what does: that would take longer than all else in a recording.
     """
-    capture = capturing()
+    capture = innermost_capture()
     if capture is None:
         method(*args)
         return

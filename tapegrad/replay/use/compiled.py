@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import casting, dtypes, locks, source
-from ...core.modes import AUTOCAST, GRAD, INFERENCE, STATE, TAPE
+from ...core.modes import AUTOCAST, GRAD, INFERENCE, LISTENING, STATE, left_as_found
 from ..cpu.collector import gc_paused
 from ..guards.kinds import Unguardable
 from ..guards.observe import Observer
@@ -137,13 +137,8 @@ class Compiled:
         call = self._call if self._lock._is_owned() else self._freely
         if self.options.keep_grads:
             return call(args, kwargs)
-        before = STATE.mode, STATE.tapes
-        try:
-            with Watch() as watch:
-                result = call(args, kwargs)
-        except BaseException:
-            STATE.mode, STATE.tapes = before
-            raise
+        with left_as_found(), Watch() as watch:
+            result = call(args, kwargs)
         watch.drop_grads()
         return result
 
@@ -253,16 +248,14 @@ class Compiled:
         check = Check(replay, tensors, call)
         world = variant.look(call)
         copies = [copied(c) for c in call.containers]
-        before = STATE.mode, STATE.tapes
         try:
-            with check.witness:
+            with left_as_found(), check.witness:
                 returned = self._call(args, kwargs)
                 if not self.options.keep_grads:
                     check.witness.drop_grads()
                 effects = effects_of(world, call.containers, copies)
                 check.saw((returned, effects.values), call.known(world))
         except BaseException:
-            STATE.mode, STATE.tapes = before
             check.witness.restore_views()
             raise
         result = check.run()
@@ -309,9 +302,8 @@ class Compiled:
         capture = Rehearsal(tensors, self.options.fullgraph, signature.sharing)
         capture.layers, capture.observer = observer.layers, observer
         recording: Recording | None = None
-        before = STATE.mode, STATE.tapes
         try:
-            with gc_paused(), capture:
+            with left_as_found(LISTENING), gc_paused(), capture:
                 with observer:
                     result = self._call(args, kwargs)
                     if not self.options.keep_grads:
@@ -326,8 +318,6 @@ class Compiled:
                 except NotRepeatable as error:
                     refusal = str(error)
         except BaseException:
-            # A signal's handler may have raised in the midst of entering or leaving.
-            STATE.mode, STATE.tapes = STATE.mode & ~TAPE | before[0] & TAPE, before[1]
             observer.stop()
             capture.restore_views()
             signature.strikes -= 1

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...core import numeric, source
 from ...core.inplace import through
-from ...core.modes import STATE
+from ...core.modes import unrecorded
 from ...core.primitive import CONTRACTION, Accelerator, Link, Primitive, set_accelerator
 from ...core.rules import abstract
 from ...core.tape import Value
@@ -129,16 +129,13 @@ def _traced(
     # Views, because the same array may be there twice and need not be in another call.
     same = len(arrays) - changes
     tensors = [wrap(a.view()) for a in arrays[:same]] + [wrap(a.copy("K")) for a in arrays[same:]]
-    before = STATE.mode, STATE.tapes
-    STATE.mode, STATE.tapes = 0, ()
     try:
-        capture = Tracing(tensors)
-        with capture:
-            recording: Recording = capture.finish(function(tensors))
+        with unrecorded():
+            capture = Tracing(tensors)
+            with capture:
+                recording: Recording = capture.finish(function(tensors))
     except CaptureError:
         return None
-    finally:
-        STATE.mode, STATE.tapes = before
     if recording.obstacle is not None or recording.decisions:
         return None
     if recording.program.writes and not changes:

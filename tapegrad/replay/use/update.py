@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.modes import GRAD, STATE
+from ...core.modes import GRAD, STATE, left_as_found
 from ...core.tensor import Tensor
 from ..cpu import jit
 from ..trace.capture import Capture
@@ -56,15 +56,9 @@ class Update:
         before = list(tensors())
         copies = [t._array.copy() for t in before]
         capture = Capture([])
-        modes = STATE.mode, STATE.tapes
-        try:
-            with capture:
-                function()
-                recording = capture.finish((None, []))
-        except BaseException:
-            # A signal's handler may have raised in the midst of entering or leaving.
-            STATE.mode, STATE.tapes = modes
-            raise
+        with left_as_found(), capture:
+            function()
+            recording = capture.finish((None, []))
         after = tensors()
         stays = len(after) != len(before) or any(
             a is not b for a, b in zip(after, before, strict=True)

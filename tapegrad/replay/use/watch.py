@@ -15,7 +15,6 @@ from ...core.tensor import Tensor
 class Watch(Tape):
     """A tape that notices which leaves are used, for calls that run eagerly, and logs nothing."""
 
-    inlines = True  # as the capture does that this may run inside of
     watches = False
 
     def clear(self) -> None:
