@@ -40,6 +40,7 @@ from .core.modes import (
 )
 from .core.tape import GradientTape, Tape
 from .core.tensor import Size, Tensor
+from .core.tracebacks import install as _shorten_tracebacks
 from .random import (
     Generator,
     default_generator,
@@ -164,5 +165,6 @@ def __dir__() -> list[str]:
 
 
 _keep_freed_memory()
+_shorten_tracebacks()
 globals().update(_ops.CREATION)
 globals().update(_ops.public_functions(""))

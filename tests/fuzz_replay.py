@@ -40,7 +40,7 @@ from fuzz_surroundings import Origins, Surroundings, bound
 import tapegrad as tg
 from tapegrad import nn
 from tapegrad.core.tensor import Tensor
-from tapegrad.replay.cpu import executable, loops, pool
+from tapegrad.replay.cpu import pool, tuning
 
 CALLS = 5
 #: what programs are compiled for
@@ -292,8 +292,9 @@ def check(program: Program) -> tuple[str, list[str]]:
         if program.seed % 3 == 0:
             # Otherwise programs as small as these are left to one thread.
             pool.set_num_threads(2 + (program.seed % 2))
-            stack.enter_context(mock.patch.object(loops, "SMALL", 1))
-            stack.enter_context(mock.patch.object(executable, "SMALL_PROGRAM", 0))
+            stack.enter_context(mock.patch.object(tuning, "MIN_LOOP_WORK_TO_SHARE", 1))
+            whole = mock.patch.object(tuning, "MAX_SINGLE_THREAD_PROGRAM_WORK", 0)
+            stack.enter_context(whole)
         eager, compiled = Run(program, False), Run(program, True)
         expected = list(eager.observe())
         try:

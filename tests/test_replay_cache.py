@@ -18,7 +18,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.core.primitive import PRIMITIVES, Primitive, define
-from tapegrad.replay.cpu import cache, executable, jit, progress, stored
+from tapegrad.replay.cpu import cache, executable, jit, progress, stored, tuning
 from tapegrad.replay.cpu.progress import Progress
 from tapegrad.replay.ir.program import Program
 
@@ -538,11 +538,11 @@ def test_the_oldest_half_goes_and_files_of_others_stay(
     (place / "letters").mkdir()
     (place / "thesis.tex").write_text("do not delete")
     os.utime(place / "thesis.tex", (0, 0))
-    monkeypatch.setattr(cache, "MOST_FILES", 10)
+    monkeypatch.setattr(tuning, "MAX_CACHE_FILES", 10)
     cache._folder.cache_clear()
     assert cache.folder() == place
     assert len(names(place)) == 12
-    monkeypatch.setattr(cache, "MOST_FILES", 9)
+    monkeypatch.setattr(tuning, "MAX_CACHE_FILES", 9)
     cache._folder.cache_clear()
     assert cache.folder() == place
     assert names(place) == [*own[5:], "letters", "thesis.tex"]
@@ -563,7 +563,7 @@ def test_a_file_that_another_process_removes_first(
             path.unlink()
         return iter(entries)
 
-    monkeypatch.setattr(cache, "MOST_FILES", 2)
+    monkeypatch.setattr(tuning, "MAX_CACHE_FILES", 2)
     monkeypatch.setattr(cache.os, "scandir", late)
     cache._folder.cache_clear()
     assert cache.folder() == place

@@ -16,7 +16,7 @@ from replaying import randn, replayed
 import tapegrad as tg
 from tapegrad import nn
 from tapegrad.core.primitive import OPAQUE, PRIMITIVES, define
-from tapegrad.replay.cpu import timing
+from tapegrad.replay.cpu import tuning
 from tapegrad.replay.use.undo import Undo
 
 MICROSECONDS = re.compile(r"^ +\d+% +\d+\.\d µs  ")
@@ -246,7 +246,7 @@ def test_what_made_up_arguments_do_not_suit_is_not_measured() -> None:
 
 
 def test_too_much_memory_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "MOST_BYTES", 10)
+    monkeypatch.setattr(tuning, "MAX_MEASURING_BYTES", 10)
     f = tg.compile(lambda x: x * 2)
     for _ in range(4):
         f(tg.ones(3))

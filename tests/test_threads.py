@@ -756,7 +756,7 @@ def test_a_system_without_posix_threads(missing):
 
 def test_programs_share_scratch_memory():
     found = output_of_code("""
-        from tapegrad.replay.cpu import driver
+        from tapegrad.replay.cpu import tuning
         from tapegrad.replay.use import eager
         from tapegrad.replay.cpu import pool
         sizes = range(100, 1200, 50)
@@ -767,7 +767,7 @@ def test_programs_share_scratch_memory():
         large = pool.pool.scratch
         small = tg.compile(lambda x: x * 2)
         print(0 < large < 4 * 4 * 1000 * max(sizes))
-        for _ in range(2 * driver.RUNS_BEFORE_SHRINKING):
+        for _ in range(2 * tuning.RUNS_BEFORE_SHRINKING_SCRATCH):
             small(x[0])
         print(pool.pool.scratch < large / 2)
         part = tg.ones(1100, 1000)

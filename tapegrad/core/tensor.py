@@ -8,7 +8,7 @@ hooks, conversion and display.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -37,11 +37,15 @@ class Size(tuple[int, ...]):
             count *= n
         return count
 
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Size: ...
     def __getitem__(self, index: Any) -> Any:
         part = super().__getitem__(index)
         return Size(part) if isinstance(index, slice) else part
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Any) -> Size:
         return Size(super().__add__(tuple(other)))
 
     def __repr__(self) -> str:
@@ -422,7 +426,7 @@ class Tensor(TensorMethods):
 
     # -- leaving tapegrad --------------------------------------------------------------------
 
-    def numpy(self, *, force: bool = False) -> Any:
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The data as a NumPy array that shares memory (a copy with `force` where needed)."""
         if self.requires_grad and not force:
             raise RuntimeError(
@@ -434,9 +438,10 @@ class Tensor(TensorMethods):
         not_recorded(self, "numpy()")
         own(self)
         # A view: what is set on it, such as `flags.writeable`, is not set on the tensor.
-        return to_device(self._array, device("cpu")).view()
+        array: np.ndarray[Any, Any] = to_device(self._array, device("cpu"))
+        return array.view()
 
-    def item(self) -> Any:
+    def item(self) -> int | float:
         """The number in a tensor of one element."""
         if self._array.size != 1:
             raise RuntimeError(
@@ -447,15 +452,13 @@ class Tensor(TensorMethods):
             self._array.item() if self.dtype is not dtypes.bfloat16 else float(self._array.item())
         )
 
-    def tolist(self) -> Any:
+    def tolist(self) -> list[Any]:
         """The data as nested lists of Python numbers."""
         not_recorded(self, "tolist()")
         array = to_device(self._array, device("cpu"))
-        return (
-            array.astype(np.float32).tolist()
-            if numeric.is_bfloat16(array.dtype)
-            else array.tolist()
-        )
+        wide = array.astype(np.float32) if numeric.is_bfloat16(array.dtype) else array
+        values: list[Any] = wide.tolist()
+        return values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.numpy()

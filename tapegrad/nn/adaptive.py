@@ -82,7 +82,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         self.linear = Linear(in_features, rows, bias, device, dtype)
         self.options = options
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         shape = (self.num_classes, *self.out_features)
         weight: Any = self.linear.weight
         bias: Any = self.linear.bias
@@ -169,7 +169,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             first.reset_parameters()
             second.reset_parameters()
 
-    def forward(self, input_: Any, target_: Any) -> ASMoutput:
+    def forward(self, input_: Tensor, target_: Tensor) -> ASMoutput:
         if target_.ndim > 1 or input_.ndim != target_.ndim + 1:
             raise RuntimeError(
                 "expected an input (samples, features) and targets (samples), or one of each "

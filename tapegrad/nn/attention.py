@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ops.nn.multihead import Weights, attend
 from . import init
 from .linear import Linear, new_parameter
 from .module import Module
 from .parameter import Parameter
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -110,15 +113,15 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query: Any,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Tensor, Tensor | None]:
         """The results of all queries, and the weights of all keys, or None."""
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         weights = Weights(

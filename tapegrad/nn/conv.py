@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import functional as F
 from . import init
 from .linear import checked_size, new_parameter
 from .module import Module
 from .parameter import Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.tensor import Tensor
 
 
 def as_tuple(value: Any, n: int, name: str, least: int) -> tuple[int, ...]:
@@ -160,7 +165,7 @@ class _Conv(_Filters):
                 widths += [width, width]
         return widths
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]
         padding: Any = self.padding
         if self.padding_mode != "zeros":
@@ -262,10 +267,10 @@ class _ConvTranspose(_Filters):
             )
         return more
 
-    def forward(self, input: Any, output_size: Any = None) -> Any:
-        convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.dims - 1]
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        convolve: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.dims - 1]
         more = self.output_padding if output_size is None else self._more(input, output_size)
-        return convolve(
+        out: Tensor = convolve(
             input,
             self.weight,
             self.bias,
@@ -275,6 +280,7 @@ class _ConvTranspose(_Filters):
             self.groups,
             self.dilation,
         )
+        return out
 
 
 class ConvTranspose1d(_ConvTranspose):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,15 @@ from ..ops.creation import CREATION
 from .hooks import EVERYWHERE, BackwardHooks, HookDict
 from .parameter import Buffer, Parameter
 from .state import IncompatibleKeys, StateDict, add_hook
+
+if TYPE_CHECKING:
+    P = ParamSpec("P")
+    R = TypeVar("R", covariant=True)
+
+    class _HasForward(Protocol[P, R]):
+        """What a module is to a caller."""
+
+        def forward(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
 class Module(StateDict):
@@ -75,10 +84,15 @@ class Module(StateDict):
 
     # -- calling -----------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._hooked or EVERYWHERE.any():
-            return self._call_hooked(args, kwargs)
-        return self.forward(*args, **kwargs)
+    if TYPE_CHECKING:
+        # A module is called like its `forward`, whatever a subclass makes of that.
+        def __call__(self: _HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    else:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if self._hooked or EVERYWHERE.any():
+                return self._call_hooked(args, kwargs)
+            return self.forward(*args, **kwargs)
 
     def _call_hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         finished: set[int] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.modes import STATE, TAPE
 from ..ops.creation import CREATION
@@ -12,6 +12,9 @@ from . import init
 from .linear import new_parameter
 from .module import Module
 from .parameter import Parameter
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
 
 
 class _Affine(Module):
@@ -113,7 +116,7 @@ class _BatchNorm(_ChannelNorm):
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
         )
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.ranks:
             expected = " or ".join(map(str, self.ranks))
             raise ValueError(
@@ -181,7 +184,7 @@ class _InstanceNorm(_ChannelNorm):
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
         )
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (self.rank - 1, self.rank):
             raise ValueError(
                 f"{type(self).__name__} expects an input of {self.rank} dimensions (or one less, "
@@ -245,7 +248,7 @@ class LayerNorm(_Affine):
         )
         self.reset_parameters()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -275,7 +278,7 @@ class RMSNorm(_Affine):
         )
         self.reset_parameters()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
@@ -308,7 +311,7 @@ class GroupNorm(_Affine):
         self._register_affine((num_channels,), affine, bias, device=device, dtype=dtype)
         self.reset_parameters()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -328,7 +331,7 @@ class LocalResponseNorm(Module):
         self.beta = beta
         self.k = k
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:

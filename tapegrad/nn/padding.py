@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import functional as F
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
 
 
 class _Pad(Module):
@@ -24,7 +27,7 @@ class _Pad(Module):
             )
         self.padding = tuple(operator.index(n) for n in items)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (self.dims + 1, self.dims + 2):
             raise RuntimeError(
                 f"{type(self).__name__} expects an input of {self.dims + 2} dimensions (or one "
@@ -46,7 +49,7 @@ class _ConstantPad(_Pad):
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.pad(input, self.padding, self.mode, self.value)
 
     def extra_repr(self) -> str:

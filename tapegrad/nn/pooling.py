@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import functional as F
 from .module import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.tensor import Tensor
 
 
 class _MaxPool(Module):
@@ -48,22 +53,25 @@ class _MaxPool(Module):
 class MaxPool1d(_MaxPool):
     """The largest element of each window of a sequence."""
 
-    def forward(self, input: Any) -> Any:
-        return F.max_pool1d(input, *self._options())
+    def forward(self, input: Tensor) -> Tensor:
+        out: Tensor = F.max_pool1d(input, *self._options())
+        return out
 
 
 class MaxPool2d(_MaxPool):
     """The largest element of each window of an image."""
 
-    def forward(self, input: Any) -> Any:
-        return F.max_pool2d(input, *self._options())
+    def forward(self, input: Tensor) -> Tensor:
+        out: Tensor = F.max_pool2d(input, *self._options())
+        return out
 
 
 class MaxPool3d(_MaxPool):
     """The largest element of each window of a volume."""
 
-    def forward(self, input: Any) -> Any:
-        return F.max_pool3d(input, *self._options())
+    def forward(self, input: Tensor) -> Tensor:
+        out: Tensor = F.max_pool3d(input, *self._options())
+        return out
 
 
 class _MaxUnpool(Module):
@@ -77,7 +85,9 @@ class _MaxUnpool(Module):
         self.stride = self.kernel_size if stride is None else _each(stride, self.dims)
         self.padding = _each(padding, self.dims)
 
-    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+    def forward(
+        self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
+    ) -> Tensor:
         unpool = (F.max_unpool1d, F.max_unpool2d, F.max_unpool3d)[self.dims - 1]
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
@@ -125,7 +135,7 @@ class AvgPool1d(Module):
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool1d(
             input,
             self.kernel_size,
@@ -169,7 +179,7 @@ class AvgPool2d(Module):
             self.divisor_override,
         )
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool2d(input, *self._options())
 
     def extra_repr(self) -> str:
@@ -179,7 +189,7 @@ class AvgPool2d(Module):
 class AvgPool3d(AvgPool2d):
     """The mean of each window of a volume."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool3d(input, *self._options())
 
 
@@ -208,21 +218,21 @@ class _PowerPool(Module):
 class LPPool1d(_PowerPool):
     """The p-norm of each window of a sequence."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool1d(input, *self._options())
 
 
 class LPPool2d(_PowerPool):
     """The p-norm of each window of an image."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool2d(input, *self._options())
 
 
 class LPPool3d(_PowerPool):
     """The p-norm of each window of a volume."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool3d(input, *self._options())
 
 
@@ -233,7 +243,7 @@ class AdaptiveAvgPool1d(Module):
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool1d(input, self.output_size)
 
     def extra_repr(self) -> str:
@@ -243,14 +253,14 @@ class AdaptiveAvgPool1d(Module):
 class AdaptiveAvgPool2d(AdaptiveAvgPool1d):
     """Means over a grid of windows such that the output has the given size."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveAvgPool3d(AdaptiveAvgPool1d):
     """Means over windows of volumes such that the output has the given size."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool3d(input, self.output_size)
 
 
@@ -262,8 +272,10 @@ class AdaptiveMaxPool1d(Module):
         self.output_size = output_size
         self.return_indices = return_indices
 
-    def forward(self, input: Any) -> Any:
-        return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
+    def forward(self, input: Tensor) -> Tensor:
+        pool: Any = F.adaptive_max_pool1d
+        out: Tensor = pool(input, self.output_size, self.return_indices)
+        return out
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
@@ -272,15 +284,19 @@ class AdaptiveMaxPool1d(Module):
 class AdaptiveMaxPool2d(AdaptiveMaxPool1d):
     """Maxima over a grid of windows such that the output has the given size."""
 
-    def forward(self, input: Any) -> Any:
-        return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
+    def forward(self, input: Tensor) -> Tensor:
+        pool: Any = F.adaptive_max_pool2d
+        out: Tensor = pool(input, self.output_size, self.return_indices)
+        return out
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool1d):
     """Maxima over windows of volumes such that the output has the given size."""
 
-    def forward(self, input: Any) -> Any:
-        return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
+    def forward(self, input: Tensor) -> Tensor:
+        pool: Any = F.adaptive_max_pool3d
+        out: Tensor = pool(input, self.output_size, self.return_indices)
+        return out
 
 
 class FractionalMaxPool2d(Module):
@@ -308,9 +324,9 @@ class FractionalMaxPool2d(Module):
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
 
-    def forward(self, input: Any) -> Any:
-        pool = F.fractional_max_pool2d if self.dims == 2 else F.fractional_max_pool3d
-        return pool(
+    def forward(self, input: Tensor) -> Tensor:
+        pool: Any = F.fractional_max_pool2d if self.dims == 2 else F.fractional_max_pool3d
+        out: Tensor = pool(
             input,
             self.kernel_size,
             self.output_size,
@@ -318,6 +334,7 @@ class FractionalMaxPool2d(Module):
             self.return_indices,
             self._random_samples,
         )
+        return out
 
 
 class FractionalMaxPool3d(FractionalMaxPool2d):
@@ -338,7 +355,7 @@ class Unfold(Module):
         self.padding = padding
         self.stride = stride
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
@@ -362,7 +379,7 @@ class Fold(Unfold):
         super().__init__(kernel_size, dilation, padding, stride)
         self.output_size = output_size
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.fold(
             input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.modes import AUTOCAST, STATE
 from ..ops.creation import CREATION
@@ -20,6 +20,9 @@ from . import init
 from .linear import checked_size, new_parameter
 from .module import Module
 from .packed import PackedSequence
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
 
 _zeros = CREATION["zeros"]
 
@@ -168,7 +171,7 @@ class RNNBase(Module):
 
     # -- running -----------------------------------------------------------------------------
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
         """The results of all steps of the last layer, and the last states of all layers."""
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
@@ -198,7 +201,7 @@ class RNNBase(Module):
             out, last = out.squeeze(0 if self.batch_first else 1), [s.squeeze(1) for s in last]
         return out, self._as_result(last)
 
-    def _forward_packed(self, packed: PackedSequence, hx: Any) -> Any:
+    def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[Any, Any]:
         data, batch_sizes, sorted_indices, unsorted_indices = packed
         self.check_input(data, batch_sizes)
         sizes = [int(size) for size in batch_sizes.tolist()]
@@ -337,6 +340,12 @@ class RNN(RNNBase):
         )
         self.nonlinearity = nonlinearity
 
+    if TYPE_CHECKING:
+
+        def forward(
+            self, input: Tensor | PackedSequence, hx: Tensor | None = None
+        ) -> tuple[Any, Tensor]: ...
+
 
 class LSTM(RNNBase):
     """Layers with cells that three gates write, keep and read; `proj_size` makes h smaller.
@@ -351,6 +360,12 @@ class LSTM(RNNBase):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("LSTM", *args, **kwargs)
 
+    if TYPE_CHECKING:
+
+        def forward(
+            self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Any, tuple[Tensor, Tensor]]: ...
+
     def get_expected_cell_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
         """The shape of the cells."""
         return (*self.get_expected_hidden_size(input, batch_sizes)[:2], self.hidden_size)
@@ -361,6 +376,12 @@ class GRU(RNNBase):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("GRU", *args, **kwargs)
+
+    if TYPE_CHECKING:
+
+        def forward(
+            self, input: Tensor | PackedSequence, hx: Tensor | None = None
+        ) -> tuple[Any, Tensor]: ...
 
 
 # -- cells -------------------------------------------------------------------------------------
@@ -440,11 +461,12 @@ class RNNCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         if self.nonlinearity not in ("tanh", "relu"):
             raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}; use tanh or relu")
         states = None if hx is None else [hx]
-        return self._step(f"rnn_{self.nonlinearity}_cell", input, states, 1)
+        out: Tensor = self._step(f"rnn_{self.nonlinearity}_cell", input, states, 1)
+        return out
 
 
 class LSTMCell(RNNCellBase):
@@ -460,10 +482,14 @@ class LSTMCell(RNNCellBase):
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         if hx is not None and (not isinstance(hx, (tuple, list)) or len(hx) != 2):
             raise TypeError(f"LSTMCell needs hx as (hidden, cell), got {type(hx).__name__}")
-        return self._step("lstm_cell", input, None if hx is None else list(hx), 2)
+        states = None if hx is None else list(hx)
+        out: tuple[Tensor, Tensor] = self._step("lstm_cell", input, states, 2)
+        return out
 
 
 class GRUCell(RNNCellBase):
@@ -479,5 +505,6 @@ class GRUCell(RNNCellBase):
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
-        return self._step("gru_cell", input, None if hx is None else [hx], 1)
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        out: Tensor = self._step("gru_cell", input, None if hx is None else [hx], 1)
+        return out

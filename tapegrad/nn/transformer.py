@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ops.creation import CREATION
 from . import functional as F
@@ -20,6 +20,9 @@ from .embedding import Dropout
 from .linear import Linear
 from .module import Module
 from .norm import LayerNorm
+
+if TYPE_CHECKING:
+    from ..core.tensor import Tensor
 
 Activation = Callable[[Any], Any]
 
@@ -49,6 +52,12 @@ class _Layer(Module):
     """What the layers of encoders and decoders share: attention to itself, and a small network."""
 
     attends_memory: bool
+    norm1: LayerNorm
+    norm2: LayerNorm
+    norm3: LayerNorm
+    dropout1: Dropout
+    dropout2: Dropout
+    dropout3: Dropout
 
     def __init__(
         self,
@@ -82,7 +91,7 @@ class _Layer(Module):
             self.add_module(f"dropout{i}", Dropout(dropout))
         self.activation = _activation(activation)
 
-    def _sa_block(self, x: Any, attn_mask: Any, padding: Any, is_causal: bool = False) -> Any:
+    def _sa_block(self, x: Any, attn_mask: Any, padding: Any, is_causal: bool = False) -> Tensor:
         """Attention to the sequence itself."""
         x = self.self_attn(
             x,
@@ -95,7 +104,7 @@ class _Layer(Module):
         )[0]
         return self.dropout1(x)
 
-    def _network(self, x: Any) -> Any:
+    def _network(self, x: Tensor) -> Tensor:
         """The network on each position by itself."""
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
@@ -105,16 +114,16 @@ class TransformerEncoderLayer(_Layer):
 
     attends_memory = False
 
-    def _ff_block(self, x: Any) -> Any:
+    def _ff_block(self, x: Tensor) -> Tensor:
         return self.dropout2(self._network(x))
 
     def forward(
         self,
-        src: Any,
-        src_mask: Any = None,
-        src_key_padding_mask: Any = None,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         x = src
         if self.norm_first:
             x = x + self._sa_block(self.norm1(x), src_mask, src_key_padding_mask, is_causal)
@@ -130,7 +139,7 @@ class TransformerDecoderLayer(_Layer):
 
     def _mha_block(
         self, x: Any, mem: Any, attn_mask: Any, padding: Any, is_causal: bool = False
-    ) -> Any:
+    ) -> Tensor:
         """Attention to the encoder's results."""
         x = self.multihead_attn(
             x,
@@ -143,20 +152,20 @@ class TransformerDecoderLayer(_Layer):
         )[0]
         return self.dropout2(x)
 
-    def _ff_block(self, x: Any) -> Any:
+    def _ff_block(self, x: Tensor) -> Tensor:
         return self.dropout3(self._network(x))
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         x = tgt
         own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         other = (memory, memory_mask, memory_key_padding_mask, memory_is_causal)
@@ -193,11 +202,11 @@ class TransformerEncoder(Module):
 
     def forward(
         self,
-        src: Any,
-        mask: Any = None,
-        src_key_padding_mask: Any = None,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
-    ) -> Any:
+    ) -> Tensor:
         x = src
         for layer in self.layers:
             x = layer(
@@ -220,15 +229,15 @@ class TransformerDecoder(Module):
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         x = tgt
         for layer in self.layers:
             x = layer(
@@ -303,18 +312,18 @@ class Transformer(Module):
 
     def forward(
         self,
-        src: Any,
-        tgt: Any,
-        src_mask: Any = None,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        src_key_padding_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         if src.ndim == 3 and tgt.ndim == 3:
             batch = 0 if self.batch_first else 1
             if src.shape[batch] != tgt.shape[batch]:

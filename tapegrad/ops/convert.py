@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from .creation import as_chance, random_array
 from .elementwise.arithmetic import cast, clone_
 from .shape.movement import normal_dim
 from .table import In, Sample, attach, op
+
+if TYPE_CHECKING:
+    from .annotations import DeviceLike, DTypeLike, Operand
 
 move_: Primitive = define(
     "to_device",
@@ -43,15 +46,16 @@ def _moved(x: Tensor, target: device) -> Tensor:
     torch=None,
 )
 def to(
-    input: Any,
-    *args: Any,
-    dtype: Any = None,
-    device: Any = None,
+    input: Tensor,
+    *args: DTypeLike | DeviceLike | Tensor | bool | None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     copy: bool = False,
     non_blocking: bool = False,
-    memory_format: Any = None,
+    memory_format: object = None,
 ) -> Any:
     """This tensor with another dtype and/or on another device: `to(dtype)`, `to(device)`, ..."""
+    a: Any
     for a in args:
         if isinstance(a, Tensor):
             dtype, device = a.dtype, a.device
@@ -70,8 +74,9 @@ def to(
 
 
 def _caster(name: str, dtype: DType) -> None:
-    def method(self: Tensor) -> Any:
-        return to(self, dtype)
+    def method(self: Tensor) -> Tensor:
+        out: Tensor = to(self, dtype)
+        return out
 
     method.__name__ = name
     method.__doc__ = f"This tensor as {dtype}."
@@ -93,14 +98,19 @@ for _name, _dtype in {
     _caster(_name, _dtype)
 
 
-def type_(self: Tensor, dtype: Any = None) -> Any:
+@overload
+def type_(self: Tensor, dtype: None = None) -> str: ...
+@overload
+def type_(self: Tensor, dtype: DTypeLike) -> Tensor: ...
+def type_(self: Tensor, dtype: DTypeLike | None = None) -> Any:
     """The name of the dtype, or this tensor with another dtype."""
     return f"tapegrad.{self.dtype.name}" if dtype is None else to(self, dtypes.as_dtype(dtype))
 
 
-def type_as(self: Tensor, other: Tensor) -> Any:
+def type_as(self: Tensor, other: Tensor) -> Tensor:
     """This tensor with the dtype of another."""
-    return to(self, other.dtype)
+    out: Tensor = to(self, other.dtype)
+    return out
 
 
 def cpu(self: Tensor) -> Tensor:
@@ -108,7 +118,7 @@ def cpu(self: Tensor) -> Tensor:
     return _moved(self, device("cpu"))
 
 
-def cuda(self: Tensor, index: Any = None) -> Tensor:
+def cuda(self: Tensor, index: int | None = None) -> Tensor:
     """This tensor on a GPU."""
     return _moved(self, device("cuda", 0 if index is None else int(index)))
 
@@ -129,7 +139,11 @@ class Extent(int):
         self.shape = Size(shape)
         return self
 
-    def __call__(self, dim: Any = None) -> Any:
+    @overload
+    def __call__(self, dim: None = None) -> Size: ...
+    @overload
+    def __call__(self, dim: int) -> int: ...
+    def __call__(self, dim: int | None = None) -> Any:
         """The shape, or the size of one dimension."""
         if dim is None:
             return self.shape
@@ -148,7 +162,11 @@ def numel(self: Tensor) -> int:
     return int(self._array.size)
 
 
-def stride(self: Tensor, dim: Any = None) -> Any:
+@overload
+def stride(self: Tensor, dim: None = None) -> tuple[int, ...]: ...
+@overload
+def stride(self: Tensor, dim: int) -> int: ...
+def stride(self: Tensor, dim: int | None = None) -> Any:
     """Steps in memory between neighbours, in elements."""
     steps = tuple(s // self._array.itemsize for s in self._array.strides)
     return steps if dim is None else steps[normal_dim(dim, self._array.ndim)]
@@ -164,16 +182,14 @@ def storage_offset(self: Tensor) -> int:
     return between // int(self._array.itemsize)
 
 
-def fill_(self: Tensor, value: Any) -> Tensor:
+def fill_(self: Tensor, value: Operand) -> Tensor:
     """Put one value everywhere, in place."""
     inplace.check_writable(self, "fill_")
-    given = isinstance(value, Tensor)
-    if not given:
-        value = wrap(np.asarray(value, self._array.dtype))
-    return inplace.assign(self, value, "fill_", given=given)
+    filling = value if isinstance(value, Tensor) else wrap(np.asarray(value, self._array.dtype))
+    return inplace.assign(self, filling, "fill_", given=filling is value)
 
 
-def copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
+def copy_(self: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """Put the values of another tensor here, converted and broadcast."""
     inplace.check_writable(self, "copy_")
     if not isinstance(source, Tensor):
@@ -222,7 +238,7 @@ def _get_device(self: Tensor) -> int:
     return self.device.index or 0 if self.is_cuda else -1
 
 
-def _is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
+def _is_contiguous(self: Tensor, memory_format: object = None) -> bool:
     """Whether the elements lie in memory one after the other, in the order of the dimensions."""
     return bool(self._array.flags.c_contiguous)
 
@@ -259,13 +275,13 @@ def _false(self: Tensor) -> bool:
     return False
 
 
-def _pin_memory(self: Tensor, device: Any = None) -> Tensor:
+def _pin_memory(self: Tensor, device: DeviceLike | None = None) -> Tensor:
     """The tensor itself: memory need not be pinned here."""
     return self
 
 
 def _random_in_place(name: str, make: Any, what: str) -> None:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def method(self: Tensor, *args: float | Tensor, **kwargs: Any) -> Tensor:
         inplace.check_writable(self, name)
         generator = kwargs.pop("generator", None)
         value = make(self, generator, *args, **kwargs)

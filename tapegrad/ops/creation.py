@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,11 +20,19 @@ from .reduce.sorting import argsort_
 from .shape.movement import as_shape
 from .table import attach
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..random import Generator
+    from .annotations import DeviceLike, DTypeLike, Number
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
 #: functions of the main namespace that make tensors, by name
 CREATION: dict[str, Callable[..., Any]] = {}
 
 
-def creation(function: Callable[..., Any]) -> Callable[..., Any]:
+def creation(function: F) -> F:
     """Enter a function that makes tensors into the main namespace."""
     CREATION[function.__name__.rstrip("_")] = function
     return function
@@ -50,8 +58,8 @@ def _numpy_dtype(dtype: Any) -> Any:
 def tensor(
     data: Any,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
@@ -73,7 +81,9 @@ def tensor(
 
 
 @creation
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def as_tensor(
+    data: Any, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+) -> Tensor:
     """`data` as a tensor, without a copy where possible."""
     if isinstance(data, Tensor):
         out = data if dtype is None else data.to(dtypes.as_dtype(dtype))
@@ -85,7 +95,7 @@ CREATION["asarray"] = as_tensor
 
 
 @creation
-def from_numpy(array: Any, requires_grad: bool = False) -> Tensor:
+def from_numpy(array: np.ndarray[Any, Any], requires_grad: bool = False) -> Tensor:
     """A tensor that shares memory with a NumPy array."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy needs a NumPy array, got {type(array).__name__}")
@@ -107,7 +117,11 @@ def from_dlpack(source: Any) -> Tensor:
 
 @creation
 def zeros(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any
+    *size: int | Sequence[int],
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
 ) -> Tensor:
     """A tensor of zeros."""
     shape = _size(size, unused)
@@ -116,7 +130,11 @@ def zeros(
 
 @creation
 def ones(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any
+    *size: int | Sequence[int],
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
 ) -> Tensor:
     """A tensor of ones."""
     shape = _size(size, unused)
@@ -125,7 +143,11 @@ def ones(
 
 @creation
 def empty(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any
+    *size: int | Sequence[int],
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
 ) -> Tensor:
     """A tensor whose values are not set."""
     shape = _size(size, unused)
@@ -156,11 +178,11 @@ def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
 
 @creation
 def full(
-    size: Any,
-    fill_value: Any,
+    size: int | Sequence[int],
+    fill_value: Number | Tensor,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor filled with one value, whose dtype follows from the value."""
@@ -196,7 +218,7 @@ def empty_like(input: Tensor, **options: Any) -> Tensor:
 
 
 @creation
-def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
+def full_like(input: Tensor, fill_value: Number | Tensor, **options: Any) -> Tensor:
     """One value with the shape, dtype and device of a tensor."""
     return _like(lambda size, **o: full(size, fill_value, **o), input, options)
 
@@ -206,12 +228,12 @@ def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
 
 @creation
 def arange(
-    start: Any,
-    end: Any = None,
-    step: Any = 1,
+    start: Number | Tensor,
+    end: Number | Tensor | None = None,
+    step: Number | Tensor = 1,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Numbers from start up to but not including end."""
@@ -232,12 +254,12 @@ def arange(
 
 @creation
 def linspace(
-    start: Any,
-    end: Any,
+    start: Number | Tensor,
+    end: Number | Tensor,
     steps: int,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers evenly spaced from start to end, both included."""
@@ -254,13 +276,13 @@ def _check_steps(steps: int) -> None:
 
 @creation
 def logspace(
-    start: Any,
-    end: Any,
+    start: Number,
+    end: Number,
     steps: int,
     base: float = 10.0,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers whose logarithms are evenly spaced."""
@@ -274,8 +296,8 @@ def eye(
     n: int,
     m: int | None = None,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
@@ -284,25 +306,29 @@ def eye(
 
 
 @creation
-def tril_indices(row: int, col: int, offset: int = 0, *, device: Any = None) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, device: DeviceLike | None = None
+) -> Tensor:
     """Row and column indices of a lower triangle."""
     return _finished(np.stack(np.tril_indices(row, offset, col)), dtypes.int64, device, False)
 
 
 @creation
-def triu_indices(row: int, col: int, offset: int = 0, *, device: Any = None) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, device: DeviceLike | None = None
+) -> Tensor:
     """Row and column indices of an upper triangle."""
     return _finished(np.stack(np.triu_indices(row, offset, col)), dtypes.int64, device, False)
 
 
 @creation
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinates of a grid, one tensor for each dimension."""
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         tensors = tuple(tensors[0])
     if indexing not in ("ij", "xy"):
         raise ValueError(f"indexing must be 'ij' or 'xy', got {indexing!r}")
-    parts = list(tensors)
+    parts: list[Any] = list(tensors)
     swap = indexing == "xy" and len(parts) > 1
     if swap:
         parts[0], parts[1] = parts[1], parts[0]
@@ -455,10 +481,10 @@ def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
 
 @creation
 def rand(
-    *size: Any,
-    generator: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    *size: int | Sequence[int],
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     **unused: Any,
 ) -> Tensor:
@@ -469,10 +495,10 @@ def rand(
 
 @creation
 def randn(
-    *size: Any,
-    generator: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    *size: int | Sequence[int],
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     **unused: Any,
 ) -> Tensor:
@@ -483,13 +509,13 @@ def randn(
 
 @creation
 def randint(
-    low: Any = 0,
-    high: Any = None,
-    size: Any = None,
+    low: int = 0,
+    high: int | None = None,
+    size: Sequence[int] | None = None,
     *,
-    generator: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Random integers from low up to but not including high."""
@@ -508,7 +534,13 @@ def randint(
 
 
 @creation
-def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+) -> Tensor:
     """The integers 0 to n - 1 in random order."""
     out = argsort_(random_array("words", (n,), np.int64, generator), dim=0, descending=False)
     if dtype is not None:
@@ -529,14 +561,20 @@ def randn_like(input: Tensor, **options: Any) -> Tensor:
 
 
 @creation
-def randint_like(input: Tensor, low: int, high: Any = None, **options: Any) -> Tensor:
+def randint_like(input: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
     """Random integers in the shape of a tensor."""
     low, high = (0, low) if high is None else (low, high)
     return _like(lambda size, **o: randint(low, high, size, **o), input, options)
 
 
 @creation
-def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any = None) -> Tensor:
+def normal(
+    mean: Tensor | float = 0.0,
+    std: Tensor | float = 1.0,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
     """Normal random numbers with the given mean and standard deviation."""
     if size is None:
         shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
@@ -556,7 +594,9 @@ def as_chance(what: str, p: Any) -> Any:
 
 
 @creation
-def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
+def bernoulli(
+    input: Tensor, p: float | Tensor | None = None, *, generator: Generator | None = None
+) -> Tensor:
     """1 with the probability that each element gives, else 0."""
     chance = as_chance("bernoulli", input.detach() if p is None else p)
     draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
@@ -573,7 +613,11 @@ def _drawn_now(shape: tuple[int, ...], generator: Any) -> Any:
 
 @creation
 def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
 ) -> Tensor:
     """Indices drawn with the probabilities (weights) of each row."""
     not_recorded(input, "multinomial()")
@@ -613,27 +657,29 @@ def _options(self: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _new_zeros(self: Tensor, *size: Any, **options: Any) -> Any:
+def _new_zeros(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
     """Zeros of the given size, with this tensor's dtype and device."""
     return zeros(*size, **_options(self, options))
 
 
-def _new_ones(self: Tensor, *size: Any, **options: Any) -> Any:
+def _new_ones(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
     """Ones of the given size, with this tensor's dtype and device."""
     return ones(*size, **_options(self, options))
 
 
-def _new_empty(self: Tensor, *size: Any, **options: Any) -> Any:
+def _new_empty(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
     """A tensor of the given size, dtype and device as here, with whatever the memory holds."""
     return empty(*size, **_options(self, options))
 
 
-def _new_full(self: Tensor, size: Any, value: Any, **options: Any) -> Any:
+def _new_full(
+    self: Tensor, size: int | Sequence[int], value: Number | Tensor, **options: Any
+) -> Tensor:
     """One value in the given size, with this tensor's dtype and device."""
     return full(size, value, **_options(self, options))
 
 
-def _new_tensor(self: Tensor, data: Any, **options: Any) -> Any:
+def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
     """A tensor of `data`, with this tensor's dtype and device."""
     return tensor(data, **_options(self, options))
 

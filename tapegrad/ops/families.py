@@ -8,7 +8,7 @@ Python's symbols. Called by the files that define elementwise operations.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ..core.casting import Policy
 from ..core.primitive import ELEMENTWISE, Primitive, define
 from ..core.tensor import Tensor
 from .table import In, Sample, op
+
+if TYPE_CHECKING:
+    from .annotations import Operand
 
 
 def unary(
@@ -56,6 +59,7 @@ def unary(
 
         body = fast.unary(p, kernel, autocast)
         body.__name__ = name
+        body.__annotations__ = {"input": "Tensor", "return": "Tensor"}
         body.__doc__ = f"`{name}` of each element."
         op(
             samples=samples,
@@ -105,7 +109,7 @@ def binary(
 
         short = fast.binary(p, kernel, autocast=autocast)
 
-        def body(input: Any, other: Any) -> Any:
+        def body(input: Operand, other: Operand) -> Any:
             return short(input, other) if isinstance(input, Tensor) else p(input, other)
 
         body.__name__ = name
@@ -151,26 +155,27 @@ def operator(
     """
     short = fast.binary(p, p.kernel, autocast=autocast)
 
-    def accept(x: Tensor, y: Any) -> Any:
+    def accept(x: Tensor, y: Operand) -> Any:
         if special is not None:
             found = special(x, y)
             if found is not None:
                 return found
         return short(x, y) if _is_operand(y) else NotImplemented
 
+    short.__annotations__ = accept.__annotations__
     # The bare short path saves a call for the four operators of the hot loop.
     setattr(Tensor, name, short if name in ("__add__", "__sub__", "__mul__") else accept)
     if reflected is not None:
         back = fast.binary(p, p.kernel, True, autocast)
 
-        def accept_reflected(x: Tensor, y: Any) -> Any:
+        def accept_reflected(x: Tensor, y: Operand) -> Any:
             return back(x, y) if _is_operand(y) else NotImplemented
 
         setattr(Tensor, reflected, accept_reflected)
     if changing is not None:
         from ..core import inplace
 
-        def change(x: Tensor, y: Any) -> Any:
+        def change(x: Tensor, y: Operand) -> Any:
             found = None if special is None else special(x, y)
             if found is not None:
                 return inplace.assign(x, found, f"{p.name}_")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from .comparison import (
     result_dtype,
     where,
 )
+
+if TYPE_CHECKING:
+    from ..annotations import Number, Operand
 
 # -- arithmetic --------------------------------------------------------------------------------
 
@@ -60,13 +63,13 @@ def _alpha_samples() -> list[Sample]:
 
 
 @op(samples=_alpha_samples, inplace=True, primitive=add, shortcut=inplace.add_scaled)
-def add_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+def add_(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
     """`input + alpha * other`."""
     return add(input, other if is_one(alpha) else _times(alpha, other, input))
 
 
 @op(samples=_alpha_samples, inplace=True, primitive=sub, aliases=("subtract",))
-def sub_(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+def sub_(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
     """`input - alpha * other`."""
     return sub(input, other if is_one(alpha) else _times(alpha, other, input))
 
@@ -84,7 +87,7 @@ def _times(alpha: Any, x: Any, beside: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4), (4,)), Sample((3,), 2.0, alpha=3)], method=False)
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
     """`other - alpha * input`."""
     return sub(other, input if is_one(alpha) else _times(alpha, input, other))
 
@@ -101,7 +104,7 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     inplace=True,
     aliases=("divide", "true_divide"),
 )
-def div_(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+def div_(input: Tensor, other: Operand, *, rounding_mode: str | None = None) -> Any:
     """`input / other`; `rounding_mode` may be "trunc" or "floor"."""
     if rounding_mode is None:
         return div(input, other)
@@ -289,7 +292,7 @@ def _special_power(base: Any, exponent: Any) -> Any:
     inplace=True,
     autocast=ON_GPU,
 )
-def pow_(input: Any, exponent: Any) -> Any:
+def pow_(input: Operand, exponent: Operand) -> Any:
     """`input` to the power `exponent`, either of which may be a number."""
     root = _special_power(input, exponent)
     return pow(input, exponent) if root is None else root
@@ -363,7 +366,7 @@ fmin: Primitive = binary(
     inplace=True,
     aliases=("clip",),
 )
-def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Any:
     """Limit each element to min..max; either may be a number, a tensor or None."""
     if min is None and max is None:
         raise RuntimeError("clamp needs min, max, or both")
@@ -426,13 +429,13 @@ clamp_numbers: Primitive = define(
 
 
 @op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
-def clamp_min(input: Any, min: Any) -> Any:
+def clamp_min(input: Tensor, min: Operand) -> Any:
     """Limit each element from below."""
     return clamp(input, min=min)
 
 
 @op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
-def clamp_max(input: Any, max: Any) -> Any:
+def clamp_max(input: Tensor, max: Operand) -> Any:
     """Limit each element from above."""
     return clamp(input, max=max)
 
@@ -482,7 +485,7 @@ round_half_even: Primitive = _rounding("round", np.rint, "rint(x)", public=False
     samples=lambda: [Sample(In(3, 4)), Sample(In(3), decimals=2), Sample(In(3), decimals=-1)],
     inplace=True,
 )
-def round_(input: Any, *, decimals: int = 0) -> Any:
+def round_(input: Tensor, *, decimals: int = 0) -> Any:
     """Round to the nearest integer (halves to even), or to `decimals` places."""
     if decimals == 0:
         return round_half_even(input)
@@ -493,7 +496,7 @@ def round_(input: Any, *, decimals: int = 0) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4))], inplace=True)
-def frac(input: Any) -> Any:
+def frac(input: Tensor) -> Any:
     """The fractional part: `x - trunc(x)`."""
     return input - trunc(input)
 
@@ -601,7 +604,7 @@ clone_: Primitive = define(
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample(())])
-def clone(input: Any, *, memory_format: Any = None) -> Any:
+def clone(input: Tensor, *, memory_format: object = None) -> Any:
     """A copy with memory of its own; gradients flow through."""
     return clone_(input)
 

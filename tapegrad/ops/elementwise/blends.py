@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core import numeric
 from ...core.dtypes import finfo
@@ -12,12 +12,15 @@ from ..table import In, Sample, op
 from .arithmetic import is_floating
 from .comparison import equal, isnan, where
 
+if TYPE_CHECKING:
+    from ..annotations import Number, Operand
+
 
 @op(
     samples=lambda: [Sample((3,), (3,), 0.3), Sample((3,), (3,), In(3, low=0.1, high=0.9))],
     inplace=True,
 )
-def lerp(input: Any, end: Any, weight: Any) -> Any:
+def lerp(input: Tensor, end: Operand, weight: Operand) -> Any:
     """input + weight * (end - input)."""
     return input + weight * (end - input)
 
@@ -27,7 +30,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     inplace=True,
     autocast={"cuda": "widest"},
 )
-def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Any:
     """input + value * tensor1 * tensor2."""
     product = tensor1 * tensor2
     return input + (product if value == 1 else product * number_for(product, value))
@@ -46,7 +49,7 @@ def number_for(x: Any, value: Any) -> Any:
     inplace=True,
     autocast={"cuda": "widest"},
 )
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Any:
     """input + value * tensor1 / tensor2."""
     if not any(is_floating(x) for x in (input, tensor1, tensor2)):
         raise RuntimeError("addcdiv needs a floating tensor; divide integers with div and add")
@@ -63,7 +66,7 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     inplace=True,
 )
 def nan_to_num(
-    input: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Any:
     """Replace NaN and infinities by numbers (by default 0 and the largest finite ones)."""
     if not numeric.is_floating(input._array.dtype):

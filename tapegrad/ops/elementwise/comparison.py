@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary, pairs, unary
 from ..table import In, Sample, attach, op
+
+if TYPE_CHECKING:
+    from ..annotations import Operand
 
 
 def result_dtype(*operands: Any) -> Any:
@@ -146,6 +149,10 @@ where: Primitive = define(
 )
 
 
+@overload
+def where_(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where_(condition: Tensor, input: Operand, other: Operand) -> Tensor: ...
 @op(
     "where",
     method=False,
@@ -156,7 +163,7 @@ where: Primitive = define(
         Sample(In(kind="bool"), (3,), (3,)),
     ],
 )
-def where_(condition: Any, input: Any = None, other: Any = None) -> Any:
+def where_(condition: Tensor, input: Operand | None = None, other: Operand | None = None) -> Any:
     """`input` where `condition` holds, else `other`; alone, the indices where it holds."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -176,7 +183,7 @@ def _of_dtype(number: Any, dtype: Any) -> Any:
         raise RuntimeError(f"the number {number} does not fit into {dtype}") from None
 
 
-def _chosen(self: Tensor, condition: Any, other: Any) -> Any:
+def _chosen(self: Tensor, condition: Tensor, other: Operand) -> Tensor:
     """This tensor where `condition` holds, else `other`."""
     return where_(condition, self, other)
 

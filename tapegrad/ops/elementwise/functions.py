@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,11 +22,14 @@ from ..table import In, Sample, op
 from .arithmetic import clamp, exp, pow, rsqrt, sigmoid, sign, zero
 from .comparison import equal, greater, less, logical_or, where
 
+if TYPE_CHECKING:
+    from ..annotations import Operand
+
 # -- powers, signs and logarithms -------------------------------------------------------------
 
 
 @op("float_power", samples=lambda: [Sample(In(3, low=0.5), 2), Sample(In(3, low=0.5), (3,))])
-def float_power(input: Any, exponent: Any) -> Any:
+def float_power(input: Operand, exponent: Operand) -> Any:
     """Power computed in float64."""
     base = input.to(float64) if isinstance(input, Tensor) else input
     return pow(base, exponent.to(float64) if isinstance(exponent, Tensor) else exponent)
@@ -43,7 +46,7 @@ copysign: Primitive = binary(
 
 
 @op(samples=lambda: [Sample((3, 4), In(4, values=[0.1, 0.2, 0.3, 0.4]))], differentiable=False)
-def heaviside(input: Any, values: Any) -> Any:
+def heaviside(input: Tensor, values: Tensor) -> Any:
     """0 below zero, 1 above, `values` at zero; no gradients."""
     x = input.detach()
     return where(equal(x, 0), values.detach(), greater(x, 0).to(x.dtype))
@@ -250,7 +253,7 @@ for _primitive in (erf, erfc, erfinv, digamma, lgamma, normal_cdf):
     method=False,
     samples=lambda: [Sample(1, In(3, low=0.5, high=3.0)), Sample(2, In(3, low=0.5, high=3.0))],
 )
-def polygamma(n: int, input: Any) -> Any:
+def polygamma(n: int, input: Tensor) -> Any:
     """The n-th derivative of digamma."""
     return digamma(input) if n == 0 else polygamma_(input, n=n)
 
@@ -265,7 +268,7 @@ logit_: Primitive = unary(
 
 
 @op(samples=lambda: [Sample(In(3, 4, low=0.2, high=0.8)), Sample(In(5), eps=0.1)], inplace=True)
-def logit(input: Any, eps: float | None = None) -> Any:
+def logit(input: Tensor, eps: float | None = None) -> Any:
     """log(x / (1 - x)), with x first limited to eps..1-eps if `eps` is given."""
     return logit_(input if eps is None else clamp(input, eps, 1 - eps))
 
@@ -291,6 +294,6 @@ sinc_: Primitive = define(
 
 
 @op(samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
-def sinc(input: Any) -> Any:
+def sinc(input: Tensor) -> Any:
     """sin(pi x) / (pi x), and 1 at 0."""
     return sinc_(input)

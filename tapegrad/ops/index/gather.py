@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from ..elementwise.blends import number_for
 from ..shape.movement import expand_, normal_dim, padded, reshape_
 from ..table import In, Sample, op
 from .indexing import as_indices, put_, put_add_, take_
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..annotations import Number, Operand
 
 
 def _window(x: Any, index: Any, dim: int) -> Any:
@@ -173,7 +178,7 @@ _INDEX = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
         Sample((), 0, In(values=0, kind="int")),
     ]
 )
-def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Any:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
     d = normal_dim(dim, input._array.ndim)
     _check_gather(input, index, d, "gather")
@@ -191,7 +196,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
     inplace=True,
     autocast={"cuda": "widest"},
 )
-def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
     """`input` with `src` added at the places that `index` names."""
     d = normal_dim(dim, input._array.ndim)
     _check_gather(input, index, d, "scatter_add")
@@ -225,23 +230,29 @@ _UNIQUE = In(values=[[0, 1, 2], [2, 0, 1]], kind="int")
     inplace=True,
 )
 def scatter(
-    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor | Number | None = None,
+    *,
+    value: Number | None = None,
+    reduce: str | None = None,
 ) -> Any:
     """`input` with `src` (a tensor or a number) put at the places that `index` names."""
     d = normal_dim(dim, input._array.ndim)
     _check_gather(input, index, d, "scatter")
-    src = value if src is None else src
+    given: Any = value if src is None else src
     if reduce == "add":
-        src = src if isinstance(src, Tensor) else input.new_full(index.shape, src)
-        return scatter_add(input, d, index, src)
+        given = given if isinstance(given, Tensor) else input.new_full(index.shape, given)
+        return scatter_add(input, d, index, given)
     if reduce is not None:
         raise ValueError(f"scatter supports reduce=None or 'add', got {reduce!r}")
-    if isinstance(src, Tensor):
-        if src._array.ndim == 0:
-            src = src.expand(index._array.shape)
-        _check_source(index, src, "scatter")
-        _check_same_dtype(input, src, "scatter")
-    return scatter_(input, index, src, dim=d)
+    if isinstance(given, Tensor):
+        if given._array.ndim == 0:
+            given = given.expand(index._array.shape)
+        _check_source(index, given, "scatter")
+        _check_same_dtype(input, given, "scatter")
+    return scatter_(input, index, given, dim=d)
 
 
 @op(
@@ -250,7 +261,7 @@ def scatter(
         Sample((3, 4), In(values=[3, 0], kind="int")),
     ]
 )
-def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Any:
     """Elements named by indices along a dimension, with broadcasting; without dim, of all."""
     _check_index_tensor(indices, "take_along_dim")
     if dim is None:
@@ -283,7 +294,7 @@ _ROWS = In(values=[2, 0, 2], kind="int")
         Sample((2, 3, 2), -2, _ROWS),
     ]
 )
-def index_select(input: Any, dim: int, index: Any) -> Any:
+def index_select(input: Tensor, dim: int, index: Tensor) -> Any:
     """Chosen slices along a dimension."""
     _check_index_tensor(index, "index_select")
     if index._array.ndim > 1:
@@ -300,7 +311,7 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
     samples=lambda: [Sample((3, 4), 0, _ROWS, (3, 4)), Sample((2, 3), 1, _ROWS, (2, 3), alpha=0.5)],
     inplace=True,
 )
-def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Any:
     """`input` with slices of `source` added at chosen places of a dimension."""
     _check_index_tensor(index, "index_add")
     d = normal_dim(dim, input._array.ndim)
@@ -325,7 +336,7 @@ def _check_slices(input: Any, d: int, index: Any, source: Any, what: str) -> Non
     inplace=True,
     autocast={"cpu": "widest"},
 )
-def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """`input` with slices replaced by those of `source`."""
     _check_index_tensor(index, "index_copy")
     d = normal_dim(dim, input._array.ndim)
@@ -335,7 +346,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), 1.5)], inplace=True)
-def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
     """`input` with slices filled with a number."""
     _check_index_tensor(index, "index_fill")
     d = normal_dim(dim, input._array.ndim)
@@ -351,7 +362,9 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     inplace=True,
     autocast={"cuda": "widest"},
 )
-def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+def index_put(
+    input: Tensor, indices: Sequence[Tensor], values: Operand, accumulate: bool = False
+) -> Any:
     """`input` with values put (or added) at the elements that the index tensors name."""
     expanded: list[Tensor] = []
     for index in indices:

@@ -7,7 +7,7 @@ index tensors, as PyTorch does. Index values are checked here, since CuPy does n
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
 from ..elementwise import comparison as c
 from ..shape.movement import reshape_, slice_
 from ..table import In, Sample, attach, op
+
+if TYPE_CHECKING:
+    from ..annotations import Operand
 
 # -- by index tensors --------------------------------------------------------------------------
 
@@ -388,7 +391,7 @@ def _check_mask(mask: Any, what: str) -> None:
     ],
     inplace=True,
 )
-def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Any:
     """`value` where the mask holds."""
     _check_mask(mask, "masked_fill")
     if isinstance(value, Tensor) and value._array.ndim:
@@ -399,15 +402,19 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4), In(3, 4, kind="bool")), Sample((3, 4), In(4, kind="bool"))])
-def masked_select(input: Any, mask: Any) -> Any:
+def masked_select(input: Tensor, mask: Tensor) -> Any:
     """The elements where the mask holds, in one dimension."""
     _check_mask(mask, "masked_select")
     shape = np.broadcast_shapes(input._array.shape, mask._array.shape)
     return getitem(input.expand(shape), mask.expand(shape))
 
 
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor: ...
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
 @op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
-def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """The indices of elements that are not zero, one row each (or one tensor per dimension)."""
     not_recorded(input, "nonzero() (use where)")
     found = input._array.nonzero() if input._array.ndim else np.atleast_1d(input._array).nonzero()
@@ -420,6 +427,6 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
 
 
 @op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
-def argwhere(input: Any) -> Any:
+def argwhere(input: Tensor) -> Any:
     """The indices of elements that are not zero, one row each."""
     return nonzero(input)

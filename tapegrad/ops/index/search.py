@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -23,7 +22,15 @@ from ..table import In, Sample, op
 from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
 from .indexing import take_
 
-Indexed = namedtuple("Indexed", ["values", "indices"])
+if TYPE_CHECKING:
+    from ..annotations import Operand
+
+
+class Indexed(NamedTuple):
+    """Elements, and where they are."""
+
+    values: Tensor
+    indices: Tensor
 
 
 # -- places in sorted sequences ----------------------------------------------------------------
@@ -55,20 +62,20 @@ _EDGES = In(values=[-1.0, 0.0, 0.5, 2.0], grad=False)
     differentiable=False,
 )
 def searchsorted(
-    sorted_sequence: Any,
-    input: Any,
+    sorted_sequence: Tensor,
+    input: Operand,
     *,
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: Any = None,
+    sorter: Tensor | None = None,
 ) -> Any:
     """Where values would have to be inserted to keep the last dimension sorted."""
     if side not in (None, "left", "right") or (side == "left" and right):
         raise RuntimeError(f"searchsorted: side {side!r} and right={right} do not fit together")
     edges = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
     number = not isinstance(input, Tensor)
-    values = sorted_sequence.new_tensor(input) if number else input
+    values: Any = sorted_sequence.new_tensor(input) if number else input
     lead = edges._array.shape[:-1]
     if edges._array.ndim != 1 and lead != values._array.shape[:-1]:
         raise RuntimeError(
@@ -84,7 +91,9 @@ def searchsorted(
     differentiable=False,
     method=False,
 )
-def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+def bucketize(
+    input: Operand, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Any:
     """The number of the interval between boundaries in which each value lies."""
     if boundaries._array.ndim != 1:
         raise RuntimeError(f"bucketize needs boundaries in one dimension, got {boundaries.shape}")
@@ -123,7 +132,7 @@ def isin(
     ],
     differentiable=False,
 )
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
     """How often each number from 0 on occurs, or the sum of its weights."""
     if not numeric.is_integer(input._array.dtype) or input._array.ndim != 1:
         raise RuntimeError("bincount needs non-negative integers in one dimension")
@@ -137,6 +146,16 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     return wrap(counts.astype(np.float32) if weights.dtype is float32 else counts)
 
 
+@overload
+def unique(input: Tensor, sorted: bool = True, *, dim: int | None = None) -> Tensor: ...
+@overload
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> tuple[Tensor, ...]: ...
 @op(
     samples=lambda: [
         Sample(In(values=[3, 1, 3, 2], kind="int")),
@@ -146,7 +165,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     differentiable=False,
 )
 def unique(
-    input: Any,
+    input: Tensor,
     sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -168,6 +187,15 @@ def unique(
     return results[0] if len(results) == 1 else tuple(results)
 
 
+@overload
+def unique_consecutive(input: Tensor, *, dim: int | None = None) -> Tensor: ...
+@overload
+def unique_consecutive(
+    input: Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> tuple[Tensor, ...]: ...
 @op(
     samples=lambda: [
         Sample(In(values=[3, 3, 1, 1, 1, 3], kind="int")),
@@ -177,7 +205,7 @@ def unique(
     differentiable=False,
 )
 def unique_consecutive(
-    input: Any,
+    input: Tensor,
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
@@ -212,7 +240,7 @@ def unique_consecutive(
         Sample(In(5, 3, distinct=True), 4, 0, True),
     ]
 )
-def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Indexed:
     """The k-th smallest value along a dimension, counted from 1, and where it is."""
     n = input._array.ndim
     d = normal_dim(dim, n)
@@ -279,8 +307,12 @@ def _median_samples() -> list[Sample]:
     ]
 
 
+@overload
+def median(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+@overload
+def median(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
 @op(samples=_median_samples)
-def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle value, the lower one of two; with a dim also where it is.
 
     Without a dim equal values share the gradient.
@@ -288,8 +320,12 @@ def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return _median_of(input, dim, keepdim, skips_nan=False)
 
 
+@overload
+def nanmedian(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+@overload
+def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
 @op(samples=_median_samples)
-def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The median of the values that are not NaN, if there are any."""
     return _median_of(input, dim, keepdim, skips_nan=True)
 
@@ -305,8 +341,8 @@ def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     autocast={"cpu": "full"},
 )
 def quantile(
-    input: Any,
-    q: Any,
+    input: Tensor,
+    q: Operand,
     dim: int | None = None,
     keepdim: bool = False,
     *,
@@ -413,7 +449,7 @@ _PLACES = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
     inplace=True,
 )
 def scatter_reduce(
-    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
     """`input` with all values of `src` that go to one place reduced: sum, mean, amax or amin.
 

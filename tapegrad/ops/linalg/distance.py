@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ..reduce.statistics import norm
 from ..shape.movement import expand_, normal_dim, reshape_
 from ..table import In, Sample, op
 from .matmul import einsum
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
 
 
 def _common_shape(what: str, x1: Any, x2: Any) -> tuple[int, ...]:
@@ -40,7 +43,7 @@ def _common_shape(what: str, x1: Any, x2: Any) -> tuple[int, ...]:
     ],
     autocast=ON_GPU,
 )
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Any:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along a dimension."""
     shape = _common_shape("cosine_similarity", x1, x2)
     d = normal_dim(dim, len(shape))
@@ -66,7 +69,7 @@ def _at_least(x: Any, low: float) -> Any:
     ],
 )
 def pairwise_distance(
-    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Any:
     """The p-norm of x1 - x2 + eps along the last dimension."""
     _common_shape("pairwise_distance", x1, x2)
@@ -102,7 +105,7 @@ def _distance_samples(*shapes: tuple[int, ...]) -> list[Sample]:
 
 
 @op("pdist", method=False, samples=lambda: _distance_samples((5, 3)), autocast=ON_GPU)
-def pdist(input: Any, p: float = 2.0) -> Any:
+def pdist(input: Tensor, p: float = 2.0) -> Any:
     """The p-norm distances of all pairs of rows: (0, 1), (0, 2), ..., (1, 2), ..."""
     check_floating(input, "pdist")
     if input._array.ndim != 2:
@@ -135,7 +138,7 @@ _COMPUTE_MODES = (
     ],
     autocast="full",
 )
-def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = _COMPUTE_MODES[0]) -> Any:
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _COMPUTE_MODES[0]) -> Any:
     """The p-norm distances of each row of x1 to each row of x2, for batches of matrices."""
     check_floating(x1, "cdist")
     check_same_dtype("cdist", x1, x2=x2)
@@ -174,7 +177,7 @@ def _euclidean(x1: Any, x2: Any) -> Any:
     ],
     autocast={"cpu": "keep", "cuda": "widest"},
 )
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """x1 @ weight[k] @ x2 for each k, plus bias."""
     first, second, kernel = (tuple(x._array.shape) for x in (input1, input2, weight))
     fits = len(kernel) == 3 and first[:-1] == second[:-1] and first and second

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from ..elementwise.blends import number_for
 from ..reduce.reductions import sum, sum_
 from ..shape.movement import normal_dim, permute_, reshape_, swapped
 from ..table import Sample, attach, op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..annotations import Number
 
 
 def _matmul(x: Any, y: Any) -> Any:
@@ -52,7 +57,7 @@ def _mismatch(what: str, a: Any, b: Any, need: str) -> RuntimeError:
     ],
     autocast="lower",
 )
-def matmul(input: Any, other: Any) -> Any:
+def matmul(input: Tensor, other: Tensor) -> Any:
     """The matrix product, batched over leading dimensions; vectors count as rows or columns."""
     a, b = input, other
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
@@ -103,7 +108,7 @@ def _size(shape: Any) -> int:
     samples=lambda: [Sample((3, 4), (4, 2))],
     autocast="lower",
 )
-def mm(input: Any, mat2: Any) -> Any:
+def mm(input: Tensor, mat2: Tensor) -> Any:
     """The product of two matrices."""
     if input._array.ndim != 2 or mat2._array.ndim != 2:
         raise _mismatch("mm", input, mat2, "mm needs two matrices")
@@ -114,7 +119,7 @@ def mm(input: Any, mat2: Any) -> Any:
     samples=lambda: [Sample((2, 3, 4), (2, 4, 5))],
     autocast="lower",
 )
-def bmm(input: Any, mat2: Any) -> Any:
+def bmm(input: Tensor, mat2: Tensor) -> Any:
     """The products of two batches of matrices."""
     if input._array.ndim != 3 or mat2._array.ndim != 3 or len(input) != len(mat2):
         raise _mismatch("bmm", input, mat2, "bmm needs two batches of the same size")
@@ -125,7 +130,7 @@ def bmm(input: Any, mat2: Any) -> Any:
     samples=lambda: [Sample((3, 4), (4,))],
     autocast={"cpu": "keep", "cuda": "lower"},
 )
-def mv(input: Any, vec: Any) -> Any:
+def mv(input: Tensor, vec: Tensor) -> Any:
     """A matrix times a vector."""
     if input._array.ndim != 2 or vec._array.ndim != 1:
         raise _mismatch("mv", input, vec, "mv needs a matrix and a vector")
@@ -137,7 +142,7 @@ def mv(input: Any, vec: Any) -> Any:
     aliases=("inner",),
     autocast={"cpu": "keep", "cuda": "widest"},
 )
-def dot(input: Any, tensor: Any) -> Any:
+def dot(input: Tensor, tensor: Tensor) -> Any:
     """The dot product of two vectors."""
     if input._array.ndim != 1 or tensor._array.ndim != 1:
         raise _mismatch("dot", input, tensor, "dot needs two vectors; use matmul for matrices")
@@ -145,7 +150,7 @@ def dot(input: Any, tensor: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((3,), (4,))], aliases=("ger",))
-def outer(input: Any, vec2: Any) -> Any:
+def outer(input: Tensor, vec2: Tensor) -> Any:
     """All products of the elements of two vectors."""
     if input._array.ndim != 1 or vec2._array.ndim != 1:
         raise _mismatch("outer", input, vec2, "outer needs two vectors")
@@ -160,7 +165,7 @@ def outer(input: Any, vec2: Any) -> Any:
     inplace=True,
     autocast="lower",
 )
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """beta * input + alpha * (mat1 @ mat2)."""
     return _blend(input, mm(mat1, mat2), beta, alpha)
 
@@ -170,7 +175,9 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
     inplace=True,
     autocast="lower",
 )
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Any:
     """beta * input + alpha * (batch1 @ batch2)."""
     return _blend(input, bmm(batch1, batch2), beta, alpha)
 
@@ -180,7 +187,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
     inplace=True,
     autocast={"cpu": "keep", "cuda": "lower"},
 )
-def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """beta * input + alpha * (mat @ vec)."""
     return _blend(input, mv(mat, vec), beta, alpha)
 
@@ -228,7 +235,7 @@ linear_: Primitive = define(
     ],
     autocast="lower",
 )
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """input @ weight.T + bias."""
     shape = input._array.shape
     if weight._array.ndim != 2 or not shape or shape[-1] != weight._array.shape[1]:
@@ -307,11 +314,11 @@ def _parse_einsum(equation: str, operands: list[Any]) -> tuple[list[str], str]:
     ],
     autocast={"cuda": "lower"},
 )
-def einsum(equation: str, *operands: Any) -> Any:
+def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Any:
     """Sums of products by Einstein's notation."""
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
-    tensors = list(operands)
+    tensors: list[Any] = list(operands)
     terms, out = _parse_einsum(equation, tensors)
     sizes: dict[str, int] = {}
     for term, x in zip(terms, tensors, strict=True):
@@ -395,7 +402,7 @@ def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any
     method=False,
     autocast={"cpu": "lower", "cuda": "widest"},
 )
-def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> Any:
     """Sums of products over `dims` last dimensions of `a` and first of `b`, or over named pairs."""
     if isinstance(dims, int):
         n = a._array.ndim
@@ -451,14 +458,14 @@ def _matrix(x: Any, what: str) -> None:
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((2, 3, 3), 1), Sample((3, 3), -1)], inplace=True)
-def tril(input: Any, diagonal: int = 0) -> Any:
+def tril(input: Tensor, diagonal: int = 0) -> Any:
     """The lower triangle; zeros above the diagonal."""
     _matrix(input, "tril")
     return tril_(input, k=int(diagonal))
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((2, 3, 3), 1), Sample((3, 3), -1)], inplace=True)
-def triu(input: Any, diagonal: int = 0) -> Any:
+def triu(input: Tensor, diagonal: int = 0) -> Any:
     """The upper triangle; zeros below the diagonal."""
     _matrix(input, "triu")
     return triu_(input, k=int(diagonal))
@@ -507,7 +514,7 @@ undiagonal_: Primitive = define(
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1), Sample((2, 3, 4), -1, 0, 2)])
-def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The diagonal of two dimensions, as the last dimension: a view."""
     n = input._array.ndim
     first, second = normal_dim(dim1, n), normal_dim(dim2, n)
@@ -517,7 +524,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 
 @op(samples=lambda: [Sample((3,)), Sample((3,), 1), Sample((3, 4)), Sample((3, 4), -1)])
-def diag(input: Any, diagonal: int = 0) -> Any:
+def diag(input: Tensor, diagonal: int = 0) -> Any:
     """A matrix with this vector on a diagonal, or the diagonal of a matrix."""
     if input._array.ndim == 2:
         return diagonal_(input, offset=int(diagonal), dim1=0, dim2=1).clone()
@@ -527,7 +534,7 @@ def diag(input: Any, diagonal: int = 0) -> Any:
 
 
 @op(samples=lambda: [Sample((3,)), Sample((2, 3), 1)])
-def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Matrices with the last dimension on their diagonals."""
     n = input._array.ndim + 1
     size = input._array.shape[-1] + abs(offset)
@@ -542,7 +549,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
     samples=lambda: [Sample((3, 3)), Sample((3, 4))],
     autocast={"cpu": "full"},
 )
-def trace(input: Any) -> Any:
+def trace(input: Tensor) -> Any:
     """The sum of the diagonal of a matrix."""
     if input._array.ndim != 2:
         raise RuntimeError(f"trace needs a matrix, got shape {tuple(input.shape)}")
@@ -553,7 +560,12 @@ def _operand(x: Any) -> Any:
     return wrap(x) if isinstance(x, np.ndarray) else x
 
 
-attach(
-    __matmul__=lambda self, other: matmul(self, _operand(other)),
-    __rmatmul__=lambda self, other: matmul(_operand(other), self),
-)
+def _matmul_operator(self: Tensor, other: Tensor | np.ndarray[Any, Any]) -> Any:
+    return matmul(self, _operand(other))
+
+
+def _reflected_matmul(self: Tensor, other: Tensor | np.ndarray[Any, Any]) -> Any:
+    return matmul(_operand(other), self)
+
+
+attach(__matmul__=_matmul_operator, __rmatmul__=_reflected_matmul)

@@ -6,7 +6,7 @@ products and of the functions themselves.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ..shape.joining import cat_
 from ..shape.movement import permute_, slice_
 from ..table import In, Sample, op
 from .matmul import matmul_
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
 
 
 def turned(x: Any) -> Any:
@@ -85,7 +88,7 @@ _WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
     torch=None,
     autocast={"cpu": "full"},
 )
-def inverse(input: Any) -> Any:
+def inverse(input: Tensor) -> Any:
     """The inverse of square matrices."""
     check_floating(input, "inverse")
     check_square("inverse", input)
@@ -93,7 +96,7 @@ def inverse(input: Any) -> Any:
 
 
 @op(samples=lambda: [Sample(_WELL), Sample(In(2, 3, 3, low=-1.0, high=1.0))], torch=None)
-def matrix_exp(input: Any) -> Any:
+def matrix_exp(input: Tensor) -> Any:
     """The exponential of square matrices: I + x + x @ x / 2 + ..."""
     check_floating(input, "matrix_exp")
     check_square("matrix_exp", input)

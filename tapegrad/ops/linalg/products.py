@@ -7,7 +7,7 @@ Everything here differentiates and replays through what it is made of.
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,14 @@ from ..table import In, Sample, op
 from .matmul import diag, dot, matmul, outer
 from .matrices import check_square, inverse
 
+if TYPE_CHECKING:
+    from ..annotations import Number
+
 # -- products ----------------------------------------------------------------------------------
 
 
 @op(samples=lambda: [Sample((2, 3), (3, 2)), Sample((2,), (2, 3)), Sample((), (2,))])
-def kron(input: Any, other: Any) -> Any:
+def kron(input: Tensor, other: Tensor) -> Any:
     """Every element of the first times the whole second tensor, as blocks."""
     a, b = tuple(input._array.shape), tuple(other._array.shape)
     n = max(len(a), len(b))
@@ -42,7 +45,7 @@ def kron(input: Any, other: Any) -> Any:
     samples=lambda: [Sample((2, 3), (2, 3), 1), Sample((3, 1), (3, 4), 0)],
     autocast={"cuda": "widest"},
 )
-def cross(input: Any, other: Any, dim: int | None = None) -> Any:
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
     """The cross product of vectors of three elements; without a dim, along the first of size 3."""
     shape = np.broadcast_shapes(input._array.shape, other._array.shape)
     if dim is None:
@@ -57,7 +60,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Any:
 
 
 @op(samples=lambda: [Sample((4,), (4,))], autocast={"cuda": "widest"})
-def vdot(input: Any, other: Any) -> Any:
+def vdot(input: Tensor, other: Tensor) -> Any:
     """The sum of products of two vectors."""
     return dot(input, other)
 
@@ -66,7 +69,7 @@ _TURN = In(values=[[0.8, -0.6], [0.6, 0.9]])
 
 
 @op(samples=lambda: [Sample(_TURN, 3), Sample(_TURN, -2), Sample((2, 3, 3), 5)])
-def matrix_power(input: Any, n: int) -> Any:
+def matrix_power(input: Tensor, n: int) -> Any:
     """A square matrix times itself, n times; a negative power is one of the inverse."""
     check_square("matrix_power", input)
     if n == 0:
@@ -86,7 +89,7 @@ def matrix_power(input: Any, n: int) -> Any:
     samples=lambda: [Sample((3, 4), (3, 4)), Sample((3, 4), (4,), 1)],
     autocast={"cuda": "full"},
 )
-def dist(input: Any, other: Any, p: Any = 2) -> Any:
+def dist(input: Tensor, other: Tensor, p: Number = 2) -> Any:
     """The p-norm of the difference."""
     return norm(input - other, p)
 
@@ -97,7 +100,7 @@ def dist(input: Any, other: Any, p: Any = 2) -> Any:
 @op(
     method=False, samples=lambda: [Sample((2, 3), (1, 2), (3,)), Sample((2, 2)), Sample((), (2, 1))]
 )
-def block_diag(*tensors: Any) -> Any:
+def block_diag(*tensors: Tensor) -> Any:
     """Matrices along the diagonal of a larger one, zeros elsewhere; vectors count as rows."""
     rows, before, blocks = [], 0, []
     for x in tensors:
@@ -113,7 +116,7 @@ def block_diag(*tensors: Any) -> Any:
 
 
 @op(method=False, samples=lambda: [Sample((2,), (3,)), Sample((4,)), Sample((2,), (1,), (2,))])
-def cartesian_prod(*tensors: Any) -> Any:
+def cartesian_prod(*tensors: Tensor) -> Any:
     """All choices of one element from each vector, as rows."""
     for x in tensors:
         if x._array.ndim != 1:
@@ -131,7 +134,7 @@ def _chosen(x: Any, places: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((4,)), Sample((3,), 2, True), Sample((4,), 3)])
-def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
     """All choices of r elements of a vector, in its order, as rows."""
     if input._array.ndim != 1:
         raise RuntimeError(f"combinations needs a vector, got shape {tuple(input.shape)}")
@@ -145,7 +148,7 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
 
 
 @op(samples=lambda: [Sample((3,)), Sample((2, 2), 1), Sample((2,), -1)])
-def diagflat(input: Any, offset: int = 0) -> Any:
+def diagflat(input: Tensor, offset: int = 0) -> Any:
     """A matrix with all elements of a tensor on a diagonal."""
     return diag(reshape_(input, shape=(input._array.size,)), offset)
 
@@ -160,7 +163,7 @@ def diagflat(input: Any, offset: int = 0) -> Any:
         Sample((2, 5), (2, 5)),
     ],
 )
-def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number = 1, dim: int = -1) -> Any:
     """The area under values along a dimension by the trapezoidal rule."""
     y = as_floating(y, "trapezoid")
     d = normal_dim(dim, y._array.ndim)
@@ -189,7 +192,13 @@ _WEIGHTS = In(values=[0.5, 1.0, 0.25, 2.0], grad=False)
         Sample((3, 4), fweights=_COUNTS, aweights=_WEIGHTS),
     ]
 )
-def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+def cov(
+    input: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Any:
     """The covariances of variables (rows) over observations (columns)."""
     if input._array.ndim > 2:
         raise RuntimeError(f"cov needs at most two dimensions, got shape {tuple(input.shape)}")
@@ -212,7 +221,7 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((5,))])
-def corrcoef(input: Any) -> Any:
+def corrcoef(input: Tensor) -> Any:
     """The correlations of variables (rows) over observations (columns)."""
     c = cov(input)
     if not c._array.ndim:

@@ -7,8 +7,7 @@ are made of products and inverses. Norms are made of other operations.
 from __future__ import annotations
 
 import math
-from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +22,12 @@ from .matmul import matmul, matmul_, tril_
 from .matrices import check_square, inverse, inverse_, turned
 from .products import cross as _cross
 from .products import matrix_power as _matrix_power
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...core.tensor import Tensor
+    from ..annotations import Dims, DTypeLike, Number
 
 L = "linalg"
 _WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
@@ -87,17 +92,21 @@ sign_det_: Primitive = define(
 
 
 @op(samples=lambda: [Sample(_WELL), Sample(_PAIR)])
-def det(input: Any) -> Any:
+def det(input: Tensor) -> Any:
     """The determinant of square matrices."""
     _check("det", input)
     return rounded(det_(widened(input)), input)
 
 
-SignAndLog = namedtuple("SignAndLog", ["sign", "logabsdet"])
+class SignAndLog(NamedTuple):
+    """The sign of a determinant, and the logarithm of its size."""
+
+    sign: Tensor
+    logabsdet: Tensor
 
 
 @op(samples=lambda: [Sample(_WELL), Sample(_PAIR)])
-def slogdet(input: Any) -> Any:
+def slogdet(input: Tensor) -> SignAndLog:
     """The sign of the determinant, and the logarithm of its size."""
     _check("slogdet", input)
     wide = widened(input)
@@ -105,7 +114,7 @@ def slogdet(input: Any) -> Any:
 
 
 @op(samples=lambda: [Sample(_WELL)])
-def logdet(input: Any) -> Any:
+def logdet(input: Tensor) -> Any:
     """The logarithm of the determinant; NaN where that is negative."""
     sign, size = slogdet(input)
     return size + sign.log()
@@ -165,7 +174,7 @@ cholesky_: Primitive = define(
     ],
     autocast={"cpu": "full"},
 )
-def solve(A: Any, B: Any, *, left: bool = True) -> Any:
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Any:
     """The X of A @ X = B, or with `left=False` of X @ A = B; B may be of vectors."""
     _check("linalg.solve", A)
     check_same_dtype("linalg.solve", A, B=B)
@@ -197,7 +206,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Any:
     ],
     autocast={"cpu": "full"},
 )
-def cholesky(A: Any, *, upper: bool = False) -> Any:
+def cholesky(A: Tensor, *, upper: bool = False) -> Any:
     """The lower triangle L with L @ L.T = A, of symmetric positive definite matrices."""
     _check("linalg.cholesky", A)
     wide = widened(A)
@@ -207,19 +216,19 @@ def cholesky(A: Any, *, upper: bool = False) -> Any:
 
 
 @op(module=L, samples=lambda: [Sample(_WELL), Sample(_PAIR)])
-def inv(A: Any) -> Any:
+def inv(A: Tensor) -> Any:
     """The inverse of square matrices."""
     return inverse(A)
 
 
 @op("det", module=L, samples=lambda: [Sample(_PAIR)])
-def _det(A: Any) -> Any:
+def _det(A: Tensor) -> Any:
     """The determinant of square matrices."""
     return det(A)
 
 
 @op("slogdet", module=L, samples=lambda: [Sample(_PAIR)])
-def _slogdet(A: Any) -> Any:
+def _slogdet(A: Tensor) -> Any:
     """The sign of the determinant, and the logarithm of its size."""
     return slogdet(A)
 
@@ -228,19 +237,19 @@ def _slogdet(A: Any) -> Any:
 
 
 @op("matmul", module=L, samples=lambda: [Sample((2, 3), (3, 2))], autocast="lower")
-def _matmul(input: Any, other: Any) -> Any:
+def _matmul(input: Tensor, other: Tensor) -> Any:
     """The matrix product, as `tapegrad.matmul`."""
     return matmul(input, other)
 
 
 @op("matrix_power", module=L, samples=lambda: [Sample(_WELL, 3), Sample(_WELL, -1)])
-def _power(A: Any, n: int) -> Any:
+def _power(A: Tensor, n: int) -> Any:
     """A square matrix times itself, n times; a negative power is one of the inverse."""
     return _matrix_power(A, n)
 
 
 @op("cross", module=L, samples=lambda: [Sample((2, 3), (2, 3)), Sample((3, 2), (3, 1), dim=0)])
-def _cross_product(input: Any, other: Any, *, dim: int = -1) -> Any:
+def _cross_product(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     """The cross product of vectors of three elements."""
     return _cross(input, other, dim)
 
@@ -250,7 +259,7 @@ def _cross_product(input: Any, other: Any, *, dim: int = -1) -> Any:
     samples=lambda: [Sample((2, 3), (2, 3)), Sample((3, 2), (3, 1), dim=0)],
     autocast="lower",
 )
-def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
     """The sums of products along a dimension."""
     check_floating(x, "linalg.vecdot")
     return sum(x * y, dim)
@@ -265,7 +274,7 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
     ],
     autocast={"cuda": "lower"},
 )
-def multi_dot(tensors: Any) -> Any:
+def multi_dot(tensors: Sequence[Tensor]) -> Any:
     """The product of several matrices, multiplied in the order that takes the least work."""
     xs = list(tensors)
     if len(xs) < 2:
@@ -315,7 +324,12 @@ def _cheapest(rows: list[int]) -> dict[tuple[int, int], int]:
     autocast={"cuda": "full"},
 )
 def vector_norm(
-    x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    x: Tensor,
+    ord: Number | str = 2,
+    dim: Dims | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
 ) -> Any:
     """The norm of all elements as one vector, or of vectors along dimensions."""
     return statistics.norm(x, ord, dim, keepdim, dtype)
@@ -333,7 +347,12 @@ def vector_norm(
     autocast={"cuda": "full"},
 )
 def matrix_norm(
-    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+    A: Tensor,
+    ord: Number | str = "fro",
+    dim: Sequence[int] = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
 ) -> Any:
     """The norm of matrices: "fro", or the largest sum of a column (1) or row (inf).
 
@@ -370,7 +389,12 @@ def matrix_norm(
     ],
 )
 def _norm(
-    A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    A: Tensor,
+    ord: Number | str | None = None,
+    dim: Dims | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
 ) -> Any:
     """The norm of a vector or a matrix: by `ord` and `dim`, `vector_norm` or `matrix_norm`."""
     if ord is None:

@@ -8,7 +8,7 @@ primitive makes the losses and, beside them, their gradients; it is called by `c
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from ..reduce.reductions import cumsum_
 from ..shape.movement import reshape_, roll
 from ..table import In, Sample, op
 from .regression import check_reduction, reduced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 F = "nn.functional"
 
@@ -294,10 +297,10 @@ def _padded_targets(targets: Any, lengths: Any, samples: int) -> Any:
     autocast={"cpu": "full"},
 )
 def ctc_loss(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
     blank: int = 0,
     reduction: str = "mean",
     zero_infinity: bool = False,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from .regression import (
     reduction_samples,
 )
 
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
+
 F = "nn.functional"
 
 _LABELS = In(values=[2, 0, 3], kind="int")
@@ -50,8 +53,8 @@ def _signs(*shape: int) -> In:
 
 @op(module=F, samples=lambda: reduction_samples((3, 4), _signs(3, 4)), autocast="full")
 def soft_margin_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
@@ -68,8 +71,8 @@ def soft_margin_loss(
     autocast="full",
 )
 def hinge_embedding_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     margin: float = 1.0,
     size_average: bool | None = None,
     reduce: bool | None = None,
@@ -94,9 +97,9 @@ def hinge_embedding_loss(
     autocast="full",
 )
 def margin_ranking_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
     margin: float = 0.0,
     size_average: bool | None = None,
     reduce: bool | None = None,
@@ -109,9 +112,9 @@ def margin_ranking_loss(
 
 @op(module=F, samples=lambda: reduction_samples((3, 4), (3, 4), _signs(3)), autocast="full")
 def cosine_embedding_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
     margin: float = 0.0,
     size_average: bool | None = None,
     reduce: bool | None = None,
@@ -138,9 +141,9 @@ def cosine_embedding_loss(
     autocast="full",
 )
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     margin: float = 1.0,
     p: float = 2,
     eps: float = 1e-6,
@@ -167,9 +170,9 @@ def triplet_margin_loss(
     ],
 )
 def multilabel_soft_margin_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
@@ -190,9 +193,9 @@ def multilabel_soft_margin_loss(
     ],
 )
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     *,
     distance_function: Callable[[Any, Any], Any] | None = None,
     margin: float = 1.0,
@@ -254,11 +257,11 @@ def _numbers_of(x: Any, count: int) -> Any:
     autocast="full",
 )
 def multi_margin_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     p: int = 1,
     margin: float = 1.0,
-    weight: Any = None,
+    weight: Tensor | None = None,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
@@ -303,8 +306,8 @@ def multi_margin_loss(
     autocast="full",
 )
 def multilabel_margin_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",

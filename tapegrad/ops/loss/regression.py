@@ -160,12 +160,12 @@ _UNEVEN = In(3, 4, low=-2.0, high=2.3, distinct=True)
     autocast="full",
 )
 def mse_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
-    weight: Any = None,
+    weight: Tensor | None = None,
 ) -> Any:
     """(input - target)^2."""
     reduction = as_reduction(reduction, size_average, reduce)
@@ -179,12 +179,12 @@ def mse_loss(
     autocast="full",
 )
 def l1_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
-    weight: Any = None,
+    weight: Tensor | None = None,
 ) -> Any:
     """|input - target|."""
     reduction = as_reduction(reduction, size_average, reduce)
@@ -204,8 +204,8 @@ def l1_loss(
     autocast="full",
 )
 def smooth_l1_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
@@ -230,7 +230,11 @@ def smooth_l1_loss(
     autocast="full",
 )
 def huber_loss(
-    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
 ) -> Any:
     """d^2 / 2 where d = |input - target| is below delta, else delta (d - delta / 2)."""
     if delta <= 0:
@@ -281,9 +285,9 @@ def _chances(**more: Any) -> In:
     autocast={"cpu": "full", "cuda": "refuse"},
 )
 def binary_cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
@@ -350,13 +354,13 @@ bce_logits_ = define(
     autocast="full",
 )
 def binary_cross_entropy_with_logits(
-    input: Any,
-    target: Any,
-    weight: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
-    pos_weight: Any = None,
+    pos_weight: Tensor | None = None,
 ) -> Any:
     """Binary cross entropy of sigmoid(input); `pos_weight` multiplies the terms t log(p)."""
     reduction = as_reduction(reduction, size_average, reduce)
@@ -378,8 +382,8 @@ def binary_cross_entropy_with_logits(
     autocast="full",
 )
 def kl_div(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
@@ -413,8 +417,8 @@ def kl_div(
     autocast="full",
 )
 def poisson_nll_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     log_input: bool = True,
     full: bool = False,
     size_average: bool | None = None,
@@ -457,9 +461,9 @@ def _variances(var: Any, shape: tuple[int, ...]) -> Any:
     ],
 )
 def gaussian_nll_loss(
-    input: Any,
-    target: Any,
-    var: Any,
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
     full: bool = False,
     eps: float = 1e-6,
     reduction: str = "mean",
@@ -471,9 +475,10 @@ def gaussian_nll_loss(
         var = expand_(input.new_tensor(float(var)), shape=tuple(input._array.shape))
     message = "gaussian_nll_loss needs variances of at least 0"
     var = checked(var, c.less(var, 0), high=0, message=message, error=ValueError)
-    var = _variances(var, tuple(input._array.shape))
+    variances: Any = _variances(var, tuple(input._array.shape))
     # The limit is applied to the value alone: the gradient passes, as in PyTorch.
-    spread = var + (e.clamp_numbers(var.detach(), low=eps, high=math.inf) - var.detach())
+    limited = e.clamp_numbers(variances.detach(), low=eps, high=math.inf)
+    spread = variances + (limited - variances.detach())
     away = input - as_float(target, input)
     loss = 0.5 * (e.log(spread) + away * away / spread)
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from ..reduce.reductions import amax_, sum_
 from ..shape.joining import chunk
 from ..shape.movement import normal_dim, reshape_
 from ..table import In, Sample, op
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
+    from ..annotations import DTypeLike
 
 F = "nn.functional"
 
@@ -122,7 +126,7 @@ def _along_samples() -> list[Sample]:
     samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)],
     autocast=ON_GPU,
 )
-def softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
+def softmax(input: Tensor, dim: int | None = None, dtype: DTypeLike | None = None) -> Any:
     """exp(x) / sum(exp(x)) along a dimension."""
     return _along(softmax_, input, dim, dtype)
 
@@ -131,7 +135,7 @@ def softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     samples=lambda: [*_along_samples(), Sample(In(0, 3), 1)],
     autocast=ON_GPU,
 )
-def log_softmax(input: Any, dim: Any = None, dtype: Any = None) -> Any:
+def log_softmax(input: Tensor, dim: int | None = None, dtype: DTypeLike | None = None) -> Any:
     """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow."""
     return _along(log_softmax_, input, dim, dtype)
 
@@ -149,7 +153,9 @@ def _implied_dim(name: str, dim: Any, ndim: int, stacklevel: int) -> Any:
 
 
 @op("softmax", module=F, samples=_along_samples, autocast=ON_GPU)
-def _softmax_of_layers(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def _softmax_of_layers(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
+) -> Any:
     """exp(x) / sum(exp(x)) along a dimension."""
     dim = _implied_dim("softmax", dim, input._array.ndim, _stacklevel)
     return _along(softmax_, input, dim, dtype)
@@ -157,7 +163,7 @@ def _softmax_of_layers(input: Any, dim: Any = None, _stacklevel: int = 3, dtype:
 
 @op("log_softmax", module=F, samples=_along_samples, autocast=ON_GPU)
 def _log_softmax_of_layers(
-    input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
 ) -> Any:
     """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow."""
     dim = _implied_dim("log_softmax", dim, input._array.ndim, _stacklevel)
@@ -165,7 +171,9 @@ def _log_softmax_of_layers(
 
 
 @op(module=F, samples=_along_samples)
-def softmin(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
+) -> Any:
     """exp(-x) / sum(exp(-x)) along a dimension."""
     dim = _implied_dim("softmin", dim, input._array.ndim, _stacklevel)
     return softmax(-input, dim, dtype)
@@ -181,7 +189,7 @@ def softmin(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None
     ],
 )
 def gumbel_softmax(
-    logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Any:
     """Draws of a softmax with temperature tau: softmax((logits + Gumbel noise) / tau).
 
@@ -230,7 +238,7 @@ gelu_tanh_ = composite(
 
 
 @op(module=F, samples=lambda: [*_shapes()(), *_shapes(approximate="tanh")()])
-def gelu(input: Any, approximate: str = "none") -> Any:
+def gelu(input: Tensor, approximate: str = "none") -> Any:
     """x times the normal distribution function of x; `approximate` may be "tanh"."""
     check_floating(input, "gelu")
     if approximate not in ("none", "tanh"):
@@ -247,7 +255,7 @@ silu_ = composite("silu", lambda x: x * e.sigmoid(x), _silu_gradient)
 
 
 @op(module=F, samples=_shapes())
-def silu(input: Any, inplace: bool = False) -> Any:
+def silu(input: Tensor, inplace: bool = False) -> Any:
     """x * sigmoid(x)."""
     check_floating(input, "silu")
     return _result(input, _fast_silu(input), inplace, "silu")
@@ -276,7 +284,7 @@ softplus_ = composite("softplus", _softplus, _softplus_gradient)
     samples=lambda: [*_shapes()(), *_shapes(2.0, 1.5)()],
     autocast=ON_GPU,
 )
-def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """log(1 + exp(beta x)) / beta, and x itself where beta x exceeds the threshold."""
     check_floating(input, "softplus")
     return softplus_(input, beta=float(beta), threshold=float(threshold))
@@ -293,7 +301,7 @@ mish_ = composite(
 
 
 @op(module=F, samples=_shapes())
-def mish(input: Any, inplace: bool = False) -> Any:
+def mish(input: Tensor, inplace: bool = False) -> Any:
     """x * tanh(softplus(x))."""
     check_floating(input, "mish")
     return _result(input, mish_(input), inplace, "mish")
@@ -307,7 +315,7 @@ logsigmoid_ = composite(
 
 
 @op(module=F, samples=_shapes())
-def logsigmoid(input: Any) -> Any:
+def logsigmoid(input: Tensor) -> Any:
     """log(sigmoid(x)), without overflow."""
     check_floating(input, "logsigmoid")
     return logsigmoid_(input)
@@ -322,13 +330,13 @@ softsign_ = composite("softsign", lambda x: x / (1 + e.abs(x)), _softsign_gradie
 
 
 @op(module=F, samples=_shapes())
-def softsign(input: Any) -> Any:
+def softsign(input: Tensor) -> Any:
     """x / (1 + |x|)."""
     return softsign_(as_floating(input, "softsign"))
 
 
 @op(module=F, samples=_shapes())
-def tanhshrink(input: Any) -> Any:
+def tanhshrink(input: Tensor) -> Any:
     """x - tanh(x)."""
     x = as_floating(input, "tanhshrink")
     return x - e.tanh(x)
@@ -351,7 +359,7 @@ elu_ = composite("elu", _elu, _elu_gradient)
 
 
 @op(module=F, samples=lambda: [*_shapes()(), *_shapes(0.7)()])
-def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x above 0, alpha (exp(x) - 1) below."""
     check_floating(input, "elu")
     return _result(input, elu_(input, alpha=float(alpha), scale=1.0, rate=1.0), inplace, "elu")
@@ -362,7 +370,7 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 
 
 @op(method=False, samples=_shapes())
-def selu(input: Any, inplace: bool = False) -> Any:
+def selu(input: Tensor, inplace: bool = False) -> Any:
     """ELU with the slopes that keep mean 0 and variance 1."""
     check_floating(input, "selu")
     out = elu_(input, alpha=_SELU_ALPHA, scale=_SELU_SCALE, rate=1.0)
@@ -370,7 +378,7 @@ def selu(input: Any, inplace: bool = False) -> Any:
 
 
 @op(method=False, samples=lambda: [*_shapes()(), *_shapes(0.5)()])
-def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x above 0, alpha (exp(x / alpha) - 1) below."""
     check_floating(input, "celu")
     if alpha == 0:
@@ -383,7 +391,7 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
 
 
 @op("relu", module=F, samples=_shapes())
-def relu(input: Any, inplace: bool = False) -> Any:
+def relu(input: Tensor, inplace: bool = False) -> Any:
     """max(x, 0)."""
     return input.relu_() if inplace else input.relu()
 
@@ -396,7 +404,7 @@ leaky_relu_ = composite(
 
 
 @op(module=F, samples=lambda: [*_shapes()(), *_shapes(0.2)()])
-def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Any:
     """x above 0, negative_slope * x below."""
     check_floating(input, "leaky_relu")
     out = leaky_relu_(input, slope=float(negative_slope))
@@ -424,7 +432,7 @@ prelu_ = define(
     ],
     autocast="lower",
 )
-def prelu(input: Any, weight: Any) -> Any:
+def prelu(input: Tensor, weight: Tensor) -> Any:
     """x above 0, weight * x below; one weight, or one for each channel (dimension 1)."""
     check_floating(input, "prelu")
     check_same_dtype("prelu", input, weight=weight)
@@ -448,7 +456,9 @@ hardtanh_ = composite(
 
 
 @op(module=F, samples=lambda: [*_shapes()(), *_shapes(-0.7, 1.2)()])
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+def hardtanh(
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Any:
     """x limited to min_val..max_val."""
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is larger than max_val {max_val}")
@@ -463,7 +473,7 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: b
 
 
 @op(module=F, samples=lambda: [Sample(In(3, 4, low=-3, high=9, distinct=True))])
-def relu6(input: Any, inplace: bool = False) -> Any:
+def relu6(input: Tensor, inplace: bool = False) -> Any:
     """min(max(x, 0), 6)."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
@@ -481,7 +491,7 @@ hardswish_ = composite(
 
 
 @op(module=F, samples=lambda: [*_shapes()(), Sample(In(4, 5, low=-5, high=5, distinct=True))])
-def hardswish(input: Any, inplace: bool = False) -> Any:
+def hardswish(input: Tensor, inplace: bool = False) -> Any:
     """x * relu6(x + 3) / 6."""
     check_floating(input, "hardswish")
     return _result(input, hardswish_(input), inplace, "hardswish")
@@ -495,7 +505,7 @@ hardsigmoid_ = composite(
 
 
 @op(module=F, samples=lambda: [*_shapes()(), Sample(In(4, 5, low=-5, high=5, distinct=True))])
-def hardsigmoid(input: Any, inplace: bool = False) -> Any:
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Any:
     """relu6(x + 3) / 6."""
     check_floating(input, "hardsigmoid")
     return _result(input, hardsigmoid_(input), inplace, "hardsigmoid")
@@ -519,7 +529,7 @@ threshold_ = composite(
     ],
 )
 def rrelu(
-    input: Any,
+    input: Tensor,
     lower: float = 1.0 / 8,
     upper: float = 1.0 / 3,
     training: bool = False,
@@ -539,7 +549,7 @@ def rrelu(
 
 
 @op(method=False, samples=_shapes(0.3, -7.0))
-def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Any:
     """x above the threshold, else `value`."""
     dtype, least = input._array.dtype, min(threshold, value)
     if numeric.is_boolean(dtype) or (numeric.is_unsigned(dtype) and int(least) < 0):
@@ -557,7 +567,7 @@ hardshrink_ = composite(
 
 
 @op(samples=lambda: [*_shapes()(), *_shapes(0.9)()])
-def hardshrink(input: Any, lambd: float = 0.5) -> Any:
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Any:
     """x where |x| exceeds lambd, else 0."""
     check_floating(input, "hardshrink")
     return hardshrink_(input, limit=float(lambd))
@@ -571,7 +581,7 @@ softshrink_ = composite(
 
 
 @op(module=F, samples=lambda: [*_shapes()(), *_shapes(0.9)()])
-def softshrink(input: Any, lambd: float = 0.5) -> Any:
+def softshrink(input: Tensor, lambd: float = 0.5) -> Any:
     """x moved towards 0 by lambd, and 0 where |x| is at most lambd."""
     check_floating(input, "softshrink")
     if lambd < 0:
@@ -580,7 +590,7 @@ def softshrink(input: Any, lambd: float = 0.5) -> Any:
 
 
 @op(module=F, samples=lambda: [Sample((3, 4)), Sample((4, 3), 0), Sample((2, 6, 2), dim=1)])
-def glu(input: Any, dim: int = -1) -> Any:
+def glu(input: Tensor, dim: int = -1) -> Any:
     """The first half of a dimension times the sigmoid of its second half."""
     check_floating(input, "glu")
     if input._array.ndim == 0:

@@ -72,8 +72,8 @@ _TOKENS = In(values=[[0, 2, 2], [1, 4, 0]], kind="int")
     ],
 )
 def embedding(
-    input: Any,
-    weight: Any,
+    input: Tensor,
+    weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
@@ -133,7 +133,7 @@ def limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
     ],
     differentiable=False,
 )
-def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
     """A vector for each label, with 1 at the label and 0 elsewhere, of type int64."""
     if not numeric.is_integer(tensor._array.dtype):
         raise RuntimeError(f"one_hot needs integer labels, got {tensor.dtype}; use .long()")
@@ -203,13 +203,13 @@ def _dropped(
         Sample((4,), 1.0),
     ],
 )
-def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """0 with probability p, else x / (1 - p); the input itself when not training."""
     return _dropped("dropout", input, tuple(input._array.shape), p, training, inplace)
 
 
 @op(module=F, random=True, samples=lambda: [Sample((2, 3, 4)), Sample((3, 4), 0.2)])
-def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Dropout of whole channels of (batch, channels, length) or (channels, length)."""
     shape = tuple(input._array.shape)
     if len(shape) not in (2, 3):
@@ -218,7 +218,7 @@ def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
 
 
 @op(module=F, random=True, samples=lambda: [Sample((2, 3, 2, 2)), Sample((2, 3, 4), 0.2)])
-def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Dropout of whole channels of (batch, channels, height, width)."""
     shape = tuple(input._array.shape)
     if len(shape) not in (3, 4):
@@ -231,7 +231,7 @@ def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
     random=True,
     samples=lambda: [Sample((2, 3, 2, 1, 2)), Sample((2, 3, 2, 2), 0.2)],
 )
-def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Dropout of whole channels of (batch, channels, depth, height, width)."""
     shape = tuple(input._array.shape)
     if len(shape) not in (4, 5):
@@ -269,7 +269,9 @@ def _alpha_dropped(
     random=True,
     samples=lambda: [Sample((3, 4), training=True), Sample((3, 4), 0.2, True), Sample((3, 4), 0.2)],
 )
-def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Any:
     """Dropout that keeps mean 0 and variance 1 of the inputs of a SELU."""
     shape = tuple(input._array.shape)
     return _alpha_dropped("alpha_dropout", input, shape, p, training, inplace)
@@ -281,7 +283,7 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: b
     samples=lambda: [Sample((2, 3, 4), training=True), Sample((2, 3), 0.2, True)],
 )
 def feature_alpha_dropout(
-    input: Any, p: float = 0.5, training: bool = False, inplace: bool = False
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Any:
     """Alpha dropout of whole channels of (batch, channels, ...)."""
     shape = tuple(input._array.shape)

@@ -8,7 +8,7 @@ and second derivatives flow through them. What is kept is the input, the weight 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.casting import ON_GPU
 from ...core.dtypes import finfo
@@ -21,6 +21,11 @@ from ..reduce.reductions import count, mean_, sum_
 from ..reduce.statistics import norm
 from ..shape.movement import as_shape, expand_, normal_dim, reshape_
 from ..table import In, Sample, op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..annotations import Dims
 
 F = "nn.functional"
 Shape = tuple[int, ...]
@@ -182,7 +187,11 @@ def _last_dims(what: str, input: Any, normalized_shape: Any, **weights: Any) -> 
     autocast=ON_GPU,
 )
 def layer_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions."""
     shape, dims = _last_dims("layer_norm", input, normalized_shape, weight=weight, bias=bias)
@@ -201,7 +210,10 @@ def layer_norm(
     autocast=ON_GPU,
 )
 def rms_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
 ) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight, over the last dimensions."""
     shape, dims = _last_dims("rms_norm", input, normalized_shape, weight=weight)
@@ -237,7 +249,11 @@ def _check_channels(what: str, input: Any, **weights: Any) -> int:
     autocast=ON_GPU,
 )
 def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Any:
     """Statistics over groups of channels of each sample; weights for each channel."""
     channels = _check_channels("group_norm", input, weight=weight, bias=bias)
@@ -311,11 +327,11 @@ def _scaled_nothing(input: Any, weight: Any, bias: Any) -> Any:
     ],
 )
 def batch_norm(
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -366,11 +382,11 @@ def batch_norm(
     ],
 )
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -411,7 +427,9 @@ def instance_norm(
     module=F,
     samples=lambda: [Sample((3, 4)), Sample((3, 4), p=1.0, dim=0), Sample((2, 3, 4), 3.0, -1)],
 )
-def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
+def normalize(
+    input: Tensor, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Any:
     """x divided by its p-norm along a dimension, or by eps if that is larger."""
     check_floating(input, "normalize")
     if not isinstance(dim, (tuple, list)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.casting import Policy, applied
 from ...core.dtypes import float32
@@ -21,6 +21,9 @@ from ..shape.movement import reshape_, slice_, swapped
 from ..table import In, Sample, op
 from .embedding import dropout as dropped
 from .recurrent import gru_, gru_steps_, is_single_piece, lstm_, lstm_steps_, rnn_, rnn_steps_
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
 
 #: kinds of recurrent networks: how many states each has, and gates
 STATES = {"RNN_TANH": 1, "RNN_RELU": 1, "GRU": 1, "LSTM": 2}
@@ -259,9 +262,9 @@ def _projected() -> Sample:
     applies=True,
 )
 def lstm(
-    input: Any,
-    hx: Any,
-    params: Any,
+    input: Tensor,
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
     has_biases: bool,
     num_layers: int,
     dropout: float,
@@ -288,9 +291,9 @@ def _enter(name: str, kind: str, what: str) -> None:
     """The function of a kind that has one state."""
 
     def call(
-        input: Any,
-        hx: Any,
-        params: Any,
+        input: Tensor,
+        hx: Tensor,
+        params: Sequence[Tensor],
         has_biases: bool,
         num_layers: int,
         dropout: float,
@@ -386,7 +389,14 @@ _OF_CELLS: Policy = {"cpu": _choice_of_cell, "cuda": "lower"}
 
 
 @op(method=False, samples=lambda: _cell_samples("LSTM"), autocast=_OF_CELLS)
-def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+def lstm_cell(
+    input: Tensor,
+    hx: Sequence[Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Any:
     """One step of an LSTM layer: the next hidden state and cell."""
     if not isinstance(hx, (tuple, list)):
         raise TypeError(f"lstm_cell needs a pair (hidden, cell), got {type(hx).__name__}")
@@ -394,14 +404,26 @@ def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh:
 
 
 @op(method=False, samples=lambda: _cell_samples("GRU"), autocast=_OF_CELLS)
-def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+def gru_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Any:
     """One step of a GRU layer: the next hidden state."""
     return _step("GRU", input, [hx], [w_ih, w_hh, b_ih, b_hh])
 
 
 @op(method=False, samples=lambda: _cell_samples("RNN_TANH"), autocast={"cuda": "lower"})
 def rnn_tanh_cell(
-    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
 ) -> Any:
     """tanh(input @ w_ih.T + hx @ w_hh.T + biases)."""
     return _step("RNN_TANH", input, [hx], [w_ih, w_hh, b_ih, b_hh])
@@ -409,7 +431,12 @@ def rnn_tanh_cell(
 
 @op(method=False, samples=lambda: _cell_samples("RNN_RELU"), autocast={"cuda": "lower"})
 def rnn_relu_cell(
-    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
 ) -> Any:
     """relu(input @ w_ih.T + hx @ w_hh.T + biases)."""
     return _step("RNN_RELU", input, [hx], [w_ih, w_hh, b_ih, b_hh])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -30,6 +29,11 @@ from ..shape.movement import (
     unslice_,
 )
 from ..table import In, Sample, op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..annotations import Dims, DTypeLike
 
 
 def spread(g: Any, shape: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
@@ -84,7 +88,9 @@ def _as_sum_dtype(input: Any, dtype: Any) -> Any:
     samples=lambda: [*_reduction_samples(), Sample(In(0, 3)), Sample(In(0, 3), 0)],
     autocast=ON_GPU,
 )
-def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def sum(
+    input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Any:
     """The sum of all elements, or along dimensions."""
     x = _as_sum_dtype(input, dtype)
     return sum_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
@@ -95,7 +101,9 @@ def _nansum(input: Any) -> Any:
 
 
 @op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
-def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def nansum(
+    input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Any:
     """The sum, with NaN taken as zero."""
     return sum(_nansum(input), dim, keepdim, dtype=dtype)
 
@@ -116,7 +124,9 @@ mean_: Primitive = define(
 
 
 @op(samples=_reduction_samples)
-def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def mean(
+    input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Any:
     """The mean of all elements, or along dimensions."""
     x = input if dtype is None else input.to(as_dtype(dtype))
     check_floating(x, "mean")
@@ -124,7 +134,9 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
 
 @op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
-def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def nanmean(
+    input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Any:
     """The mean of what is not NaN."""
     check_floating(input, "nanmean")
     there = c.logical_not(c.isnan(input)).to(input.dtype)
@@ -177,7 +189,9 @@ prod_: Primitive = define("prod", _prod, kind=REDUCE, vjp=_prod_gradient, expres
     ],
     autocast="full",
 )
-def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def prod(
+    input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Any:
     """The product of all elements, or along a dimension."""
     x = _as_sum_dtype(input, dtype)
     return prod_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
@@ -216,7 +230,7 @@ cumsum_: Primitive = define(
     inplace=True,
     autocast=ON_GPU,
 )
-def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
+def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Any:
     """Running sums along a dimension."""
     x = _as_sum_dtype(input, dtype)
     d = normal_dim(dim, x._array.ndim)
@@ -261,7 +275,7 @@ cumprod_: Primitive = define(
     inplace=True,
     autocast=ON_GPU,
 )
-def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Any:
+def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Any:
     """Running products along a dimension."""
     x = _as_sum_dtype(input, dtype)
     d = normal_dim(dim, x._array.ndim)
@@ -325,7 +339,7 @@ def _extreme_samples() -> list[Sample]:
 
 
 @op(samples=_extreme_samples)
-def amax(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
+def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
     """The largest element of all, or along dimensions; ties share the gradient."""
     dims = normal_dims(dim, input._array.ndim)
     _not_empty(input, dims, "amax")
@@ -333,7 +347,7 @@ def amax(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
 
 
 @op(samples=_extreme_samples)
-def amin(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
+def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
     """The smallest element of all, or along dimensions; ties share the gradient."""
     dims = normal_dims(dim, input._array.ndim)
     _not_empty(input, dims, "amin")
@@ -410,18 +424,22 @@ def _arg_samples() -> list[Sample]:
 
 
 @op(samples=_arg_samples, differentiable=False)
-def argmax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Where the largest element is."""
     return _arg_op(argmax_, "argmax", input, dim, keepdim)
 
 
 @op(samples=_arg_samples, differentiable=False)
-def argmin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Where the smallest element is."""
     return _arg_op(argmin_, "argmin", input, dim, keepdim)
 
 
-Extreme = namedtuple("Extreme", ["values", "indices"])
+class Extreme(NamedTuple):
+    """Extreme elements, and where they are."""
+
+    values: Tensor
+    indices: Tensor
 
 
 def along(input: Any, indices: Any, dim: int) -> Any:
@@ -440,6 +458,12 @@ def _extreme(arg: Any, input: Any, dim: Any, keepdim: bool, what: str) -> Any:
     return Extreme(values, indices) if keepdim else Extreme(values.squeeze(d), indices.squeeze(d))
 
 
+@overload
+def max(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+@overload
+def max(input: Tensor, dim: int, keepdim: bool = False) -> Extreme: ...
+@overload
+def max(input: Tensor, dim: Tensor | Sequence[int], keepdim: bool = False) -> Tensor: ...
 @op(
     samples=lambda: [
         Sample(In(3, 4, distinct=True)),
@@ -449,7 +473,7 @@ def _extreme(arg: Any, input: Any, dim: Any, keepdim: bool, what: str) -> Any:
         Sample(In()),
     ]
 )
-def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def max(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) -> Any:
     """The largest element; with `dim`, values and indices; with a tensor, the larger one."""
     if isinstance(dim, Tensor):
         return e.maximum(input, dim)
@@ -462,6 +486,12 @@ def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return _extreme(argmax_, input, dim, keepdim, "max")
 
 
+@overload
+def min(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+@overload
+def min(input: Tensor, dim: int, keepdim: bool = False) -> Extreme: ...
+@overload
+def min(input: Tensor, dim: Tensor | Sequence[int], keepdim: bool = False) -> Tensor: ...
 @op(
     samples=lambda: [
         Sample(In(3, 4, distinct=True)),
@@ -470,7 +500,7 @@ def max(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
         Sample(In(3, 4, distinct=True), In(4, distinct=True)),
     ]
 )
-def min(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def min(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) -> Any:
     """The smallest element; with `dim`, values and indices; with a tensor, the smaller one."""
     if isinstance(dim, Tensor):
         return e.minimum(input, dim)
@@ -513,14 +543,14 @@ def _truth_samples() -> list[Sample]:
 
 
 @op(samples=_truth_samples, differentiable=False)
-def any(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def any(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     """Whether any element is true."""
     x = _as_bool(input)
     return any_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
 
 
 @op(samples=_truth_samples, differentiable=False)
-def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def all(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     """Whether all elements are true."""
     x = _as_bool(input)
     return all_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
@@ -530,7 +560,7 @@ def all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2)), Sample(In(3, 4), 1)],
     differentiable=False,
 )
-def count_nonzero(input: Any, dim: Any = None) -> Any:
+def count_nonzero(input: Tensor, dim: Dims | None = None) -> Any:
     """How many elements are not zero."""
     return sum(c.not_equal(input, 0), dim)
 
@@ -539,14 +569,14 @@ def count_nonzero(input: Any, dim: Any = None) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4))], function=False, differentiable=False, torch=None)
-def has_nan(input: Any) -> bool:
+def has_nan(input: Tensor) -> bool:
     """Whether any element is NaN."""
     not_recorded(input, "has_nan()")
     return bool(np.isnan(input._array).any())
 
 
 @op(samples=lambda: [Sample((3, 4))], function=False, differentiable=False, torch=None)
-def has_inf(input: Any) -> bool:
+def has_inf(input: Tensor) -> bool:
     """Whether any element is infinite."""
     not_recorded(input, "has_inf()")
     return bool(np.isinf(input._array).any())

@@ -6,8 +6,7 @@ Made of other operations, but for the places of running extremes, which NumPy fi
 from __future__ import annotations
 
 import math
-from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +23,11 @@ from ..shape.pieces import tensor_split
 from ..table import In, Sample, attach, op
 from .reductions import Extreme, along, amax, amin, cumsum
 from .sorting import sort
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..annotations import Number
 
 # -- extremes ----------------------------------------------------------------------------------
 
@@ -58,29 +62,33 @@ def _running(input: Any, dim: int, largest: bool) -> Extreme:
 
 
 @op(samples=lambda: [Sample(In(3, 4, distinct=True), 0), Sample(In(3, 4, distinct=True), -1)])
-def cummax(input: Any, dim: int) -> Any:
+def cummax(input: Tensor, dim: int) -> Extreme:
     """The largest element so far along a dimension, and its index."""
     return _running(input, dim, True)
 
 
 @op(samples=lambda: [Sample(In(3, 4, distinct=True), 0), Sample(In(3, 4, distinct=True), -1)])
-def cummin(input: Any, dim: int) -> Any:
+def cummin(input: Tensor, dim: int) -> Extreme:
     """The smallest element so far along a dimension, and its index."""
     return _running(input, dim, False)
 
 
-Bounds = namedtuple("Bounds", ["min", "max"])
+class Bounds(NamedTuple):
+    """The smallest and the largest element."""
+
+    min: Tensor
+    max: Tensor
 
 
 @op(samples=lambda: [Sample(In(3, 4, distinct=True)), Sample(In(3, 4, distinct=True), dim=1)])
-def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Bounds:
     """The smallest and the largest element, of all or along a dimension."""
     dims = () if dim is None else dim
     return Bounds(amin(input, dims, keepdim), amax(input, dims, keepdim))
 
 
 @op(samples=lambda: [Sample(In(4, 3, distinct=True))])
-def msort(input: Any) -> Any:
+def msort(input: Tensor) -> Any:
     """Sorted along the first dimension."""
     return sort(input, 0)[0]
 
@@ -101,25 +109,25 @@ def _cut(name: str, least: int, input: Any, given: Any, dim: int) -> Any:
 
 
 @op(samples=lambda: [Sample((4, 6), 3), Sample((4,), [1, 3])])
-def hsplit(input: Any, indices_or_sections: Any) -> Any:
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> Any:
     """Pieces along the second dimension, or the only one."""
     return _cut("hsplit", 1, input, indices_or_sections, 1 if input._array.ndim > 1 else 0)
 
 
 @op(samples=lambda: [Sample((4, 6), 2), Sample((4, 2), [1, 3])])
-def vsplit(input: Any, indices_or_sections: Any) -> Any:
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> Any:
     """Pieces along the first dimension."""
     return _cut("vsplit", 2, input, indices_or_sections, 0)
 
 
 @op(samples=lambda: [Sample((2, 2, 6), 3), Sample((2, 2, 4), [1, 3])])
-def dsplit(input: Any, indices_or_sections: Any) -> Any:
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> Any:
     """Pieces along the third dimension."""
     return _cut("dsplit", 3, input, indices_or_sections, 2)
 
 
 @op(samples=lambda: [Sample((5, 2), [1, 4]), Sample((2, 5), [2, 3], 1)])
-def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> Any:
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Any:
     """Pieces of the given sizes along a dimension."""
     return split(input, list(split_sizes), dim)
 
@@ -134,7 +142,7 @@ def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> Any:
     ],
     inplace=True,
 )
-def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Any:
     """The elements of `source`, in order, where the mask holds."""
     if not numeric.is_boolean(mask._array.dtype):
         raise RuntimeError(f"masked_scatter needs a bool tensor as its mask, got {mask.dtype}")
@@ -153,14 +161,19 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4), (4,), 0, 1), Sample((3, 4), (3,), -1, -2)])
-def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Any:
     """A copy with the slice at one index of a dimension replaced."""
     return _replaced(input, lambda x: x.select(dim, index), src, "select_scatter")
 
 
 @op(samples=lambda: [Sample((4, 3), (2, 3), 0, 1, 3), Sample((3, 4), (3, 2), 1, 0, None, 2)])
 def slice_scatter(
-    input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    input: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Any:
     """A copy with a range of a dimension replaced."""
     d = normal_dim(dim, input._array.ndim)
@@ -169,7 +182,9 @@ def slice_scatter(
 
 
 @op(samples=lambda: [Sample((3, 4), (3,)), Sample((3, 4), (2,), -1)])
-def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Any:
     """A copy with a diagonal replaced."""
     return _replaced(input, lambda x: x.diagonal(offset, dim1, dim2), src, "diagonal_scatter")
 
@@ -185,7 +200,7 @@ def _replaced(input: Any, part_of: Any, src: Any, what: str) -> Any:
     return out
 
 
-def _fill_diagonal(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+def _fill_diagonal(self: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
     """Put one value on the main diagonal, in place; with `wrap`, on again below a square."""
     inplace.check_writable(self, "fill_diagonal_")
     shape = self._array.shape
@@ -208,19 +223,19 @@ _EDGES = In(values=[-math.inf, -1.0, 0.0, 2.0, math.inf], grad=False)
 
 
 @op(samples=lambda: [Sample(_EDGES)], differentiable=False)
-def isposinf(input: Any) -> Any:
+def isposinf(input: Tensor) -> Any:
     """Where elements are infinity."""
     return equal(input, math.inf)
 
 
 @op(samples=lambda: [Sample(_EDGES)], differentiable=False)
-def isneginf(input: Any) -> Any:
+def isneginf(input: Tensor) -> Any:
     """Where elements are minus infinity."""
     return equal(input, -math.inf)
 
 
 @op(samples=lambda: [Sample(_EDGES)], differentiable=False)
-def isreal(input: Any) -> Any:
+def isreal(input: Tensor) -> Any:
     """True everywhere: there are no complex numbers."""
     return equal(equal(input, input), equal(input, input))
 
@@ -229,7 +244,7 @@ def isreal(input: Any) -> Any:
     samples=lambda: [Sample(_EDGES), Sample(In(values=[-0.0, 0.0], grad=False))],
     differentiable=False,
 )
-def signbit(input: Any) -> Any:
+def signbit(input: Tensor) -> Any:
     """Where elements have a minus sign, -0.0 too."""
     x = input.detach()
     if not numeric.is_floating(x._array.dtype):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +12,9 @@ from ...core.tensor import wrap
 from ..index.gather import gather_
 from ..shape.movement import normal_dim
 from ..table import In, Sample, op
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
 
 
 def _argsort(x: Any, *, dim: int, descending: bool) -> Any:
@@ -24,7 +26,12 @@ def _argsort(x: Any, *, dim: int, descending: bool) -> Any:
 
 argsort_: Primitive = define("argsort", _argsort, kind=OPAQUE)
 
-Sorted = namedtuple("Sorted", ["values", "indices"])
+
+class Sorted(NamedTuple):
+    """Values in order, and where each came from."""
+
+    values: Tensor
+    indices: Tensor
 
 
 def _order_samples() -> list[Sample]:
@@ -37,7 +44,7 @@ def _order_samples() -> list[Sample]:
 
 
 @op(samples=_order_samples)
-def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Any:
+def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Sorted:
     """Values in order along a dimension, and where each came from."""
     indices = argsort(input, dim, descending)
     if input._array.ndim == 0:
@@ -47,7 +54,7 @@ def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = 
 
 
 @op(samples=_order_samples, differentiable=False)
-def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Any:
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Any:
     """The indices that put a dimension in order."""
     d = normal_dim(dim, input._array.ndim)
     if input._array.ndim == 0:
@@ -62,7 +69,7 @@ def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool
         Sample(In(3, 5, distinct=True), 2, -1, False),
     ]
 )
-def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
     """The k largest (or smallest) values along a dimension, in order, and where they are."""
     n = input._array.ndim
     d = normal_dim(dim, n)

@@ -7,7 +7,7 @@ precision is computed in float32 and rounded once.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype
@@ -18,6 +18,10 @@ from ..precision import check_floating, rounded, widened
 from ..shape.movement import normal_dim, normal_dims, reshape_
 from ..table import In, Sample, op
 from .reductions import amax_, amin_, count, mean, mean_, spread, sum_
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
+    from ..annotations import Dims, DTypeLike, Number
 
 # -- spread ------------------------------------------------------------------------------------
 
@@ -79,8 +83,8 @@ def _spread_samples() -> list[Sample]:
 
 @op(samples=_spread_samples)
 def var(
-    input: Any,
-    dim: Any = None,
+    input: Tensor,
+    dim: Dims | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -92,8 +96,8 @@ def var(
 
 @op(samples=_spread_samples)
 def std(
-    input: Any,
-    dim: Any = None,
+    input: Tensor,
+    dim: Dims | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -105,26 +109,26 @@ def std(
 
 @op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
 def var_mean(
-    input: Any,
-    dim: Any = None,
+    input: Tensor,
+    dim: Dims | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
     correction: float | None = None,
-) -> Any:
+) -> tuple[Tensor, Tensor]:
     """Variance and mean together."""
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1)], method=False)
 def std_mean(
-    input: Any,
-    dim: Any = None,
+    input: Tensor,
+    dim: Dims | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
     correction: float | None = None,
-) -> Any:
+) -> tuple[Tensor, Tensor]:
     """Standard deviation and mean together."""
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
@@ -158,7 +162,7 @@ logsumexp_: Primitive = define(
     samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])],
     autocast=ON_GPU,
 )
-def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
+def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Any:
     """log(sum(exp(x))) along dimensions, without overflow."""
     dims = normal_dims(dim, input._array.ndim)
     return logsumexp_(input, dims=dims, keepdim=bool(keepdim))
@@ -226,7 +230,13 @@ norm_: Primitive = define(
     ],
     autocast=ON_GPU,
 )
-def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def norm(
+    input: Tensor,
+    p: Number | str = 2,
+    dim: Dims | None = None,
+    keepdim: bool = False,
+    dtype: DTypeLike | None = None,
+) -> Any:
     """The p-norm of all elements, or along dimensions."""
     x = input if dtype is None else input.to(as_dtype(dtype))
     check_floating(x, "norm")
@@ -254,7 +264,7 @@ def norm(input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: 
     inplace=True,
     autocast={"cuda": "full"},
 )
-def renorm(input: Any, p: Any, dim: int, maxnorm: float) -> Any:
+def renorm(input: Tensor, p: Number, dim: int, maxnorm: float) -> Any:
     """The slices along `dim` scaled down to a p-norm of `maxnorm` where theirs is larger."""
     n = input._array.ndim
     if n < 2:

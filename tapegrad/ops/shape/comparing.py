@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ..precision import widened
 from ..table import In, Sample, op
 from .joining import cat
 from .movement import as_shape, reshape_
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def _raw(x: Tensor) -> Any:
@@ -32,7 +35,7 @@ def _raw(x: Tensor) -> Any:
     differentiable=False,
 )
 def allclose(
-    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
     """Whether all |a - b| <= atol + rtol * |b|."""
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
@@ -40,7 +43,7 @@ def allclose(
 
 @op(samples=lambda: [Sample(In(values=[1.0, 2.0]), In(values=[1.0, 2.1]))], differentiable=False)
 def isclose(
-    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """Where |a - b| <= atol + rtol * |b|."""
     if input._array.dtype != other._array.dtype:
@@ -61,7 +64,7 @@ def _floating(x: Any) -> Any:
 
 
 @op(samples=lambda: [Sample(In(values=[1.0, 2.0]), In(values=[1.0, 2.0]))], differentiable=False)
-def equal(input: Any, other: Any) -> bool:
+def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements."""
     a, b = _raw(input), _raw(other)
     return a.shape == b.shape and bool((a == b).all())
@@ -110,7 +113,7 @@ def numel(input: Tensor) -> int:
 
 
 @creation
-def broadcast_shapes(*shapes: Any) -> Size:
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape that shapes broadcast to."""
     try:
         return Size(np.broadcast_shapes(*[as_shape((s,)) for s in shapes]))
@@ -119,7 +122,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
 
 
 @creation
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Tensors expanded to their common shape."""
     shape = broadcast_shapes(*[t._array.shape for t in tensors])
     return tuple(t.expand(shape) for t in tensors)
@@ -146,32 +149,32 @@ def _several(value: Any) -> list[Any]:
 
 
 @creation
-def atleast_1d(*tensors: Any) -> Any:
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     """Tensors with at least one dimension."""
     return _at_least(1, tensors)
 
 
 @creation
-def atleast_2d(*tensors: Any) -> Any:
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     """Tensors with at least two dimensions, new ones in front."""
     return _at_least(2, tensors)
 
 
 @creation
-def atleast_3d(*tensors: Any) -> Any:
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     """Tensors with at least three dimensions."""
     return _at_least(3, tensors)
 
 
 @op(method=False, samples=lambda: [Sample([In(2, 3), In(2, 1)]), Sample([In(2), In(3)])])
-def hstack(tensors: Any) -> Any:
+def hstack(tensors: Sequence[Tensor]) -> Any:
     """Join side by side: along the second dimension, vectors along the first."""
     parts = _several(_at_least(1, tuple(tensors)))
     return cat(parts, 0 if parts[0]._array.ndim == 1 else 1)
 
 
 @op(method=False, samples=lambda: [Sample([In(2, 3), In(1, 3)]), Sample([In(3), In(3)])])
-def vstack(tensors: Any) -> Any:
+def vstack(tensors: Sequence[Tensor]) -> Any:
     """Join on top of each other."""
     return cat(_several(_at_least(2, tuple(tensors))), 0)
 

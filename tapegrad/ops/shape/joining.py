@@ -90,7 +90,7 @@ def _sequence(tensors: Any, what: str) -> list[Any]:
     aliases=("concat", "concatenate"),
     autocast={"cpu": "widest"},
 )
-def cat(tensors: Any, dim: int = 0) -> Any:
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     """Join tensors along an existing dimension."""
     parts = _sequence(tensors, "cat")
     # PyTorch lets empty vectors through whatever the other shapes are.
@@ -117,7 +117,7 @@ def cat(tensors: Any, dim: int = 0) -> Any:
     ],
     autocast={"cpu": "widest"},
 )
-def stack(tensors: Any, dim: int = 0) -> Any:
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     """Join tensors of one shape along a new dimension."""
     parts = _sequence(tensors, "stack")
     shape = parts[0]._array.shape
@@ -138,7 +138,9 @@ def stack(tensors: Any, dim: int = 0) -> Any:
         Sample((2, 6), 2, dim=1),
     ],
 )
-def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
+def split(
+    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
     """Pieces of a size (the last may be smaller), or of the given sizes."""
     shape = tensor._array.shape
     d = normal_dim(dim, len(shape))
@@ -161,16 +163,18 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
     return tuple(parts)
 
 
-def _split(self: Any, split_size: Any, dim: int = 0) -> Any:
+def _split(self: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of a size (the last may be smaller), or of the given sizes."""
-    return split(self, split_size, dim)  # the method's argument has another name in PyTorch
+    # The method's argument has another name in PyTorch.
+    pieces: tuple[Tensor, ...] = split(self, split_size, dim)
+    return pieces
 
 
 attach(split=_split)
 
 
 @op(samples=lambda: [Sample((7, 2), 3), Sample((2, 6), 2, dim=1)])
-def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
     """At most `chunks` pieces of equal size."""
     if chunks <= 0:
         raise RuntimeError(f"chunk needs a positive number of pieces, got {chunks}")
@@ -179,7 +183,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 2)), Sample((2, 3), 1)])
-def unbind(input: Any, dim: int = 0) -> Any:
+def unbind(input: Tensor, dim: int = 0) -> Any:
     """All slices along a dimension, which disappears."""
     d = normal_dim(dim, input._array.ndim)
     before, after = (None,) * d, (None,) * (input._array.ndim - d - 1)

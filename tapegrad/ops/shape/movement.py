@@ -7,7 +7,7 @@ primitive are plain tuples of non-negative integers.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from ...core.primitive import MOVEMENT, OPAQUE, Primitive, define
 from ...core.tensor import Size, Tensor
 from ..elementwise.arithmetic import clone_
 from ..table import In, Sample, attach, op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..annotations import Dims
 
 
 def normal_dim(dim: Any, ndim: int, what: str = "dim") -> int:
@@ -100,7 +105,7 @@ def _reshape(input: Any, shape: tuple[int, ...]) -> Any:
         Sample((0, 3), [3, 0]),
     ]
 )
-def reshape(input: Any, *shape: Any) -> Any:
+def reshape(input: Tensor, *shape: int | Sequence[int]) -> Any:
     """The same elements in another shape; one size may be -1."""
     return _reshape(input, as_shape(shape))
 
@@ -147,7 +152,7 @@ def _check_bits(x: Tensor, dtype: dtypes.DType) -> None:
     ],
     torch="Tensor.view",
 )
-def view(input: Any, *shape: Any) -> Any:
+def view(input: Tensor, *shape: int | Sequence[int] | dtypes.DType) -> Any:
     """A view in another shape; an error where that would need a copy. Also `view(dtype)`."""
     if len(shape) == 1 and isinstance(shape[0], dtypes.DType):
         if shape[0] is input.dtype:
@@ -164,7 +169,7 @@ def view(input: Any, *shape: Any) -> Any:
 
 
 @op(function=False, samples=lambda: [Sample((3, 4), In(2, 6, grad=False))], torch="Tensor.view_as")
-def view_as(input: Any, other: Any) -> Any:
+def view_as(input: Tensor, other: Tensor) -> Any:
     """A view in the shape of another tensor."""
     return view(input, other._array.shape)
 
@@ -174,7 +179,7 @@ def view_as(input: Any, other: Any) -> Any:
     samples=lambda: [Sample((3, 4), In(2, 6, grad=False))],
     torch="Tensor.reshape_as",
 )
-def reshape_as(input: Any, other: Any) -> Any:
+def reshape_as(input: Tensor, other: Tensor) -> Any:
     """The shape of another tensor."""
     return _reshape(input, other._array.shape)
 
@@ -188,7 +193,7 @@ def reshape_as(input: Any, other: Any) -> Any:
     ],
     aliases=(),
 )
-def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:
     """Join the dimensions from start_dim to end_dim."""
     shape = input._array.shape
     if not shape:
@@ -203,7 +208,7 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 
 @op(samples=lambda: [Sample((2, 6), 1, [2, 3]), Sample((2, 6), -1, [-1, 2])])
-def unflatten(input: Any, dim: int, sizes: Any) -> Any:
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Any:
     """Split one dimension into several."""
     shape = input._array.shape
     d = normal_dim(dim, len(shape))
@@ -212,7 +217,7 @@ def unflatten(input: Any, dim: int, sizes: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((2, 1, 2))])
-def ravel(input: Any) -> Any:
+def ravel(input: Tensor) -> Any:
     """All elements in one dimension."""
     return _reshape(input, (-1,))
 
@@ -227,7 +232,7 @@ def ravel(input: Any) -> Any:
     ],
     inplace=False,
 )
-def squeeze(input: Any, dim: Any = None) -> Any:
+def squeeze(input: Tensor, dim: Dims | None = None) -> Any:
     """Remove dimensions of size 1: all of them, or those named."""
     shape = input._array.shape
     dims = normal_dims(dim, len(shape))
@@ -236,7 +241,7 @@ def squeeze(input: Any, dim: Any = None) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample((), 0)], inplace=False)
-def unsqueeze(input: Any, dim: int) -> Any:
+def unsqueeze(input: Tensor, dim: int) -> Any:
     """Insert a dimension of size 1."""
     shape = input._array.shape
     d = normal_dim(dim, len(shape) + 1)
@@ -273,7 +278,7 @@ def swapped(x: Any, first: int = -2, second: int = -1) -> Any:
 
 
 @op(samples=lambda: [Sample((2, 3, 4), [2, 0, 1]), Sample((2, 3), [-1, 0]), Sample((), [])])
-def permute(input: Any, *dims: Any) -> Any:
+def permute(input: Tensor, *dims: int | Sequence[int]) -> Any:
     """Reorder the dimensions."""
     order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
     n = input._array.ndim
@@ -289,7 +294,7 @@ def permute(input: Any, *dims: Any) -> Any:
     samples=lambda: [Sample((2, 3, 4), 0, 2), Sample((2, 3), -1, -2)],
     aliases=("swapaxes", "swapdims"),
 )
-def transpose(input: Any, dim0: Any = None, dim1: Any = None) -> Any:
+def transpose(input: Tensor, dim0: Dims | None = None, dim1: int | None = None) -> Any:
     """Exchange two dimensions; without arguments, reverse all of them."""
     n = input._array.ndim
     if dim0 is None:
@@ -303,7 +308,7 @@ def transpose(input: Any, dim0: Any = None, dim1: Any = None) -> Any:
 
 
 @op(samples=lambda: [Sample((2, 3)), Sample((3,)), Sample(())])
-def t(input: Any) -> Any:
+def t(input: Tensor) -> Any:
     """The transpose of a matrix; vectors and numbers stay as they are."""
     if input._array.ndim > 2:
         raise RuntimeError(f"t() needs at most 2 dimensions, got shape {tuple(input.shape)}")
@@ -314,7 +319,7 @@ def t(input: Any) -> Any:
     samples=lambda: [Sample((2, 3, 4), 0, -1), Sample((2, 3, 4), [0, 1], [1, 2])],
     aliases=("moveaxis",),
 )
-def movedim(input: Any, source: Any, destination: Any) -> Any:
+def movedim(input: Tensor, source: Dims, destination: Dims) -> Any:
     """Move dimensions to new places; the others keep their order."""
     n = input._array.ndim
     sources = source if isinstance(source, (tuple, list)) else (source,)
@@ -332,16 +337,18 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     return permute_(input, dims=tuple(places[i] if i in places else next(others) for i in range(n)))
 
 
-def _transposed(self: Any) -> Any:
+def _transposed(self: Tensor) -> Tensor:
     """The transposed matrix: dimensions in reverse order, as a view."""
-    return transpose(self)
+    out: Tensor = transpose(self)
+    return out
 
 
-def _matrix_transposed(self: Any) -> Any:
+def _matrix_transposed(self: Tensor) -> Tensor:
     """The last two dimensions swapped, as a view."""
     if self._array.ndim < 2:
         raise RuntimeError(f".mT needs at least 2 dimensions, got shape {tuple(self.shape)}")
-    return swapped(self)
+    out: Tensor = swapped(self)
+    return out
 
 
 attach(T=property(_transposed), mT=property(_matrix_transposed))
@@ -373,7 +380,7 @@ expand_: Primitive = define(
     ],
     torch="Tensor.expand",
 )
-def expand(input: Any, *sizes: Any) -> Any:
+def expand(input: Tensor, *sizes: int | Sequence[int]) -> Any:
     """Repeat dimensions of size 1 without copying; -1 keeps a size."""
     wanted = as_shape(sizes)
     shape = input._array.shape
@@ -396,7 +403,7 @@ def _expanded(input: Any, shape: tuple[int, ...]) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 1), [2, 3, 4])])
-def broadcast_to(input: Any, shape: Any) -> Any:
+def broadcast_to(input: Tensor, shape: Sequence[int]) -> Any:
     """Expand to a shape."""
     return expand(input, shape)
 
@@ -404,7 +411,7 @@ def broadcast_to(input: Any, shape: Any) -> Any:
 @op(
     function=False, samples=lambda: [Sample((3, 1), In(3, 4, grad=False))], torch="Tensor.expand_as"
 )
-def expand_as(input: Any, other: Any) -> Any:
+def expand_as(input: Tensor, other: Tensor) -> Any:
     """Expand to the shape of another tensor."""
     return _expanded(input, other._array.shape)
 
@@ -421,19 +428,19 @@ flip_: Primitive = define(
 
 
 @op(samples=lambda: [Sample((3, 4), [0]), Sample((3, 4), [0, 1]), Sample((2, 3), [-1])])
-def flip(input: Any, *dims: Any) -> Any:
+def flip(input: Tensor, *dims: int | Sequence[int]) -> Any:
     """Reverse the order along dimensions."""
     return flip_(input, dims=normal_dims(dims[0] if len(dims) == 1 else dims, input._array.ndim))
 
 
 @op(samples=lambda: [Sample((3, 4))])
-def fliplr(input: Any) -> Any:
+def fliplr(input: Tensor) -> Any:
     """Reverse the second dimension."""
     return flip(input, 1)
 
 
 @op(samples=lambda: [Sample((3, 4))])
-def flipud(input: Any) -> Any:
+def flipud(input: Tensor) -> Any:
     """Reverse the first dimension."""
     return flip(input, 0)
 
@@ -467,7 +474,7 @@ roll_: Primitive = define(
 
 
 @op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 1, 0), Sample((3, 4), [1, -2], [0, 1])])
-def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
+def roll(input: Tensor, shifts: Dims, dims: Dims | None = None) -> Any:
     """Shift elements along dimensions, those that fall off come in again."""
     moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
     if dims is None:
@@ -518,7 +525,7 @@ def padded(x: Any, widths: tuple[tuple[int, int], ...], value: float = 0) -> Any
     samples=lambda: [Sample((2, 3), 2, 2), Sample((3,), [2, 2]), Sample((2, 1), [1, 3, 2])],
     torch="Tensor.repeat",
 )
-def repeat(input: Any, *repeats: Any) -> Any:
+def repeat(input: Tensor, *repeats: int | Sequence[int]) -> Any:
     """Copies of the tensor side by side: one number for each dimension."""
     times = as_shape(repeats)
     shape = input._array.shape
@@ -535,7 +542,7 @@ def repeat(input: Any, *repeats: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((2, 3), [2]), Sample((2, 3), [2, 1, 2])])
-def tile(input: Any, *dims: Any) -> Any:
+def tile(input: Tensor, *dims: int | Sequence[int]) -> Any:
     """Like `repeat`, with missing numbers taken as 1 from the left."""
     times = as_shape(dims)
     return repeat(input, (1,) * (input._array.ndim - len(times)) + times)
@@ -591,7 +598,7 @@ def _slices(index: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @op(samples=lambda: [Sample((3, 4), 1, 1, 2), Sample((3, 4), -2, 0, 1)])
-def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Any:
     """The part of a dimension that begins at `start` and has `length` elements."""
     shape = input._array.shape
     if not shape:
@@ -608,7 +615,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4), 0, 1), Sample((3, 4), 1, -1)])
-def select(input: Any, dim: int, index: int) -> Any:
+def select(input: Tensor, dim: int, index: int) -> Any:
     """One element of a dimension, which disappears."""
     shape = input._array.shape
     d = normal_dim(dim, len(shape))
@@ -619,6 +626,6 @@ def select(input: Any, dim: int, index: int) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4))], function=False, torch=None)
-def contiguous(input: Any, memory_format: Any = None) -> Any:
+def contiguous(input: Tensor, memory_format: object = None) -> Any:
     """This tensor if its memory is in order, else a copy that is."""
     return input if input._array.flags.c_contiguous else clone_(input)

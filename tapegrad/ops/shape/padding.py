@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,11 @@ from ...core.tensor import wrap
 from ..index.indexing import take_
 from ..table import Sample, op
 from .movement import padded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...core.tensor import Tensor
 
 
 def _source(n: int, before: int, after: int, mode: str) -> Any:
@@ -56,7 +61,9 @@ def _autocast(input: Any, pad: Any, mode: str = "constant", value: Any = None) -
     ],
     autocast={"cpu": _autocast},
 )
-def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Any:
     """Borders around the last dimensions: before and after the last one, then the one before it.
 
     Modes are "constant", "reflect", "replicate" and "circular". Negative widths cut.

@@ -7,7 +7,7 @@ differentiates and replays through those.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from ..index.indexing import take_
 from ..table import In, Sample, op
 from .joining import cat, cat_
 from .movement import flip, narrow, normal_dim, permute_, reshape_, transpose
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def _constant_index(x: Any, values: Any) -> Any:
@@ -110,7 +113,7 @@ unwindow_: Primitive = define(
     function=False,
     torch="Tensor.unfold",
 )
-def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Any:
     """Windows of a dimension, each `step` after the one before, in a new last dimension: a view."""
     x = input if input._array.ndim else reshape_(input, shape=(1,))
     d = normal_dim(dimension, x._array.ndim)
@@ -131,7 +134,9 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
         Sample((5,), [], [], 3),
     ],
 )
-def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+def as_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
     """A view of a tensor's memory, with steps of its own for each dimension.
 
     Offset and steps count elements. The memory is that of `input` alone, in the order in which it
@@ -169,7 +174,11 @@ _TIMES = In(values=[1, 0, 3], kind="int")
     ]
 )
 def repeat_interleave(
-    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor,
+    repeats: int | Tensor | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> Any:
     """Each element along a dimension several times in a row; without a dim, of all elements.
 
@@ -211,7 +220,9 @@ def _counts(repeats: Any) -> Any:
 @op(
     samples=lambda: [Sample((7, 2), 3), Sample((7, 2), [1, 4]), Sample((2, 5), 2, dim=1)],
 )
-def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
+def tensor_split(
+    input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
+) -> Any:
     """Pieces of nearly equal sizes, or cut at the given places."""
     given = indices_or_sections
     given = given.tolist() if isinstance(given, Tensor) else given
@@ -233,7 +244,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
     method=False,
     samples=lambda: [Sample([In(3), In(3)]), Sample([In(2, 3), In(2, 3)]), Sample([In(), In()])],
 )
-def dstack(tensors: Any) -> Any:
+def dstack(tensors: Sequence[Tensor]) -> Any:
     """Join along the third dimension, which tensors of fewer dimensions get."""
     return cat([_with_three_dimensions(x) for x in tensors], 2)
 
@@ -248,14 +259,14 @@ def _with_three_dimensions(x: Any) -> Any:
     method=False,
     samples=lambda: [Sample([In(3), In(3, 2)]), Sample([In(2, 3), In(2, 1)]), Sample([In(), In()])],
 )
-def column_stack(tensors: Any) -> Any:
+def column_stack(tensors: Sequence[Tensor]) -> Any:
     """Join as columns: vectors become one column each."""
     columns = [reshape_(x, shape=(x._array.size, 1)) if x._array.ndim < 2 else x for x in tensors]
     return cat(columns, 1)
 
 
 @op(samples=lambda: [Sample((2, 3)), Sample((2, 3), 2), Sample((2, 3, 2), -1, [1, 2])])
-def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     """A quarter turn, k times, from the first of two dimensions towards the second."""
     if len(dims) != 2:
         raise RuntimeError(f"rot90 needs two dimensions, got {list(dims)}")
@@ -278,7 +289,13 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
         Sample((2, 1)),
     ],
 )
-def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Any:
     """The differences of neighbours along a dimension, taken n times."""
     if n < 0:
         raise RuntimeError(f"diff: n must not be negative, got {n}")
@@ -301,7 +318,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
         Sample((3,), In(values=2, kind="int")),
     ]
 )
-def take(input: Any, index: Any) -> Any:
+def take(input: Tensor, index: Tensor) -> Any:
     """Elements by their number in the tensor read as one row."""
     if not numeric.is_integer(index._array.dtype):
         raise RuntimeError(f"take needs integer indices, got {index.dtype}; use .long()")

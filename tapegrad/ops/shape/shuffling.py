@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..elementwise.arithmetic import clone_
 from ..table import Sample, op
 from .movement import permute_, reshape_
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
 
 
 def _factor(what: str, value: Any) -> int:
@@ -31,7 +34,7 @@ def _moved(x: Any, between: tuple[int, ...], order: tuple[int, ...], after: Any)
 
 
 @op(method=False, samples=lambda: [Sample((2, 8, 2, 3), 2), Sample((9, 1, 2), 3)])
-def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Any:
     """(..., channels * r * r, height, width) as (..., channels, height * r, width * r)."""
     r = _factor("pixel_shuffle: upscale_factor", upscale_factor)
     before, (channels, height, width) = _image("pixel_shuffle", input)
@@ -46,7 +49,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
 
 
 @op(method=False, samples=lambda: [Sample((2, 2, 4, 6), 2), Sample((1, 3, 6), 3)])
-def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Any:
     """(..., channels, height * r, width * r) as (..., channels * r * r, height, width)."""
     r = _factor("pixel_unshuffle: downscale_factor", downscale_factor)
     before, (channels, height, width) = _image("pixel_unshuffle", input)
@@ -61,7 +64,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
 
 
 @op(method=False, samples=lambda: [Sample((2, 6, 2, 2), 3), Sample((1, 4, 3), 2)])
-def channel_shuffle(input: Any, groups: int) -> Any:
+def channel_shuffle(input: Tensor, groups: int) -> Any:
     """Channels of (batch, channels, ...) dealt out: one of each group, then the next ones."""
     shape = tuple(input._array.shape)
     if len(shape) < 3:

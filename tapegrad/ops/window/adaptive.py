@@ -10,7 +10,7 @@ import itertools
 import math
 import operator
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,11 @@ from .averaging import avg_pool_
 from .geometry import Sizes, Window
 from .pooling import max_pool_, positions
 from .resampling import Rule, resampled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..annotations import Ints
 
 # -- sizes ---------------------------------------------------------------------------------------
 
@@ -77,7 +82,7 @@ def _adaptive_mean(dims: int, input: Any, output_size: Any) -> Any:
 
 
 @op(method=False, samples=lambda: [Sample((2, 3, 6), 2), Sample((3, 7), 3)])
-def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None]) -> Any:
     """Means over windows such that the output has the given length."""
     return _adaptive_mean(1, input, output_size)
 
@@ -92,7 +97,7 @@ def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
         Sample((1, 2, 2, 3), [4, 3]),
     ],
 )
-def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None]) -> Any:
     """Means over a grid of windows such that the output has the given size."""
     return _adaptive_mean(2, input, output_size)
 
@@ -102,7 +107,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
     samples=lambda: [Sample((1, 2, 4, 3, 6), 2), Sample((2, 3, 5, 2), [2, None, 1])],
     autocast={"cpu": "full"},
 )
-def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None]) -> Any:
     """Means over windows of volumes such that the output has the given size."""
     return _adaptive_mean(3, input, output_size)
 
@@ -186,7 +191,9 @@ def _adaptive_maximum(dims: int, input: Any, output_size: Any, return_indices: b
         Sample(In(3, 7, distinct=True), 3, True),
     ],
 )
-def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool1d(
+    input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
+) -> Any:
     """Maxima over windows such that the output has the given length."""
     return _adaptive_maximum(1, input, output_size, return_indices)
 
@@ -199,7 +206,9 @@ def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = Fal
         Sample(In(3, 4, 4, distinct=True), [None, 3], True),
     ],
 )
-def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool2d(
+    input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
+) -> Any:
     """Maxima over a grid of windows such that the output has the given size."""
     return _adaptive_maximum(2, input, output_size, return_indices)
 
@@ -212,14 +221,16 @@ def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = Fal
     ],
     autocast={"cpu": "full"},
 )
-def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool3d(
+    input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
+) -> Any:
     """Maxima over windows of volumes such that the output has the given size."""
     return _adaptive_maximum(3, input, output_size, return_indices)
 
 
 @op(module="nn.functional", samples=lambda: [Sample(In(2, 3, 7, distinct=True), 3)])
 def adaptive_max_pool1d_with_indices(
-    input: Any, output_size: Any, return_indices: bool = False
+    input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
     """`adaptive_max_pool1d` and where the maxima stood."""
     return _adaptive_maximum(1, input, output_size, True)
@@ -227,7 +238,7 @@ def adaptive_max_pool1d_with_indices(
 
 @op(module="nn.functional", samples=lambda: [Sample(In(2, 4, 5, distinct=True), 3)])
 def adaptive_max_pool2d_with_indices(
-    input: Any, output_size: Any, return_indices: bool = False
+    input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
     """`adaptive_max_pool2d` and where the maxima stood."""
     return _adaptive_maximum(2, input, output_size, True)
@@ -239,7 +250,7 @@ def adaptive_max_pool2d_with_indices(
     autocast={"cpu": "full"},
 )
 def adaptive_max_pool3d_with_indices(
-    input: Any, output_size: Any, return_indices: bool = False
+    input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
     """`adaptive_max_pool3d` and where the maxima stood."""
     return _adaptive_maximum(3, input, output_size, True)
@@ -342,12 +353,12 @@ def _fractional_corners(samples: Any, shape: Sizes, size: Sizes, outside: Sizes)
     autocast={"cpu": "full"},
 )
 def fractional_max_pool2d(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
-    _random_samples: Any = None,
+    _random_samples: Tensor | None = None,
 ) -> Any:
     """Maxima of windows that begin at random places, as many as the output needs."""
     return _fractional(
@@ -370,12 +381,12 @@ def fractional_max_pool2d(
     autocast={"cpu": "full"},
 )
 def fractional_max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
-    _random_samples: Any = None,
+    _random_samples: Tensor | None = None,
 ) -> Any:
     """Maxima of windows of volumes that begin at random places."""
     return _fractional(
@@ -390,12 +401,12 @@ def fractional_max_pool3d(
     autocast={"cpu": "full"},
 )
 def fractional_max_pool2d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
-    _random_samples: Any = None,
+    _random_samples: Tensor | None = None,
 ) -> Any:
     """`fractional_max_pool2d` and where the maxima stood."""
     return _fractional(2, input, kernel_size, output_size, output_ratio, True, _random_samples)
@@ -408,12 +419,12 @@ def fractional_max_pool2d_with_indices(
     autocast={"cpu": "full"},
 )
 def fractional_max_pool3d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
-    _random_samples: Any = None,
+    _random_samples: Tensor | None = None,
 ) -> Any:
     """`fractional_max_pool3d` and where the maxima stood."""
     return _fractional(3, input, kernel_size, output_size, output_ratio, True, _random_samples)

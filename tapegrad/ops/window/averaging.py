@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from ..table import In, Sample, op
 from . import geometry as w
 from .geometry import Window
 from .pooling import half_padding, strides
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
+    from ..annotations import Ints
 
 
 @functools.lru_cache(256)
@@ -178,10 +182,10 @@ def _averaged(
     ],
 )
 def avg_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Any:
@@ -200,10 +204,10 @@ def avg_pool1d(
     ],
 )
 def avg_pool2d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -224,10 +228,10 @@ def avg_pool2d(
     autocast={"cpu": "full"},
 )
 def avg_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -253,7 +257,11 @@ def _power_pooled(
 
 @op(module="nn.functional", samples=lambda: [Sample(In(2, 3, 8, low=0.5), 2, 3, 2)])
 def lp_pool1d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    ceil_mode: bool = False,
 ) -> Any:
     """The p-norm of each window of a sequence."""
     return _power_pooled(1, input, norm_type, kernel_size, stride, ceil_mode)
@@ -267,7 +275,11 @@ def lp_pool1d(
     ],
 )
 def lp_pool2d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    ceil_mode: bool = False,
 ) -> Any:
     """The p-norm of each window of an image."""
     return _power_pooled(2, input, norm_type, kernel_size, stride, ceil_mode)
@@ -279,7 +291,11 @@ def lp_pool2d(
     autocast={"cpu": "full"},
 )
 def lp_pool3d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    ceil_mode: bool = False,
 ) -> Any:
     """The p-norm of each window of a volume."""
     return _power_pooled(3, input, norm_type, kernel_size, stride, ceil_mode)
@@ -300,7 +316,7 @@ def _response_choice(input: Any, *rest: Any, **options: Any) -> str | None:
     autocast={"cpu": _response_choice},
 )
 def local_response_norm(
-    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Any:
     """x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta."""
     shape = tuple(input._array.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core import xp
 from ...core.primitive import OPAQUE, Primitive, define
@@ -12,6 +12,10 @@ from ..table import Sample, op
 from . import geometry as w
 from .convolution import add_columns
 from .geometry import Window
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
+    from ..annotations import Ints
 
 
 def _unfold(x: Any, *, window: Window) -> Any:
@@ -70,7 +74,7 @@ fold_: Primitive = define(
     ],
 )
 def unfold(
-    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Any:
     """Every window as a column: (batch, channels * window, number of windows)."""
     x = w.batched(input, "unfold", 2)
@@ -94,12 +98,12 @@ def unfold(
     ],
 )
 def fold(
-    input: Any,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
+    input: Tensor,
+    output_size: Ints,
+    kernel_size: Ints,
+    dilation: Ints = 1,
+    padding: Ints = 0,
+    stride: Ints = 1,
 ) -> Any:
     """Columns added up into images at the places of their windows: the transpose of `unfold`."""
     if input._array.ndim not in (2, 3):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from ..shape.movement import reshape_
 from ..table import Sample, op
 from . import geometry as w
 from .geometry import Sizes, Window
+
+if TYPE_CHECKING:
+    from ...core.tensor import Tensor
+    from ..annotations import Ints
 
 # Bytes of columns at a time: beyond 2 MB the products slow down on a machine with 1 MB of L2 cache.
 _CHUNK = 1 << 21
@@ -393,12 +397,12 @@ def _convolved(
     autocast="lower",
 )
 def conv1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints | str = 0,
+    dilation: Ints = 1,
     groups: int = 1,
 ) -> Any:
     """Cross-correlation of sequences (batch, channels, length) with a bank of filters."""
@@ -420,12 +424,12 @@ def conv1d(
     autocast="lower",
 )
 def conv2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints | str = 0,
+    dilation: Ints = 1,
     groups: int = 1,
 ) -> Any:
     """Cross-correlation of images (batch, channels, height, width) with a bank of filters."""
@@ -442,12 +446,12 @@ def conv2d(
     autocast="lower",
 )
 def conv3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints | str = 0,
+    dilation: Ints = 1,
     groups: int = 1,
 ) -> Any:
     """Cross-correlation of volumes (batch, channels, depth, height, width) with filters."""
@@ -533,14 +537,14 @@ def _transposed(
     autocast="lower",
 )
 def conv_transpose1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: Ints = 1,
 ) -> Any:
     """The transpose of a convolution of sequences: its output is as long as that one's input."""
     return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -557,14 +561,14 @@ def conv_transpose1d(
     autocast="lower",
 )
 def conv_transpose2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: Ints = 1,
 ) -> Any:
     """The transpose of a convolution of images: its output is as large as that one's input."""
     return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -579,14 +583,14 @@ def conv_transpose2d(
     autocast="lower",
 )
 def conv_transpose3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: Ints = 1,
 ) -> Any:
     """The transpose of a convolution of volumes: its output is as large as that one's input."""
     return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

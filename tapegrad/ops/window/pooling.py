@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from ..shape.movement import reshape_
 from ..table import In, Sample, op
 from . import geometry as w
 from .geometry import Sizes, Window
+
+if TYPE_CHECKING:
+    from ..annotations import Ints
 
 # -- maxima ------------------------------------------------------------------------------------
 
@@ -262,11 +265,11 @@ def _max_pooled(
     ],
 )
 def max_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -287,11 +290,11 @@ def max_pool1d(
     ],
 )
 def max_pool2d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -323,11 +326,11 @@ def _volume_choice(
     autocast={"cpu": _volume_choice},
 )
 def max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -340,11 +343,11 @@ def max_pool3d(
     samples=lambda: [Sample(In(2, 3, 8, distinct=True), 2)],
 )
 def max_pool1d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -357,11 +360,11 @@ def max_pool1d_with_indices(
     samples=lambda: [Sample(In(2, 4, 5, distinct=True), 2, 1)],
 )
 def max_pool2d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -374,11 +377,11 @@ def max_pool2d_with_indices(
     samples=lambda: [Sample(In(1, 2, 4, 3, 4, distinct=True), 2)],
 )
 def max_pool3d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -453,12 +456,12 @@ def _max_unpooled(
     autocast={"cpu": "full"},
 )
 def max_unpool1d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    output_size: Ints | None = None,
 ) -> Any:
     """Zeros with the maxima of sequences at the indices that `max_pool1d` returned."""
     return _max_unpooled(1, input, indices, kernel_size, stride, padding, output_size)
@@ -473,12 +476,12 @@ def max_unpool1d(
     autocast={"cpu": "full"},
 )
 def max_unpool2d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    output_size: Ints | None = None,
 ) -> Any:
     """Zeros with the maxima of images at the indices that `max_pool2d` returned."""
     return _max_unpooled(2, input, indices, kernel_size, stride, padding, output_size)
@@ -492,12 +495,12 @@ def max_unpool2d(
     autocast={"cpu": "full"},
 )
 def max_unpool3d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    output_size: Ints | None = None,
 ) -> Any:
     """Zeros with the maxima of volumes at the indices that `max_pool3d` returned."""
     return _max_unpooled(3, input, indices, kernel_size, stride, padding, output_size)

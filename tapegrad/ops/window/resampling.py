@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import operator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from ...core.primitive import OPAQUE, Primitive, define
 from ..precision import check_floating
 from ..table import Sample, op
 from .convolution import in_float32
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...core.tensor import Tensor
 
 # Longer sums are products with a matrix that is mostly 0: a loop's code grows with its terms.
 _FEW = 8
@@ -323,9 +328,9 @@ def _choice_on_gpu(
     autocast={"cuda": _choice_on_gpu},
 )
 def interpolate(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
@@ -360,9 +365,9 @@ def interpolate(
     autocast={"cuda": _choice_on_gpu},
 )
 def upsample(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Any:
@@ -375,12 +380,20 @@ def upsample(
     torch="torch.nn.functional.interpolate",
     samples=lambda: [Sample((1, 2, 3, 3), scale_factor=2)],
 )
-def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_nearest(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Any:
     """`interpolate` with mode "nearest"."""
     return interpolate(input, size, scale_factor, "nearest")
 
 
 @op(module="nn.functional", torch=None, samples=lambda: [Sample((1, 2, 3, 3), [5, 4])])
-def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_bilinear(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Any:
     """`interpolate` with mode "bilinear", corners staying where they are."""
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)

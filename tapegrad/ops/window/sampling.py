@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from ..linalg.matmul import matmul
 from ..precision import check_floating, check_same_dtype, rounded, widened
 from ..shape.movement import expand_, reshape_, swapped
 from ..table import In, Sample, op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...core.tensor import Tensor
 
 # -- places --------------------------------------------------------------------------------------
 
@@ -174,8 +179,8 @@ def _check_sampling(input: Any, grid: Any, mode: str, padding_mode: str) -> int:
     autocast={"cpu": "full", "cuda": "widest"},
 )
 def grid_sample(
-    input: Any,
-    grid: Any,
+    input: Tensor,
+    grid: Tensor,
     mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
@@ -220,7 +225,7 @@ def _axis(n: int, corners: bool) -> Any:
         Sample((1, 3, 4), [1, 2, 2, 3, 2], False),
     ],
 )
-def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Any:
     """The places that affine maps (batch, 2, 3) or (batch, 3, 4) give to elements of `size`."""
     shape = tuple(theta._array.shape)
     sizes = tuple(int(n) for n in size)

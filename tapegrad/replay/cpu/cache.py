@@ -17,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-#: when there are more files than this, the oldest half goes
-MOST_FILES = 20_000
+from . import tuning
+
 CHECKSUM = hashlib.sha256().digest_size
 #: the end of the name of a file that is being written
 UNFINISHED = ".part"
@@ -54,7 +54,7 @@ def _prune(folder: Path) -> None:
         files = [entry for entry in os.scandir(folder) if OWN.fullmatch(entry.name)]
     except OSError:
         return
-    if len(files) > MOST_FILES:
+    if len(files) > tuning.MAX_CACHE_FILES:
         for path in sorted(files, key=_age, reverse=True)[: len(files) // 2]:
             with contextlib.suppress(OSError):  # another process may have been quicker
                 os.unlink(path)

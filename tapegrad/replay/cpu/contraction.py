@@ -20,12 +20,9 @@ from typing import Any
 
 from ..ir.program import Access, Contraction, size_of
 from ..ir.shapes import joined
-from . import vectors
+from . import tuning, vectors
 from .llvm import Code, literal, type_of
-from .loops import SMALL, Kernel, Span, span_of, with_entry
-
-#: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache
-CACHED = 1 << 20
+from .loops import Kernel, Span, span_of, with_entry
 
 
 def _tile(n: int, most: int) -> int:
@@ -204,7 +201,7 @@ class Writer:
     def share(self, steps: dict[int, int], dims: list[int]) -> None:
         """Let threads share the dimension with the most blocks; the first of equals."""
         counts = {d: -(-self.sizes[d] // steps.get(d, 1)) for d in dims}
-        self.split = max(dims, key=lambda d: min(counts[d], 64))
+        self.split = max(dims, key=lambda d: min(counts[d], tuning.BLOCKS_PER_KERNEL))
         self.extent = counts[self.split]
         self.step = steps.get(self.split, 1)
 
@@ -234,15 +231,16 @@ class Rows:
         sizes = writer.sizes
         self.t = max(numbers, key=lambda d: sizes[d], default=None)
         self.u = rows[-1] if rows else None
-        budget = vectors.registers()[1] if lanes > 1 else 4
+        budget = vectors.registers()[1] if lanes > 1 else tuning.SCALAR_TILE_SUMS
         # Where there are no vectors, both operands may move along `v`.
-        self.across = min(-(-sizes[v] // lanes), 3) if lanes > 1 else 1
-        self.many = 1 if self.t is None else min(sizes[self.t], 8)
+        self.across = min(-(-sizes[v] // lanes), tuning.MAX_TILE_VECTORS) if lanes > 1 else 1
+        self.many = 1 if self.t is None else min(sizes[self.t], tuning.RESERVED_TILE_NUMBERS)
         self.down = 1
         if self.u is not None:
             self.down = _tile(sizes[self.u], budget // (self.many * self.across))
         if self.t is not None:
-            self.many = _tile(sizes[self.t], min(budget // (self.down * self.across), 16))
+            most = min(budget // (self.down * self.across), tuning.MAX_TILE_NUMBERS)
+            self.many = _tile(sizes[self.t], most)
 
     def write(self) -> None:
         writer, v, t, u = self.writer, self.v, self.t, self.u
@@ -314,11 +312,13 @@ class Dots:
         alone = [d for d in writer.kept if writer.x[d] == 0 and writer.y[d]]
         self.whole: list[int] = []
         for d in reversed(alone):
-            if size_of(tuple(sizes[e] for e in (d, *self.whole))) > budget // 3:
+            size = size_of(tuple(sizes[e] for e in (d, *self.whole)))
+            if size > budget // tuning.MIN_LEFT_VECTORS_WITH_ALL_OF_RIGHT_SIDE:
                 break
             self.whole.insert(0, d)
         self.u = alone[-1] if alone and not self.whole else None
-        self.few = 1 if self.u is None else _tile(sizes[self.u], budget // 5)
+        few = budget // tuning.MIN_LEFT_VECTORS_WITH_PART_OF_RIGHT_SIDE
+        self.few = 1 if self.u is None else _tile(sizes[self.u], few)
         self.others = [d for d in writer.kept if d not in self.whole]
         self.t = max(
             (d for d in self.others if writer.y[d] == 0 and writer.x[d]),
@@ -419,8 +419,8 @@ class Dots:
                 1 + sum((writer.sizes[e] - 1) * abs(strides[e]) for e in inside)
                 for strides in (writer.x, writer.y)
             )
-            if each <= CACHED or d == dims[-1]:
-                return dims[: i + 1], max(CACHED // each, 1)
+            if each <= tuning.MAX_CONTRACTION_PASS_BYTES or d == dims[-1]:
+                return dims[: i + 1], max(tuning.MAX_CONTRACTION_PASS_BYTES // each, 1)
         return [], 1
 
 
@@ -439,7 +439,8 @@ def _scheme(writer: Writer) -> Rows | Dots:
         if lanes == 1:
             continue
         if not writer.flags[v] and out[v] and {(x[v], y[v])} <= {(1, 0), (0, 1)}:
-            found.append((1.25 * filled, Rows(writer, v, y[v] == 1, lanes)))
+            filled *= tuning.KEPT_DIMENSION_PREFERENCE
+            found.append((filled, Rows(writer, v, y[v] == 1, lanes)))
         elif writer.flags[v] and x[v] == y[v] == 1:
             found.append((filled, Dots(writer, v, lanes)))
     if not found:
@@ -472,7 +473,7 @@ def contraction(instruction: Contraction) -> Kernel:
         writer.extent,
         1,
         writer.extent < 2,
-        work < 32 * SMALL,
+        work < tuning.MIN_PRODUCT_OPERATIONS_TO_SHARE,
         work,
         [(a.value.number, span) for a, span in zip(accesses[:2], spans[:2], strict=True)],
         [(instruction.out.value.number, spans[2])],

@@ -12,11 +12,8 @@ import functools
 import platform
 import sys
 
-#: rounds of waiting before a worker goes to sleep: about 1 ms, longer than Python takes between
-#: the operations of a training step
-SPINS = 40000
-#: runs of programs that needed less than half of the scratch memory before it shrinks
-RUNS_BEFORE_SHRINKING = 1 << 14
+from . import tuning
+
 #: what a launch answers when it did not run: there are not enough workers, or not enough memory
 TOO_FEW, NO_MEMORY = -1, -2
 #: bits of any other answer that hold the number of a failure; those above say which cell it is in
@@ -155,8 +152,8 @@ out:
 }}
 define internal void @rest(i64 %spins) {{
 entry:
-  %low_bits = and i64 %spins, 1023
-  %long = icmp eq i64 %low_bits, 1023
+  %low_bits = and i64 %spins, {tuning.SPINS_BETWEEN_YIELDS - 1}
+  %long = icmp eq i64 %low_bits, {tuning.SPINS_BETWEEN_YIELDS - 1}
   br i1 %long, label %yield, label %pause
 yield:
   call i32 @sched_yield()
@@ -185,7 +182,7 @@ wait:
   br i1 %came, label %take, label %idle
 idle:
   %next = add i64 %i, 1
-  %enough = icmp sge i64 %next, {SPINS}
+  %enough = icmp sge i64 %next, {tuning.SPINS_BEFORE_SLEEP}
   br i1 %enough, label %doze, label %again
 again:
   {pause()}
@@ -298,11 +295,11 @@ define internal void @leave(i32 %processor) {
 """
 
 # Large pages for large memory, as NumPy asks for them: 14 is MADV_HUGEPAGE of Linux.
-_LARGE_PAGES = """
+_LARGE_PAGES = f"""
 declare i32 @madvise(ptr, i64, i32)
-define internal void @enlarge(ptr %memory, i64 %size) {
+define internal void @enlarge(ptr %memory, i64 %size) {{
 entry:
-  %large = icmp uge i64 %size, 4194304
+  %large = icmp uge i64 %size, {tuning.MIN_LARGE_PAGES_BYTES}
   br i1 %large, label %advise, label %out
 advise:
   %address = ptrtoint ptr %memory to i64
@@ -314,7 +311,7 @@ advise:
   br label %out
 out:
   ret void
-}
+}}
 """
 
 _SMALL_PAGES = """
@@ -530,7 +527,7 @@ count:
   %short = icmp ugt i64 %need, %size
   br i1 %short, label %grow, label %enough
 enough:
-  %long = icmp uge i64 %runs, {RUNS_BEFORE_SHRINKING}
+  %long = icmp uge i64 %runs, {tuning.RUNS_BEFORE_SHRINKING_SCRATCH}
   br i1 %long, label %look, label %place
 look:
   store i64 0, ptr %runs.cell

@@ -15,8 +15,8 @@ from typing import Any
 from ...core.source import Location as Line
 from ..ir.failing import can_fail
 from ..ir.program import Callback, Compute, Contraction, Instruction, Loop, Product
-from . import contraction, driver, loops, products
-from .loops import BLOCKS, LINE, Kernel, Span
+from . import contraction, driver, loops, products, tuning
+from .loops import Kernel, Span
 from .plan import Plan
 
 MAX_THREADS = 64
@@ -87,7 +87,7 @@ class Emitter:
         self.segments: list[Segment | Callback] = []
         self.kernels: list[tuple[str, Instruction]] = []
         self.failures: list[tuple[str, Line | None]] = []
-        self.scratch = LINE
+        self.scratch = tuning.CACHE_LINE_BYTES
         self.work = 0
         self.steps: list[Step] = []
         #: what was touched since the last barrier
@@ -158,7 +158,7 @@ class Emitter:
         """
         ways = [driver.SERIAL] if kernel.serial else [driver.SHARED]
         if kernel.small and not kernel.serial:
-            few = kernel.extent < BLOCKS
+            few = kernel.extent < tuning.BLOCKS_PER_KERNEL
             ways = [driver.SERIAL, driver.SHARED] if few else [driver.SHARED, driver.SERIAL]
         found = [(way, *self._touches(kernel, way)) for way in ways]
         apart = [

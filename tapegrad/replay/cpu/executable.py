@@ -23,18 +23,13 @@ from ...core.source import describe
 from ...core.xp import address
 from ..ir.program import Callback, Program, View, contiguous
 from ..passes import pipeline
-from . import driver, jit, pool, stored
+from . import driver, jit, pool, stored, tuning
 from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .collector import gc_paused
 from .emit import MAX_THREADS, Emitted, emit
 from .machine import CPUMachine
 from .plan import Allocation, Plan, plan
 from .progress import Progress
-
-#: blocks of scratch memory that programs with callbacks leave for the next one
-MOST_BLOCKS = 4
-#: work (elements and multiplications) below which one thread is enough
-SMALL_PROGRAM = 200_000
 
 
 def _offset_in(holder: Any, word: int) -> int:
@@ -188,12 +183,12 @@ _blocks: list[Any] = []
 
 def _block(size: int) -> Any:
     """Scratch memory for a program with callbacks: it may start others while it runs."""
-    for _ in range(MOST_BLOCKS):
+    for _ in range(tuning.MAX_IDLE_SCRATCH_BLOCKS):
         try:
             block = _blocks.pop()
         except IndexError:
             break
-        if size <= block.size <= 4 * size:
+        if size <= block.size <= tuning.MAX_SCRATCH_BLOCK_SIZE_RATIO * size:
             return block
     return np.empty(size, np.uint8)
 
@@ -206,7 +201,7 @@ class Executable:
         self._recorded = program
         self.general = general
         self._layout = self._laid_out(pool.get_num_threads(), None, progress)
-        self.large = self._layout.blueprint.work > SMALL_PROGRAM
+        self.large = self._layout.blueprint.work > tuning.MAX_SINGLE_THREAD_PROGRAM_WORK
         self.compile_seconds = time.perf_counter() - began
 
     def _laid_out(self, asked: int, before: Layout | None, progress: Progress) -> Layout:
@@ -331,7 +326,8 @@ class Executable:
             if failure:
                 return _error(layout.blueprint, failure)
         frame.arena = None
-        if len(_blocks) < MOST_BLOCKS and sys.getrefcount(block) <= 2:  # this name and the argument
+        unused = sys.getrefcount(block) <= 2  # this name and the argument
+        if unused and len(_blocks) < tuning.MAX_IDLE_SCRATCH_BLOCKS:
             _blocks.append(block)
         if not layout.idle:
             layout.idle.append(frame)

@@ -20,15 +20,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from . import vectors
+from . import tuning, vectors
 from .llvm import Code, type_of
-
-#: the vectors of a panel, at most; with a triangle there is more text to a tile, and the heads of
-#: attention seldom have a multiple of three vectors
-ACROSS = 3
-ACROSS_TRIANGLE = 2
-#: steps of a sum that are done at once: a panel of float32 then takes a tenth of the L2 cache
-DEPTH = 512
 
 #: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows.
 #: With a triangle the number of the first row follows.
@@ -50,8 +43,9 @@ class Writer:
         self.vector = f"<{self.lanes} x {self.kind}>"
         self.bits = f"<{self.lanes} x i1>"
         self.suffix = f"v{self.lanes}f{8 * dtype.itemsize}"
-        self.tallest = 8 if sums >= 8 * ACROSS else 4
-        self.widest = ACROSS_TRIANGLE if triangle else ACROSS
+        widest, tall = tuning.MAX_PANEL_VECTORS, tuning.TALL_TILE_ROWS
+        self.tallest = tall if sums >= tall * widest else tuning.SHORT_TILE_ROWS
+        self.widest = tuning.MAX_TRIANGLE_PANEL_VECTORS if triangle else widest
         self.declared: set[str] = set()
 
     def text(self) -> str:
@@ -330,9 +324,8 @@ class Writer:
     def multiply(self) -> str:
         code, lanes, widest = Code(), self.lanes, self.widest
         panel = code.name()
-        code.first.append(
-            f"  {panel} = alloca [{DEPTH * widest * lanes} x {self.kind}], align {64}"
-        )
+        most = tuning.MAX_PANEL_STEPS
+        code.first.append(f"  {panel} = alloca [{most * widest * lanes} x {self.kind}], align {64}")
         vectors = code.value(f"add nsw i64 %columns, {lanes - 1}")
         vectors = code.value(f"sdiv i64 {vectors}, {lanes}")
         panels = code.value(f"add nsw i64 {vectors}, {widest - 1}")
@@ -342,8 +335,8 @@ class Writer:
         missing = code.value(f"sub nsw i64 {missing}, {vectors}")
         narrow_from = code.value(f"sub nsw i64 {panels}, {missing}")
         alone = code.value(f"icmp eq i64 {vectors}, 1")
-        with code.loop("0", "%inner", DEPTH) as start, code.loop("0", panels) as index:
-            depth = self.least(code, code.value(f"sub nsw i64 %inner, {start}"), str(DEPTH))
+        with code.loop("0", "%inner", most) as start, code.loop("0", panels) as index:
+            depth = self.least(code, code.value(f"sub nsw i64 %inner, {start}"), str(most))
             later = code.value(f"icmp ne i64 {start}, 0")
             adds = code.value(f"or i1 %adds, {later}")
             narrow = code.value(f"icmp sge i64 {index}, {narrow_from}")

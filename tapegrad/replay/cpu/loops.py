@@ -36,19 +36,9 @@ from ..ir.program import (
     size_of,
 )
 from ..ir.shapes import joined
-from . import scalar
+from . import scalar, tuning
 from .llvm import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, literal, type_of
 from .plan import Allocation
-
-SMALL = 16384  # work below which a second thread costs more than it gives
-LIGHT = 16  # instructions that take as long as an element's way from and to memory
-NEAR = 16  # elements between neighbours that are still read in vectors
-CHUNK = 4096  # elements that are added up in float32 before the sum moves to float64
-BLOCKS = 64  # parts that threads divide a kernel into, if its steps allow it
-LINE = 64  # bytes between things that different threads write
-SHORTEST = 16  # elements of an innermost loop that is vectorised rather than written out
-FEW = 2048  # elements of a result that every thread may have a copy of
-LEAST_BATCH = 16  # steps that are enough for threads to share
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +80,8 @@ class Partial:
     @property
     def stride(self) -> int:
         """Bytes from the part of one thread to that of the next."""
-        return -(-self.count * int(self.dtype.itemsize) // LINE) * LINE
+        line = tuning.CACHE_LINE_BYTES
+        return -(-self.count * int(self.dtype.itemsize) // line) * line
 
 
 @dataclass(slots=True)
@@ -262,7 +253,7 @@ class LoopWriter:
 
     def _step(self, strides: list[int], d: int) -> str:
         """The text of a stride; short steps of the last dimension are known, to be vectorised."""
-        last = d == len(self.sizes) - 1 and abs(strides[d]) <= NEAR
+        last = d == len(self.sizes) - 1 and abs(strides[d]) <= tuning.MAX_VECTOR_STRIDE_ELEMENTS
         return str(strides[d]) if last else self.number(strides[d])
 
     def _base(self, access: Access) -> int:
@@ -272,7 +263,7 @@ class LoopWriter:
         """
         offsets, step = self.offsets[self._memory(access)], abs(self.strides[access][-1])
         base = access.offset
-        while 1 < step <= NEAR:
+        while 1 < step <= tuning.MAX_VECTOR_STRIDE_ELEMENTS:
             lower = [o for o in offsets if base - step < o < base and access.offset - o < step]
             if not lower:
                 break
@@ -313,7 +304,8 @@ class LoopWriter:
         operands = [o if isinstance(o, Register) else self.literal(o, node, given) for o in given]
         before = len(self.code.lines)
         result = scalar.emit(self.code, node.primitive, node.params, operands, node.dtype)
-        self.work[len(found)] = 1 + (len(self.code.lines) - before) // LIGHT
+        instructions = len(self.code.lines) - before
+        self.work[len(found)] = 1 + instructions // tuning.INSTRUCTIONS_PER_MEMORY_TRIP
         return result
 
     def store(self, store: Store, values: list[Register], indices: dict[int, str]) -> None:
@@ -339,7 +331,7 @@ class LoopWriter:
             inner = dict(indices)
             for d in dims:
                 bounds = ("%low", "%high") if d == split else ("0", self.number(self.sizes[d]))
-                rolled = d == dims[-1] and self.sizes[d] >= SHORTEST
+                rolled = d == dims[-1] and self.sizes[d] >= tuning.MIN_ROLLED_LOOP_ELEMENTS
                 inner[d] = stack.enter_context(self.code.loop(*bounds, rolled=rolled))
             yield inner
 
@@ -399,8 +391,9 @@ class LoopWriter:
             low, high = ("%low", "%high")
             if last != split:
                 low, high = "0", self.number(self.sizes[last])
-            with code.loop(low, high, CHUNK) as start:
-                end = code.value(f"add nsw i64 {start}, {CHUNK}")
+            chunk = tuning.FLOAT32_SUM_CHUNK_ELEMENTS
+            with code.loop(low, high, chunk) as start:
+                end = code.value(f"add nsw i64 {start}, {chunk}")
                 end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", high))
                 parts = []
                 for fold in loop.folds:
@@ -460,21 +453,24 @@ class LoopWriter:
         They have rows of what was made before, and hand on rows, so that no thread waits.
         """
         leading = folds == list(range(len(folds)))
-        return leading and self.sizes[0] >= BLOCKS and self._few(kept)
+        return leading and self.sizes[0] >= tuning.BLOCKS_PER_KERNEL and self._few(kept)
 
     def _batches_apart(self, kept: list[int], folds: list[int]) -> bool:
         """The same where what is kept, such as channels, lies between what is folded.
 
         Of a batch of images the channels of one thread would be in the caches of all others.
         """
-        if not kept or folds[0] > kept[0] or size_of(tuple(self.sizes)) < SMALL:
+        if not kept or folds[0] > kept[0]:
             return False
-        return self.sizes[0] >= min(LEAST_BATCH, self.sizes[kept[0]]) and self._few(kept)
+        if size_of(tuple(self.sizes)) < tuning.MIN_LOOP_WORK_TO_SHARE:
+            return False
+        steps = min(tuning.MIN_BATCH_STEPS_TO_SHARE, self.sizes[kept[0]])
+        return self.sizes[0] >= steps and self._few(kept)
 
     def _few(self, kept: list[int]) -> bool:
         """Whether the results of all folds are small, and in order."""
         sizes = tuple(self.sizes[d] for d in kept)
-        return size_of(sizes) <= FEW and all(
+        return size_of(sizes) <= tuning.MAX_RESULT_ELEMENTS_PER_THREAD and all(
             tuple(self.strides[fold.access][d] for d in kept) == contiguous(sizes)
             for fold in self.loop.folds
         )
@@ -586,7 +582,8 @@ class LoopWriter:
         alone = loop.scan is not None and all(self.flags)
         serial = shared or alone
         extent = self.sizes[split]
-        grain = grain_of(extent, 64 if len(self.sizes) == 1 and extent >= 1024 else 1)
+        flat = len(self.sizes) == 1 and extent >= tuning.MIN_FLAT_LOOP_ELEMENTS_FOR_GRAIN
+        grain = grain_of(extent, tuning.FLAT_LOOP_GRAIN_ELEMENTS if flat else 1)
 
         def span(access: Access) -> Span | None:
             strides = self.strides[access]
@@ -605,7 +602,7 @@ class LoopWriter:
             extent,
             grain,
             serial,
-            work < SMALL and not partials,
+            work < tuning.MIN_LOOP_WORK_TO_SHARE and not partials,
             work,
             reads,
             [(a.value.number, span(a)) for a in sinks],
@@ -617,7 +614,8 @@ class LoopWriter:
 
 def grain_of(extent: int, least: int) -> int:
     """How many steps stay together: large powers of two divide alike whatever a step is."""
-    return max(extent // BLOCKS, least) if extent % BLOCKS == 0 else least
+    each, left = divmod(extent, tuning.BLOCKS_PER_KERNEL)
+    return least if left else max(each, least)
 
 
 def running_dtype(fold: Fold) -> Any:

@@ -30,13 +30,7 @@ from ..ir.program import (
 )
 from ..passes.lower import COPY
 from ..passes.sink_writes import copied
-
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-LARGE = 1 << 15  # bytes of a value that several threads write
-ROOM = 1.3  # how much larger the arena may become so that threads keep their memory
-WORTH = 1.5  # bytes that must be spared in each run for a byte of that
-SHORT = 1000  # instructions of a program for which that is looked at
-TRIED = 8  # allocations of a size that are looked at, from the one that was left last
+from . import tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +183,7 @@ class _Arena:
                 values[value.number] = value
                 first.setdefault(value.number, i)
                 last[value.number] = i
-        live = self.live
+        live, unit = self.live, tuning.ARENA_ALIGNMENT_BYTES
         for i, instruction in enumerate(program.instructions):
             ending = {v.number for v in instruction.reads() if last[v.number] == i} & live.keys()
             # What is read without having been made is empty; it gets memory like everything else.
@@ -197,7 +191,7 @@ class _Arena:
                 number = value.number
                 if number in self.allocations or first[number] != i:
                     continue
-                size = -(-max(bytes_of(value), 1) // ALIGNMENT) * ALIGNMENT
+                size = -(-max(bytes_of(value), 1) // unit) * unit
                 donor = next(
                     (
                         n
@@ -231,7 +225,7 @@ class _Arena:
     def _free(self, size: int) -> int:
         """Where `size` bytes are free."""
         left = self.left.get(size, {})
-        for offset in islice(reversed(left), TRIED):
+        for offset in islice(reversed(left), tuning.MAX_FREED_SLOTS_TRIED):
             following = bisect_left(self.taken, (offset, 0))
             before = self.taken[following - 1] if following else (0, 0)
             after = self.taken[following] if following < len(self.taken) else (offset + size, 0)
@@ -239,7 +233,7 @@ class _Arena:
                 del left[offset]
                 return offset
         offset = _gap(self.taken, size)
-        if self.room and size >= LARGE:
+        if self.room and size >= tuning.MIN_SHARED_VALUE_BYTES:
             apart = _gap(sorted(self.slots.union(self.taken)), size)
             offset = apart if apart + size <= self.room else offset
             self.slots.add((offset, size))
@@ -248,19 +242,19 @@ class _Arena:
     def foreign(self, program: Program, threads: int) -> int:
         """The bytes that threads write, in each run, where others have written before."""
         owners: dict[int, int] = {}
+        length = tuning.MIN_SHARED_VALUE_BYTES  # of a block
         found = 0
         for turn in range(2):
             for instruction in program.instructions:
                 for value in instruction.writes():
                     allocation = self.allocations[value.number]
-                    if allocation.kind != "arena" or allocation.size < LARGE:
+                    if allocation.kind != "arena" or allocation.size < length:
                         continue
-                    for block in range(
-                        allocation.index // LARGE, (allocation.index + allocation.size) // LARGE
-                    ):
-                        inside = max(block * LARGE - allocation.index, 0)
+                    end = allocation.index + allocation.size
+                    for block in range(allocation.index // length, end // length):
+                        inside = max(block * length - allocation.index, 0)
                         owner = inside * threads // allocation.size
-                        found += turn and LARGE * (owners.get(block, owner) != owner)
+                        found += turn and length * (owners.get(block, owner) != owner)
                         owners[block] = owner
         return found
 
@@ -268,10 +262,11 @@ class _Arena:
 def _allocate(program: Program, allocations: dict[int, Allocation], threads: int) -> int:
     """Give the remaining values parts of one arena; returns its size in bytes."""
     arena = _Arena(program, allocations, 0)
-    if threads > 1 and arena.peak > threads * LARGE and len(program.instructions) <= SHORT:
-        apart = _Arena(program, allocations, int(ROOM * arena.peak))
+    short = len(program.instructions) <= tuning.MAX_INSTRUCTIONS_TO_COMPARE_ARENAS
+    if short and threads > 1 and arena.peak > threads * tuning.MIN_SHARED_VALUE_BYTES:
+        apart = _Arena(program, allocations, int(tuning.MAX_ARENA_GROWTH * arena.peak))
         spared = arena.foreign(program, threads) - apart.foreign(program, threads)
-        if spared > WORTH * (apart.peak - arena.peak):
+        if spared > tuning.MIN_TRAFFIC_SAVED_PER_EXTRA_BYTE * (apart.peak - arena.peak):
             arena = apart
     allocations.update(arena.allocations)
     return arena.peak

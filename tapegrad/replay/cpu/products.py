@@ -11,9 +11,10 @@ from typing import Any
 
 from ..ir.program import Product, size_of
 from ..ir.shapes import joined
+from . import tuning
 from .gemm import multiplication
 from .llvm import Code
-from .loops import SMALL, Kernel, Span, grain_of, span_of, with_entry
+from .loops import Kernel, Span, grain_of, span_of, with_entry
 
 #: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
 NUMBERS = (
@@ -21,10 +22,6 @@ NUMBERS = (
     *("split", "step_x", "step_y", "step_out", "batches", "adds"),
 )
 BATCH, ROWS, COLUMNS = range(3)  # what threads divide
-#: bytes of an operand that every thread may read
-SHARED = 1 << 16
-#: batch dimensions of every product, at least: one function serves products with fewer as well
-DIMENSIONS = 2
 
 
 def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool, int]:
@@ -84,9 +81,15 @@ def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
     many, unless y is much larger than x, and if y is small: what follows often goes by rows, and
     then needs no barrier, and nothing from the caches of another processor.
     """
-    if rows >= columns or (rows >= 128 and columns < 3 * rows):
+    if rows >= columns:
         return True
-    return (rows >= 16 and inner <= rows) or (rows >= 32 and size * inner * columns <= SHARED)
+    wide = columns >= tuning.MIN_COLUMNS_PER_ROW_TO_SHARE_COLUMNS * rows
+    if rows >= tuning.MIN_ROWS_TO_SHARE_ROWS and not wide:
+        return True
+    if rows >= tuning.MIN_ROWS_WITH_SHORT_SUMS and inner <= rows:
+        return True
+    small = size * inner * columns <= tuning.MAX_RIGHT_SIDE_BYTES_READ_BY_ALL
+    return small and rows >= tuning.MIN_ROWS_WITH_SMALL_RIGHT_SIDE
 
 
 def product(p: Product) -> Kernel:
@@ -98,13 +101,15 @@ def product(p: Product) -> Kernel:
     batches = size_of(tuple(sizes))
     work = 2 * batches * p.rows * p.columns * p.inner
     steps = (0, 0, 0)
-    if batches >= 4:
+    if batches >= tuning.MIN_PRODUCT_BATCHES_TO_SHARE:
         split, extent, grain = BATCH, batches, 1
     elif p.triangle or _by_rows(p.rows, p.inner, p.columns, size):
-        split, extent, grain = ROWS, p.rows, grain_of(p.rows, 8 if p.rows >= 128 else 1)
+        least = tuning.ROW_GRAIN if p.rows >= tuning.MIN_ROWS_FOR_GRAIN else 1
+        split, extent, grain = ROWS, p.rows, grain_of(p.rows, least)
         steps = (p.x.strides[-2], 0, p.out.strides[-2])
     else:
-        split, extent, grain = COLUMNS, p.columns, 16 if p.columns >= 64 else 1
+        grain = tuning.COLUMN_GRAIN if p.columns >= tuning.MIN_COLUMNS_FOR_GRAIN else 1
+        split, extent = COLUMNS, p.columns
         steps = (0, p.y.strides[-1], p.out.strides[-1])
     x_turned, x_lead = _transposed(p.x.strides, p.rows, p.inner)
     y_turned, y_lead = _transposed(p.y.strides, p.inner, p.columns)
@@ -114,7 +119,7 @@ def product(p: Product) -> Kernel:
     ]
     for d, n in enumerate(sizes):
         numbers += [n, *(s[d] for s in strides)]
-    dimensions = max(len(sizes), DIMENSIONS)
+    dimensions = max(len(sizes), tuning.MIN_PRODUCT_BATCH_DIMENSIONS)
     numbers += [1, 0, 0, 0] * (dimensions - len(sizes))
     matrices = ((p.rows, p.inner), (p.inner, p.columns), (p.rows, p.columns))
     spans: list[Span | None] = []
@@ -138,7 +143,7 @@ def product(p: Product) -> Kernel:
         extent,
         grain,
         False,
-        work < 32 * SMALL,
+        work < tuning.MIN_PRODUCT_OPERATIONS_TO_SHARE,
         work,
         [(p.x.value.number, spans[0]), (p.y.value.number, spans[1])],
         [(p.out.value.number, spans[2])],

@@ -24,6 +24,7 @@ from ...core.primitive import Primitive
 from ..ir.expressions import NoLowering, parsed
 from ..ir.target import Cost
 from . import math as functions
+from . import tuning
 from .integers import Integers
 from .llvm import (
     BOOL,
@@ -435,9 +436,8 @@ def _in_half(x: Any, dtype: Any) -> Any:
     return float(dtype.type(x)) if isinstance(x, float) else x
 
 
-#: what `examine` has found, by what it was asked; a GPT has 1,700 computations, of 60 kinds
+#: what `examine` has found, by what it was asked
 _examined: dict[Any, Cost] = {}
-MOST_EXAMINED = 4096
 
 
 def examine(
@@ -461,7 +461,7 @@ def examine(
             stand_ins.append(o)
         code = Code()
         emit(code, primitive, params, stand_ins, dtype)
-        if len(_examined) >= MOST_EXAMINED:
+        if len(_examined) >= tuning.MAX_EXAMINED_COMPUTATIONS:
             _examined.clear()
         found = _examined[key] = Cost(code.fails, len(code.lines))
     return found

@@ -17,16 +17,11 @@ import numpy as np
 from ...core import numeric
 from ...core.primitive import Primitive
 from ..ir.program import Callback, Input, View, bytes_of, contiguous
-from . import driver, pool, stored
+from . import driver, pool, stored, tuning
 from .blueprint import blueprint_of
 from .emit import Segment, Step, one_by_one
 from .executable import Executable, Frame, Layout
 
-#: seconds after which no further round begins, and rounds at most
-ENOUGH = 0.4
-ROUNDS = 15
-#: bytes of memory that a measurement may take
-MOST_BYTES = 4 << 30
 #: what kernels of NumPy raise for values that are not like those of a real call
 UNFIT = (ValueError, RuntimeError, ArithmeticError, IndexError)
 
@@ -50,7 +45,7 @@ def measure(executable: Executable, values: Sequence[Any]) -> Timing:
     program = executable.program
     own = [given.value for given in program.inputs] + list(program.results)
     size = int(executable.plan.arena) + sum(map(bytes_of, own))
-    if size > MOST_BYTES:
+    if size > tuning.MAX_MEASURING_BYTES:
         why = f"that would take {size / 2**30:.0f} GiB more memory"
     else:
         found = _Apart(executable, values).measured()
@@ -147,7 +142,9 @@ def _rounds(run: Any) -> list[Any]:
     """The times of several rounds, without the first, which finds cold memory."""
     found: list[Any] = []
     began = time.perf_counter()
-    while len(found) <= ROUNDS and (not found or time.perf_counter() - began < ENOUGH):
+    while len(found) <= tuning.MAX_MEASURING_ROUNDS:
+        if found and time.perf_counter() - began >= tuning.MAX_MEASURING_SECONDS:
+            break
         times = run()
         if times is None:
             break

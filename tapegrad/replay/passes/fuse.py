@@ -30,8 +30,8 @@ from ..ir.program import (
 )
 from ..ir.shapes import common, divided, simplest
 
-#: more nodes than this in one loop cost more in registers than they save in memory
-LARGEST = 200
+#: nodes of one loop, at most: more cost more in registers than they save in memory
+MAX_NODES_PER_LOOP = 200
 
 
 class Group:
@@ -58,7 +58,9 @@ class Group:
 
     def matched(self, loop: Loop) -> Loop | None:
         """A loop in a shape in which it can run together with this group, if there is one."""
-        if self.loop is None or not plain(self.loop) or self.nodes + len(loop.nodes) > LARGEST:
+        if self.loop is None or not plain(self.loop):
+            return None
+        if self.nodes + len(loop.nodes) > MAX_NODES_PER_LOOP:
             return None
         if self.loop.region != loop.region:
             return None  # what is computed again later must not be computed now
@@ -144,7 +146,7 @@ def pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
     if not isinstance(reader, Loop) or reader.region != loop.region or not plain(reader):
         return None
     shape = common(loop.shape, reader.shape)
-    if shape is None or len(reader.nodes) + len(loop.nodes) > LARGEST:
+    if shape is None or len(reader.nodes) + len(loop.nodes) > MAX_NODES_PER_LOOP:
         return None
     loop, reader = divided(loop, shape), divided(reader, shape)
     reads = [node.access for node in reader.nodes if isinstance(node, Read)]

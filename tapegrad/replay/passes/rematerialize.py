@@ -21,10 +21,12 @@ from ..ir.target import Machine
 from .fuse import join, pair, plain
 from .simplify import trimmed
 
-#: instructions that are done again, at most
-FEW = 8
-#: a value of this fraction of another one's size is read along with it at no cost
-SMALL = 8
+#: instructions that each reader repeats, at most: half of those that take as long as the way to
+#: memory and back
+MAX_RECOMPUTED_INSTRUCTIONS = 8
+#: how many times as large as an operand a value must be for that to be read at no cost: a mean of
+#: each row, for example, is read once for a whole row
+MIN_SIZE_RATIO_OF_FREE_OPERAND = 8
 
 
 def rematerialize(program: Program, machine: Machine) -> Program:
@@ -85,7 +87,7 @@ def _pays(source: Loop, reader: Loop, value: Value) -> bool:
     more = 0
     for access in {node.access for node in source.nodes if isinstance(node, Read)} - there:
         size = bytes_of(access.value)
-        if SMALL * size > bytes_of(value):
+        if MIN_SIZE_RATIO_OF_FREE_OPERAND * size > bytes_of(value):
             more += size
             if access.strides != source.stores[0].access.strides:
                 return False
@@ -122,7 +124,7 @@ def _quick(loop: Loop, machine: Machine) -> bool:
                 return False
         elif not isinstance(node, Read) or node.access.picks:
             return False
-    return count <= FEW
+    return count <= MAX_RECOMPUTED_INSTRUCTIONS
 
 
 def _contracted(outer: Compute, inner: Compute) -> bool:

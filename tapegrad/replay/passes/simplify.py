@@ -18,8 +18,9 @@ from ..ir.failing import can_fail, failing_nodes, finds_bad_data
 from ..ir.program import Apply, Callback, Compute, Instruction, Loop, Program, size_of
 from ..ir.target import Machine
 
-#: results of constant computations larger than this are computed in each run instead of being kept
-LARGEST_CONSTANT = 4096
+#: elements that the result of a computation on constants may have to be computed once and kept: a
+#: larger one would take memory for good, and is computed in each run
+MAX_FOLDED_CONSTANT_ELEMENTS = 4096
 
 
 def dead(program: Program, machine: Machine) -> Program:
@@ -145,7 +146,7 @@ def constants(program: Program) -> Program:
         ready = apply.primitive.pure and all(
             not isinstance(x, Value) or x.number in known for x in apply.inputs
         )
-        if not ready or any(size_of(v.shape) > LARGEST_CONSTANT for v in apply.outputs):
+        if not ready or any(size_of(v.shape) > MAX_FOLDED_CONSTANT_ELEMENTS for v in apply.outputs):
             kept.append(apply)
             continue
         given = [known[x.number] if isinstance(x, Value) else x for x in apply.inputs]

@@ -39,8 +39,9 @@ from ..ir.program import (
 from ..ir.shapes import joined
 from .lower import COPY
 
-#: whether parts cover a value is looked up element by element up to this size
-LARGEST = 1 << 22
+#: elements of a value, at most, for which each is counted to learn whether parts cover all of it:
+#: counting takes a byte for each, and a pass over them for each part
+MAX_ELEMENTS_TO_COUNT_WRITES = 1 << 22
 
 
 class Placement:
@@ -244,7 +245,7 @@ class Placement:
     @staticmethod
     def _counts(value: Value, writers: list[Instruction]) -> Any:
         """For each element of a value, how many of its writers write it; None if that is hard."""
-        if not 0 < size_of(value.shape) <= LARGEST:
+        if not 0 < size_of(value.shape) <= MAX_ELEMENTS_TO_COUNT_WRITES:
             return None
         counts = np.zeros(size_of(value.shape), np.uint8)
         for writer in writers:

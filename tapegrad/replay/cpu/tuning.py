@@ -1,0 +1,178 @@
+"""The numbers that decide about speed on a CPU, in one place: sizes, tiles, ratios and limits.
+
+Read by the other files of this folder as `tuning.NAME`, when they need one; the text of the driver
+takes its numbers when `driver.py` is imported. No number decides whether a result is right, though
+some decide in which order sums are rounded. Each has a comment with its reason, and with its
+measurement if one is on record.
+
+*Work* is what threads share: for each element of a loop, every computation counts once, and once
+more for each `INSTRUCTIONS_PER_MEMORY_TRIP` instructions; in products, every multiplication and
+every addition counts once.
+"""
+
+from __future__ import annotations
+
+# -- which work several threads share --------------------------------------------------------------
+
+#: work of a program that runs on one thread, at most: waking workers and waiting for them would
+#: take longer than what they save
+MAX_SINGLE_THREAD_PROGRAM_WORK = 200_000
+#: work of a loop from which on threads share it: below, a second thread costs more than it gives
+MIN_LOOP_WORK_TO_SHARE = 16_384
+#: floating-point operations of a product or a contraction from which on threads share it: an
+#: operation on operands in registers is cheaper than an element of a loop, which comes from memory
+MIN_PRODUCT_OPERATIONS_TO_SHARE = 32 * 16_384
+#: instructions on one element that take as long as its way from memory and back: the unit of work
+INSTRUCTIONS_PER_MEMORY_TRIP = 16
+
+# -- how threads divide a kernel -------------------------------------------------------------------
+
+#: blocks that a kernel's steps are divided into, if their number allows it: sizes that are large
+#: powers of two then divide alike, whatever a step is, and a thread finds its own part in its cache
+BLOCKS_PER_KERNEL = 64
+#: elements that stay together in a loop of one dimension: whole vectors and whole cache lines
+FLAT_LOOP_GRAIN_ELEMENTS = 64
+#: elements of a loop of one dimension from which on they do; a shorter one would give few parts
+MIN_FLAT_LOOP_ELEMENTS_FOR_GRAIN = 1024
+#: elements of a reduction's result of which each thread may keep a copy, to be combined at the end
+MAX_RESULT_ELEMENTS_PER_THREAD = 2048
+#: steps of a batch that are enough for threads to share it in a reduction over batch and space;
+#: fewer are enough if there are no more channels to share instead
+MIN_BATCH_STEPS_TO_SHARE = 16
+
+# -- loops -----------------------------------------------------------------------------------------
+
+#: elements between neighbours, at most, that are still read and written in whole vectors; longer
+#: steps are numbers of a general kernel's table
+MAX_VECTOR_STRIDE_ELEMENTS = 16
+#: elements of an innermost loop from which on LLVM may not write it out: it would then vectorise
+#: the loop outside, with a gather for every element
+MIN_ROLLED_LOOP_ELEMENTS = 16
+#: elements that are added up in float32 before the sum moves to float64: few conversions, and an
+#: error that does not grow with the whole sum
+FLOAT32_SUM_CHUNK_ELEMENTS = 4096
+
+# -- matrix products: tiles ------------------------------------------------------------------------
+
+#: vectors of a panel of columns, at most: times eight rows, these are 24 sums, and the registers of
+#: AVX-512 hold 27
+MAX_PANEL_VECTORS = 3
+#: the same with a triangle: there is more text to a tile, and the heads of attention seldom have a
+#: multiple of three vectors
+MAX_TRIANGLE_PANEL_VECTORS = 2
+#: rows of a tile where the registers hold the sums, and elsewhere; powers of two, for the rows that
+#: are left go in halves
+TALL_TILE_ROWS = 8
+SHORT_TILE_ROWS = 4
+#: steps of a sum that are done in one pass: a panel of float32 then takes a tenth of the L2 cache
+MAX_PANEL_STEPS = 512
+#: batch dimensions that a product's function has, at least: one function serves products with fewer
+#: as well, and a cold start compiles half as many
+MIN_PRODUCT_BATCH_DIMENSIONS = 2
+
+# -- matrix products: what threads divide ----------------------------------------------------------
+#
+# Each thread reads the operand that is not divided whole, so the larger one should be divided. But
+# what follows a product often goes by rows, and needs no barrier after one that does too.
+
+#: matrices of a batch from which on threads divide the batch, which leaves each product whole
+MIN_PRODUCT_BATCHES_TO_SHARE = 4
+#: rows from which on threads divide the rows, although there are more columns: each has enough
+MIN_ROWS_TO_SHARE_ROWS = 128
+#: columns for each row from which on they do not: y is then much larger than x
+MIN_COLUMNS_PER_ROW_TO_SHARE_COLUMNS = 3
+#: rows from which on threads divide them if a sum has no more steps than there are rows: y, which
+#: all threads read, is then no larger than the result
+MIN_ROWS_WITH_SHORT_SUMS = 16
+#: rows from which on threads divide them if y is small
+MIN_ROWS_WITH_SMALL_RIGHT_SIDE = 32
+#: bytes of a small y: every thread may read all of it
+MAX_RIGHT_SIDE_BYTES_READ_BY_ALL = 1 << 16
+#: rows that stay together: those of a tall tile
+ROW_GRAIN = 8
+#: rows of a product from which on they do; fewer would give few parts
+MIN_ROWS_FOR_GRAIN = 128
+#: columns that stay together: the float32 of a vector of AVX-512
+COLUMN_GRAIN = 16
+#: columns of a product from which on they do; fewer would give few parts
+MIN_COLUMNS_FOR_GRAIN = 64
+
+# -- contractions ----------------------------------------------------------------------------------
+
+#: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache
+MAX_CONTRACTION_PASS_BYTES = 1 << 20
+#: how many times more lanes a summed dimension must fill to be preferred to a kept one, along which
+#: lanes need not be added up at the end
+KEPT_DIMENSION_PREFERENCE = 1.25
+#: sums of a tile where there are no vectors: independent additions, so that none waits for another
+SCALAR_TILE_SUMS = 4
+#: vectors in a row of a tile along a kept dimension, at most, as in a panel of a matrix product
+MAX_TILE_VECTORS = 3
+#: numbers that such a tile has registers for before it gets several rows: every vector that is read
+#: serves as many multiplications
+RESERVED_TILE_NUMBERS = 8
+#: numbers of such a tile, at most: more of them make more text and save little reading
+MAX_TILE_NUMBERS = 16
+#: vectors of x that a tile along a summed dimension has registers for, at least, if it has all of a
+#: dimension of y, which is then read once
+MIN_LEFT_VECTORS_WITH_ALL_OF_RIGHT_SIDE = 3
+#: the same if it has a part of that dimension: tiles that are nearly square read the least
+MIN_LEFT_VECTORS_WITH_PART_OF_RIGHT_SIDE = 5
+
+# -- the memory of values in between ---------------------------------------------------------------
+
+#: bytes between things that different threads write, so that none takes a line from another
+CACHE_LINE_BYTES = 64
+#: where values begin in the arena: at a cache line, and at the widest vector
+ARENA_ALIGNMENT_BYTES = 64
+#: freed slots of a value's size that are looked at, from the one that was freed last: the time that
+#: this takes does not grow with the program
+MAX_FREED_SLOTS_TRIED = 8
+
+# Slots of different sizes may be kept apart, so that each thread writes what its own cache holds: a
+# CNN's step then takes 3.8 instead of 5.3 ms (see `plan.py`). That takes a larger arena.
+
+#: bytes of a value from which on several threads write it; their writes are counted in such blocks
+MIN_SHARED_VALUE_BYTES = 1 << 15
+#: how many times as large the arena may become by keeping slots apart
+MAX_ARENA_GROWTH = 1.3
+#: bytes that threads must write less into what others wrote before, in each run, for every byte by
+#: which the arena grows: more memory must save more traffic than it may cause
+MIN_TRAFFIC_SAVED_PER_EXTRA_BYTE = 1.5
+#: instructions of a program, at most, for which both arenas are planned and compared: keeping slots
+#: apart sorts all of them for each value, which takes long in longer programs
+MAX_INSTRUCTIONS_TO_COMPARE_ARENAS = 1000
+
+# -- scratch memory that programs share ------------------------------------------------------------
+
+#: runs of programs that needed less than half of the scratch memory before it shrinks: memory that
+#: is soon needed again should not be given back
+RUNS_BEFORE_SHRINKING_SCRATCH = 1 << 14
+#: bytes of scratch memory from which on the system is asked for large pages, as NumPy does it
+MIN_LARGE_PAGES_BYTES = 4 << 20
+#: blocks of scratch memory that programs with callbacks leave for the next one
+MAX_IDLE_SCRATCH_BLOCKS = 4
+#: how many times as large as needed such a block may be: small programs should keep no large ones
+MAX_SCRATCH_BLOCK_SIZE_RATIO = 4
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+#: rounds of waiting before a worker goes to sleep: about 1 ms, longer than Python takes between the
+#: operations of a training step
+SPINS_BEFORE_SLEEP = 40_000
+#: rounds of waiting for other threads before one yields its processor to whoever needs it; a power
+#: of two
+SPINS_BETWEEN_YIELDS = 1024
+
+# -- what is kept, and what `explain()` may take ---------------------------------------------------
+
+#: kinds of computations whose costs are remembered; a GPT has 1,700 computations, of 60 kinds
+MAX_EXAMINED_COMPUTATIONS = 4096
+#: files of the cache on disk; when there are more, the oldest half goes
+MAX_CACHE_FILES = 20_000
+#: seconds after which no further round of a measurement begins, so that nobody waits long
+MAX_MEASURING_SECONDS = 0.4
+#: rounds of a measurement, at most: the fastest of so many is hardly held up by other processes
+MAX_MEASURING_ROUNDS = 15
+#: bytes of memory that a measurement may take, beside those of the program that it measures
+MAX_MEASURING_BYTES = 4 << 30
