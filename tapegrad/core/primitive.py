@@ -188,8 +188,14 @@ def define(
     abstract: Callable[..., Any] | None = None,
     batch: Callable[..., Any] | None = None,
     into: Callable[..., None] | None = None,
+    native_size: int | None = None,
+    loads: bool = False,
 ) -> Primitive:
-    """Make a primitive. Inputs are the kernel's positional parameters, in order."""
+    """Make a primitive. Inputs are the kernel's positional parameters, in order.
+
+    What it means is said at the fields of `Primitive`. Without `native_size`, that follows from the
+    kind.
+    """
     rest = None
     if inputs is None:
         code = getattr(kernel, "__code__", None)
@@ -207,6 +213,9 @@ def define(
         name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, view, composite,
         pure, expression, lower, abstract, batch, into,
     )  # fmt: skip
+    p.loads = loads
+    if native_size is not None:
+        p.native_size = native_size
     p.slots = _slots_of(p)
     p.keeps_values = any(what not in ("shape", "dtype", "shapes") for what, _, _ in p.slots)
     assert name not in PRIMITIVES, f"a primitive named {name!r} exists already"

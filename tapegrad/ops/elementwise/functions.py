@@ -185,10 +185,18 @@ def _special(name: str) -> Callable[[Any], Any]:
 
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 erf: Primitive = unary(
-    "erf", _special("erf"), lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))), "erf(x)"
+    "erf",
+    _special("erf"),
+    lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
+    "erf(x)",
+    scipy=True,
 )
 erfc: Primitive = unary(
-    "erfc", _special("erfc"), lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))), "erfc(x)"
+    "erfc",
+    _special("erfc"),
+    lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))),
+    "erfc(x)",
+    scipy=True,
 )
 _erfinv = _special("erfinv")
 erfinv: Primitive = unary(
@@ -199,6 +207,7 @@ erfinv: Primitive = unary(
     low=-0.8,
     high=0.8,
     autocast=ON_GPU,
+    scipy=True,
 )
 
 normal_pdf: Primitive = unary(
@@ -209,7 +218,12 @@ normal_pdf: Primitive = unary(
     public=False,
 )
 normal_cdf: Primitive = unary(
-    "normal_cdf", _special("ndtr"), lambda g, x: g * normal_pdf(x), "normal_cdf(x)", public=False
+    "normal_cdf",
+    _special("ndtr"),
+    lambda g, x: g * normal_pdf(x),
+    "normal_cdf(x)",
+    public=False,
+    scipy=True,
 )
 
 
@@ -231,6 +245,7 @@ digamma: Primitive = unary(
     "digamma(x)",
     low=0.5,
     high=3.0,
+    scipy=True,
 )
 _gammaln = _special("gammaln")
 
@@ -242,11 +257,8 @@ def _lgamma(x: Any) -> Any:
 
 
 lgamma: Primitive = unary(
-    "lgamma", _lgamma, lambda g, x: g * digamma(x), "lgamma(x)", low=0.5, high=3.0
+    "lgamma", _lgamma, lambda g, x: g * digamma(x), "lgamma(x)", low=0.5, high=3.0, scipy=True
 )
-for _primitive in (erf, erfc, erfinv, digamma, lgamma, normal_cdf):
-    _primitive.loads = True  # SciPy: 0.15 s and 24 MB
-    _primitive.abstract = lambda x: x
 
 
 @op(

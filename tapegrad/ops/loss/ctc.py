@@ -244,10 +244,10 @@ ctc_ = define(
     outputs=("out", "gradient"),
     joint=_ctc_gradient,
     lower=_ctc_in_loops,
+    # The loops of a program are as many as times, so that each length would be compiled anew: worth
+    # it in a function that is compiled anyway, but not for a single call.
+    native_size=NEVER,
 )
-# The loops of a program are as many as times, so that each length would be compiled anew: worth it
-# in a function that is compiled anyway, but not for a single call.
-ctc_.native_size = NEVER
 
 # -- the function ------------------------------------------------------------------------------
 

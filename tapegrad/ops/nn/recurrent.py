@@ -155,9 +155,15 @@ def _run_back(
 
 def _sequence(name: str, kernel: Any, outputs: tuple[str, ...], joint: Any) -> Primitive:
     """The composite for a whole sequence; its pieces are native, one by one."""
-    p = define(name, kernel, kind=OPAQUE, composite=True, outputs=outputs, joint=joint)
-    p.native_size = NEVER
-    return p
+    return define(
+        name,
+        kernel,
+        kind=OPAQUE,
+        composite=True,
+        outputs=outputs,
+        joint=joint,
+        native_size=NEVER,
+    )
 
 
 # -- RNN ---------------------------------------------------------------------------------------

@@ -263,10 +263,12 @@ def in_float32(lower: Any) -> Any:
     return wide
 
 
+# Of 2304 elements, a convolution with its backward takes 219 µs in NumPy and 102 in native code.
 convolution_: Primitive = define(
     "convolution",
     _convolution,
     kind=OPAQUE,
+    native_size=PRODUCT_SIZE,
     lower=in_float32(_convolution_in_loops),
     abstract=lambda x, weight, bias, *, window, groups: (
         (x[0][0], weight[0][0], *window.outside),
@@ -284,6 +286,7 @@ convolution_weight_: Primitive = define(
     "convolution_weight",
     _convolution_weight,
     kind=OPAQUE,
+    native_size=PRODUCT_SIZE,
     lower=in_float32(_convolution_weight_in_loops),
     abstract=lambda grad, x, *, window, groups: (
         (grad[0][1], x[0][1] // groups, *window.size),
@@ -298,6 +301,7 @@ convolution_input_: Primitive = define(
     "convolution_input",
     _convolution_input,
     kind=OPAQUE,
+    native_size=PRODUCT_SIZE,
     lower=in_float32(_convolution_input_in_loops),
     abstract=lambda grad, weight, *, window, groups: (
         (grad[0][0], groups * weight[0][1], *window.inside),
@@ -310,11 +314,6 @@ convolution_input_: Primitive = define(
         lambda g, grad, window, groups: convolution_weight_(grad, g, window=window, groups=groups),
     ),
 )
-
-
-# Of 2304 elements, a convolution with its backward takes 219 µs in NumPy and 102 in native code.
-for _primitive in (convolution_, convolution_weight_, convolution_input_):
-    _primitive.native_size = PRODUCT_SIZE
 
 
 def _check_conv(what: str, input: Any, weight: Any, bias: Any, groups: int, dims: int) -> None:
