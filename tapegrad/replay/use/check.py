@@ -22,6 +22,7 @@ from ..trace.recording import Made
 from ..trace.results import matched
 from ..trace.slots import Cotangent, Number
 from .replay import Replay
+from .snapshot import Snapshot
 
 #: differences relative to the element, and to the largest element of the tensor
 TOLERANCE = {2: (5e-2, 1e-2), 4: (1e-3, 1e-4), 8: (1e-8, 1e-9)}
@@ -59,16 +60,11 @@ class Check:
         self.program = replay.recording.program
         #: what the witness saw, by number of a value in the program
         self.seen: dict[int, Any] = {}
-        self.memory = [
-            (array, array.copy())
-            for array in (slot.find(tensors)._array for slot in replay.written)
-        ]
-        self.grads = []
-        for slot in replay.recording.leaves:
-            leaf = slot.find(tensors)
-            grad = leaf._grad
-            copy = None if grad is None else (grad._array, grad._array.copy())
-            self.grads.append((leaf, grad, copy))
+        self.written = [slot.find(tensors)._array for slot in replay.written]
+        leaves = [slot.find(tensors) for slot in replay.recording.leaves]
+        grads = [leaf._grad._array for leaf in leaves if leaf._grad is not None]
+        flagged = [slot.find(tensors) for slot, _, _ in replay.recording.flags]
+        self.before = Snapshot([*self.written, *grads], leaves, flagged)
 
     def saw(self, returned: Any, known: Callable[[Any], Any]) -> None:
         """The eager function has returned: compare what it did with the recording."""
@@ -83,22 +79,12 @@ class Check:
 
     def run(self) -> Any:
         """Replay from where the eager function began, and compare."""
-        self._go_back()
+        self.before.restore()
         result = self.replay.run(self.tensors, self.call)
         for value, array in self._left(result):
             if not _close(array, self.seen[value.number]):
                 raise CheckError(self._report(value, array))
         return result
-
-    def _go_back(self) -> None:
-        for slot, before, _ in self.replay.recording.flags:
-            slot.find(self.tensors)._requires = before
-        for array, copy in self.memory:
-            array[...] = copy
-        for leaf, grad, copy in self.grads:
-            leaf._grad = grad
-            if copy is not None:
-                copy[0][...] = copy[1]
 
     def _left(self, result: Any) -> Iterator[tuple[Value, Any]]:
         """What the replay left: values of the program and the arrays that should hold them."""
@@ -112,7 +98,7 @@ class Check:
         for slot, at in recording.grads:
             if isinstance(at, int):
                 yield results[at], slot.find(self.tensors)._grad._array
-        for (_, value), (array, _) in zip(self.program.writes, self.memory, strict=True):
+        for (_, value), array in zip(self.program.writes, self.written, strict=True):
             yield value, array
         if entry is not None:
             yield from self._gradients(entry)
@@ -131,7 +117,7 @@ class Check:
     # -- telling -----------------------------------------------------------------------------
 
     def _report(self, value: Value, array: Any) -> str:
-        self._go_back()
+        self.before.restore()
         found = self._first()
         where = "no single operation differs, so it happens when they are fused"
         if found is not None:

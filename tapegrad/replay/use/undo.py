@@ -17,6 +17,7 @@ from ...core.tensor import Tensor
 from ..trace.capture import Capture
 from ..trace.results import kept_elsewhere, tensors_in
 from .replay import Replay
+from .snapshot import Snapshot
 
 
 class Rehearsal(Capture):
@@ -74,13 +75,15 @@ class Undo:
             replay.build()
         if any(storage.changed_since(array, self.number) for _, array, _ in self.overwritten):
             return result  # by another thread
-        before = [(array, copy) for _, array, copy in self.overwritten]
-        after = [(array, array.copy()) for array, _ in before]
-        grads = [(leaf, leaf._grad) for leaf, _ in self.grads]
-        flags = [(leaf, leaf._requires) for leaf, _ in self.flags]
-        self._put(before, self.grads, self.flags)
+        after = Snapshot(
+            [array for _, array, _ in self.overwritten],
+            [leaf for leaf, _ in self.grads],
+            [tensor for tensor, _ in self.flags],
+        )
+        memory = [(array, copy) for _, array, copy in self.overwritten]
+        Snapshot.of(memory, self.grads, self.flags).restore()
         if replay.refusal(tensors) is not None:
-            self._put(after, grads, flags)
+            after.restore()
             return result
         repeated, _ = replay.run(tensors, call)
         replay.count -= 1  # the call counts as recorded
@@ -100,12 +103,3 @@ class Undo:
             id(leaf._grad) for leaf, _ in self.grads
         }
         return born <= seen | {id(None)}
-
-    def _put(self, memory: list[tuple[Any, Any]], grads: list[Any], flags: list[Any]) -> None:
-        # What was written to several times comes back to what it was at first.
-        for array, values in reversed(memory):
-            array[...] = values
-        for leaf, grad in grads:
-            leaf._grad = grad
-        for leaf, requires in flags:
-            leaf._requires = requires

@@ -17,6 +17,7 @@ from ...core.tensor import Tensor
 from ..cpu import jit
 from ..trace.capture import Capture
 from .replay import Replay
+from .snapshot import Snapshot
 
 #: elements below which an update of few tensors is done before native code is called, and how many
 #: few are: Python takes 20 to 30 µs for each
@@ -54,7 +55,7 @@ class Update:
         self, function: Callable[[], None], key: Any, tensors: Callable[[], Sequence[Tensor]]
     ) -> None:
         before = list(tensors())
-        copies = [t._array.copy() for t in before]
+        snapshot = Snapshot(t._array for t in before)
         capture = Capture([])
         with left_as_found(), capture:
             function()
@@ -70,8 +71,7 @@ class Update:
         assert replay.executable is not None
         if replay.executable.callbacks or replay.refusal([]) is not None:
             return
-        for tensor, copy in zip(before, copies, strict=True):
-            tensor._array[...] = copy
+        snapshot.restore()
         if len(self.replays) >= MOST_RECORDINGS:
             del self.replays[next(iter(self.replays))]
         self.replays[key] = replay

@@ -1,0 +1,51 @@
+"""Snapshots: what tensors from outside held at a moment, so that one can go back to it.
+
+Taken before a function runs that is to be run again from the same state: to replay what was just
+recorded (`undo.py`, `update.py`), and to compare a replay with an eager run (`check.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...core.tensor import Tensor
+
+
+class Snapshot:
+    """Memory, the gradients of leaves, and the requires_grad of tensors."""
+
+    __slots__ = ("_flags", "_grads", "_memory")
+
+    def __init__(
+        self,
+        arrays: Iterable[Any] = (),
+        leaves: Iterable[Tensor] = (),
+        flagged: Iterable[Tensor] = (),
+    ) -> None:
+        """As all of them are now. The memory of gradients counts only if it is among `arrays`."""
+        self._memory = [(array, array.copy()) for array in arrays]
+        self._grads = [(leaf, leaf._grad) for leaf in leaves]
+        self._flags = [(tensor, tensor._requires) for tensor in flagged]
+
+    @classmethod
+    def of(
+        cls,
+        memory: Iterable[tuple[Any, Any]],
+        grads: Iterable[tuple[Tensor, Tensor | None]],
+        flags: Iterable[tuple[Tensor, bool]],
+    ) -> Snapshot:
+        """As they were when somebody took note: arrays with copies, leaves with gradients."""
+        snapshot = cls()
+        snapshot._memory, snapshot._grads, snapshot._flags = list(memory), list(grads), list(flags)
+        return snapshot
+
+    def restore(self) -> None:
+        """Make everything as it was."""
+        # What was noted several times comes back to what it was at first.
+        for array, values in reversed(self._memory):
+            array[...] = values
+        for leaf, grad in self._grads:
+            leaf._grad = grad
+        for tensor, requires in self._flags:
+            tensor._requires = requires
