@@ -59,7 +59,7 @@ def measure(case: Callable[[], Case], seconds: float) -> tuple[float, float, flo
     manual_seed(0)
     model, loss, inputs = case()
     step = training_step(optim.AdamW(model.parameters(), lr=1e-4), loss)
-    replayed = compile(step)
+    replayed: Callable[..., Tensor] = compile(step)
     start = time.perf_counter()
     for _ in range(FIRST):
         replayed(*inputs)

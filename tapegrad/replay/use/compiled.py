@@ -17,7 +17,7 @@ import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from ...core import casting, dtypes, locks, source
 from ...core.modes import AUTOCAST, GRAD, INFERENCE, LISTENING, STATE, left_as_found
@@ -36,6 +36,47 @@ from .targets import DEFAULT, target_names, target_of
 from .undo import Rehearsal
 from .variant import Signature, Variant
 from .watch import Watch
+
+if TYPE_CHECKING:
+    from typing import Concatenate, Protocol, TypedDict, Unpack
+
+    from typing_extensions import ParamSpec, TypeVar
+
+    from ...nn.module import Module
+
+    P = ParamSpec("P", default=...)  # `Compiled` without more is any compiled function
+    R = TypeVar("R", default=Any)
+    Q = ParamSpec("Q")
+    T = TypeVar("T")
+    Owner = TypeVar("Owner")
+    AModule = TypeVar("AModule", bound=Module)
+
+    class CompileOptions(TypedDict, total=False):
+        """The keywords of `compile`."""
+
+        fullgraph: bool
+        dynamic: bool | None
+        backend: str
+        mode: str | None
+        options: dict[str, Any] | None
+        disable: bool
+        keep_grads: bool
+        check: bool | int
+        max_signatures: int
+
+    class Decorator(Protocol):
+        """What `compile` is when it is given keywords alone."""
+
+        @overload
+        def __call__(self, model: AModule, /) -> AModule: ...  # type: ignore[overload-overlap]
+        @overload
+        def __call__(self, model: Callable[Q, T], /) -> Compiled[Q, T]: ...
+else:
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
 
 #: recordings of one signature in a row without a replay, before calls run eagerly
 PATIENCE = 16
@@ -65,10 +106,10 @@ class Options:
     backend: str = "inductor"
 
 
-class Compiled:
+class Compiled(Generic[P, R]):
     """A compiled function; made by `tapegrad.compile`."""
 
-    def __init__(self, function: Callable[..., Any], options: Options | None = None) -> None:
+    def __init__(self, function: Callable[P, R], options: Options | None = None) -> None:
         functools.update_wrapper(self, function, updated=())
         self.function = function
         self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
@@ -91,6 +132,12 @@ class Compiled:
     #: what replays of other functions compare of this one
     _walked = ("function",)
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Compiled[P, R]: ...
+    @overload
+    def __get__(
+        self: Compiled[Concatenate[Owner, Q], R], instance: Owner, owner: Any = None
+    ) -> Compiled[Q, R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
@@ -101,15 +148,15 @@ class Compiled:
             return self.name
         return Compiled, (self.function, self.options)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         # Under a tape, a capture or a check, the operations themselves are wanted.
         if self._off or STATE.mode & ~(GRAD | INFERENCE | AUTOCAST):
-            return self._plainly(args, kwargs)
+            return self._plainly(args, kwargs)  # type: ignore[no-any-return]
         caller = self._caller
         if caller is not None and caller != threading.get_ident() and not self._returns():
-            return self._plainly(args, kwargs)
+            return self._plainly(args, kwargs)  # type: ignore[no-any-return]
         with self._lock:
-            return self._run(args, kwargs)
+            return self._run(args, kwargs)  # type: ignore[no-any-return]
 
     def _returns(self) -> bool:
         """Wait until the function returns in another thread, which may wait for this one."""
@@ -425,6 +472,21 @@ class Compiled:
             return summary(self)
 
 
+@overload
+def compile(  # type: ignore[overload-overlap]  # modules can be called too
+    model: AModule,
+    **options: Unpack[CompileOptions],
+) -> AModule: ...
+@overload
+def compile(
+    model: Callable[Q, T],
+    **options: Unpack[CompileOptions],
+) -> Compiled[Q, T]: ...
+@overload
+def compile(
+    model: None = None,
+    **options: Unpack[CompileOptions],
+) -> Decorator: ...
 def compile(
     model: Callable[..., Any] | None = None,
     *,
