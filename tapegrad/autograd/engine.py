@@ -24,7 +24,7 @@ from ..core import numeric, source, storage
 from ..core.dtypes import bfloat16
 from ..core.modes import ANOMALY, STATE, capturing, numbers
 from ..core.primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
-from ..core.tape import FREED, Entry, Freed, Handle, Output, Packed, Value, node_of
+from ..core.tape import FREED, Entry, Freed, Handle, Output, Packed, Value, new_entry, node_of
 from ..core.tensor import Extra, Tensor, wrap
 from . import fused
 
@@ -448,15 +448,7 @@ def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
 
 def copy_of(leaf: Tensor, location: source.Location | None) -> Entry:
     """An entry that passes gradients on to a leaf unchanged."""
-    copied = Entry()
-    copied.primitive = PRIMITIVES["clone"]
-    copied.params = {}
-    copied.edges = (leaf,)
-    copied.saved = ()
-    copied.number = next(numbers)
-    copied.location = location
-    copied.hooks = copied.log = copied.shapes = None
-    return copied
+    return new_entry(PRIMITIVES["clone"], {}, (leaf,), (), next(numbers), location)
 
 
 def _same_value(entry: Entry, tensor: Tensor, values: Any, index: int) -> None:

@@ -29,7 +29,7 @@ from .dtypes import DType
 from .modes import ANOMALY, AUTOCAST, CAPTURE, GRAD, HOOKS, LISTENING, STATE, TAPE, switched
 from .numeric import DIFFERENTIABLE
 from .storage import owner_of
-from .tape import Entry, Handle, Output, Packed
+from .tape import Entry, Handle, Output, Packed, new_entry
 from .tensor import Tensor, own, refresh, wrap
 
 ELEMENTWISE = "elementwise"  # one expression for each element, broadcasting its inputs
@@ -340,19 +340,19 @@ def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any
 _PLAIN_OPERANDS = (Tensor, int, float, type(None))
 
 
-def bind(p: Primitive, inputs: Sequence[Any], params: dict[str, Any] = NO_PARAMS) -> Any:
-    """Check and promote the inputs, run the kernel, write the entry, wrap the result."""
+def bind(
+    p: Primitive,
+    inputs: Sequence[Any],
+    params: dict[str, Any] = NO_PARAMS,
+    captured: bool = False,
+) -> Any:
+    """Check and promote the inputs, run the kernel, write the entry, wrap the result.
+
+    `captured` says that a tape that captures has been asked how, and wants it done so.
+    """
     mode = STATE.mode
-    if mode & CAPTURE:
-        if p.composite:
-            return _inlined(p, list(inputs), params, mode)
-        plain = p.internal and not mode & HOOKS  # which are functions of the user
-        if plain and all(isinstance(x, _PLAIN_OPERANDS) for x in inputs):
-            return STATE.tapes[-1].unobserved(_bound, p, inputs, params, mode)
-    return _bound(p, inputs, params, mode)
-
-
-def _bound(p: Primitive, inputs: Sequence[Any], params: dict[str, Any], mode: int) -> Any:
+    if mode & CAPTURE and not captured:
+        return _captured(p, inputs, params, mode)
     tensors = list(inputs)
     arrays: list[Any] = tensors.copy()
     dtype = None
@@ -407,6 +407,16 @@ def _bound(p: Primitive, inputs: Sequence[Any], params: dict[str, Any], mode: in
         note_view(p, params, tensors[0], results[0])
     record(p, params, tensors, arrays, outs, results, mode)
     return results[0] if len(results) == 1 else results
+
+
+def _captured(p: Primitive, inputs: Sequence[Any], params: dict[str, Any], mode: int) -> Any:
+    """`bind` while a program is captured: composites part by part, all else out of sight."""
+    if p.composite:
+        return _inlined(p, list(inputs), params, mode)
+    plain = p.internal and not mode & HOOKS  # which are functions of the user
+    if plain and all(isinstance(x, _PLAIN_OPERANDS) for x in inputs):
+        return STATE.tapes[-1].unobserved(bind, p, inputs, params, True)
+    return bind(p, inputs, params, True)
 
 
 def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int) -> Any:
@@ -483,17 +493,9 @@ def record(
         _check_nan(p, arrays, outs)
     if not taped and not tracked:
         return None
-    entry = _new(Entry)
-    entry.primitive = p
-    entry.params = params
-    entry.edges = tuple(edges)
-    entry.number = results[0].id
-    entry.location = source.here()
-    entry.hooks = entry.log = entry.shapes = None
-    entry.saved = ()
+    saved = (p._saver or p.saver)(arrays, outs, edges) if needed and p.slots else ()
+    entry = new_entry(p, params, tuple(edges), saved, results[0].id, source.here())
     if needed:
-        if p.slots:
-            entry.saved = (p._saver or p.saver)(arrays, outs, edges)
         if len(arrays) > 1 and (p.kind == ELEMENTWISE or p.kind == CONTRACTION):
             shape = outs[0].shape
             for a in arrays:

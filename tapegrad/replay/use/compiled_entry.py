@@ -19,7 +19,7 @@ from ...autograd.engine import copy_of
 from ...core import locks, source, storage
 from ...core.modes import GRAD, STATE, enable_grad, numbers
 from ...core.primitive import OPAQUE, Primitive, bind
-from ...core.tape import Entry, Output, Value
+from ...core.tape import Entry, Output, Value, new_entry
 from ...core.tensor import Tensor, wrap
 from ..ir.program import Apply
 from ..ir.target import Executable, Target
@@ -78,17 +78,10 @@ class Node:
                 return made[kept.result]  # type: ignore[index]  # one of the two is a place
             return slots[kept.input].find(tensors)._array
 
-        entry = Entry()
-        entry.primitive = self.primitive
-        entry.params = {}
-        entry.edges = tuple(edges)
-        entry.number = next(numbers)
-        entry.location = source.here()
-        entry.hooks = entry.log = entry.shapes = None
-        rest = tuple([array(k) for k in self.halves.again])
-        again = _Again(rest, entry.edges, entry.number)
-        entry.saved = (*[array(k) for k in self.halves.kept], again)
-        return entry
+        leading, number = tuple(edges), next(numbers)
+        again = _Again(tuple([array(k) for k in self.halves.again]), leading, number)
+        saved = (*[array(k) for k in self.halves.kept], again)
+        return new_entry(self.primitive, {}, leading, saved, number, source.here())
 
     def edge(self, entry: Entry, output: int) -> Any:
         """The history of one of the results."""

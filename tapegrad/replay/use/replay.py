@@ -18,7 +18,7 @@ import numpy as np
 from ...core import storage
 from ...core.inplace import through
 from ...core.modes import numbers, set_grad_enabled
-from ...core.tape import Entry
+from ...core.tape import Entry, new_entry
 from ...core.tensor import Tensor, own, wrap
 from ..guards.conjunction import Conjunction
 from ..guards.facts import bounds, memory_of, overlaps
@@ -416,12 +416,10 @@ def _leading_to(result: Made, tensors: list[Tensor]) -> Entry | None:
     spent = result.spent
     if spent is None or not result.arguments:
         return spent
-    entry = Entry()
-    for name in ("primitive", "params", "location", "saved", "shapes", "hooks", "log"):
-        setattr(entry, name, getattr(spent, name))
-    entry.number = next(numbers)
-    entry.edges = (*spent.edges, *(slot.find(tensors) for slot in result.arguments))
-    return entry
+    edges = (*spent.edges, *(slot.find(tensors) for slot in result.arguments))
+    return new_entry(
+        spent.primitive, spent.params, edges, spent.saved, next(numbers), spent.location
+    )
 
 
 def _hooks_of(tensor: Tensor) -> tuple[tuple[int, ...], ...]:
