@@ -6,6 +6,7 @@ gradients of chosen inputs. Accumulation into `.grad` lives here and nowhere els
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,10 +25,11 @@ _accumulate_lock = locks.new()
 
 def _settle(tensors: Iterable[Any]) -> None:
     """Give views the history of their memory as it is now, whether or not recording is on."""
-    with switched(on=GRAD):
-        for tensor in tensors:
-            if isinstance(tensor, Tensor) and tensor._view is not None:
-                refresh(tensor)
+    views = [t for t in tensors if isinstance(t, Tensor) and t._view is not None]
+    if views:
+        with switched(on=GRAD):
+            for view in views:
+                refresh(view)
 
 
 def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], taped: bool) -> None:
@@ -88,8 +90,10 @@ def _mark_needed(walk: Walk, outputs: Iterable[Tensor], targets: Sequence[Tensor
     walk.needed = needed
 
 
-def _accumulate(leaf: Tensor, g: Any, fresh: bool, owner: Gradients, create_graph: bool) -> None:
-    """Add a gradient to `.grad`. No two `.grad` share memory."""
+def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fresh: bool) -> None:
+    """Add a gradient to `.grad` and to a mapping. No two `.grad` share memory."""
+    if not leaf._requires:
+        return  # only a tape wants it
     with _accumulate_lock:
         grad = leaf._grad
         if isinstance(g, Tensor):
@@ -115,6 +119,8 @@ def _accumulate(leaf: Tensor, g: Any, fresh: bool, owner: Gradients, create_grap
     if leaf._extra is not None:
         for hook in list(leaf._extra.post_hooks.values()):
             hook(leaf)
+    if leaf._grad is not None:  # else a hook has used it up: its memory is free again
+        owner._items[leaf.id] = g
 
 
 def _contiguous_copy(g: Any, like: Any) -> Any:
@@ -143,25 +149,22 @@ def backward(
             raise RuntimeError("backward(inputs=[]) asks for no gradients at all")
         _prepare_targets(walk, outputs, targets)
     result = Gradients()
-    found: dict[int, Any] = {}
+    accumulate = functools.partial(_accumulate, result, create_graph)
 
     def deliver(leaf: Tensor, g: Any, fresh: bool) -> None:
-        if leaf._requires and (targets is None or any(leaf is t for t in targets)):
-            _accumulate(leaf, g, fresh, result, create_graph)
-            if leaf._grad is not None:  # else a hook has used it up: its memory is free again
-                found[leaf.id] = g
+        if any(leaf is t for t in targets or ()):
+            accumulate(leaf, g, fresh)
 
-    walk.deliver = deliver
-    with _walking(walk):
+    walk.deliver = accumulate if targets is None else deliver
+    with switched(*_modes_of(walk)):
         _start(walk, outputs, gradients, taped=False)
         walk.run()
-        walk.finish()
-        for number, g in (*walk.retained.items(), *sorted(found.items())):
+        for number, g in walk.retained.items():
             result._adopt(number, g)
-        for target, g in _wanted_gradients(walk, targets or ()):
+        walk.finish()
+        for target, g in _wanted_gradients(walk, targets) if targets else ():
             if target._edge is not None and g is not None and target.id not in walk.retained:
-                result._adopt(target.id, g)
-                _accumulate(target, g, False, result, create_graph)
+                accumulate(target, g, False)
     return result
 
 
@@ -191,9 +194,9 @@ def _wanted_gradients(walk: Walk, targets: Sequence[Tensor]) -> list[tuple[Tenso
     ]
 
 
-def _walking(walk: Walk) -> switched:
-    """Modes during a walk: recording is on only for create_graph, rules are not autocast."""
-    return switched(off=AUTOCAST | GRAD, on=GRAD if walk.create_graph else 0)
+def _modes_of(walk: Walk) -> tuple[int, int]:
+    """Modes during a walk, off and on: rules are not autocast, and recorded for create_graph."""
+    return AUTOCAST | GRAD, GRAD if walk.create_graph else 0
 
 
 def grad(
@@ -232,7 +235,7 @@ def grad(
     _prepare_targets(walk, outs, ins)
     leaves: dict[int, Any] = {}
     walk.deliver = lambda leaf, g, fresh: leaves.update({leaf.id: g})
-    with _walking(walk):
+    with switched(*_modes_of(walk)):
         _start(walk, outs, starts, taped=False)
         walk.run()
         walk.finish()
@@ -286,11 +289,10 @@ def tape_backward(
 
     def deliver(leaf: Tensor, g: Any, fresh: bool) -> None:
         found[leaf.id] = g
-        if leaf._requires:
-            _accumulate(leaf, g, fresh, result, create_graph)
+        _accumulate(result, create_graph, leaf, g, fresh)
 
     walk.deliver = deliver
-    with _walking(walk):
+    with switched(*_modes_of(walk)):
         _start(walk, [loss], [gradient], taped=True)
         walk.run()
         walk.finish()

@@ -87,7 +87,7 @@ class Walk:
                 self.leaves[edge.id] = (edge, total, True)
             else:
                 self.leaves[edge.id] = (edge, g, fresh)
-                if self.deliver is not None and _is_hooked(edge):
+                if edge._extra is not None and self.deliver is not None and _is_hooked(edge):
                     self.hurries = True
             return
         pending = self.pending

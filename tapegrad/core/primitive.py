@@ -494,7 +494,8 @@ def record(
     if not taped and not tracked:
         return None
     saved = (p._saver or p.saver)(arrays, outs, edges) if needed and p.slots else ()
-    entry = new_entry(p, params, tuple(edges), saved, results[0].id, source.here())
+    line = source.outside(sys._getframe(1))
+    entry = new_entry(p, params, tuple(edges), saved, results[0].id, line)
     if needed:
         if len(arrays) > 1 and (p.kind == ELEMENTWISE or p.kind == CONTRACTION):
             shape = outs[0].shape
