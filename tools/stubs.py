@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -138,10 +138,12 @@ def result_of(op: Op) -> str:
 def _kind(value: Any) -> str:
     if isinstance(value, Tensor):
         return "Tensor"
+    name = type(value).__name__
+    if name in ("bool", "float", "int") or any(name in names for names in NAMES.values()):
+        return name
     if isinstance(value, tuple) and all(isinstance(v, Tensor) for v in value):
         return "tuple[Tensor, ...]"
-    name = type(value).__name__
-    return name if name in ("bool", "float", "int") else "Any"
+    return "Any"
 
 
 def function_lines(name: str, function: Callable[..., Any], found: str | None) -> list[str]:
@@ -273,7 +275,7 @@ def module_stub(module: str, shared: tuple[str, ...], in_place: tuple[str, ...] 
     return "\n".join(lines) + "\n"
 
 
-def _imports(depth: int, own: set[str] = frozenset()) -> list[str]:  # type: ignore[assignment]
+def _imports(depth: int, own: Set[str] = frozenset()) -> list[str]:
     """What annotations need, for a module so many folders deep that has some names already."""
     lines = [
         "from builtins import bool as _bool, float as _float, int as _int",

@@ -21,6 +21,7 @@ from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
+    from ..ops.annotations import DeviceLike, DTypeLike
 
 _new = object.__new__
 
@@ -121,8 +122,8 @@ class Tensor(TensorMethods):
         self,
         array: Any = (),
         *more: Any,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         requires_grad: bool = False,
     ) -> None:
         """From data, which becomes the default dtype unless `dtype` is given; or from sizes.

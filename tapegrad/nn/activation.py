@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import functional as F
 from . import init as initial
@@ -12,6 +12,7 @@ from .module import Module
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
+    from ..ops.annotations import DeviceLike, DTypeLike
 
 
 class _InPlace(Module):
@@ -177,7 +178,11 @@ class PReLU(Module):
     """x above 0, weight * x below, with one learned weight or one for each channel."""
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.num_parameters = num_parameters

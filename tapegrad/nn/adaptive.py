@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.modes import STATE, TAPE
 from ..core.tensor import Tensor
@@ -18,6 +18,9 @@ from .containers import ModuleList, Sequential
 from .linear import Linear
 from .loss import _WeightedLoss
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..ops.annotations import DeviceLike, DTypeLike
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,8 +61,8 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         *,
         out_features: tuple[int, ...] = (),
         bias: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         reduction: str = "mean",
         weight: Tensor | None = None,
         ignore_index: int | None = None,
@@ -131,8 +134,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs: Sequence[int],
         div_value: float = 4.0,
         head_bias: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         ends = list(cutoffs)
@@ -150,7 +153,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.shortlist_size = ends[0]
         self.n_clusters = len(ends)
         self.head_size = self.shortlist_size + self.n_clusters
-        options = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.head = Linear(in_features, self.head_size, bias=head_bias, **options)
         self.tail = ModuleList()
         for i, (low, high) in enumerate(itertools.pairwise(self.cutoffs)):

@@ -18,6 +18,7 @@ from .parameter import Parameter
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
+    from ..ops.annotations import DeviceLike, DTypeLike
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -56,8 +57,8 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
@@ -78,7 +79,7 @@ class MultiheadAttention(Module):
         self.batch_first = batch_first
         self.head_dim = embed_dim // num_heads
         self.add_zero_attn = add_zero_attn
-        options = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
         widths = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
         if self._qkv_same_embed_dim:
             self.in_proj_weight = new_parameter(3 * embed_dim, embed_dim, **options)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.tensor import Tensor
+    from ..ops.annotations import DeviceLike, DTypeLike, Ints
 
 
 def as_tuple(value: Any, n: int, name: str, least: int) -> tuple[int, ...]:
@@ -39,16 +40,16 @@ class _Filters(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        output_padding: Any,
-        dilation: Any,
+        kernel_size: Ints,
+        stride: Ints,
+        padding: Ints | str,
+        output_padding: Ints,
+        dilation: Ints,
         groups: int,
         bias: bool,
         padding_mode: str,
-        device: Any,
-        dtype: Any,
+        device: DeviceLike | None,
+        dtype: DTypeLike | None,
     ) -> None:
         super().__init__()
         self.in_channels = checked_size(in_channels, "in_channels", self, self.least_channels)
@@ -128,15 +129,15 @@ class _Conv(_Filters):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Ints | str = 0,
+        dilation: Ints = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(
             in_channels,
@@ -209,16 +210,16 @@ class _ConvTranspose(_Filters):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Ints = 0,
+        output_padding: Ints = 0,
         groups: int = 1,
         bias: bool = True,
-        dilation: Any = 1,
+        dilation: Ints = 1,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         name = type(self).__name__
         if padding_mode != "zeros":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..core.modes import no_grad
 from ..core.tensor import Tensor
@@ -11,6 +11,9 @@ from . import init
 from .linear import checked_size, new_parameter
 from .module import Module
 from .parameter import Parameter
+
+if TYPE_CHECKING:
+    from ..ops.annotations import DeviceLike, DTypeLike
 
 
 def _row_of_padding(padding_idx: int | None, rows: int) -> int | None:
@@ -74,8 +77,8 @@ class Embedding(Module):
         sparse: bool = False,
         _weight: Tensor | None = None,
         _freeze: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.num_embeddings = checked_size(num_embeddings, "num_embeddings", self)
@@ -159,8 +162,8 @@ class EmbeddingBag(Module):
         _weight: Tensor | None = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.num_embeddings = checked_size(num_embeddings, "num_embeddings", self)

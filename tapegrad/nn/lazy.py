@@ -6,7 +6,7 @@ layer becomes an ordinary one: `LazyLinear` turns into `Linear`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .linear import Linear
@@ -20,6 +20,9 @@ from .norm import (
     InstanceNorm3d,
 )
 from .uninitialized import UninitializedBuffer, UninitializedParameter, is_lazy
+
+if TYPE_CHECKING:
+    from ..ops.annotations import DeviceLike, DTypeLike, Ints
 
 
 class _Lazy(Module):
@@ -72,7 +75,11 @@ class LazyLinear(_Lazy, Linear):
     becomes = Linear
 
     def __init__(
-        self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self,
+        out_features: int,
+        bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(0, out_features, False)
         self._make_lazy(("weight", "bias") if bias else ("weight",), device=device, dtype=dtype)
@@ -124,15 +131,15 @@ class _LazyConv(_LazyFilters):
     def __init__(
         self,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Ints | str = 0,
+        dilation: Ints = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(  # type: ignore[call-arg]
             0,
@@ -153,16 +160,16 @@ class _LazyConvTranspose(_LazyFilters):
     def __init__(
         self,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Ints = 0,
+        output_padding: Ints = 0,
         groups: int = 1,
         bias: bool = True,
-        dilation: Any = 1,
+        dilation: Ints = 1,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(  # type: ignore[call-arg]
             0,
@@ -227,15 +234,15 @@ class _LazyNorm(_Lazy):
         momentum: Any = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ) -> None:
         super().__init__(  # type: ignore[call-arg]
             0, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
         )
-        options = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
         self._make_lazy((("weight", "bias") if bias else ("weight",)) if affine else (), **options)
         if track_running_stats:
             for name in ("running_mean", "running_var"):

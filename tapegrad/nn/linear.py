@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..ops.creation import CREATION
 from . import functional as F
@@ -12,7 +12,10 @@ from .module import Module
 from .parameter import Parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..core.tensor import Tensor
+    from ..ops.annotations import DeviceLike, DTypeLike
 
 _empty = CREATION["empty"]
 
@@ -58,7 +61,7 @@ class Flatten(Module):
 class Unflatten(Module):
     """Splits one dimension into several."""
 
-    def __init__(self, dim: int, unflattened_size: Any) -> None:
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
         self.dim = dim
         self.unflattened_size = tuple(unflattened_size)
@@ -79,13 +82,32 @@ class Linear(Module):
     Size([3, 2])
     """
 
+    @overload
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        *,
+        input_size: int,
+        output_size: int,
+        bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None: ...
     def __init__(
         self,
         in_features: int | None = None,
         out_features: int | None = None,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         input_size: int | None = None,
         output_size: int | None = None,
@@ -95,7 +117,7 @@ class Linear(Module):
         second = output_size if out_features is None else out_features
         self.in_features = checked_size(first, "in_features", self)
         self.out_features = checked_size(second, "out_features", self)
-        options = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.weight = new_parameter(self.out_features, self.in_features, **options)
         self.bias: Parameter | None
         self.register_parameter(
@@ -129,14 +151,14 @@ class Bilinear(Module):
         in2_features: int,
         out_features: int,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.in1_features = checked_size(in1_features, "in1_features", self, 1)
         self.in2_features = checked_size(in2_features, "in2_features", self, 1)
         self.out_features = checked_size(out_features, "out_features", self, 1)
-        options = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.weight = new_parameter(out_features, in1_features, in2_features, **options)
         self.bias: Parameter | None
         self.register_parameter("bias", new_parameter(out_features, **options) if bias else None)

@@ -15,6 +15,7 @@ from .parameter import Parameter
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
+    from ..ops.annotations import DeviceLike, DTypeLike, Ints
 
 
 class _Affine(Module):
@@ -52,8 +53,8 @@ class _ChannelNorm(_Affine):
         momentum: float | None,
         affine: bool,
         track_running_stats: bool,
-        device: Any,
-        dtype: Any,
+        device: DeviceLike | None,
+        dtype: DTypeLike | None,
         bias: bool,
     ) -> None:
         super().__init__()
@@ -62,7 +63,7 @@ class _ChannelNorm(_Affine):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        options = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
         self._register_affine((num_features,), affine, bias, **options)
         tracked = track_running_stats
         zeros, ones = CREATION["zeros"], CREATION["ones"]
@@ -107,8 +108,8 @@ class _BatchNorm(_ChannelNorm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ) -> None:
@@ -175,8 +176,8 @@ class _InstanceNorm(_ChannelNorm):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ) -> None:
@@ -232,12 +233,12 @@ class LayerNorm(_Affine):
 
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: Ints,
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _shape(normalized_shape)
@@ -263,11 +264,11 @@ class RMSNorm(_Affine):
 
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: Ints,
         eps: float | None = None,
         elementwise_affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _shape(normalized_shape)
@@ -296,8 +297,8 @@ class GroupNorm(_Affine):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ) -> None:

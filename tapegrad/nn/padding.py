@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import functional as F
 from .module import Module
@@ -18,7 +18,7 @@ class _Pad(Module):
     dims: int
     mode: str
 
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: int | tuple[int, ...] | list[int]) -> None:
         super().__init__()
         items = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * 2 * self.dims
         if len(items) != 2 * self.dims:
@@ -45,7 +45,7 @@ class _ConstantPad(_Pad):
     mode = "constant"
     value: float
 
-    def __init__(self, padding: Any, value: float) -> None:
+    def __init__(self, padding: int | tuple[int, ...] | list[int], value: float) -> None:
         super().__init__(padding)
         self.value = value
 
@@ -57,7 +57,7 @@ class _ConstantPad(_Pad):
 
 
 class _ZeroPad(_ConstantPad):
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: int | tuple[int, ...] | list[int]) -> None:
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:

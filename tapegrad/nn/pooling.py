@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.tensor import Tensor
+    from ..ops.annotations import Ints
 
 
 class _MaxPool(Module):
@@ -18,10 +19,10 @@ class _MaxPool(Module):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
+        dilation: Ints = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
@@ -79,7 +80,7 @@ class _MaxUnpool(Module):
 
     dims: int
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0) -> None:
         super().__init__()
         self.kernel_size = _each(kernel_size, self.dims)
         self.stride = self.kernel_size if stride is None else _each(stride, self.dims)
@@ -122,9 +123,9 @@ class AvgPool1d(Module):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> None:
@@ -154,9 +155,9 @@ class AvgPool2d(Module):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
@@ -197,7 +198,11 @@ class _PowerPool(Module):
     """What the pools by p-norms share."""
 
     def __init__(
-        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+        self,
+        norm_type: float,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        ceil_mode: bool = False,
     ) -> None:
         super().__init__()
         self.norm_type = norm_type
@@ -239,7 +244,7 @@ class LPPool3d(_PowerPool):
 class AdaptiveAvgPool1d(Module):
     """Means over windows such that the output has the given length."""
 
-    def __init__(self, output_size: Any) -> None:
+    def __init__(self, output_size: int | Sequence[int | None]) -> None:
         super().__init__()
         self.output_size = output_size
 
@@ -267,7 +272,9 @@ class AdaptiveAvgPool3d(AdaptiveAvgPool1d):
 class AdaptiveMaxPool1d(Module):
     """Maxima over windows such that the output has the given length."""
 
-    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+    def __init__(
+        self, output_size: int | Sequence[int | None], return_indices: bool = False
+    ) -> None:
         super().__init__()
         self.output_size = output_size
         self.return_indices = return_indices
@@ -306,11 +313,11 @@ class FractionalMaxPool2d(Module):
 
     def __init__(
         self,
-        kernel_size: Any,
-        output_size: Any = None,
-        output_ratio: Any = None,
+        kernel_size: Ints,
+        output_size: Ints | None = None,
+        output_ratio: float | Sequence[float] | None = None,
         return_indices: bool = False,
-        _random_samples: Any = None,
+        _random_samples: Tensor | None = None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -347,7 +354,7 @@ class Unfold(Module):
     """Every window of an image as a column."""
 
     def __init__(
-        self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+        self, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
@@ -370,11 +377,11 @@ class Fold(Unfold):
 
     def __init__(
         self,
-        output_size: Any,
-        kernel_size: Any,
-        dilation: Any = 1,
-        padding: Any = 0,
-        stride: Any = 1,
+        output_size: Ints,
+        kernel_size: Ints,
+        dilation: Ints = 1,
+        padding: Ints = 0,
+        stride: Ints = 1,
     ) -> None:
         super().__init__(kernel_size, dilation, padding, stride)
         self.output_size = output_size

@@ -23,6 +23,7 @@ from .packed import PackedSequence
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
+    from ..ops.annotations import DeviceLike, DTypeLike
 
 _zeros = CREATION["zeros"]
 
@@ -45,8 +46,8 @@ class RNNBase(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         _check_options(self, mode, input_size, hidden_size, num_layers, dropout, proj_size)
@@ -317,8 +318,8 @@ class RNN(RNNBase):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         **options: Any,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
@@ -357,14 +358,29 @@ class LSTM(RNNBase):
     (Size([2, 5, 8]), Size([2, 2, 4]))
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__("LSTM", *args, **kwargs)
-
     if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            input_size: int,
+            hidden_size: int,
+            num_layers: int = 1,
+            bias: bool = True,
+            batch_first: bool = False,
+            dropout: float = 0.0,
+            bidirectional: bool = False,
+            proj_size: int = 0,
+            device: DeviceLike | None = None,
+            dtype: DTypeLike | None = None,
+        ) -> None: ...
 
         def forward(
             self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
         ) -> tuple[Any, tuple[Tensor, Tensor]]: ...
+    else:
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__("LSTM", *args, **kwargs)
 
     def get_expected_cell_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
         """The shape of the cells."""
@@ -374,14 +390,28 @@ class LSTM(RNNBase):
 class GRU(RNNBase):
     """Layers with a gate that resets the hidden state and one that updates it."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__("GRU", *args, **kwargs)
-
     if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            input_size: int,
+            hidden_size: int,
+            num_layers: int = 1,
+            bias: bool = True,
+            batch_first: bool = False,
+            dropout: float = 0.0,
+            bidirectional: bool = False,
+            device: DeviceLike | None = None,
+            dtype: DTypeLike | None = None,
+        ) -> None: ...
 
         def forward(
             self, input: Tensor | PackedSequence, hx: Tensor | None = None
         ) -> tuple[Any, Tensor]: ...
+    else:
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__("GRU", *args, **kwargs)
 
 
 # -- cells -------------------------------------------------------------------------------------
@@ -396,14 +426,14 @@ class RNNCellBase(Module):
         hidden_size: int,
         bias: bool,
         num_chunks: int,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.input_size = checked_size(input_size, "input_size", self)
         self.hidden_size = checked_size(hidden_size, "hidden_size", self)
         self.bias = bias
-        options = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
         rows = num_chunks * hidden_size
         self.weight_ih = new_parameter(rows, input_size, **options)
         self.weight_hh = new_parameter(rows, hidden_size, **options)
@@ -455,8 +485,8 @@ class RNNCell(RNNCellBase):
         hidden_size: int,
         bias: bool = True,
         nonlinearity: str = "tanh",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
@@ -477,8 +507,8 @@ class LSTMCell(RNNCellBase):
         input_size: int,
         hidden_size: int,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
@@ -500,8 +530,8 @@ class GRUCell(RNNCellBase):
         input_size: int,
         hidden_size: int,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 

@@ -23,6 +23,7 @@ from .norm import LayerNorm
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
+    from ..ops.annotations import DeviceLike, DTypeLike
 
 Activation = Callable[[Any], Any]
 
@@ -70,12 +71,17 @@ class _Layer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
-        places = {"device": device, "dtype": dtype}
-        heads = {"dropout": dropout, "bias": bias, "batch_first": batch_first, **places}
+        places: dict[str, Any] = {"device": device, "dtype": dtype}
+        heads: dict[str, Any] = {
+            "dropout": dropout,
+            "bias": bias,
+            "batch_first": batch_first,
+            **places,
+        }
         self.self_attn = MultiheadAttention(d_model, nhead, **heads)
         if self.attends_memory:
             self.multihead_attn = MultiheadAttention(d_model, nhead, **heads)
@@ -277,11 +283,11 @@ class Transformer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
-        places = {"device": device, "dtype": dtype}
+        places: dict[str, Any] = {"device": device, "dtype": dtype}
         options: Any = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
         rest: Any = (batch_first, norm_first, bias)
 

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..core.tensor import Tensor
 from ..ops.creation import CREATION
 from .parameter import Buffer, Parameter
+
+if TYPE_CHECKING:
+    from ..ops.annotations import DeviceLike, DTypeLike
 
 
 def _no_shape(self: Tensor) -> NoReturn:
@@ -30,7 +33,12 @@ class UninitializedParameter(Parameter):
 
     shape = property(_no_shape)
 
-    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self,
+        requires_grad: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         nothing = CREATION["empty"]((0,), device=device, dtype=dtype)
         super().__init__(nothing, requires_grad=requires_grad)
 
@@ -54,8 +62,8 @@ class UninitializedBuffer(Buffer):
     def __init__(
         self,
         requires_grad: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         persistent: bool = True,
     ) -> None:
         super().__init__(CREATION["empty"]((0,), device=device, dtype=dtype), persistent=persistent)

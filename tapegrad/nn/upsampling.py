@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import functional as F
 from .module import Module
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
+    from ..ops.annotations import Ints
 
 
 class Upsample(Module):
@@ -21,8 +22,8 @@ class Upsample(Module):
 
     def __init__(
         self,
-        size: Any = None,
-        scale_factor: Any = None,
+        size: Ints | None = None,
+        scale_factor: float | tuple[float, ...] | list[float] | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
@@ -58,14 +59,22 @@ class Upsample(Module):
 class UpsamplingNearest2d(Upsample):
     """`Upsample` with mode "nearest"."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(
+        self,
+        size: Ints | None = None,
+        scale_factor: float | tuple[float, ...] | list[float] | None = None,
+    ) -> None:
         super().__init__(size, scale_factor, "nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
     """`Upsample` with mode "bilinear", corners staying where they are."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(
+        self,
+        size: Ints | None = None,
+        scale_factor: float | tuple[float, ...] | list[float] | None = None,
+    ) -> None:
         super().__init__(size, scale_factor, "bilinear", align_corners=True)
 
 

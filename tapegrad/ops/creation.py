@@ -510,7 +510,7 @@ def randn(
 @creation
 def randint(
     low: int = 0,
-    high: int | None = None,
+    high: int | Sequence[int] | None = None,
     size: Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
@@ -519,15 +519,16 @@ def randint(
     requires_grad: bool = False,
 ) -> Tensor:
     """Random integers from low up to but not including high."""
-    if isinstance(high, (tuple, list)) and size is None:  # randint(high, size)
-        low, high, size = 0, low, high
-    elif high is None:  # randint(high, size=size)
-        low, high = 0, low
+    end: Any = high
+    if isinstance(end, (tuple, list)) and size is None:  # randint(high, size)
+        low, end, size = 0, low, end
+    elif end is None:  # randint(high, size=size)
+        low, end = 0, low
     if size is None:
         raise TypeError("randint needs a size, such as randint(10, (2, 3))")
-    if high is None or high <= low:
-        raise RuntimeError(f"randint needs low < high, got {low} and {high}")
-    out = random_array("integers", as_shape((size,)), np.int64, generator, int(low), int(high))
+    if end is None or end <= low:
+        raise RuntimeError(f"randint needs low < high, got {low} and {end}")
+    out = random_array("integers", as_shape((size,)), np.int64, generator, int(low), int(end))
     if dtype is not None:
         out = out.to(dtypes.as_dtype(dtype))
     return _placed(out, device, requires_grad)

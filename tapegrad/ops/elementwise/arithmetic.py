@@ -63,13 +63,13 @@ def _alpha_samples() -> list[Sample]:
 
 
 @op(samples=_alpha_samples, inplace=True, primitive=add, shortcut=inplace.add_scaled)
-def add_(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
+def add_(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """`input + alpha * other`."""
     return add(input, other if is_one(alpha) else _times(alpha, other, input))
 
 
 @op(samples=_alpha_samples, inplace=True, primitive=sub, aliases=("subtract",))
-def sub_(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
+def sub_(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """`input - alpha * other`."""
     return sub(input, other if is_one(alpha) else _times(alpha, other, input))
 
@@ -87,7 +87,7 @@ def _times(alpha: Any, x: Any, beside: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4), (4,)), Sample((3,), 2.0, alpha=3)], method=False)
-def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
+def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """`other - alpha * input`."""
     return sub(other, input if is_one(alpha) else _times(alpha, input, other))
 
@@ -104,7 +104,7 @@ def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
     inplace=True,
     aliases=("divide", "true_divide"),
 )
-def div_(input: Tensor, other: Operand, *, rounding_mode: str | None = None) -> Any:
+def div_(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Any:
     """`input / other`; `rounding_mode` may be "trunc" or "floor"."""
     if rounding_mode is None:
         return div(input, other)

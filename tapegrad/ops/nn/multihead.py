@@ -384,7 +384,7 @@ def multi_head_attention_forward(
     static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
-) -> Any:
+) -> tuple[Tensor, Tensor | None]:
     """Attention of (length, batch, features) with several heads: (results, weights or None).
 
     Masks are True, or -inf, where a key is hidden.
