@@ -89,7 +89,7 @@ def _demo(options: argparse.Namespace) -> int:
 
     from .demos.digits import EPOCH
     from .demos.report import Report
-    from .demos.training import Options
+    from .demos.training import DemoOptions
     from .insight.installation import why_no_replay
 
     if options.epochs is not None and options.name not in ("digits", "vae"):
@@ -108,7 +108,7 @@ def _demo(options: argparse.Namespace) -> int:
     if reason is not None:
         report.say(f"runs eagerly: {reason}")
     eager = options.eager or reason is not None
-    module.run(Options(steps, options.output, eager, options.seed), report)
+    module.run(DemoOptions(steps, options.output, eager, options.seed), report)
     return 0
 
 

@@ -314,11 +314,11 @@ def make_arguments(
 
     With `requires_grad`, the tensors that the sample lets be differentiated require gradients.
     """
-    apart = _Apart(sample, rng)
+    distinct = _DistinctValues(sample, rng)
 
     def build(value: Any) -> Any:
         if isinstance(value, In):
-            array = np.asarray(_values(value, rng, apart))
+            array = np.asarray(_values(value, rng, distinct))
             tensor = wrap(array.astype(dtype.numpy) if value.kind == "float" else array)
             return tensor.requires_grad_(requires_grad and value.grad)
         if isinstance(value, list):
@@ -333,7 +333,7 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, tuple) and all(type(n) is int for n in value)
 
 
-def _values(spec: In, rng: np.random.Generator, apart: _Apart) -> Any:
+def _values(spec: In, rng: np.random.Generator, distinct: _DistinctValues) -> Any:
     if spec.values is not None:
         kind = {"float": np.float64, "int": np.int64, "bool": np.bool_}[spec.kind]
         return np.array(spec.values, kind)
@@ -342,11 +342,11 @@ def _values(spec: In, rng: np.random.Generator, apart: _Apart) -> Any:
     if spec.kind == "bool":
         return rng.integers(0, 2, spec.shape).astype(bool)
     if spec.distinct:
-        return apart.take(spec)
+        return distinct.take(spec)
     return rng.uniform(spec.low, spec.high, spec.shape)
 
 
-class _Apart:
+class _DistinctValues:
     """Values for all `distinct` inputs of a sample, apart from each other and from integers."""
 
     def __init__(self, sample: Sample, rng: np.random.Generator) -> None:

@@ -11,7 +11,7 @@ from tapegrad.cli import main
 from tapegrad.demos import NAMES, bench, charts, data, digits, font, gpt, pinn, vae
 from tapegrad.demos.picture import Picture
 from tapegrad.demos.report import Report
-from tapegrad.demos.training import FIRST, Options, Run, training_step
+from tapegrad.demos.training import FIRST, DemoOptions, Run, training_step
 
 
 def pixels(path):
@@ -47,7 +47,7 @@ def test_demo_prints_figures_and_saves_a_picture(name, tmp_path, capsys):
 
 
 def test_digits_compares_eager_and_replay(tmp_path, capsys):
-    figures = digits.run(Options(120, tmp_path), Report())
+    figures = digits.run(DemoOptions(120, tmp_path), Report())
     assert figures["eager accuracy"] == pytest.approx(figures["replay accuracy"], abs=0.01)
     assert figures["replay accuracy"] > 0.93
     assert figures["speedup"] > 0
@@ -65,7 +65,7 @@ def test_digits_eagerly(tmp_path, capsys):
 
 def test_a_demo_repeats_itself(tmp_path):
     first, second, other = (
-        vae.run(Options(4, tmp_path, seed=seed), Report())["loss"] for seed in (3, 3, 4)
+        vae.run(DemoOptions(4, tmp_path, seed=seed), Report())["loss"] for seed in (3, 3, 4)
     )
     assert first == second != other
 

@@ -157,6 +157,25 @@ def test_files_say_what_they_are_and_stay_short(path):
     assert text.count("\n") <= 700, "split a file of more than 600 lines"
 
 
+#: class names that several files define, with the reason. The list may only become shorter.
+SEVERAL_CLASSES = {
+    "GradScaler": "PyTorch has it in `amp`, `cpu.amp` and `cuda.amp`",
+    "autocast": "PyTorch has it in `amp`, `cpu.amp` and `cuda.amp`",
+}
+
+
+def test_a_class_name_exists_once():
+    files = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                files.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    several = {name: found for name, found in files.items() if len(found) > 1}
+    unexpected = {name: several[name] for name in several.keys() - SEVERAL_CLASSES.keys()}
+    assert unexpected == {}, "one class name for several things"
+    assert SEVERAL_CLASSES.keys() - several.keys() == set(), "exceptions that are none any more"
+
+
 def test_stubs_are_current():
     from tools.stubs import stubs
 

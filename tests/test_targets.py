@@ -14,11 +14,11 @@ import tapegrad as tg
 from tapegrad import nn
 from tapegrad.nn import functional as F
 from tapegrad.replay import register_target
-from tapegrad.replay.reference.target import Interpreted, Reference
+from tapegrad.replay.reference.target import Interpreted, NumPyTarget
 from tapegrad.replay.use import targets
 
 
-class Counted(Reference):
+class Counted(NumPyTarget):
     """A target of the user's own: it counts what it builds and runs."""
 
     name = "counted"

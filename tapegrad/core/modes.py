@@ -33,7 +33,7 @@ numbers = itertools.count(1)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class State(threading.local):
+class ThreadState(threading.local):
     """One thread's modes."""
 
     mode: int = GRAD
@@ -47,7 +47,7 @@ class State(threading.local):
         np.seterr(all="ignore")
 
 
-STATE = State()
+STATE = ThreadState()
 
 
 def capturing() -> bool:

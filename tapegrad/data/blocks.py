@@ -53,7 +53,7 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-class Packed(NamedTuple):
+class PackedBatch(NamedTuple):
     """A batch on its way: a pickle, and where its arrays lie in which block."""
 
     data: bytes
@@ -148,7 +148,7 @@ class BlockWriter:
         self._used = _aligned(begin + size)
         return self._bytes[begin : begin + size].view(dtype).reshape(shape)
 
-    def pack(self, batch: Any) -> tuple[Packed, tuple[int, ...]]:
+    def pack(self, batch: Any) -> tuple[PackedBatch, tuple[int, ...]]:
         """A batch for the loader, and the files to send along."""
         arrays: list[Any] = []
 
@@ -163,12 +163,12 @@ class BlockWriter:
         _Pickler(out, 5, buffer_callback=leave_out).dump(batch)
         if not arrays:
             dropped = self._take_dropped()
-            return Packed(out.getvalue(), dropped=dropped), ()
+            return PackedBatch(out.getvalue(), dropped=dropped), ()
         ranges = self._placed(arrays)
         block = self._block
         assert block is not None
         files = () if block.file is None else (block.file,)
-        packed = Packed(
+        packed = PackedBatch(
             out.getvalue(),
             block.number,
             tuple(ranges),
@@ -179,7 +179,7 @@ class BlockWriter:
         self._block = self._bytes = None
         return packed, files
 
-    def sent(self, packed: Packed) -> None:
+    def sent(self, packed: PackedBatch) -> None:
         """The loader has the block's file now."""
         if packed.block is not None:
             self._away[packed.block].close_file()
@@ -231,14 +231,14 @@ class BlockReader:
         self._lent: dict[int, weakref.ref[Any]] = {}
         self._returned: deque[int] = deque()
 
-    def arrived(self, packed: Packed, files: list[int]) -> None:
+    def arrived(self, packed: PackedBatch, files: list[int]) -> None:
         """Take note of the blocks that a message speaks of."""
         for number in packed.dropped:
             self._memory.pop(number, None)
         if packed.new_size is not None and packed.block is not None:
             self._memory[packed.block] = mmap.mmap(files[0], packed.new_size)
 
-    def unpack(self, packed: Packed) -> Any:
+    def unpack(self, packed: PackedBatch) -> Any:
         """The batch; its arrays show the block's memory, which is theirs while they live."""
         number = packed.block
         if number is None:
@@ -259,7 +259,7 @@ class BlockReader:
 
         lent[number] = weakref.ref(view, unused)
 
-    def discard(self, packed: Packed) -> None:
+    def discard(self, packed: PackedBatch) -> None:
         """Nobody wants this batch: its block is free at once."""
         if packed.block is not None:
             self._returned.append(packed.block)

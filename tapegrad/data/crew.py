@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import channel as channels
-from .blocks import BlockReader, Packed
+from .blocks import BlockReader, PackedBatch
 from .channel import Channel
 from .fetch import Source
 from .worker import BEGIN, GRACE, MAKE, Job, main
@@ -36,12 +36,12 @@ class Reply(NamedTuple):
     kind: int
     epoch: int
     slot: int
-    packed: Packed
+    packed: PackedBatch
     error: Any
     worker: int
 
 
-class _Worker:
+class _WorkerHandle:
     """One worker, as the loader sees it."""
 
     def __init__(self, process: Any, channel: Channel) -> None:
@@ -68,7 +68,7 @@ class Crew:
             )
         from ..replay.cpu import pool  # noqa: F401  # once here instead of in every forked worker
 
-        self._workers: list[_Worker] = []
+        self._workers: list[_WorkerHandle] = []
         self._poll = select.poll()
         self._by_file: dict[int, int] = {}
         self._pid = os.getpid()
@@ -96,7 +96,7 @@ class Crew:
             raise
         finally:
             theirs.close()
-        self._workers.append(_Worker(process, channel))
+        self._workers.append(_WorkerHandle(process, channel))
         for file in (channel.socket.fileno(), process.sentinel):
             self._by_file[file] = job.number
             self._poll.register(file, select.POLLIN)
@@ -120,7 +120,7 @@ class Crew:
         worker.channel.post(pickle.dumps((*request, worker.blocks.take_returned()), 5))
         self._watch_for_room(worker)
 
-    def _watch_for_room(self, worker: _Worker) -> None:
+    def _watch_for_room(self, worker: _WorkerHandle) -> None:
         """Wait for room in a connection too while something could not be sent."""
         events = select.POLLIN | (select.POLLOUT if worker.channel.has_unsent else 0)
         self._poll.modify(worker.channel.socket.fileno(), events)
@@ -164,7 +164,7 @@ class Crew:
         replies = []
         for data, files in messages:
             kind, epoch, slot, packed, error = pickle.loads(data)
-            reply = Reply(kind, epoch, slot, Packed(*packed), error, number)
+            reply = Reply(kind, epoch, slot, PackedBatch(*packed), error, number)
             worker.blocks.arrived(reply.packed, files)
             for file in files:
                 os.close(file)
@@ -196,7 +196,7 @@ def _signal_name(number: int) -> str:
     return f"{found.name}{_HINTS.get(found, '')}"
 
 
-def _stop(pid: int, workers: list[_Worker]) -> None:
+def _stop(pid: int, workers: list[_WorkerHandle]) -> None:
     """End the workers: first by closing their connections, then by signals."""
     if os.getpid() != pid:
         return  # a fork of the process that they belong to

@@ -15,7 +15,7 @@ from ..random import Generator
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
 from .fetch import Source
-from .iterate import ParallelIterator, SerialIterator, Settings
+from .iterate import LoaderSettings, ParallelIterator, SerialIterator
 from .position import Epoch, RandomSource, own_generators, random_sources
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
@@ -163,10 +163,10 @@ class DataLoader(Generic[T]):
             self._iterator = iterator
         return iterator
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> LoaderSettings:
         batched = self.batch_sampler is not None
         source = Source(self.dataset, self.collate_fn, self.batch_size, batched, self.drop_last)
-        return Settings(
+        return LoaderSettings(
             source,
             self.num_workers,
             self.prefetch_factor or 1,

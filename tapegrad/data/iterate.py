@@ -19,7 +19,7 @@ from .position import Epoch, preserved
 from .worker import END, ERROR, SKIPPED, described
 
 
-class Settings(NamedTuple):
+class LoaderSettings(NamedTuple):
     """What an iterator has to know of its loader."""
 
     source: Source
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
 class SerialIterator:
     """Makes every batch when it is asked for."""
 
-    def __init__(self, settings: Settings, epoch: Epoch) -> None:
+    def __init__(self, settings: LoaderSettings, epoch: Epoch) -> None:
         self._epoch = epoch
         self._count = _Count(settings)
         self._fetch = settings.source.fetcher()
@@ -82,7 +82,7 @@ class SerialIterator:
 class ParallelIterator:
     """Has batches made by worker processes, in advance."""
 
-    def __init__(self, settings: Settings, epoch: Epoch, seed: int) -> None:
+    def __init__(self, settings: LoaderSettings, epoch: Epoch, seed: int) -> None:
         self._settings = settings
         self._number = 0
         self._arrived: dict[int, Reply] = {}
@@ -180,7 +180,7 @@ class ParallelIterator:
 class _Count:
     """Counts batches, and warns when a stream gives more than its length promises."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: LoaderSettings) -> None:
         self._promised = settings.length if settings.source.is_stream else None
         self._length = settings.length
         self._given = 0

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ..core import modes
 from . import collate
-from .blocks import BlockWriter, Packed
+from .blocks import BlockWriter, PackedBatch
 from .channel import Channel
 from .fetch import EndOfStream, Source
 from .seeds import BatchSeeds
@@ -31,7 +31,7 @@ GRACE = 5.0
 
 # Requests are pickled tuples: (BEGIN, epoch, seed, returned blocks) and
 # (MAKE, epoch, slot, indices, whether the batch is wanted, returned blocks).
-# Replies are: (kind, epoch, slot, a Packed, the description of an error or None).
+# Replies are: (kind, epoch, slot, a PackedBatch, the description of an error or None).
 BEGIN, MAKE = range(2)
 BATCH, ERROR, END, SKIPPED = range(4)
 
@@ -76,7 +76,7 @@ def main(job: Job, end: socket.socket) -> None:
     threading.Thread(target=_leave_with_loader, args=(end.fileno(),), daemon=True).start()
     channel = Channel(end)
     try:
-        _Worker(job, channel).run()
+        _WorkerLoop(job, channel).run()
     except (EOFError, ConnectionError):
         pass  # the loader is gone or has enough
     finally:
@@ -103,7 +103,7 @@ def _leave_with_loader(end: int) -> None:
     os._exit(1)
 
 
-class _Worker:
+class _WorkerLoop:
     def __init__(self, job: Job, channel: Channel) -> None:
         self._job = job
         self._channel = channel
@@ -157,7 +157,7 @@ class _Worker:
                 packed, files = self._blocks.pack(batch)
             except Exception as failure:
                 kind, error = ERROR, describe(failure, self._job.number)
-                packed, files = Packed(pickle.dumps(None)), ()
+                packed, files = PackedBatch(pickle.dumps(None)), ()
         finally:
             self._blocks.end()
         reply = pickle.dumps((kind, self._epoch, slot, tuple(packed), error), 5)

@@ -15,7 +15,7 @@ from .charts import Box, curves, gallery
 from .data import load_digits, shuffled, split_digits
 from .picture import GREY, INK, Picture
 from .report import Report
-from .training import FIRST, Options, Run, training_step
+from .training import FIRST, DemoOptions, Run, training_step
 
 DESCRIPTION = "handwritten digits with a convolutional network, eager and replay compared"
 BATCH = 64
@@ -41,7 +41,7 @@ def loss_of(model: Any, x: Tensor, y: Tensor) -> Any:
     return nn.functional.cross_entropy(model(x), y)
 
 
-def train(options: Options, report: Report) -> tuple[Run, Any, tuple[Tensor, Tensor]]:
+def train(options: DemoOptions, report: Report) -> tuple[Run, Any, tuple[Tensor, Tensor]]:
     """One training run from the seed on: its losses and times, the model, the data to test on."""
     manual_seed(options.seed)
     (images, labels), test = split_digits()
@@ -60,7 +60,7 @@ def train(options: Options, report: Report) -> tuple[Run, Any, tuple[Tensor, Ten
     return run, model, test
 
 
-def run(options: Options, report: Report) -> dict[str, float]:
+def run(options: DemoOptions, report: Report) -> dict[str, float]:
     """Train in both modes (eagerly alone if asked), print accuracy and times, save a picture."""
     modes = [True] if options.eager else [True, False]
     runs: dict[str, Run] = {}
@@ -71,7 +71,7 @@ def run(options: Options, report: Report) -> dict[str, float]:
     _warm_up(options)
     for eager in modes:
         name = "eager" if eager else "replay"
-        chosen = Options(options.steps, options.output, eager, options.seed)
+        chosen = DemoOptions(options.steps, options.output, eager, options.seed)
         runs[name], model, test = train(chosen, report)
         with no_grad():
             guesses = model(test[0]).argmax(dim=1)
@@ -90,7 +90,7 @@ def run(options: Options, report: Report) -> dict[str, float]:
     return figures
 
 
-def _warm_up(options: Options) -> None:
+def _warm_up(options: DemoOptions) -> None:
     """A few eager steps of another model: what a process does once is no part of either time."""
     images, labels = load_digits()
     model = make_model()

@@ -27,7 +27,7 @@ from .charts import Box, curves
 from .data import load_text
 from .picture import Picture
 from .report import Report
-from .training import Options, Run
+from .training import DemoOptions, Run
 
 DESCRIPTION = "a character-level transformer on Alice's Adventures in Wonderland"
 STEPS = 800
@@ -130,7 +130,7 @@ def write(model: Gpt, start: Tensor, count: int, temperature: float = 0.8) -> li
     return written
 
 
-def run(options: Options, report: Report) -> dict[str, float]:
+def run(options: DemoOptions, report: Report) -> dict[str, float]:
     """Train, print the loss on the held-out text and a sample, save the curve."""
     manual_seed(options.seed)
     text = load_text()

@@ -20,7 +20,7 @@ from ..core.tensor import Tensor
 from .charts import Box, curves, field
 from .picture import Picture
 from .report import Report
-from .training import Options, Run
+from .training import DemoOptions, Run
 
 DESCRIPTION = "Burgers' equation solved by a network, with second derivatives from autograd"
 STEPS = 5000
@@ -70,7 +70,7 @@ def exact(x: np.ndarray, t: np.ndarray) -> np.ndarray:
     return np.asarray(-(np.sin(math.pi * y) * potential).sum(-1) / potential.sum(-1))
 
 
-def run(options: Options, report: Report) -> dict[str, float]:
+def run(options: DemoOptions, report: Report) -> dict[str, float]:
     """Train, print the error against the exact solution, save both."""
     manual_seed(options.seed)
     u = Solution()

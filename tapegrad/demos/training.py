@@ -34,7 +34,7 @@ def training_step(optimizer: Any, loss: Step) -> Step:
 
 
 @dataclass(frozen=True)
-class Options:
+class DemoOptions:
     """The choices of the command line."""
 
     steps: int

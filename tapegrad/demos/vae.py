@@ -14,7 +14,7 @@ from .data import shuffled, split_digits
 from .digits import EPOCH
 from .picture import GREY, INK, Picture
 from .report import Report
-from .training import Options, Run
+from .training import DemoOptions, Run
 
 DESCRIPTION = "a variational autoencoder that draws digits"
 BATCH = 64
@@ -47,7 +47,7 @@ def loss_of(model: Vae, x: Tensor) -> Any:
     return (redrawn + strayed) / len(x)
 
 
-def run(options: Options, report: Report) -> dict[str, float]:
+def run(options: DemoOptions, report: Report) -> dict[str, float]:
     """Train, print the bound on the test images, save what the model draws."""
     manual_seed(options.seed)
     (images, _), (test, _) = split_digits()

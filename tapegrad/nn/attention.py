@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from ..ops.nn.multihead import Weights, attend
+from ..ops.nn.multihead import AttentionWeights, attend
 from . import init
 from .linear import Linear, new_parameter
 from .module import Module
@@ -125,7 +125,7 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The results of all queries, and the weights of all keys, or None."""
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        weights = Weights(
+        weights = AttentionWeights(
             self.in_proj_weight,
             self.in_proj_bias,
             self.bias_k,

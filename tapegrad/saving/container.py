@@ -36,7 +36,7 @@ _DIGITS = slice(8 + len(_PREFIX), 8 + len(_PREFIX) + 64)
 _MARK = b'"tapegrad.'
 
 
-class Layout:
+class FileLayout:
     """Where everything will lie in a file with these arrays and this metadata."""
 
     def __init__(self, arrays: dict[str, Any], metadata: dict[str, str]) -> None:
@@ -97,7 +97,7 @@ def bytes_of(array: Any) -> memoryview:
 # -- reading -----------------------------------------------------------------------------------
 
 
-class Source(Protocol):
+class ReadSource(Protocol):
     """Where a file is read from."""
 
     name: str
@@ -163,7 +163,7 @@ class BytesSource:
         raise ValueError("mmap=True needs the path of a file")
 
 
-class Entry(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor in a file."""
 
     dtype: str
@@ -175,13 +175,13 @@ class Entry(NamedTuple):
 class Container:
     """The header of a file, checked; `array(name)` reads a tensor and checks it."""
 
-    def __init__(self, source: Source, mmap: bool = False) -> None:
+    def __init__(self, source: ReadSource, mmap: bool = False) -> None:
         self.source = source
         raw = self._raw_header()
         self.is_ours = _MARK in raw
         if self.is_ours:
             self._check_header(raw)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, StoredTensor] = {}
         self.metadata: dict[str, str] = {}
         self._checksums: dict[str, Any] = {}
         self._parse(raw[8:])
@@ -237,7 +237,7 @@ class Container:
         for name, content in header.items():
             self.entries[name] = self._entry(name, content)
 
-    def _entry(self, name: str, content: Any) -> Entry:
+    def _entry(self, name: str, content: Any) -> StoredTensor:
         wrong = self.damaged(f"the header is damaged at tensor {name[:80]!r}")
         if not isinstance(content, dict) or set(content) != {"dtype", "shape", "data_offsets"}:
             raise wrong
@@ -258,7 +258,7 @@ class Container:
                 f"the header is damaged: tensor {name[:80]!r} of shape {shape} and type {dtype} "
                 f"cannot have {end - begin} bytes"
             )
-        return Entry(dtype, tuple(shape), begin, end)
+        return StoredTensor(dtype, tuple(shape), begin, end)
 
     def _check_places(self) -> None:
         """The tensors fill the rest of the file, one after the other."""

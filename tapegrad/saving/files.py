@@ -20,9 +20,9 @@ import numpy as np
 from ..core.device import CPU, as_device, to_device
 from ..core.tensor import wrap
 from .atomic import replacing, write_all
-from .container import BytesSource, Container, FileSource, Layout, bytes_of, checksummed
+from .container import BytesSource, Container, FileLayout, FileSource, bytes_of, checksummed
 from .errors import SavingError
-from .memory import View, seen, stored_form
+from .memory import StoredView, seen, stored_form
 from .structure import Decoder, Encoder
 
 _STRUCTURE = "tapegrad.structure"
@@ -61,7 +61,7 @@ def save(
         write(layout, path)
 
 
-def laid_out(obj: Any, described: dict[str, str] | None = None) -> Layout:
+def laid_out(obj: Any, described: dict[str, str] | None = None) -> FileLayout:
     """The file that holds a value, ready to be written, with more text for its header."""
     encoder = Encoder()
     metadata = {
@@ -71,10 +71,10 @@ def laid_out(obj: Any, described: dict[str, str] | None = None) -> Layout:
     arrays, views = stored_form(encoder.arrays)
     if views:
         metadata[_VIEWS] = json.dumps(views, separators=(",", ":"))
-    return Layout(arrays, metadata)
+    return FileLayout(arrays, metadata)
 
 
-def write(layout: Layout, path: str) -> None:
+def write(layout: FileLayout, path: str) -> None:
     """Write a file so that it is there as a whole or not at all."""
     with checksummed(layout.arrays) as checksums, replacing(path) as descriptor:
         # Checksums stand in the header, which is written last: they are computed meanwhile.
@@ -85,7 +85,7 @@ def write(layout: Layout, path: str) -> None:
         write_all(descriptor, layout.header(checksums()))
 
 
-def _stream(layout: Layout, put: Callable[[Any], Any]) -> None:
+def _stream(layout: FileLayout, put: Callable[[Any], Any]) -> None:
     with checksummed(layout.arrays) as checksums:
         put(layout.header(checksums()))
     for array in layout.arrays.values():
@@ -179,7 +179,7 @@ def _read_structure(container: Container, places: _Places) -> Any:
     try:
         structure = json.loads(container.metadata[_STRUCTURE])
         views = {
-            name: View(*view)
+            name: StoredView(*view)
             for name, view in json.loads(container.metadata.get(_VIEWS, "{}")).items()
         }
         loaded = _Loaded({name: container.array(name) for name in container.entries}, views, places)
@@ -197,7 +197,9 @@ def _read_structure(container: Container, places: _Places) -> Any:
 class _Loaded:
     """The arrays of a file, and the views of them."""
 
-    def __init__(self, entries: dict[str, Any], views: dict[str, View], places: _Places) -> None:
+    def __init__(
+        self, entries: dict[str, Any], views: dict[str, StoredView], places: _Places
+    ) -> None:
         self._entries = entries
         self._views = views
         self._places = places

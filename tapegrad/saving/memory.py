@@ -48,7 +48,7 @@ _PLAIN_TYPE = re.compile(r"[<>|=][biufcSUMm]\d{1,9}(\[\d*[a-zA-Z]+(/\d+)?\])?")
 _MOST_COMPARED = 200
 
 
-class View(NamedTuple):
+class StoredView(NamedTuple):
     """How an array is seen in an entry: from which byte, in what form."""
 
     entry: str
@@ -102,10 +102,10 @@ def dtype_named(name: Any) -> np.dtype[Any]:
     raise SavingError(f"{str(name)[:40]!r} is no element type")
 
 
-def stored_form(arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, View]]:
+def stored_form(arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, StoredView]]:
     """Entries, contiguous and on the CPU, and views, for all arrays."""
     entries: dict[str, Any] = {}
-    views: dict[str, View] = {}
+    views: dict[str, StoredView] = {}
     slots, repeats = _different(arrays)
     for group in _groups(slots):
         if len(group) == 1 and not _overlaps_itself(group[0].array):
@@ -132,7 +132,7 @@ def _different(arrays: dict[str, Any]) -> tuple[list[_Slot], dict[str, str]]:
     return slots, repeats
 
 
-def _store(slot: _Slot, entries: dict[str, Any], views: dict[str, View]) -> None:
+def _store(slot: _Slot, entries: dict[str, Any], views: dict[str, StoredView]) -> None:
     """An array as an entry: contiguous, with bytes for a type that safetensors does not have."""
     array = to_device(slot.array, CPU)
     if not array.flags.c_contiguous:
@@ -144,7 +144,7 @@ def _store(slot: _Slot, entries: dict[str, Any], views: dict[str, View]) -> None
     views[slot.name] = _whole(slot.name, array)
 
 
-def _whole(entry: str, array: Any) -> View:
+def _whole(entry: str, array: Any) -> StoredView:
     """All of an entry, in the form of `array`."""
     name = name_of_dtype(array.dtype)
     assert name is not None
@@ -153,7 +153,7 @@ def _whole(entry: str, array: Any) -> View:
     for n in reversed(array.shape):
         strides.insert(0, step)
         step *= max(n, 1)
-    return View(entry, 0, name, list(array.shape), strides)
+    return StoredView(entry, 0, name, list(array.shape), strides)
 
 
 _NO_BYTES = np.empty(0, np.uint8)
@@ -227,7 +227,7 @@ def _overlaps_itself(array: Any) -> bool:
 
 
 def _store_group(
-    group: list[_Slot], taken: set[str], entries: dict[str, Any], views: dict[str, View]
+    group: list[_Slot], taken: set[str], entries: dict[str, Any], views: dict[str, StoredView]
 ) -> None:
     low, high = min(s.low for s in group), max(s.high for s in group)
     for slot in group:
@@ -241,7 +241,7 @@ def _store_group(
         if slot.name not in entries:
             array, dtype = slot.array, name_of_dtype(slot.array.dtype)
             assert dtype is not None
-            views[slot.name] = View(
+            views[slot.name] = StoredView(
                 entry, slot.pointer - low, dtype, list(array.shape), list(array.strides)
             )
 
@@ -275,7 +275,7 @@ def _store_span(
     return name, low
 
 
-def seen(entry: Any, view: View) -> Any:
+def seen(entry: Any, view: StoredView) -> Any:
     """The array that a view shows of a loaded entry, sharing its memory."""
     dtype = dtype_named(view.dtype)
     if not isinstance(entry, np.ndarray):
@@ -294,7 +294,7 @@ def seen(entry: Any, view: View) -> Any:
     return array
 
 
-def _seen_on_gpu(entry: Any, view: View, dtype: Any) -> Any:
+def _seen_on_gpu(entry: Any, view: StoredView, dtype: Any) -> Any:
     from ..core.device import cupy
 
     module = cupy()

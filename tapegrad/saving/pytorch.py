@@ -20,7 +20,7 @@ from ..core import dtypes, numeric
 from ..core.device import device
 from ..core.tensor import Size, Tensor, wrap
 from ..nn.parameter import Parameter
-from .container import Source, bytes_of
+from .container import ReadSource, bytes_of
 from .errors import SavingError
 from .structure import FACTORIES
 
@@ -56,7 +56,7 @@ class _Storage(NamedTuple):
 class _MemberFile:
     """What zipfile reads from: a source with a position."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ReadSource) -> None:
         self._source = source
         self._position = 0
 
@@ -84,7 +84,7 @@ class _MemberFile:
 class Archive:
     """The members of a file of PyTorch, by the names that they have after its folder."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ReadSource) -> None:
         self.source = source
         file: Any = _MemberFile(source)
         self._zip = self._guarded(lambda: zipfile.ZipFile(file))
@@ -145,7 +145,7 @@ class Archive:
         return array
 
 
-def load_pytorch(source: Source, places: Any) -> Any:
+def load_pytorch(source: ReadSource, places: Any) -> Any:
     """The value in a file of PyTorch; `places.put(array, device)` says where tensors go."""
     archive = Archive(source)
     reader = _Reader(archive, places)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Weights:
+class AttentionWeights:
     """What projects queries, keys, values and results, and what is added to keys and values."""
 
     in_proj_weight: Any
@@ -157,7 +157,7 @@ def _padding_mask(mask: Any, batch: int, keys: int) -> Any:
 # -- projections -------------------------------------------------------------------------------
 
 
-def _projected(query: Any, key: Any, value: Any, weights: Weights) -> list[Any]:
+def _projected(query: Any, key: Any, value: Any, weights: AttentionWeights) -> list[Any]:
     """Queries, keys and values: products are shared where the tensors are the same."""
     bias, size = weights.in_proj_bias, query._array.shape[-1]
     if weights.separate is not None:
@@ -224,7 +224,7 @@ def attend(
     value: Any,
     embed_dim: int,
     num_heads: int,
-    weights: Weights,
+    weights: AttentionWeights,
     *,
     add_zero_attn: bool = False,
     dropout_p: float = 0.0,
@@ -399,7 +399,7 @@ def multi_head_attention_forward(
         use_separate_proj_weight or in_proj_weight is not None,
         "use_separate_proj_weight is False but in_proj_weight is None",
     )
-    weights = Weights(
+    weights = AttentionWeights(
         in_proj_weight,
         in_proj_bias,
         bias_k,

@@ -47,7 +47,7 @@ def _joined(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else cat_(*parts, dim=0)
 
 
-class Weights:
+class RecurrentWeights:
     """The parameters of one layer in one direction."""
 
     def __init__(self, params: Sequence[Any], biases: bool) -> None:
@@ -78,7 +78,12 @@ class Weights:
 
 
 def _run_direction(
-    kind: str, flat: Any, segments: Segments, first: list[Any], weights: Weights, reverse: bool
+    kind: str,
+    flat: Any,
+    segments: Segments,
+    first: list[Any],
+    weights: RecurrentWeights,
+    reverse: bool,
 ) -> tuple[Any, list[Any]]:
     """One layer in one direction over sequences packed as rows; forward, some end before others."""
     x = weights.product(kind, flat)
@@ -172,7 +177,7 @@ def _run_layers(
         outs = []
         for direction in range(directions):
             n = layer * directions + direction
-            weights = Weights(params[n * each : (n + 1) * each], has_biases)
+            weights = RecurrentWeights(params[n * each : (n + 1) * each], has_biases)
             first = [_layer_of(s, n) for s in hx]
             _check_dtypes(kind, flat, weights, first)
             out, last = _run_direction(kind, flat, segments, first, weights, direction == 1)
@@ -187,7 +192,7 @@ def _run_layers(
 _run_cast = applied(_run_layers, AUTOCAST)
 
 
-def _check_dtypes(kind: str, x: Any, weights: Weights, states: list[Any]) -> None:
+def _check_dtypes(kind: str, x: Any, weights: RecurrentWeights, states: list[Any]) -> None:
     if kind != "RNN_RELU":  # which PyTorch computes with integers too
         check_floating(x, kind)
     check_same_dtype(kind, x, weight=weights.w_ih, hidden=states[0])
@@ -331,7 +336,7 @@ def _step(kind: str, input: Any, states: list[Any], params: list[Any]) -> Any:
     if (params[2] is None) != (params[3] is None):
         raise RuntimeError(f"{kind}: give both biases, or none")
     biases = params[2] is not None
-    weights = Weights(params if biases else params[:2], biases)
+    weights = RecurrentWeights(params if biases else params[:2], biases)
     _check_step(kind, input, states, weights.w_ih, weights.w_hh)
     if STATES[kind] == GATES[kind] == 1:
         both = linear(input, weights.w_ih, weights.b_ih) + linear(

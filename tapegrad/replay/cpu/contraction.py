@@ -22,7 +22,7 @@ from ..ir.program import Access, Contraction, size_of
 from ..ir.shapes import joined
 from . import tuning, vectors
 from .llvm import Code, literal, type_of
-from .loops import Kernel, Span, span_of, with_entry
+from .loops import ByteRange, Kernel, byte_range_of, with_entry
 
 
 def _tile(n: int, most: int) -> int:
@@ -31,7 +31,7 @@ def _tile(n: int, most: int) -> int:
     return next((k for k in range(most, most * 2 // 3, -1) if n % k == 0), most)
 
 
-class Writer:
+class ContractionWriter:
     """Writes the function of one contraction."""
 
     def __init__(self, contraction: Contraction) -> None:
@@ -205,13 +205,13 @@ class Writer:
         self.extent = counts[self.split]
         self.step = steps.get(self.split, 1)
 
-    def span(self, access: Access, strides: list[int]) -> Span | None:
+    def byte_range(self, access: Access, strides: list[int]) -> ByteRange | None:
         """What one step of those that threads share touches."""
         if self.split < 0:
             return None
         ways = [(n - 1) * stride for n, stride in zip(self.sizes, strides, strict=True)]
         ways[self.split] = (self.step - 1) * strides[self.split]
-        return span_of(access, self.step * strides[self.split], ways)
+        return byte_range_of(access, self.step * strides[self.split], ways)
 
 
 class Rows:
@@ -221,7 +221,7 @@ class Rows:
     (`many`, along `t`).
     """
 
-    def __init__(self, writer: Writer, v: int, turned: bool, lanes: int) -> None:
+    def __init__(self, writer: ContractionWriter, v: int, turned: bool, lanes: int) -> None:
         self.writer, self.v, self.lanes = writer, v, lanes
         self.wide, self.narrow = (writer.y, writer.x) if turned else (writer.x, writer.y)
         self.names = ("%p1", "%p0") if turned else ("%p0", "%p1")
@@ -306,7 +306,7 @@ class Dots:
     the cache holds; each adds to the result.
     """
 
-    def __init__(self, writer: Writer, v: int, lanes: int) -> None:
+    def __init__(self, writer: ContractionWriter, v: int, lanes: int) -> None:
         self.writer, self.v, self.lanes = writer, v, lanes
         sizes, budget = writer.sizes, vectors.registers()[1]
         alone = [d for d in writer.kept if writer.x[d] == 0 and writer.y[d]]
@@ -428,7 +428,7 @@ def _known(*pairs: tuple[int | None, int]) -> dict[int, int]:
     return {d: n for d, n in pairs if d is not None}
 
 
-def _scheme(writer: Writer) -> Rows | Dots:
+def _scheme(writer: ContractionWriter) -> Rows | Dots:
     """Vectors along the dimension that fills the most lanes, a kept one if it does nearly so."""
     x, y, out, sizes = writer.x, writer.y, writer.out, writer.sizes
     widest = vectors.registers()[0] // writer.dtype.itemsize
@@ -458,14 +458,14 @@ def _lanes(n: int, widest: int) -> int:
 
 def contraction(instruction: Contraction) -> Kernel:
     """The kernel of a contraction."""
-    writer = Writer(instruction)
+    writer = ContractionWriter(instruction)
     _scheme(writer).write()
     writer.code.line("ret void")
     work = 2 * size_of(instruction.shape)
     accesses = (instruction.x, instruction.y, instruction.out)
     size = writer.dtype.itemsize
     strides = (writer.x, writer.y, writer.out)
-    spans = [writer.span(a, s) for a, s in zip(accesses, strides, strict=True)]
+    byte_ranges = [writer.byte_range(a, s) for a, s in zip(accesses, strides, strict=True)]
     return Kernel(
         "contraction",
         with_entry(writer.code, 3, numbers=len(writer.numbers)),
@@ -475,7 +475,10 @@ def contraction(instruction: Contraction) -> Kernel:
         writer.extent < 2,
         work < tuning.MIN_PRODUCT_OPERATIONS_TO_SHARE,
         work,
-        [(a.value.number, span) for a, span in zip(accesses[:2], spans[:2], strict=True)],
-        [(instruction.out.value.number, spans[2])],
+        [
+            (a.value.number, byte_range)
+            for a, byte_range in zip(accesses[:2], byte_ranges[:2], strict=True)
+        ],
+        [(instruction.out.value.number, byte_ranges[2])],
         writer.numbers,
     )

@@ -16,7 +16,7 @@ from ...core.source import Location as Line
 from ..ir.failing import can_fail
 from ..ir.program import Callback, Compute, Contraction, Instruction, Loop, Product
 from . import contraction, driver, loops, products, tuning
-from .loops import Kernel, Span
+from .loops import ByteRange, Kernel
 from .plan import Plan
 
 MAX_THREADS = 64
@@ -137,14 +137,16 @@ class Emitter:
             self.steps.append(Step(driver.BARRIER, None, 0, 1, ()))
         self.written, self.read = [], []
 
-    def _touch(self, number: int, span: Span | None, parts: list[tuple[int, int]]) -> Touch:
+    def _touch(
+        self, number: int, byte_range: ByteRange | None, parts: list[tuple[int, int]]
+    ) -> Touch:
         allocation = self.plan.allocations[number]
         memory: Any = (allocation.kind, allocation.index)
         if allocation.kind == "input" and self.plan.program.inputs[allocation.index].shared:
-            memory, span = "shared", None  # other inputs show this memory too
+            memory, byte_range = "shared", None  # other inputs show this memory too
         whole = (0, allocation.size) if allocation.kind == "arena" else EVERYTHING
         ranges = [
-            (0, 0) if high <= low else whole if span is None else span.of(low, high)
+            (0, 0) if high <= low else whole if byte_range is None else byte_range.of(low, high)
             for low, high in parts
         ]
         if allocation.kind != "arena":
@@ -176,8 +178,8 @@ class Emitter:
     def _touches(self, kernel: Kernel, way: int) -> tuple[list[Touch], list[Touch]]:
         """What a kernel reads and writes if it runs in some way."""
         parts = _parts(kernel, self.threads, way)
-        reads = [self._touch(number, span, parts) for number, span in kernel.reads]
-        writes = [self._touch(number, span, parts) for number, span in kernel.writes]
+        reads = [self._touch(number, byte_range, parts) for number, byte_range in kernel.reads]
+        writes = [self._touch(number, byte_range, parts) for number, byte_range in kernel.writes]
         if kernel.partials:
             # Each thread has a part of its own, which the first one reads in the end.
             writes.append(("partials", [(t, t + 1) for t in range(self.threads)]))

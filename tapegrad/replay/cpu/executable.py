@@ -1,6 +1,6 @@
 """Running: a program is taken through all passes and compiled, then called with memory.
 
-`build` makes an `Executable` of a recorded program. Its table of buffers holds the addresses of
+`build` makes a `NativeProgram` of a recorded program. Its table of buffers holds the addresses of
 inputs, constants, results and the arena; those that stay the same are filled in once. The arena is
 scratch memory that all programs share, for one runs at a time; only a program with callbacks has
 its own while it runs, because its callbacks may start others. A program whose blueprint an earlier
@@ -50,10 +50,10 @@ FIRST_IN_TUPLE = _offset_in((_ARRAY, None), id(_ARRAY))
 _MACHINE = CPUMachine()
 
 
-def build(program: Program, general: bool = False, name: str = "a program") -> Executable:
+def build(program: Program, general: bool = False, name: str = "a program") -> NativeProgram:
     """Compile a recorded program, with kernels for its own sizes or for others as well."""
     with gc_paused(), Progress(f"compiling {name}") as progress:
-        return Executable(program, general, progress)
+        return NativeProgram(program, general, progress)
 
 
 def passed(program: Program, progress: Progress) -> Program:
@@ -76,7 +76,7 @@ class Layout:
         program: Program,
         asked: int,
         blueprint: Blueprint,
-        functions: list[jit.Function],
+        functions: list[jit.NativeFunction],
         made_of: tuple[int, Plan | None, Emitted | None],
     ) -> None:
         #: how many threads the user wants, and how many the steps are laid out for
@@ -193,7 +193,7 @@ def _block(size: int) -> Any:
     return np.empty(size, np.uint8)
 
 
-class Executable:
+class NativeProgram:
     """A compiled program, ready to be called."""
 
     def __init__(self, program: Program, general: bool, progress: Progress) -> None:
@@ -260,7 +260,7 @@ class Executable:
         return layout.emitted
 
     @property
-    def functions(self) -> dict[str, jit.Function]:
+    def functions(self) -> dict[str, jit.NativeFunction]:
         """The kernels by their text."""
         return jit.functions(texts_of(self.emitted))
 

@@ -31,7 +31,7 @@ ARGUMENTS = (
 )
 
 
-class Writer:
+class GemmWriter:
     """Writes the functions for one dtype and one layout of the operands."""
 
     def __init__(self, dtype: Any, turned_x: bool, turned_y: bool, triangle: str) -> None:
@@ -387,4 +387,4 @@ class Writer:
 @functools.cache
 def multiplication(dtype: Any, turned_x: bool, turned_y: bool, triangle: str = "") -> str:
     """The text that defines `@multiply` for one dtype, layout and triangle."""
-    return Writer(dtype, turned_x, turned_y, triangle).text()
+    return GemmWriter(dtype, turned_x, turned_y, triangle).text()

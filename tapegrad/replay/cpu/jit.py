@@ -139,7 +139,7 @@ def _finish() -> None:
 # -- functions -----------------------------------------------------------------------------------
 
 
-class Function:
+class NativeFunction:
     """A compiled function; its code lives as long as this object."""
 
     def __init__(self, engine: Any, name: str, text: str | None) -> None:
@@ -170,7 +170,7 @@ class Function:
 
 
 #: by name: the functions that are in use
-_functions: weakref.WeakValueDictionary[str, Function] = weakref.WeakValueDictionary()
+_functions: weakref.WeakValueDictionary[str, NativeFunction] = weakref.WeakValueDictionary()
 
 
 @functools.cache
@@ -348,7 +348,7 @@ def _engine(objects: Iterable[bytes]) -> Any:
     return engine
 
 
-def functions(texts: Iterable[str], progress: Progress | None = None) -> dict[str, Function]:
+def functions(texts: Iterable[str], progress: Progress | None = None) -> dict[str, NativeFunction]:
     """The functions of some texts, each of which defines `@NAME`; compiled where they are new."""
     names = {text: _named(text) for text in dict.fromkeys(texts)}
     found = {text: _functions.get(name) for text, name in names.items()}
@@ -361,7 +361,7 @@ def functions(texts: Iterable[str], progress: Progress | None = None) -> dict[st
     return {text: function for text, function in found.items() if function is not None}
 
 
-def _compiled(names: dict[str, str], progress: Progress) -> dict[str, Function]:
+def _compiled(names: dict[str, str], progress: Progress) -> dict[str, NativeFunction]:
     """The functions of some texts with their names."""
     with _lock:
         found = _present(names.values())
@@ -381,7 +381,7 @@ def _compiled(names: dict[str, str], progress: Progress) -> dict[str, Function]:
         return {text: found[name] for text, name in names.items()}
 
 
-def stored(names: Iterable[str]) -> list[Function] | None:
+def stored(names: Iterable[str]) -> list[NativeFunction] | None:
     """The functions of some names, from memory or disk; None if one of them is in neither."""
     wanted = list(names)
     found = _present(wanted)
@@ -393,7 +393,7 @@ def stored(names: Iterable[str]) -> list[Function] | None:
     return [found[name] for name in wanted]
 
 
-def _kept(names: list[str]) -> dict[str, Function] | None:
+def _kept(names: list[str]) -> dict[str, NativeFunction] | None:
     """The functions of some names; None if one of them is neither in memory nor on disk."""
     with _lock:
         found = _present(names)
@@ -407,17 +407,17 @@ def _kept(names: list[str]) -> dict[str, Function] | None:
         return found | _loaded(codes)
 
 
-def _present(names: Iterable[str]) -> dict[str, Function]:
+def _present(names: Iterable[str]) -> dict[str, NativeFunction]:
     """Those of some functions that are in memory, by name."""
     found = {name: _functions.get(name) for name in names}
     return {name: function for name, function in found.items() if function is not None}
 
 
-def _loaded(codes: dict[str, bytes]) -> dict[str, Function]:
+def _loaded(codes: dict[str, bytes]) -> dict[str, NativeFunction]:
     """The functions of some object code, by name, which are new in memory."""
     if not codes:
         return {}
     engine = _engine(codes.values())
-    found = {name: Function(engine, name, None) for name in codes}
+    found = {name: NativeFunction(engine, name, None) for name in codes}
     _functions.update(found)
     return found

@@ -25,9 +25,9 @@ from ..ir.failing import can_fail
 from ..ir.program import (
     Access,
     Compute,
-    Fold,
     Literal,
     Loop,
+    LoopFold,
     Position,
     Read,
     Scan,
@@ -42,7 +42,7 @@ from .plan import Allocation
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteRange:
     """The bytes of a value that one step touches: from `first` to `end`, `stride` further each.
 
     With `group`, so many steps touch the same bytes, or parts of them.
@@ -61,19 +61,19 @@ class Span:
         return self.first + min(ends), self.end + max(ends)
 
 
-def span_of(access: Access, stride: int, others: list[int], group: int = 1) -> Span:
-    """The span of an access; `others` are the ways that its other dimensions go."""
+def byte_range_of(access: Access, stride: int, others: list[int], group: int = 1) -> ByteRange:
+    """The byte range of an access; `others` are the ways that its other dimensions go."""
     size = access.value.dtype.itemsize
     low = access.offset + sum(way for way in others if way < 0)
     high = access.offset + sum(way for way in others if way > 0)
-    return Span(low * size, (high + 1) * size, stride * size, group)
+    return ByteRange(low * size, (high + 1) * size, stride * size, group)
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
     """What each thread leaves of a fold, for the first one to combine: `count` elements."""
 
-    fold: Fold
+    fold: LoopFold
     count: int
     dtype: Any
 
@@ -100,8 +100,8 @@ class Kernel:
     serial: bool  # one thread must do it alone
     small: bool  # a second thread gains nothing
     work: int
-    reads: list[tuple[int, Span | None]]  # values, and the part of each that a step touches
-    writes: list[tuple[int, Span | None]]
+    reads: list[tuple[int, ByteRange | None]]  # values, and the part of each that a step touches
+    writes: list[tuple[int, ByteRange | None]]
     numbers: list[int] = field(default_factory=list)
     checks: bool = False
     partials: list[Partial] = field(default_factory=list)
@@ -377,7 +377,7 @@ class LoopWriter:
 
     def _in_registers(
         self, folds: list[int], split: int, indices: dict[int, str]
-    ) -> Iterator[tuple[Fold, Register]]:
+    ) -> Iterator[tuple[LoopFold, Register]]:
         """Fold the innermost dimensions into running values; gives each fold with its result."""
         loop, code = self.loop, self.code
         totals = []
@@ -477,7 +477,7 @@ class LoopWriter:
 
     def _cells(
         self, kept: list[int], dtypes: list[Any], indices: dict[int, str]
-    ) -> Iterator[tuple[Fold, str]]:
+    ) -> Iterator[tuple[LoopFold, str]]:
         """Each fold, and where a thread keeps its part of an element."""
         steps = contiguous(tuple(self.sizes[d] for d in kept))
         terms = [(indices[d], self.number(s)) for d, s in zip(kept, steps, strict=True)]
@@ -585,13 +585,13 @@ class LoopWriter:
         flat = len(self.sizes) == 1 and extent >= tuning.MIN_FLAT_LOOP_ELEMENTS_FOR_GRAIN
         grain = grain_of(extent, tuning.FLAT_LOOP_GRAIN_ELEMENTS if flat else 1)
 
-        def span(access: Access) -> Span | None:
+        def byte_range(access: Access) -> ByteRange | None:
             strides = self.strides[access]
             others = [(n - 1) * strides[d] for d, n in enumerate(self.sizes) if d != split]
-            return None if access.picks else span_of(access, strides[split], others)
+            return None if access.picks else byte_range_of(access, strides[split], others)
 
         read = [a for a in dict.fromkeys(_accesses(loop)) if a not in self._sinks()]
-        reads = [(a.value.number, span(a)) for a in read]
+        reads = [(a.value.number, byte_range(a)) for a in read]
         sinks = [s.access for s in loop.stores] if partials else self._sinks()
         return Kernel(
             "loop",
@@ -605,7 +605,7 @@ class LoopWriter:
             work < tuning.MIN_LOOP_WORK_TO_SHARE and not partials,
             work,
             reads,
-            [(a.value.number, span(a)) for a in sinks],
+            [(a.value.number, byte_range(a)) for a in sinks],
             self.numbers,
             self.checks,
             partials,
@@ -618,7 +618,7 @@ def grain_of(extent: int, least: int) -> int:
     return least if left else max(each, least)
 
 
-def running_dtype(fold: Fold) -> Any:
+def running_dtype(fold: LoopFold) -> Any:
     """Sums of float32 run in float64 from one chunk to the next."""
     dtype = fold.access.value.dtype
     return FLOAT64 if dtype == FLOAT32 and scalar.is_sum(fold.primitive) else dtype
@@ -628,7 +628,7 @@ def _converted(code: Code, value: Register, dtype: Any) -> Register:
     return scalar.Scalar(code, {}, dtype, "").convert(value, dtype)
 
 
-def fold_into(code: Code, fold: Fold, pointer: str, value: Register) -> None:
+def fold_into(code: Code, fold: LoopFold, pointer: str, value: Register) -> None:
     """Combine a value with the running value in memory; sums may be reordered."""
     total = code.load(pointer, value.dtype)
     code.store(scalar.combine(code, fold.primitive, total, value, "reassoc contract"), pointer)

@@ -14,7 +14,7 @@ from ..ir.shapes import joined
 from . import tuning
 from .gemm import multiplication
 from .llvm import Code
-from .loops import Kernel, Span, grain_of, span_of, with_entry
+from .loops import ByteRange, Kernel, byte_range_of, grain_of, with_entry
 
 #: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
 NUMBERS = (
@@ -122,7 +122,7 @@ def product(p: Product) -> Kernel:
     dimensions = max(len(sizes), tuning.MIN_PRODUCT_BATCH_DIMENSIONS)
     numbers += [1, 0, 0, 0] * (dimensions - len(sizes))
     matrices = ((p.rows, p.inner), (p.inner, p.columns), (p.rows, p.columns))
-    spans: list[Span | None] = []
+    byte_ranges: list[ByteRange | None] = []
     for access, matrix, step, batch in zip(accesses, matrices, steps, strides, strict=True):
         ways = [(n - 1) * s for n, s in zip(matrix, access.strides[-2:], strict=True)]
         around = [(n - 1) * s for n, s in zip(sizes, batch, strict=True)]
@@ -130,12 +130,12 @@ def product(p: Product) -> Kernel:
             # Threads divide the batches in order; all but the first dimension lie inside a step.
             inner = [(n - 1) * s for n, s in zip(sizes[1:], batch[1:], strict=True)]
             group = size_of(tuple(sizes[1:]))
-            spans.append(span_of(access, batch[0], ways + inner, group))
+            byte_ranges.append(byte_range_of(access, batch[0], ways + inner, group))
         elif step == 0:
-            spans.append(span_of(access, 0, ways + around))
+            byte_ranges.append(byte_range_of(access, 0, ways + around))
         else:
             ways[split - ROWS] = 0  # the dimension that is divided
-            spans.append(span_of(access, step, ways + around))
+            byte_ranges.append(byte_range_of(access, step, ways + around))
     return Kernel(
         "product",
         text_of(dtype, dimensions, x_turned, y_turned, p.triangle),
@@ -145,7 +145,7 @@ def product(p: Product) -> Kernel:
         False,
         work < tuning.MIN_PRODUCT_OPERATIONS_TO_SHARE,
         work,
-        [(p.x.value.number, spans[0]), (p.y.value.number, spans[1])],
-        [(p.out.value.number, spans[2])],
+        [(p.x.value.number, byte_ranges[0]), (p.y.value.number, byte_ranges[1])],
+        [(p.out.value.number, byte_ranges[2])],
         numbers,
     )

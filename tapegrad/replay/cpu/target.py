@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir.program import Program
 from . import jit
-from .executable import Executable, build
+from .executable import NativeProgram, build
 
 
 class CPU:
@@ -15,5 +15,5 @@ class CPU:
     def missing(self) -> str | None:
         return None if jit.available() else "llvmlite is not installed"
 
-    def build(self, program: Program, name: str = "a program") -> Executable:
+    def build(self, program: Program, name: str = "a program") -> NativeProgram:
         return build(program, name=name)

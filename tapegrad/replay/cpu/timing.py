@@ -20,7 +20,7 @@ from ..ir.program import Callback, Input, View, bytes_of, contiguous
 from . import driver, pool, stored, tuning
 from .blueprint import blueprint_of
 from .emit import Segment, Step, one_by_one
-from .executable import Executable, Frame, Layout
+from .executable import Frame, Layout, NativeProgram
 
 #: what kernels of NumPy raise for values that are not like those of a real call
 UNFIT = (ValueError, RuntimeError, ArithmeticError, IndexError)
@@ -40,7 +40,7 @@ class Timing:
     why_not: str | None = None  # why nothing could be measured
 
 
-def measure(executable: Executable, values: Sequence[Any]) -> Timing:
+def measure(executable: NativeProgram, values: Sequence[Any]) -> Timing:
     """Time each kernel; `values` has an array for each input, or None for one that is made up."""
     program = executable.program
     own = [given.value for given in program.inputs] + list(program.results)
@@ -48,7 +48,7 @@ def measure(executable: Executable, values: Sequence[Any]) -> Timing:
     if size > tuning.MAX_MEASURING_BYTES:
         why = f"that would take {size / 2**30:.0f} GiB more memory"
     else:
-        found = _Apart(executable, values).measured()
+        found = _SeparateKernels(executable, values).measured()
         if found is not None:
             return found
         why = "made-up arguments do not suit it"
@@ -56,10 +56,10 @@ def measure(executable: Executable, values: Sequence[Any]) -> Timing:
     return Timing(nothing, (None,) * len(executable.callbacks), None, 1, why)
 
 
-class _Apart(Executable):
+class _SeparateKernels(NativeProgram):
     """A compiled program with memory of its own, whose kernels are separate segments."""
 
-    def __init__(self, executable: Executable, values: Sequence[Any]) -> None:
+    def __init__(self, executable: NativeProgram, values: Sequence[Any]) -> None:
         self.__dict__.update(executable.__dict__)
         made, emitted, before = self.plan, self.emitted, self._layout
         self._threads = before.threads if self.large else 1

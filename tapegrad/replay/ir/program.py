@@ -169,7 +169,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class LoopFold:
     """Reduce a node over dimensions of the loop with a primitive's expression."""
 
     access: Access  # its strides are 0 along `dims`
@@ -200,7 +200,7 @@ class Loop:
     shape: Shape
     nodes: tuple[Node, ...]
     stores: tuple[Store, ...]
-    folds: tuple[Fold, ...]
+    folds: tuple[LoopFold, ...]
     origins: tuple[Origin, ...]
     scan: Scan | None = None  # a loop with a scan has neither stores nor folds
     region: int = 0  # as that of the primitives in it

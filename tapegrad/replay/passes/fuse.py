@@ -17,9 +17,9 @@ from ...core.tape import Value
 from ..ir.program import (
     Access,
     Compute,
-    Fold,
     Instruction,
     Loop,
+    LoopFold,
     Node,
     Position,
     Program,
@@ -267,7 +267,7 @@ def join(loops: list[Loop]) -> Loop:
     """One loop of all: what one stores and another reads passes in a register."""
     nodes: list[Node] = []
     stores: list[Store] = []
-    folds: list[Fold] = []
+    folds: list[LoopFold] = []
     at: dict[Any, int] = {}  # by what it reads or computes: the node that does it
     made: dict[int, int] = {}  # by value: the node that it was stored from
     for loop in loops:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.primitive import ELEMENTWISE, REDUCE, Primitive
 from ..ir.expressions import NoLowering
-from ..ir.program import Compute, Fold, Literal, Loop, Node, Position, Read, Scan, Shape, Store
+from ..ir.program import Compute, Literal, Loop, LoopFold, Node, Position, Read, Scan, Shape, Store
 
 if TYPE_CHECKING:
     from .lower import Builder
@@ -91,13 +91,15 @@ class Body:
     def fold(self, out: Any, node: int, expression: str, dims: tuple[int, ...]) -> None:
         """Reduce a node over dimensions; `out` has size 1 along them. This ends the loop."""
         access = self._builder.access(out, self.shape)
-        self._add((), (Fold(access, node, _folding(expression), dims),), None)
+        self._add((), (LoopFold(access, node, _folding(expression), dims),), None)
 
     def scan(self, out: Any, node: int, expression: str, dim: int, reverse: bool) -> None:
         """Running values of a node along a dimension. This ends the loop."""
         access = self._builder.access(out, self.shape)
         self._add((), (), Scan(access, node, _folding(expression), dim, reverse))
 
-    def _add(self, stores: tuple[Store, ...], folds: tuple[Fold, ...], scan: Scan | None) -> None:
+    def _add(
+        self, stores: tuple[Store, ...], folds: tuple[LoopFold, ...], scan: Scan | None
+    ) -> None:
         builder = self._builder
         builder.add_loop(Loop(self.shape, tuple(self.nodes), stores, folds, builder.origins, scan))

@@ -28,10 +28,10 @@ from ..ir.program import (
     Callback,
     Compute,
     Contraction,
-    Fold,
     Instruction,
     Literal,
     Loop,
+    LoopFold,
     Node,
     Origin,
     Pick,
@@ -280,7 +280,7 @@ class Lowering:
         nodes: list[Node] = [Read(self.spread(self.views[x.number], x.shape))]
         if total is not out:
             nodes.append(Compute(CAST, {}, (0,), wide))
-        fold = Fold(Access(total, 0, strides), len(nodes) - 1, primitive, dims)
+        fold = LoopFold(Access(total, 0, strides), len(nodes) - 1, primitive, dims)
         self.instructions.append(Loop(x.shape, tuple(nodes), (), (fold,), apply.origins))
         if total is not out:
             self.cast(self.views[out.number], self.views[total.number], apply.origins)

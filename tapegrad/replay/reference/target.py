@@ -59,7 +59,7 @@ class Interpreted:
         return None
 
 
-class Reference:
+class NumPyTarget:
     """Builds nothing: programs are interpreted."""
 
     name = "numpy"

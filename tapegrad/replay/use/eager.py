@@ -26,7 +26,7 @@ from ...core.tape import Value
 from ...core.tensor import Tensor, wrap
 from ...core.tree import map_leaves
 from ..cpu import jit, progress
-from ..cpu.executable import Executable, build
+from ..cpu.executable import NativeProgram, build
 from ..ir.expressions import NoLowering
 from ..ir.program import Apply, Input, Program
 from ..trace.capture import Capture, CaptureError
@@ -55,7 +55,7 @@ class Form:
     __slots__ = ("executable", "picked", "results", "single", "specs", "used")
 
     def __init__(
-        self, executable: Executable, program: Program, count: int, used: list[int], results: Any
+        self, executable: NativeProgram, program: Program, count: int, used: list[int], results: Any
     ) -> None:
         self.executable = executable
         #: the arguments that the program reads, in the order of its inputs

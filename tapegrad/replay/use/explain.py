@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...core import source
-from ..cpu.executable import Executable as Native
+from ..cpu.executable import NativeProgram
 from ..cpu.timing import measure
 from ..ir.program import Instruction, Origin, bytes_of, show_location, show_origins
 from ..trace.slots import Captured, Number
@@ -77,7 +77,7 @@ def _how(compiled: Compiled) -> str:
 def summary(compiled: Compiled) -> str:
     """What calls did and why, and the kernels that take longest."""
     replays = [r for r in compiled.replays if r.executable is not None]
-    native = [r for r in replays if isinstance(r.executable, Native)]
+    native = [r for r in replays if isinstance(r.executable, NativeProgram)]
     chosen = max(native, key=lambda r: r.count, default=None)
     kernels = None if chosen is None else _Kernels(chosen)
     lines = _verdict(compiled, "" if kernels is None else kernels.took)
@@ -130,10 +130,10 @@ class _Kernels:
 
     def __init__(self, replay: Replay) -> None:
         executable = replay.executable
-        assert isinstance(executable, Native)
+        assert isinstance(executable, NativeProgram)
         self.timings = [("", executable, measure(executable, _values(replay)))]
         for found, _, _ in replay.node.programs.values() if replay.node is not None else ():
-            assert isinstance(found, Native)
+            assert isinstance(found, NativeProgram)
             made_up = [None] * len(found.program.inputs)
             self.timings.append(("backward: ", found, measure(found, made_up)))
         first = self.timings[0][2]
@@ -295,12 +295,12 @@ def _memory(replay: Replay, executable: Executable) -> str:
 
 def _arena(executable: Executable) -> int:
     """Bytes that a program holds while it runs, besides its inputs and results, as far as known."""
-    return int(executable.plan.arena) if isinstance(executable, Native) else 0
+    return int(executable.plan.arena) if isinstance(executable, NativeProgram) else 0
 
 
 def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
     """Kernels and callbacks with their primitives and source lines."""
-    if not isinstance(executable, Native):
+    if not isinstance(executable, NativeProgram):
         return [f"    {title}{recorded} primitives, run by {type(executable).__name__}"]
     kernels = executable.emitted.kernels
     lines = [
@@ -327,7 +327,7 @@ def _titled(number: int, instruction: Instruction) -> str:
 
 def _code(title: str, executable: Executable, language: str) -> list[str]:
     """The text of each different kernel, under the name that it has above."""
-    if not isinstance(executable, Native):
+    if not isinstance(executable, NativeProgram):
         return []
     titles: dict[str, str] = {}
     for text, instruction in executable.emitted.kernels:

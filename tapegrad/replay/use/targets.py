@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..cpu.target import CPU
 from ..ir.target import Target
-from ..reference.target import Reference
+from ..reference.target import NumPyTarget
 
 #: native code on the CPU, which is what everything runs on that does not ask for another
 DEFAULT = CPU()
 
-_targets: dict[str, Target] = {target.name: target for target in (DEFAULT, Reference())}
+_targets: dict[str, Target] = {target.name: target for target in (DEFAULT, NumPyTarget())}
 
 
 def register_target(target: Target) -> None:
