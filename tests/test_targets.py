@@ -9,11 +9,14 @@ import fuzz_replay
 import numpy as np
 import pytest
 from replaying import close, randn, replayed
+from sweep import NAMES, TABLE, flat, generator, make_arguments
 
 import tapegrad as tg
 from tapegrad import nn
+from tapegrad.core.tensor import Tensor
 from tapegrad.nn import functional as F
-from tapegrad.replay import register_target
+from tapegrad.replay import CaptureError, register_target
+from tapegrad.replay.passes.regroup import regroup
 from tapegrad.replay.reference.target import Interpreted, NumPyTarget
 from tapegrad.replay.use import targets
 
@@ -125,6 +128,105 @@ def trained(backend: str) -> list[Any]:
 def test_training_is_the_same_on_both_targets() -> None:
     for a, b in zip(trained("native"), trained("numpy"), strict=True):
         close(a, b, 1e-4)
+
+
+# -- composites ------------------------------------------------------------------------------------
+
+
+class Whole(NumPyTarget):
+    """A target that takes all composites and their rules whole, and shows its programs."""
+
+    name = "whole"
+
+    def __init__(self) -> None:
+        self.programs: list[Any] = []
+
+    def takes(self, primitive: Any) -> bool:
+        return True
+
+    def build(self, program: Any, name: str = "a program") -> Any:
+        self.programs.append(regroup(program, self.takes))
+        return super().build(program, name)
+
+    def names(self) -> list[str]:
+        return [x.primitive.name for program in self.programs for x in program.applied()]
+
+
+@pytest.fixture
+def whole() -> Iterator[Whole]:
+    target = Whole()
+    register_target(target)
+    yield target
+    del targets._targets["whole"]
+
+
+def test_composites_are_whole_forward_and_backward(whole: Whole) -> None:
+    def f(x: Any, w: Any) -> Any:
+        loss = F.gelu(F.layer_norm(x @ w, (5,))).softmax(-1).square().sum()
+        return loss, *tg.autograd.grad(loss, (x, w))
+
+    fast = tg.compile(f, backend="whole")
+    for i in range(4):
+        x, w = (randn(*s, seed=i).requires_grad_() for s in ((3, 4), (4, 5)))
+        for a, b in zip(fast(x, w), f(x, w), strict=True):
+            close(a, b)
+    names = whole.names()
+    for name in ("standardize", "gelu", "softmax"):
+        assert (names.count(name), names.count(f"{name}_backward")) == (1, 1)
+    assert not {"exp", "erf", "sqrt", "tanh"} & set(names)
+
+
+def test_their_programs_are_split_for_backward_outside(whole: Whole) -> None:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    fast = tg.compile(f, backend="whole")
+    for i in range(4):
+        found = []
+        for function in (f, fast):
+            given = [randn(1, 2, 6, 4, seed=i + j).requires_grad_() for j in range(3)]
+            function(*given).square().sum().backward()
+            found.append([x.grad for x in given])
+        for a, b in zip(*found, strict=True):
+            close(a, b)
+    assert any(n.endswith("_backward") for n in whole.names())
+
+
+def test_parts_that_somebody_else_reads_stay(whole: Whole) -> None:
+    fast = tg.compile(lambda x: (x.softmax(-1), x.softmax(-1).log()), backend="whole")
+    for i in range(4):
+        x = randn(3, 4, seed=i)
+        close(fast(x)[0], x.softmax(-1))
+        close(fast(x)[1], x.softmax(-1).log())
+    assert whole.names().count("softmax") == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_operation_with_composites_whole(name: str, whole: Whole) -> None:
+    op = TABLE[name]
+    assert op.samples is not None
+    fast = tg.compile(op.function, fullgraph=True, backend="whole")
+
+    def run(function: Any, i: int) -> Any:
+        args, kwargs = make_arguments(op.samples()[0], generator(name, i), tg.float64, True)
+        tg.manual_seed(i)
+        outs = [o for o in flat(function(*args, **kwargs)) if isinstance(o, Tensor)]
+        given = [x for x in flat([args, list(kwargs.values())]) if isinstance(x, Tensor)]
+        inputs = [x for x in given if x.requires_grad]
+        total = sum((o * o).sum() for o in outs if o.requires_grad)
+        if not inputs or not isinstance(total, Tensor):
+            return outs
+        found = tg.autograd.grad(total, inputs, allow_unused=True)
+        return [*outs, *(g for g in found if g is not None)]
+
+    for i in range(3):
+        try:
+            results = [run(op.function, i), run(fast, i)]
+        except CaptureError:
+            return
+        for a, b in zip(*results, strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            close(a, b, 1e-8)
 
 
 @pytest.mark.parametrize("seed", range(30))

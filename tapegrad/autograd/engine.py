@@ -155,6 +155,9 @@ class Walk:
                     results = STATE.tapes[-1].unobserved(pull, g, edges, saved, entry.params)
                 else:
                     results = pull(g, edges, saved, entry.params)
+            if on_tensors and p.composite:
+                for tape in STATE.tapes:
+                    tape.enclose_vjp(entry, g, edges, saved, results)
             if rounds:
                 results = _rounded(p, g, edges, results)
             if not retain and saved and p.keeps_values:

@@ -26,7 +26,18 @@ import numpy as np
 from . import dtypes, numeric, shortpaths, source
 from .device import device_of, to_device
 from .dtypes import DType
-from .modes import ANOMALY, AUTOCAST, CAPTURE, GRAD, HOOKS, LISTENING, STATE, TAPE, switched
+from .modes import (
+    ANOMALY,
+    AUTOCAST,
+    CAPTURE,
+    GRAD,
+    HOOKS,
+    LISTENING,
+    STATE,
+    TAPE,
+    numbers,
+    switched,
+)
 from .numeric import DIFFERENTIABLE
 from .storage import owner_of
 from .tape import Entry, Handle, Output, Packed, new_entry
@@ -442,13 +453,16 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
     made = out if isinstance(out, tuple) else (out,)
     # A kernel may hand back its input, which keeps its own history.
     results = tuple([wrap(t._array) if graded else t for t in made[: len(p.outputs)]])
+    entry = None
     if graded:
         arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
         outs = tuple([t._array if isinstance(t, Tensor) else t for t in made])
         entry = record(p, params, tensors, arrays, outs, results, mode & ~LISTENING)
-        if entry is not None:
-            for tape in STATE.tapes:
-                tape.enclose(entry, tensors, results)
+    if entry is None:
+        edges = (None,) * len(tensors)
+        entry = new_entry(p, params, edges, (), next(numbers), source.outside(sys._getframe(1)))
+    for tape in STATE.tapes:
+        tape.enclose(entry, tensors, results)
     return results[0] if len(results) == 1 else results
 
 

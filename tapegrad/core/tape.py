@@ -285,6 +285,9 @@ class Tape:
     def enclose(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         """Take note of a composite whose parts were written one by one."""
 
+    def enclose_vjp(self, entry: Entry, g: Any, edges: Any, saved: Any, results: Any) -> None:
+        """Take note of a composite's gradient rule that has run part by part."""
+
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         """Append an entry with the values that went in and came out."""
         read = tuple(self.value_of(x) if hasattr(x, "_array") else x for x in inputs)

@@ -4,6 +4,9 @@ A `Target` makes an `Executable` of a recorded program: that is all that the res
 for. A target that uses the passes is a `Machine` as well: passes know no machine, so they ask one
 which dtypes it has, which expressions it can compute, what those cost, and whether they may find
 bad data. `replay/cpu/` is a target with passes, `replay/reference/` one without.
+
+Composites come in parts. A target that has better code for some of them, forward or backward, gets
+them whole with `passes/regroup.py`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ...core.primitive import Primitive
 from ...core.tape import Value
 from ..ir.program import Program
+from ..passes.regroup import regroup
 
 
 class Interpreted:
@@ -64,8 +66,12 @@ class NumPyTarget:
 
     name = "numpy"
 
+    def takes(self, primitive: Primitive) -> bool:
+        """Whether a composite, or its rule, is run whole: none is, so that all parts are seen."""
+        return False
+
     def missing(self) -> str | None:
         return None
 
     def build(self, program: Program, name: str = "a program") -> Interpreted:
-        return Interpreted(program)
+        return Interpreted(regroup(program, self.takes))

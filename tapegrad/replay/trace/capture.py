@@ -12,7 +12,7 @@ detached one for example, is the same value.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -26,12 +26,14 @@ from ...core.tensor import Tensor, refresh, wrap
 from ..guards.facts import constant_of, overlapping, steps_of
 from ..guards.layers import Layers
 from ..ir.program import Apply, Input, Program
+from .decisions import Decision, decision_of
 from .derivative import Derivative, Obstacle, place_of, runs_user_rules, trace
-from .recording import Decision, Recording
+from .recording import Recording
 from .results import NotRepeatable, Template
 from .returned import Returned
 from .roots import Roots
 from .slots import Argument, Captured, Cotangent, GradOf, Number, Slot
+from .wholes import vjp_whole
 
 _CHANGED_HISTORY = (
     "it leaves a tensor from outside with a history of its own, as a change in place does that can "
@@ -100,6 +102,8 @@ class Capture(Tape):
         self.makers: dict[int, Entry] = {}
         #: composites that are differentiated as such; `entries` has their parts
         self.wholes: list[Entry] = []
+        #: their gradient rules, in the same way
+        self.vjp_wholes: list[Entry] = []
         #: how often a checkpointed function has run again, and the numbers of those that do now
         self.repeats = 0
         self.repeating: list[int] = []
@@ -284,8 +288,22 @@ class Capture(Tape):
     def enclose(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
         entry.log = (read, tuple(map(self.value_of, outputs)))
+        self._note_whole(entry, self.wholes)
+
+    def enclose_vjp(self, entry: Entry, g: Any, edges: Any, saved: Any, results: Any) -> None:
+        whole = vjp_whole(entry, g, edges, saved, results, self._known)
+        if whole is not None:
+            self._note_whole(whole, self.vjp_wholes)
+
+    def _note_whole(self, entry: Entry, wholes: list[Entry]) -> None:
+        if self.repeating:
+            self.regions[entry.number] = self.repeating[-1]
         self.layers.wrote(entry.number)
-        self.wholes.append(entry)
+        wholes.append(entry)
+
+    def _known(self, tensor: Tensor) -> Value | None:
+        number = self._number_of(tensor)
+        return None if number is None else self.known[number]
 
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         for x in inputs:
@@ -422,7 +440,7 @@ class Capture(Tape):
             return
         if number is not None and number in self.constants:
             return
-        decision = self._decision(tensor)
+        decision = decision_of(self, tensor)
         if decision is not None:
             self.decisions.append(decision)
             return
@@ -432,43 +450,6 @@ class Capture(Tape):
             "Return the tensor and read it outside, or use tapegrad.where() for a choice that "
             "depends on it."
         )
-
-    def _decision(self, tensor: Tensor) -> Decision | None:
-        """What is read, as a computation on runtime numbers; None if it depends on more."""
-        found: list[Number] = []
-        entries: dict[int, Entry] = {}
-        stack = [self.value_of(tensor).number]
-        positions: dict[int, int] = {}
-        while stack:
-            number = stack.pop()
-            slot = self.slots.get(number)
-            if isinstance(slot, Number):
-                if number not in positions:
-                    positions[number] = len(found)
-                    found.append(slot)
-            elif number in self.makers:
-                entry = self.makers[number]
-                entries[entry.number] = entry
-                assert entry.log is not None
-                stack += [x.number for x in entry.log[0] if isinstance(x, Value)]
-            elif number not in self.constants:
-                return None
-        steps: list[tuple[Any, dict[str, Any], tuple[Any, ...]]] = []
-        for entry in sorted(entries.values(), key=lambda e: e.number):
-            assert entry.log is not None
-            given = tuple(self._position(x, positions) for x in entry.log[0])
-            positions[entry.log[1][0].number] = len(found) + len(steps)
-            steps.append((entry.primitive, entry.params, given))
-        if not steps:
-            steps = [(_IDENTITY, {}, (Value(0, (), None),))]
-        return Decision(tuple(found), tuple(steps), tensor._array.copy())
-
-    def _position(self, x: Any, positions: dict[int, int]) -> Any:
-        if not isinstance(x, Value):
-            return x
-        if x.number in positions:
-            return Value(positions[x.number], x.shape, x.dtype)
-        return self.constants[x.number]
 
     # -- the recording -----------------------------------------------------------------------
 
@@ -662,8 +643,15 @@ class Capture(Tape):
             instructions,
             tuple((renamed(self.known[n]), renamed(self.known[now])) for n, now in writes),
             tuple(map(renamed, made)),
-            wholes=tuple(map(applied, self.wholes)),
+            wholes=tuple(map(applied, (*self.wholes, *self._seen_vjps()))),
         ), order
+
+    def _seen_vjps(self) -> Iterator[Entry]:
+        """Rules of composites all of whose values are in the program."""
+        for entry in self.vjp_wholes:
+            assert entry.log is not None
+            if all(v.number in self.renamed for part in entry.log for v in part):
+                yield entry
 
     def _overlap(self, slots: dict[int, Slot]) -> str | None:
         """Tensors from outside that share memory without being views of each other."""
@@ -684,14 +672,3 @@ class Capture(Tape):
 
 def _base(tensor: Tensor) -> Tensor:
     return tensor if tensor._view is None else tensor._view[0]
-
-
-class _Identity:
-    """Stands where a runtime number is read without any computation."""
-
-    @staticmethod
-    def kernel(x: Any) -> Any:
-        return x
-
-
-_IDENTITY = _Identity()

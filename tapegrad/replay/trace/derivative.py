@@ -261,6 +261,7 @@ class _Split:
             tuple(_repeating(backward, repeated, wanted)),
             (),
             tuple(wanted),
+            wholes=self.program.wholes,
         )
         place = {v.number: i for i, v in enumerate(wanted)}
         return Halves(
@@ -270,6 +271,7 @@ class _Split:
                 self.before,
                 self.program.writes,
                 tuple(self.results),
+                wholes=self.program.wholes,
             ),
             forward_slots=self.slots,
             backward=program,

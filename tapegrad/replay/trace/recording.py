@@ -6,41 +6,17 @@ of appearance, so equal runs have equal numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ...core import source
 from ...core.tape import Entry, Value
 from ..guards.references import is_atom
 from ..ir.program import Apply, Program
+from .decisions import Decision
 from .derivative import Derivative
 from .results import leaves
 from .slots import Argument, Captured, GradOf, Number, Slot, Span
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Something that Python read from runtime numbers: it must still hold when replayed."""
-
-    numbers: tuple[Number, ...]
-    #: (primitive, params, inputs); the numbers of values are positions among numbers and steps
-    steps: tuple[tuple[Any, dict[str, Any], tuple[Any, ...]], ...]
-    outcome: Any
-    #: without steps: what of the value was looked at, its truth for example
-    look: Callable[[Any], Any] = bool
-
-    def holds(self) -> bool:
-        """Whether the numbers as they are now give the same outcome."""
-        if not self.steps:
-            return bool(self.look(self.numbers[0].read()) == self.outcome)
-        values: list[Any] = [np.asarray(n.read(), np.float64) for n in self.numbers]
-        for primitive, params, inputs in self.steps:
-            given = [values[x.number] if isinstance(x, Value) else x for x in inputs]
-            values.append(primitive.kernel(*given, **params))
-        return bool(np.array_equal(values[-1], self.outcome, equal_nan=True))
 
 
 @dataclass(frozen=True, slots=True)

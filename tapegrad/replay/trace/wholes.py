@@ -1,0 +1,90 @@
+"""Wholes: the gradient rule of a composite as one operation, beside the parts that it ran as.
+
+While a program is captured composites run part by part, and so do their rules. A target may want
+some of them whole instead, forward and backward: `Program.wholes` says which parts belong together,
+and `passes/regroup.py` puts them in. `capture.py` notes composites, `vjp_whole` notes their rules.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ...core.modes import numbers
+from ...core.primitive import OPAQUE, Primitive
+from ...core.tape import Entry, Value, new_entry
+from ...core.tensor import Tensor
+
+
+class _Operand:
+    """In a pattern: stands where the next operand belongs."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+_OPERAND = _Operand()
+
+
+@functools.cache
+def vjp_primitive(p: Primitive) -> Primitive:
+    """The rule of a composite as a primitive: gradients and saved values in, gradients out."""
+
+    def kernel(*arrays: Any, pattern: Any, needs: tuple[bool, ...], params: Any) -> Any:
+        g, saved = _filled(pattern, iter(arrays))
+        results = p.pull(g, [True if need else None for need in needs], tuple(saved), params)
+        return tuple([r for r in results if r is not None])
+
+    return Primitive(f"{p.name}_backward", kernel, OPAQUE, inputs=(), rest="values")
+
+
+def vjp_whole(
+    entry: Entry,
+    g: Any,
+    edges: Sequence[Any],
+    saved: Sequence[Any],
+    results: Sequence[Any],
+    known: Callable[[Tensor], Value | None],
+) -> Entry | None:
+    """An entry for a rule that has run on Tensors; None where a value of it has no name."""
+    operands: list[Value] = []
+    unknown = False
+
+    def patterned(x: Any) -> Any:
+        if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
+            return [patterned(item) for item in x]
+        if isinstance(x, Tensor):
+            add(x, operands)
+            return _OPERAND
+        return x
+
+    def add(x: Any, values: list[Value]) -> None:
+        nonlocal unknown
+        value = known(x) if isinstance(x, Tensor) else None
+        if value is None:
+            unknown = True
+        else:
+            values.append(value)
+
+    pattern = [patterned(g), patterned(list(saved))]
+    needs = tuple(edge is not None for edge in edges)
+    outputs: list[Value] = []
+    for r in results:
+        if r is not None:
+            add(r, outputs)
+    made = {value.number for value in outputs}
+    # A rule may hand on what it got, or give one array to several inputs.
+    if unknown or len(made) < len(outputs) or any(v.number in made for v in operands):
+        return None
+    params = {"pattern": pattern, "needs": needs, "params": entry.params}
+    whole = new_entry(vjp_primitive(entry.primitive), params, (), (), next(numbers), entry.location)
+    whole.log = (tuple(operands), tuple(outputs))
+    return whole
+
+
+def _filled(pattern: Any, operands: Iterator[Any]) -> Any:
+    """A pattern with operands in their places."""
+    if isinstance(pattern, list):
+        return [_filled(item, operands) for item in pattern]
+    return next(operands) if pattern is _OPERAND else pattern
