@@ -31,11 +31,11 @@ _HINTS = {
 
 
 class Reply(NamedTuple):
-    """What a worker answered for a slot."""
+    """What a worker answered for a batch."""
 
     kind: int
     epoch: int
-    slot: int
+    batch_index: int
     packed: PackedBatch
     error: Any
     worker: int
@@ -111,9 +111,11 @@ class Crew:
         for number in range(len(self._workers)):
             self._post(number, BEGIN, epoch, seed)
 
-    def request(self, number: int, epoch: int, slot: int, indices: Any, wanted: bool) -> None:
-        """Ask a worker for the batch of a slot; unless it is wanted, only to go past it."""
-        self._post(number, MAKE, epoch, slot, indices, wanted)
+    def request(
+        self, number: int, epoch: int, batch_index: int, indices: Any, wanted: bool
+    ) -> None:
+        """Ask a worker for a batch; unless it is wanted, only to go past it."""
+        self._post(number, MAKE, epoch, batch_index, indices, wanted)
 
     def _post(self, number: int, *request: Any) -> None:
         worker = self._workers[number]
@@ -163,8 +165,8 @@ class Crew:
             return []
         replies = []
         for data, files in messages:
-            kind, epoch, slot, packed, error = pickle.loads(data)
-            reply = Reply(kind, epoch, slot, PackedBatch(*packed), error, number)
+            kind, epoch, batch_index, packed, error = pickle.loads(data)
+            reply = Reply(kind, epoch, batch_index, PackedBatch(*packed), error, number)
             worker.blocks.arrived(reply.packed, files)
             for file in files:
                 os.close(file)

@@ -1,9 +1,9 @@
 """Iterators over batches: in this process, or with worker processes.
 
 Both take an `Epoch` (which batches, in which order) and tell it what the consumer has had. With
-workers, `prefetch` batches of each worker are asked for in advance. Slot i of a dataset with
+workers, `prefetch` batches of each worker are asked for in advance. Batch i of a dataset with
 indices always goes to worker i modulo their number; streams are asked in turn, and a worker whose
-stream has ended drops out when its slot comes up, so that the order never depends on timing.
+stream has ended drops out when its turn comes, so that the order never depends on timing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SerialIterator:
 
     def _go_forward(self) -> None:
         """Take those batches from a stream that were had before."""
-        for _, nothing in itertools.islice(self._epoch.slots, self._epoch.position):
+        for _, nothing in itertools.islice(self._epoch.remaining, self._epoch.position):
             try:
                 self._fetch(nothing)
             except EndOfStream:
@@ -59,16 +59,16 @@ class SerialIterator:
     def __next__(self) -> Any:
         epoch = self._epoch
         try:
-            slot, indices = next(epoch.slots)
+            batch_index, indices = next(epoch.remaining)
         except StopIteration:
             epoch.finished = True
             raise
-        epoch.passed(slot)
+        epoch.consumed(batch_index)
         try:
             batch = self._fetch(indices)
         except EndOfStream:
             epoch.finished = True
-            epoch.slots = iter(())
+            epoch.remaining = iter(())
             raise StopIteration from None
         except StopIteration as error:  # of the dataset: it would look like the end of the loader
             raise RuntimeError("the dataset has raised StopIteration") from error
@@ -106,24 +106,24 @@ class ParallelIterator:
             self._ask()
 
     def _ask(self) -> None:
-        """Ask a worker for the next slot, if there is one."""
+        """Ask a worker for the next batch, if there is one."""
         if not self._active:
             return
-        slot, indices = next(self._epoch.slots, (None, None))
-        if slot is None:
+        batch_index, indices = next(self._epoch.remaining, (None, None))
+        if batch_index is None:
             return
-        worker = self._choose(slot)
+        worker = self._choose(batch_index)
         stream = self._settings.source.is_stream
-        wanted = not stream or slot >= self._epoch.resumed_at
-        self._asked[slot] = worker
-        self.crew.request(worker, self._number, slot, indices, wanted)
+        wanted = not stream or batch_index >= self._epoch.resumed_at
+        self._asked[batch_index] = worker
+        self.crew.request(worker, self._number, batch_index, indices, wanted)
 
-    def _choose(self, slot: int) -> int:
+    def _choose(self, batch_index: int) -> int:
         if not self._settings.in_order:
             busy = list(self._asked.values())
             return min(self._active, key=busy.count)
         if not self._settings.source.is_stream:
-            return slot % self._settings.workers
+            return batch_index % self._settings.workers
         return next(worker for worker in self._turns if worker in self._active)
 
     def __iter__(self) -> ParallelIterator:
@@ -132,11 +132,11 @@ class ParallelIterator:
     def __next__(self) -> Any:
         while self._asked:
             reply = self._next_reply()
-            worker = self._asked.pop(reply.slot)
+            worker = self._asked.pop(reply.batch_index)
             if reply.kind == END and worker in self._active:
                 self._active.remove(worker)
             self._ask()
-            self._epoch.passed(reply.slot)
+            self._epoch.consumed(reply.batch_index)
             if reply.kind == ERROR:
                 raise described(reply.error)
             if reply.kind not in (END, SKIPPED):
@@ -154,10 +154,10 @@ class ParallelIterator:
                 "process that this one was forked from; iterate over the loader again"
             )
         if self._settings.in_order:
-            slot = next(iter(self._asked))
-            while slot not in self._arrived:
+            batch_index = next(iter(self._asked))
+            while batch_index not in self._arrived:
                 self._wait()
-            return self._arrived.pop(slot)
+            return self._arrived.pop(batch_index)
         while not self._arrived:
             self._wait()
         return self._arrived.pop(next(iter(self._arrived)))
@@ -169,7 +169,7 @@ class ParallelIterator:
             raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
         for reply in replies:
             if reply.epoch == self._number:
-                self._arrived[reply.slot] = reply
+                self._arrived[reply.batch_index] = reply
             else:
                 self.crew.discard(reply)
 

@@ -1,9 +1,9 @@
 """Where a DataLoader stands: the order of an epoch, and how far its consumer has come.
 
-An `Epoch` numbers its batches with slots. It is decided by the state that the random sources had
-when it began, so that state and the next slot are all that has to be kept to resume: a resumed
-epoch goes back to that state for as long as it takes to decide the order, and then returns the
-sources to where they were. Everything that is kept consists of JSON's types.
+An `Epoch` numbers its batches from 0. It is decided by the state that the random sources had
+when it began, so that state and the index of the next batch are all that has to be kept to resume:
+a resumed epoch goes back to that state for as long as it takes to decide the order, and then
+returns the sources to where they were. Everything that is kept consists of JSON's types.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _gone_back(sources: list[RandomSource], states: list[Any]) -> Iterator[None]
 
 
 class Epoch:
-    """One pass over the data: its seed, its slots, and which of them the consumer has had."""
+    """One pass over the data: its seed, its batches, and which of them the consumer has had."""
 
     def __init__(
         self,
@@ -129,10 +129,10 @@ class Epoch:
     ) -> None:
         """`indices` is what the sampler gives, or None for a stream."""
         self.finished = False
-        #: the first slot that the consumer has not had, and those after it that it has had
+        #: index of the first batch that the consumer has not had; of those after it that it has had
         self.position: int = resumed["position"] if resumed else 0
         self._ahead: set[int] = set(resumed["ahead"]) if resumed else set()
-        #: slots below this one were had before the epoch was resumed
+        #: batches before this index were had before the epoch was resumed
         self.resumed_at = self.position
         if resumed:
             self.start = resumed["start"]
@@ -145,7 +145,10 @@ class Epoch:
     def _begin(self, indices: Iterable[Any] | None, generator: Generator | None) -> None:
         self.seed = draw_seed(generator)
         if indices is None:
-            self.slots: Iterator[tuple[int, Any]] = zip(itertools.count(), itertools.repeat(None))
+            #: batches that were not asked for yet: the index, and the indices of the samples
+            self.remaining: Iterator[tuple[int, Any]] = zip(
+                itertools.count(), itertools.repeat(None)
+            )
             return
         order = enumerate(indices)
         for _ in range(self.position):
@@ -155,11 +158,11 @@ class Epoch:
         first = list(itertools.islice(order, 1))
         had = frozenset(self._ahead)
         rest = itertools.chain(first, order)
-        self.slots = (item for item in rest if item[0] not in had) if had else rest
+        self.remaining = (item for item in rest if item[0] not in had) if had else rest
 
-    def passed(self, slot: int) -> None:
-        """The consumer has had what was in a slot."""
-        self._ahead.add(slot)
+    def consumed(self, batch_index: int) -> None:
+        """Note that the consumer has had a batch."""
+        self._ahead.add(batch_index)
         while self.position in self._ahead:
             self._ahead.remove(self.position)
             self.position += 1

@@ -30,8 +30,8 @@ from .seeds import BatchSeeds
 GRACE = 5.0
 
 # Requests are pickled tuples: (BEGIN, epoch, seed, returned blocks) and
-# (MAKE, epoch, slot, indices, whether the batch is wanted, returned blocks).
-# Replies are: (kind, epoch, slot, a PackedBatch, the description of an error or None).
+# (MAKE, epoch, batch_index, indices, whether the batch is wanted, returned blocks).
+# Replies are: (kind, epoch, batch_index, a PackedBatch, the description of an error or None).
 BEGIN, MAKE = range(2)
 BATCH, ERROR, END, SKIPPED = range(4)
 
@@ -147,10 +147,10 @@ class _WorkerLoop:
                 self._waiting.clear()
             self._waiting.append(request)
 
-    def _make(self, slot: int, indices: Any, wanted: bool) -> None:
+    def _make(self, batch_index: int, indices: Any, wanted: bool) -> None:
         self._blocks.begin()
         try:
-            kind, batch, error = self._result(slot, indices)
+            kind, batch, error = self._result(batch_index, indices)
             if not wanted and kind == BATCH:
                 kind, batch = SKIPPED, None
             try:
@@ -160,11 +160,11 @@ class _WorkerLoop:
                 packed, files = PackedBatch(pickle.dumps(None)), ()
         finally:
             self._blocks.end()
-        reply = pickle.dumps((kind, self._epoch, slot, tuple(packed), error), 5)
+        reply = pickle.dumps((kind, self._epoch, batch_index, tuple(packed), error), 5)
         self._channel.send(reply, files)
         self._blocks.sent(packed)
 
-    def _result(self, slot: int, indices: Any) -> tuple[int, Any, Any]:
+    def _result(self, batch_index: int, indices: Any) -> tuple[int, Any, Any]:
         """The kind of reply, the batch, the description of an error."""
         if self._failure is not None:
             return ERROR, None, self._failure
@@ -173,7 +173,7 @@ class _WorkerLoop:
                 # A stream begins: as many different numbers as there are workers.
                 self._seeds.begin(self._seed + self._job.number, -1)
                 self._fetch = self._job.source.fetcher()
-            self._seeds.begin(self._seed, slot)
+            self._seeds.begin(self._seed, batch_index)
             return BATCH, self._fetch(indices), None
         except EndOfStream:
             return END, None, None
