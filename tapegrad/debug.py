@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 from .core.modes import STATE
-from .core.tape import Entry, Output, Tape
+from .core.tape import Entry, Tape, entries_of
 from .core.tensor import Tensor
 from .insight.printing import format_entries
 
@@ -23,19 +23,6 @@ def live_entries() -> list[Entry]:
     """Every recorded operation that something in the process still keeps, oldest first."""
     found = [item for item in gc.get_objects() if type(item) is Entry]
     return sorted(found, key=lambda entry: entry.number)
-
-
-def entries_of(*tensors: Tensor) -> list[Entry]:
-    """The recorded operations that made these tensors, oldest first."""
-    found: dict[int, Entry] = {}
-    edges = [tensor._edge for tensor in tensors]
-    while edges:
-        edge = edges.pop()
-        entry = edge.entry if isinstance(edge, Output) else edge
-        if isinstance(entry, Entry) and entry.number not in found:
-            found[entry.number] = entry
-            edges.extend(entry.edges)
-    return [found[number] for number in sorted(found)]
 
 
 def format_recorded(source: Tape | Tensor | None = None) -> str:

@@ -177,10 +177,10 @@ def saved_arrays(entry: Entry) -> list[Any]:
     return found
 
 
-def entries_of(tensor: Tensor) -> list[Entry]:
-    """The entries in the history of a tensor, oldest first."""
+def entries_of(*tensors: Tensor) -> list[Entry]:
+    """The entries in the history of tensors, oldest first."""
     found: dict[int, Entry] = {}
-    stack = [tensor._edge]
+    stack = [tensor._edge for tensor in tensors]
     while stack:
         node = stack.pop()
         entry = node.entry if isinstance(node, Output) else node

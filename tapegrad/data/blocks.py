@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.xp import address
+
 #: smaller arrays travel inside the pickle
 _SMALL = 2048
 _ALIGNMENT = 64
@@ -42,11 +44,6 @@ def _new_file(size: int) -> int:
 def _view(memory: mmap.mmap) -> Any:
     """The bytes of a block as an array: views of it hold on to this very array."""
     return np.ndarray((len(memory),), np.uint8, memory)
-
-
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _aligned(size: int) -> int:
@@ -208,7 +205,7 @@ class BlockWriter:
         """Where an array lies in the block; None for one that lies elsewhere."""
         if self._block is None:
             return None
-        offset = _address(array) - _address(self._bytes)
+        offset = address(array) - address(self._bytes)
         return offset if 0 <= offset <= self._bytes.size - array.size else None
 
     def _enlarge(self, size: int) -> None:
