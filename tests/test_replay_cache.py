@@ -34,8 +34,10 @@ from tapegrad.replay.cpu import jit
 from tapegrad.replay.cpu import executable
 plain, compiled = jit._object_of, []
 jit._object_of = lambda text: compiled.append(text) or plain(text)
-passed = executable.passed
-executable.passed = lambda program, progress: compiled.append(program) or passed(program, progress)
+run_passes = executable.run_passes
+executable.run_passes = lambda program, progress: (
+    compiled.append(program) or run_passes(program, progress)
+)
 f = tg.compile(lambda x: (x * 2 + 1).exp().sum(1) @ x)
 x = tg.arange(12.0).reshape(4, 3)[:3] / 10
 for _ in range(4):
@@ -274,13 +276,13 @@ def step(x: tg.Tensor, index: tg.Tensor) -> tg.Tensor:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     """The programs that go through the passes from now on."""
     programs: list[Program] = []
-    plain = executable.passed
+    plain = executable.run_passes
 
     def counted(program: Program, progress: Progress) -> Program:
         programs.append(program)
         return plain(program, progress)
 
-    monkeypatch.setattr(executable, "passed", counted)
+    monkeypatch.setattr(executable, "run_passes", counted)
     return programs
 
 

@@ -300,7 +300,7 @@ def _chosen_step(optimizer: Any, found_inf: Tensor, args: Any, kwargs: Any) -> A
     made = [p for p in parameters if set(optimizer.state.get(p, ())) != set(known.get(p, ()))]
     capture = innermost_capture()
     if made and capture is not None and float(found_inf._array):
-        capture.passing = True
+        capture.is_one_off = True
         for parameter in made:
             optimizer.state.pop(parameter)
             if parameter in known:

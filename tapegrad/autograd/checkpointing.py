@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import storage
-from ..core.casting import used
+from ..core.casting import restored_settings
 from ..core.modes import HOOKS, STATE, enable_grad, is_grad_enabled, numbers
 from ..core.source import Location, describe, here
 from ..core.tensor import Tensor
@@ -103,7 +103,7 @@ class _Region:
             if self.rng is not None:
                 set_rng_state(self.rng)
             hooks = saved_tensors_hooks(collect, lambda i: found[i])
-            with enable_grad(), hooks, used(self.autocast):
+            with enable_grad(), hooks, restored_settings(self.autocast):
                 self.function(*self.args, **self.kwargs)
         finally:
             set_rng_state(now)

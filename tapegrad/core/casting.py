@@ -96,7 +96,7 @@ def use(new: Settings | None) -> None:
         clear_cache()
 
 
-class used:
+class restored_settings:
     """Inside, these are the settings: for work that belongs to an earlier moment."""
 
     def __init__(self, given: Settings | None) -> None:
@@ -140,10 +140,10 @@ def applied(function: Any, policy: Policy) -> Callable[..., Any]:
         "        return cast_call(function, policy, args, kwargs)",
         f"    return function({', '.join((*given, *keywords))})",
     ]
-    scope = {"STATE": STATE, "cast_call": cast_call, "function": function, "policy": policy}
+    namespace = {"STATE": STATE, "cast_call": cast_call, "function": function, "policy": policy}
     # Named as a part of the library, so that source lines are those of its caller.
-    exec(compile("\n".join(lines), f"{LIBRARY}autocast of {function.__name__}", "exec"), scope)
-    call: Any = functools.update_wrapper(scope["call"], function)
+    exec(compile("\n".join(lines), f"{LIBRARY}autocast of {function.__name__}", "exec"), namespace)
+    call: Any = functools.update_wrapper(namespace["call"], function)
     call.__defaults__, call.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     return call  # type: ignore[no-any-return]
 

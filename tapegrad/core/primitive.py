@@ -262,21 +262,21 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
 def _make_direct(p: Primitive) -> Callable[..., Any]:
     if p.rest is not None:
         return lambda *given: bind(p, given[:-1], given[-1])
-    scope = {
+    namespace = {
         "F32": _F32, "F64": _F64, "GRAD": GRAD, "STATE": STATE, "Entry": Entry, "Output": Output,
         "Tensor": Tensor, "as_array": _as_array, "bind": bind, "getframe": sys._getframe,
         "kernel": p.kernel, "ndarray": _ndarray, "new": _new, "note_view": note_view,
         "outside": source.outside, "refresh": refresh, "run": run, "wrap": wrap,
     }  # fmt: skip
     several = len(p.inputs) > 1
-    return shortpaths.direct(p, several and p.kind == ELEMENTWISE, p.kind == CONTRACTION, scope)
+    return shortpaths.direct(p, several and p.kind == ELEMENTWISE, p.kind == CONTRACTION, namespace)
 
 
 # -- native code -------------------------------------------------------------------------------
 
 
 class Link(NamedTuple):
-    """A rule in a chain of rules: what it reads, and the places that its results are added to."""
+    """A rule in a chain: what it reads, and the positions that its results are added to."""
 
     primitive: Primitive
     params: dict[str, Any]
@@ -304,9 +304,9 @@ class Accelerator:
         return NotImplemented
 
     def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
-        """Rules one after another: link i takes what waits at place i, and sends to later places.
+        """Rules one after another: link i takes what waits at position i, and sends to later ones.
 
-        Returns what is in the places beyond the links in the end.
+        Returns what is at the positions beyond the links in the end.
         """
         return NotImplemented
 

@@ -49,14 +49,14 @@ def source_of(p: Primitive, name: str) -> tuple[str, int]:
     return "param", 0
 
 
-def _compiled(name: str, of: Primitive, lines: Sequence[str], scope: dict[str, Any]) -> Any:
+def _compiled(name: str, of: Primitive, lines: Sequence[str], namespace: dict[str, Any]) -> Any:
     # Named as a part of the library, so that source lines are those of its caller.
-    exec(compile("\n".join(lines), f"{source.LIBRARY}{name} of {of.name}", "exec"), scope)
-    return scope[name]
+    exec(compile("\n".join(lines), f"{source.LIBRARY}{name} of {of.name}", "exec"), namespace)
+    return namespace[name]
 
 
 def pull(
-    p: Primitive, condition: str | None, scope: dict[str, Any]
+    p: Primitive, condition: str | None, namespace: dict[str, Any]
 ) -> Callable[..., Sequence[Any]]:
     """`pull(g, edges, saved, params)`, which asks `_native` first where the condition holds."""
     position = {(what, index): i for i, (what, index, _) in enumerate(p.slots)}
@@ -69,7 +69,7 @@ def pull(
         return f"{name}={value}"
 
     def call(label: str, rule: Rule) -> str:
-        scope[label] = rule
+        namespace[label] = rule
         return f"{label}({', '.join(['g', *map(argument, parameters(rule))])})"
 
     if p.joint is not None:
@@ -88,7 +88,7 @@ def pull(
         lines.append(f"    if {condition}:")
         lines.append("        return _native(p, plain, g, edges, saved, params)")
     lines.append(f"    return {body}")
-    function: Callable[..., Sequence[Any]] = _compiled("pull", p, lines, scope | {"p": p})
+    function: Callable[..., Sequence[Any]] = _compiled("pull", p, lines, namespace | {"p": p})
     return function
 
 
@@ -113,7 +113,7 @@ def saver(p: Primitive) -> Callable[..., tuple[Any, ...]]:
 
 
 def direct(
-    p: Primitive, same_shape: bool, shapes: bool, scope: dict[str, Any]
+    p: Primitive, same_shape: bool, shapes: bool, namespace: dict[str, Any]
 ) -> Callable[..., Any]:
     """`direct(*inputs, params)`: what `bind` does, for ordinary tensors (and None) on the CPU.
 
@@ -211,5 +211,5 @@ def direct(
                 f"            result{i}._requires = True",
             ]
     lines.append(f"    return {', '.join(f'result{i}' for i in results)}")
-    function: Callable[..., Any] = _compiled("direct", p, lines, scope | {"p": p})
+    function: Callable[..., Any] = _compiled("direct", p, lines, namespace | {"p": p})
     return function

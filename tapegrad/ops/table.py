@@ -142,7 +142,7 @@ def op(
         key = f"{module}.{label}" if module else label
         theirs = f"torch.{key}" if torch == "" else torch
         assert key not in TABLE, f"operation {key} is entered twice"
-        shown = checked(label, public) if function else public
+        shown = requiring_tensor(label, public) if function else public
         if function:  # where it is found by its name, so that it can be pickled
             shown.__module__ = f"{__package__.partition('.')[0]}.{module}".rstrip(".")
         TABLE[key] = Op(
@@ -224,7 +224,7 @@ def accept_numpy_names(
     return call
 
 
-def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def requiring_tensor(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of the namespace: its first argument must be, or hold, a Tensor."""
 
     @functools.wraps(function)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.source import Location as Line
+from ...core.source import Location
 from ..ir.program import Callback
 from .emit import Emitted, Pointer, Segment
 from .plan import Plan
@@ -40,7 +40,7 @@ class Blueprint:
 
     segments: tuple[Steps | Callback, ...]
     constants: tuple[Any, ...]
-    failures: tuple[tuple[str, Line | None], ...]  # what it means when status word i is set
+    failures: tuple[tuple[str, Location | None], ...]  # what it means when status word i is set
     arena: int  # bytes
     scratch: int  # bytes
     work: int  # elements and multiplications, to decide how many threads pay

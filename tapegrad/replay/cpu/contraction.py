@@ -221,10 +221,10 @@ class Rows:
     (`many`, along `t`).
     """
 
-    def __init__(self, writer: ContractionWriter, v: int, turned: bool, lanes: int) -> None:
+    def __init__(self, writer: ContractionWriter, v: int, swapped: bool, lanes: int) -> None:
         self.writer, self.v, self.lanes = writer, v, lanes
-        self.wide, self.narrow = (writer.y, writer.x) if turned else (writer.x, writer.y)
-        self.names = ("%p1", "%p0") if turned else ("%p0", "%p1")
+        self.wide, self.narrow = (writer.y, writer.x) if swapped else (writer.x, writer.y)
+        self.names = ("%p1", "%p0") if swapped else ("%p0", "%p1")
         self.others = [d for d in writer.kept if d != v]
         numbers = [d for d in self.others if self.wide[d] == 0 and self.narrow[d]]
         rows = [d for d in self.others if self.narrow[d] == 0 and self.wide[d]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from ...core.source import Location as Line
+from ...core.source import Location
 from ..ir.failing import can_fail
 from ..ir.program import Callback, Compute, Contraction, Instruction, Loop, Product
 from . import contraction, driver, loops, products, tuning
@@ -59,7 +59,7 @@ class Emitted:
 
     segments: tuple[Segment | Callback, ...]
     kernels: tuple[tuple[str, Instruction], ...]  # the text that each instruction became
-    failures: tuple[tuple[str, Line | None], ...]  # what it means when status word i is set
+    failures: tuple[tuple[str, Location | None], ...]  # what it means when status word i is set
     scratch: int  # bytes
     work: int  # elements and multiplications, to decide how many threads pay
 
@@ -86,7 +86,7 @@ class Emitter:
         self.status, self.partials = self.arena + 1, self.arena + 2
         self.segments: list[Segment | Callback] = []
         self.kernels: list[tuple[str, Instruction]] = []
-        self.failures: list[tuple[str, Line | None]] = []
+        self.failures: list[tuple[str, Location | None]] = []
         self.scratch = tuning.CACHE_LINE_BYTES
         self.work = 0
         self.steps: list[Step] = []
@@ -142,7 +142,7 @@ class Emitter:
     ) -> Touch:
         allocation = self.plan.allocations[number]
         memory: Any = (allocation.kind, allocation.index)
-        if allocation.kind == "input" and self.plan.program.inputs[allocation.index].shared:
+        if allocation.kind == "input" and self.plan.program.inputs[allocation.index].aliased:
             memory, byte_range = "shared", None  # other inputs show this memory too
         whole = (0, allocation.size) if allocation.kind == "arena" else EVERYTHING
         ranges = [
@@ -238,7 +238,7 @@ class Emitter:
         self.read.append(("partials", [everyone] + [(0, 0)] * (self.threads - 1)))
 
 
-def _checking(instruction: Instruction) -> tuple[str, Line | None]:
+def _checking(instruction: Instruction) -> tuple[str, Location | None]:
     """Which of the primitives that an instruction came from may find bad data."""
     nodes = instruction.nodes if isinstance(instruction, Loop) else ()
     failing = {n.primitive.name for n in nodes if isinstance(n, Compute) and n.fails}

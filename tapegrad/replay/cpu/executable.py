@@ -1,4 +1,4 @@
-"""Running: a program is taken through all passes and compiled, then called with memory.
+"""Executable: a program is taken through all passes and compiled, then called with memory.
 
 `build` makes a `NativeProgram` of a recorded program. Its table of buffers holds the addresses of
 inputs, constants, results and the arena; those that stay the same are filled in once. The arena is
@@ -56,10 +56,10 @@ def build(program: Program, general: bool = False, name: str = "a program") -> N
         return NativeProgram(program, general, progress)
 
 
-def passed(program: Program, progress: Progress) -> Program:
+def run_passes(program: Program, progress: Progress) -> Program:
     """A recorded program after all passes."""
     progress.stage(f"passes over {len(program.instructions)} operations")
-    return pipeline.passed(program, _MACHINE, progress.check)
+    return pipeline.run_passes(program, _MACHINE, progress.check)
 
 
 class Layout:
@@ -216,7 +216,7 @@ class NativeProgram:
             functions = None if found is None else jit.stored(found[1])
             if found is not None and functions is not None:
                 return Layout(recorded, asked, found[0], functions, (planned, None, None))
-            made = plan(passed(recorded, progress), planned)
+            made = plan(run_passes(recorded, progress), planned)
             progress.check()
         emitted = emit(made, self.general, threads)
         blueprint = blueprint_of(made, emitted)
@@ -244,7 +244,7 @@ class NativeProgram:
         layout = self._layout
         if layout.plan is None:
             with gc_paused(), Progress("finding out what became of a program") as progress:
-                layout.plan = plan(passed(self._recorded, progress), layout.planned)
+                layout.plan = plan(run_passes(self._recorded, progress), layout.planned)
         return layout.plan
 
     @property

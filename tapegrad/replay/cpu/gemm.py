@@ -34,11 +34,11 @@ ARGUMENTS = (
 class GemmWriter:
     """Writes the functions for one dtype and one layout of the operands."""
 
-    def __init__(self, dtype: Any, turned_x: bool, turned_y: bool, triangle: str) -> None:
+    def __init__(self, dtype: Any, transposed_x: bool, transposed_y: bool, triangle: str) -> None:
         size, sums = vectors.registers()
         self.triangle = triangle
         self.dtype, self.kind = dtype, type_of(dtype)
-        self.turned_x, self.turned_y = turned_x, turned_y
+        self.transposed_x, self.transposed_y = transposed_x, transposed_y
         self.lanes = size // dtype.itemsize
         self.vector = f"<{self.lanes} x {self.kind}>"
         self.bits = f"<{self.lanes} x i1>"
@@ -74,13 +74,13 @@ class GemmWriter:
 
     def x_at(self, code: Code, row: str, step: str) -> str:
         """A pointer to x[row, step]."""
-        if self.turned_x:
+        if self.transposed_x:
             return self.at(code, "%x", (step, "%lead_x"), (row, "1"))
         return self.at(code, "%x", (row, "%lead_x"), (step, "1"))
 
     def y_at(self, code: Code, step: str, column: str) -> str:
         """A pointer to y[step, column]."""
-        if self.turned_y:
+        if self.transposed_y:
             return self.at(code, "%y", (column, "%lead_y"), (step, "1"))
         return self.at(code, "%y", (step, "%lead_y"), (column, "1"))
 
@@ -266,8 +266,8 @@ class GemmWriter:
     def pack(self) -> str:
         """Copy `columns` of y, `inner` steps of each, so that they lie in rows of `width`."""
         code = Code()
-        if self.turned_y:
-            self.pack_turned(code)
+        if self.transposed_y:
+            self.pack_transposed(code)
         else:
             with code.loop("0", "%inner") as step, code.loop("0", "%width", self.lanes) as column:
                 left = code.value(f"sub nsw i64 %columns, {column}")
@@ -277,7 +277,7 @@ class GemmWriter:
         given = "ptr %y, i64 %lead_y, ptr %panel, i64 %width, i64 %columns, i64 %inner"
         return self.function(code, "pack", given)
 
-    def pack_turned(self, code: Code) -> None:
+    def pack_transposed(self, code: Code) -> None:
         """Squares of as many columns as a vector has lanes; the last one may overlap the others.
 
         Columns beyond the last one repeat it: nobody reads what becomes of them.
@@ -353,7 +353,9 @@ class GemmWriter:
             count = self.least(code, width, left)
             y, x = self.y_at(code, start, column), self.x_at(code, "0", start)
             out = self.at(code, "%out", (column, "1"))
-            packs = code.value(f"icmp slt i64 {count}, {width}") if not self.turned_y else "true"
+            packs = (
+                code.value(f"icmp slt i64 {count}, {width}") if not self.transposed_y else "true"
+            )
             with code.when(packs):
                 code.line(
                     f"call void @pack(ptr {y}, i64 %lead_y, ptr {panel}, i64 {width}, "
@@ -385,6 +387,6 @@ class GemmWriter:
 
 
 @functools.cache
-def multiplication(dtype: Any, turned_x: bool, turned_y: bool, triangle: str = "") -> str:
+def multiplication(dtype: Any, transposed_x: bool, transposed_y: bool, triangle: str = "") -> str:
     """The text that defines `@multiply` for one dtype, layout and triangle."""
-    return GemmWriter(dtype, turned_x, turned_y, triangle).text()
+    return GemmWriter(dtype, transposed_x, transposed_y, triangle).text()

@@ -39,13 +39,13 @@ class Integers:
         if numeric.is_unsigned(x.dtype):
             return self._instruction("udiv", x, safe), self._instruction("urem", x, safe)
         # The smallest integer divided by -1 traps; NumPy gives the smallest integer.
-        turned = self._compare(ast.Eq, y, -1)
-        safe = self._call_where(turned, 1, safe)
+        negates = self._compare(ast.Eq, y, -1)
+        safe = self._call_where(negates, 1, safe)
         quotient = self._instruction("sdiv", x, safe)
-        quotient = self._call_where(turned, self._unary(ast.USub, x), quotient)
+        quotient = self._call_where(negates, self._unary(ast.USub, x), quotient)
         return quotient, self._instruction("srem", x, safe)
 
-    def _is_turned(self, rest: Register, y: Register) -> Register:
+    def _signs_differ(self, rest: Register, y: Register) -> Register:
         """Whether a remainder has another sign than the divisor."""
         differ = self._compare(
             ast.NotEq, self._compare(ast.Lt, rest, 0), self._compare(ast.Lt, y, 0)
@@ -59,13 +59,13 @@ class Integers:
         if numeric.is_unsigned(x.dtype):
             return quotient
         lower = self._binary(ast.Sub, quotient, 1)
-        return self._call_where(self._is_turned(rest, y), lower, quotient)
+        return self._call_where(self._signs_differ(rest, y), lower, quotient)
 
     def integer_remainder(self, x: Register, y: Register) -> Any:
         _, rest = self._divided(x, y)
         if numeric.is_unsigned(x.dtype):
             return rest
-        return self._call_where(self._is_turned(rest, y), self._binary(ast.Add, rest, y), rest)
+        return self._call_where(self._signs_differ(rest, y), self._binary(ast.Add, rest, y), rest)
 
     def integer_fmod(self, x: Register, y: Register) -> Any:
         return self._divided(x, y)[1]

@@ -514,7 +514,7 @@ class LoopWriter:
         code, access = self.code, scan.access
         outside, inside = [d for d in kept if d < last], [d for d in kept if d > last]
         split = kept[0] if kept else last
-        first, steps = self._turned(scan, "0", last), self.number(self.sizes[last])
+        first, steps = self._scan_index(scan, "0", last), self.number(self.sizes[last])
         with self.over(outside, split if kept else None, {}) as indices:
             if inside:
                 # The dimensions behind are walked in each step, so the value before is in memory.
@@ -522,7 +522,7 @@ class LoopWriter:
                 with self.over(inside, split, {**indices, last: first}) as inner:
                     self._scan_step(scan, inner, None)
                 with code.loop("1", steps) as step:
-                    at = {**indices, last: self._turned(scan, step, last)}
+                    at = {**indices, last: self._scan_index(scan, step, last)}
                     with self.over(inside, split, at) as inner:
                         before = code.element(
                             self.pointer(access, inner), scan.dtype, self.number(back)
@@ -532,12 +532,12 @@ class LoopWriter:
                 total = code.cell(scan.dtype)
                 code.store(self._scan_step(scan, {**indices, last: first}, None), total)
                 with code.loop("1", steps) as step:
-                    at = {**indices, last: self._turned(scan, step, last)}
+                    at = {**indices, last: self._scan_index(scan, step, last)}
                     found = self._scan_step(scan, at, code.load(total, scan.dtype))
                     code.store(found, total)
         return split
 
-    def _turned(self, scan: Scan, step: str, dim: int) -> str:
+    def _scan_index(self, scan: Scan, step: str, dim: int) -> str:
         if not scan.reverse:
             return step
         return self.code.value(f"sub nsw i64 {self.number(self.sizes[dim] - 1)}, {step}")

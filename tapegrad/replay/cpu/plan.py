@@ -113,7 +113,7 @@ class _Order:
 def _writes_through(order: _Order, target: Input, value: Value) -> bool:
     """Whether a value may be computed in the memory of the input that it replaces."""
     shape = target.value.shape
-    if target.shared or not in_order(shape, target.strides) or value.dtype != target.value.dtype:
+    if target.aliased or not in_order(shape, target.strides) or value.dtype != target.value.dtype:
         return False
     first = order.written.get(value.number)
     # An error must be found before the first change of memory from outside.

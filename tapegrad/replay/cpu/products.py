@@ -33,7 +33,9 @@ def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool
 
 
 @functools.cache
-def text_of(dtype: Any, dimensions: int, turned_x: bool, turned_y: bool, triangle: str = "") -> str:
+def text_of(
+    dtype: Any, dimensions: int, transposed_x: bool, transposed_y: bool, triangle: str = ""
+) -> str:
     """The function for products with so many batch dimensions."""
     code = Code()
     number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
@@ -71,7 +73,7 @@ def text_of(dtype: Any, dimensions: int, turned_x: bool, turned_y: bool, triangl
         )
     code.line("ret void")
     entry = with_entry(code, 3, numbers=len(NUMBERS) + 4 * dimensions)
-    return multiplication(dtype, turned_x, turned_y, triangle) + entry
+    return multiplication(dtype, transposed_x, transposed_y, triangle) + entry
 
 
 def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
@@ -111,8 +113,8 @@ def product(p: Product) -> Kernel:
         grain = tuning.COLUMN_GRAIN if p.columns >= tuning.MIN_COLUMNS_FOR_GRAIN else 1
         split, extent = COLUMNS, p.columns
         steps = (0, p.y.strides[-1], p.out.strides[-1])
-    x_turned, x_lead = _transposed(p.x.strides, p.rows, p.inner)
-    y_turned, y_lead = _transposed(p.y.strides, p.inner, p.columns)
+    x_transposed, x_lead = _transposed(p.x.strides, p.rows, p.inner)
+    y_transposed, y_lead = _transposed(p.y.strides, p.inner, p.columns)
     numbers = [
         *(p.rows, p.columns, p.inner, x_lead, y_lead, max(p.out.strides[-2], p.columns, 1)),
         *(split, *steps, batches, int(p.adds)),
@@ -138,7 +140,7 @@ def product(p: Product) -> Kernel:
             byte_ranges.append(byte_range_of(access, step, ways + around))
     return Kernel(
         "product",
-        text_of(dtype, dimensions, x_turned, y_turned, p.triangle),
+        text_of(dtype, dimensions, x_transposed, y_transposed, p.triangle),
         [(a.value.number, a.offset * size) for a in accesses],
         extent,
         grain,

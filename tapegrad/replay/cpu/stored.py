@@ -71,7 +71,7 @@ def name_of(program: Program, general: bool, threads: int) -> str | None:
 def _describe(program: Program, parts: list[str]) -> None:
     """Everything that decides what becomes of a program."""
     for outside in program.inputs:
-        parts.append(f"input {_typed(outside.value)} {outside.strides} {outside.shared}")
+        parts.append(f"input {_typed(outside.value)} {outside.strides} {outside.aliased}")
     for value, array in program.constants:
         content = hashlib.sha256(array.tobytes()).hexdigest()
         parts.append(f"constant {_typed(value)} {array.dtype.str} {array.shape} {content}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...core.source import LIBRARY
+
 
 class Conjunction:
     """Tests that must all hold; values stand in their text under names of their own."""
@@ -43,6 +45,7 @@ class Conjunction:
         text = " and ".join(self._clauses) or "True"
         made: dict[str, Any] = dict(self._values)
         names = ", ".join([parameter] * bool(parameter) + [f"{name}={name}" for name in made])
-        exec(compile(f"def test({names}):\n    return {text}", "<conjunction>", "exec"), made)
+        text = f"def test({names}):\n    return {text}"
+        exec(compile(text, f"{LIBRARY}conjunction", "exec"), made)
         found: Callable[..., bool] = made["test"]
         return found

@@ -334,7 +334,7 @@ class Input:
     value: Value
     strides: tuple[int, ...]  # its steps in memory, in elements
     name: str
-    shared: bool = False  # whether another input shows some of the same memory
+    aliased: bool = False  # whether another input shows some of the same memory
 
 
 @dataclass(frozen=True, slots=True)

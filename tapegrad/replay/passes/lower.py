@@ -174,8 +174,8 @@ class Lowering:
                 return
             for value in apply.outputs:
                 self.enter(value)
-            if primitive.kind == CONTRACTION and self.read_turned(apply.outputs[0]):
-                self.turn(apply.outputs[0])
+            if primitive.kind == CONTRACTION and self.is_read_transposed(apply.outputs[0]):
+                self.keep_transposed(apply.outputs[0])
             if primitive.lower is not None:
                 builder = Builder(self, apply)
                 outs = [builder.ghost(self.views[v.number]) for v in apply.outputs]
@@ -201,7 +201,7 @@ class Lowering:
                 Callback(primitive, apply.params, seen, apply.outputs, apply.origins)
             )
 
-    def read_turned(self, value: Value) -> bool:
+    def is_read_transposed(self, value: Value) -> bool:
         """Whether a matrix is only moved, by movements that would rather see its transpose."""
         users = self.users.get(value.number, [])
         if len(value.shape) < 2 or not users:
@@ -210,16 +210,18 @@ class Lowering:
             if user is None or user.primitive.kind != MOVEMENT or not user.primitive.view:
                 return False
             builder = Builder(self, user)
-            straight, turned = self.views[value.number], _turned(value)
-            seen = [builder.shown(user.primitive, user.params, view) for view in (straight, turned)]
+            straight, transposed = self.views[value.number], _transposed_view(value)
+            seen = [
+                builder.shown(user.primitive, user.params, view) for view in (straight, transposed)
+            ]
             in_place = [v is not None and in_order(v.shape, v.strides) for v in seen]
             if in_place != [False, True]:
                 return False
         return True
 
-    def turn(self, value: Value) -> None:
+    def keep_transposed(self, value: Value) -> None:
         """Keep the matrices of a value by columns."""
-        self.views[value.number] = _turned(value)
+        self.views[value.number] = _transposed_view(value)
 
     def operand(self, x: Any, builder: Builder) -> Any:
         return builder.ghost(self.views[x.number]) if isinstance(x, Value) else x
@@ -319,7 +321,7 @@ class Lowering:
         self.instructions.append(Loop(to.shape, tuple(nodes), (store,), (), origins))
 
 
-def _turned(value: Value) -> View:
+def _transposed_view(value: Value) -> View:
     *batch, rows, columns = value.shape
     steps = contiguous((*batch, columns, rows))
     return View(value, 0, value.shape, (*steps[:-2], steps[-1], steps[-2]))
@@ -580,13 +582,13 @@ class Builder:
         if out.dtype not in (np.float32, np.float64) or not out.dtype == x.dtype == y.dtype:
             raise NoLowering(f"matrix products of {x.dtype} and {y.dtype}")
         down, across = self.view(out).strides[-2:]
-        turned = across != 1 and out.shape[-1] > 1
-        if turned and triangle:
+        transposed = across != 1 and out.shape[-1] > 1
+        if transposed and triangle:
             straight = self.new(out.shape, out.dtype)
             self.product(straight, x, y, triangle)
             self.copy(out, straight)
             return
-        if turned or (out.shape[-1] == 1 and down == 1 and not triangle):
+        if transposed or (out.shape[-1] == 1 and down == 1 and not triangle):
             # The transpose of a product is the product of the transposes, the other way round. A
             # column becomes a row, along which vectors go.
             out, x, y = (np.swapaxes(z, -1, -2) for z in (out, y, x))

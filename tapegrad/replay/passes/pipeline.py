@@ -34,7 +34,7 @@ def passes_for(machine: Machine) -> dict[str, Pass]:
     }
 
 
-def passed(program: Program, machine: Machine, after: Callable[[], None]) -> Program:
+def run_passes(program: Program, machine: Machine, after: Callable[[], None]) -> Program:
     """A program after all passes; calls `after` after each.
 
     TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one.

@@ -44,7 +44,7 @@ from .lower import COPY
 MAX_ELEMENTS_TO_COUNT_WRITES = 1 << 22
 
 
-class Placement:
+class WriteSinker:
     """A program under change: its instructions, and who writes and reads each value."""
 
     def __init__(self, program: Program) -> None:
@@ -266,7 +266,7 @@ class _Unfit(Exception):
 
 def sink_writes(program: Program) -> Program:
     """With values made where they are wanted."""
-    return Placement(program).run()
+    return WriteSinker(program).run()
 
 
 # -- what loops do ---------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ class Capture(Tape):
         #: asked at the end: why what Python objects have become cannot be repeated, if it cannot
         self.endings: dict[int, Callable[[], str | None]] = {}
         #: the run did something that belongs to it alone: its recording is no example
-        self.passing = False
+        self.is_one_off = False
         for tensor in arguments:
             self._check(tensor)
             self._note_history(tensor)
@@ -612,13 +612,13 @@ class Capture(Tape):
             return values[x.number]
 
         groups = overlapping([self.externals[n] for n in order])
-        shared = {t.id for group in groups if len(group) > 1 for t in group}
+        aliased = {t.id for group in groups if len(group) > 1 for t in group}
         inputs = tuple(
             Input(
                 renamed(self.known[n]),
                 steps_of(self.externals[n]._array),
                 str(slots[n]),
-                n in shared,
+                n in aliased,
             )
             for n in order
         )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: a value is repeated in backward if that takes at most so many elementwise operations
 MOST_REPEATED = 16
 
-#: where a gradient goes: to nobody, to an input by its place, or to (instruction, output of it)
+#: where a gradient goes: to nobody, to an input by its index, or to (instruction, output of it)
 Flow = None | int | tuple[int, int]
 
 
@@ -41,10 +41,10 @@ class Derivative:
 
     forward: int  # how many of the program's instructions are the function's own
     results: int  # how many of its results are
-    outputs: tuple[int, ...]  # of each result that can be differentiated, its place among results
+    outputs: tuple[int, ...]  # of each result that can be differentiated, its index among results
     inputs: tuple[Any, ...]  # slots of the tensors that get gradients
     leaves: tuple[bool, ...]  # whether each of these is a leaf
-    gradients: tuple[int, ...]  # of each input, the place of its gradient among the results
+    gradients: tuple[int, ...]  # of each input, the index of its gradient among the results
     #: for each instruction and operand of it, where its gradient goes. Operands say it only in
     #: part: a tensor and its detached twin are one value. Those of composites come last
     flows: tuple[tuple[Flow, ...], ...]
@@ -86,7 +86,7 @@ class _Outside(Exception):
 def trace(
     capture: Capture, outputs: Sequence[Tensor], at: Sequence[int], made: list[Value]
 ) -> Derivative:
-    """Record the backward pass of `outputs`, which stand at places `at` among the results `made`.
+    """Record the backward pass of `outputs`, which stand at indices `at` among the results `made`.
 
     Appends the gradients of inputs to `made`. The history of the outputs stays as it is.
     """
@@ -113,15 +113,15 @@ def trace(
             capture.location = None
         found = _found(capture, walk)
         made += [capture.value_of(g) for _, g in found]
-    places: dict[Any, Flow] = {}
+    flow_of: dict[Any, Flow] = {}
     for i, entry in enumerate(every):
         for k in range(len(entry.primitive.outputs)):
-            places[entry.number, k] = (i, k)
-    places.update((_key(tensor), i) for i, (tensor, _) in enumerate(found))
+            flow_of[entry.number, k] = (i, k)
+    flow_of.update((_key(tensor), i) for i, (tensor, _) in enumerate(found))
     for entry in sorted(reached, key=lambda e: e.number):
-        if entry.log is not None and (entry.number, 0) not in places:
+        if entry.log is not None and (entry.number, 0) not in flow_of:
             # Not in the program: its result is the value of its input.
-            places[entry.number, 0] = places.get(_key_of(entry.edges[0]))
+            flow_of[entry.number, 0] = flow_of.get(_key_of(entry.edges[0]))
     return Derivative(
         forward=len(entries),
         results=results,
@@ -129,9 +129,9 @@ def trace(
         inputs=tuple(capture.slot_of(tensor) for tensor, _ in found),
         leaves=tuple(tensor._edge is None for tensor, _ in found),
         gradients=tuple(range(results, len(made))),
-        flows=tuple(tuple(places.get(_key_of(e)) for e in x.edges) for x in every),
+        flows=tuple(tuple(flow_of.get(_key_of(e)) for e in x.edges) for x in every),
         order=tuple(sorted(range(len(every)), key=lambda i: every[i].number)),
-        ends=tuple(places.get(_key_of(o._edge)) for o in outputs),
+        ends=tuple(flow_of.get(_key_of(o._edge)) for o in outputs),
         once=_once(reached),
     )
 
@@ -195,8 +195,8 @@ class Kept:
     """A value that an entry keeps for backward: an input of forward or a result of it."""
 
     value: Value
-    input: int | None  # its place among the inputs of forward
-    result: int | None  # its place among the results of forward
+    input: int | None  # its index among the inputs of forward
+    result: int | None  # its index among the results of forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Halves:
     kept: tuple[Kept, ...]
     wholes: tuple[Apply, ...]  # the composites of forward
     again: tuple[Kept, ...]  # what else it takes to run forward once more, on Tensors
-    #: for each gradient of an input, its place among the results of backward
+    #: for each gradient of an input, its index among the results of backward
     gradients: tuple[int, ...]
     #: for each gradient of an input, the outputs whose gradients it is made of
     sources: tuple[frozenset[int], ...]
@@ -263,7 +263,7 @@ class _Split:
             tuple(wanted),
             wholes=self.program.wholes,
         )
-        place = {v.number: i for i, v in enumerate(wanted)}
+        index_of = {v.number: i for i, v in enumerate(wanted)}
         return Halves(
             forward=Program(
                 self.inputs,
@@ -278,7 +278,7 @@ class _Split:
             kept=kept,
             wholes=self.program.wholes[: len(self.derivative.flows) - self.derivative.forward],
             again=again,
-            gradients=tuple(place[v.number] for v in self._gradients()),
+            gradients=tuple(index_of[v.number] for v in self._gradients()),
             sources=self._sources(),
         )
 
@@ -370,7 +370,7 @@ class _Split:
         if not isinstance(slot, (Argument, Captured)):
             return False
         written = {target.number for target, _ in self.program.writes}
-        return given.value.number not in written and not (given.shared and written)
+        return given.value.number not in written and not (given.aliased and written)
 
     def _input_of(self, kept: Kept) -> Input:
         if kept.input is None:

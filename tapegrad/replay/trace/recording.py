@@ -48,7 +48,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class AliasResult:
     """In the tree of results: a new tensor on the memory of one that was there before."""
 
     slot: Any
@@ -62,7 +62,7 @@ class GradResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class FromArguments:
     """In the tree of results: an object or a container that was among the arguments."""
 
     container: bool
@@ -114,7 +114,7 @@ class Recording:
         slots: list[Any] = [*self.slots, *self.leaves, *(slot for slot, _, _ in self.flags)]
         slots += [x for pair in self.grads for x in pair]
         slots += [
-            x.slot for x in leaves(self.results) if isinstance(x, (Given, GradResult, Shared))
+            x.slot for x in leaves(self.results) if isinstance(x, (Given, GradResult, AliasResult))
         ]
         slots += self.derivative.inputs if self.derivative is not None else ()
         slots = [s.leaf if isinstance(s, GradOf) else s for s in slots]
@@ -194,7 +194,7 @@ def _first_use(program: Program, value: Value) -> str:
 
 def _inputs(program: Program) -> list[Any]:
     return [
-        (i.value.number, i.value.shape, i.value.dtype, i.strides, i.shared) for i in program.inputs
+        (i.value.number, i.value.shape, i.value.dtype, i.strides, i.aliased) for i in program.inputs
     ]
 
 
@@ -210,9 +210,9 @@ def _ends(recording: Recording) -> Any:
         recording.flags,
         recording.derivative,
         [(x.index, x.spent is None, x.output, x.arguments, x.order) for x in made],
-        [(type(x), x.slot) for x in found if isinstance(x, (Given, GradResult, Shared))],
+        [(type(x), x.slot) for x in found if isinstance(x, (Given, GradResult, AliasResult))],
         [repr(x.chain) for x in found if isinstance(x, Part)],
-        [x for x in found if isinstance(x, Passed)],
+        [x for x in found if isinstance(x, FromArguments)],
         [x.mark.step for x in found if isinstance(x, Found)],
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...core.modes import numbers
 from ...core.tape import FREED, Entry, Output, Value, new_entry
 from ...core.tensor import Tensor
-from .recording import Given, GradResult, Made, Part, Plain, Shared
+from .recording import AliasResult, Given, GradResult, Made, Part, Plain
 from .results import tensors_in
 from .slots import Argument, Captured
 
@@ -64,7 +64,7 @@ class Returned:
                 return Part(self.of(base), chain, leaf._requires)
         shared = self._outside(leaf)
         if shared is not None and not leaf._requires:
-            return Shared(self.capture.slot_of(shared))
+            return AliasResult(self.capture.slot_of(shared))
         spent = output = None
         arguments: tuple[Argument, ...] = ()
         self.capture.check_fresh(leaf)

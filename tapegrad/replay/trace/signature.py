@@ -19,7 +19,7 @@ from ...core.tensor import Tensor, refresh
 from ...core.tree import map_leaves
 from ..guards.facts import facts_of, overlaps
 from ..guards.references import instance_dict
-from .recording import Found, Passed, Plain
+from .recording import Found, FromArguments, Plain
 
 _PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None), dtypes.DType}
 PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
@@ -51,7 +51,7 @@ class Arguments:
                 parts.append(name)
                 self._describe(kwargs[name], parts)
         if len(self.tensors) > 1:
-            parts.append(shared(self.tensors))
+            parts.append(aliasing_of(self.tensors))
         if len(self.parts) + len(self.objects) > 1:
             ids = [id(x) for x in (*self.parts, *self.objects)]
             if len(set(ids)) < len(ids):
@@ -68,10 +68,10 @@ class Arguments:
         def find(value: Any) -> Any:
             for i, found in enumerate(self.parts):
                 if found is value:
-                    return Passed(True, i)
+                    return FromArguments(True, i)
             for i, found in enumerate(self.objects):
                 if found is value:
-                    return Passed(False, i)
+                    return FromArguments(False, i)
             mark = None if world is None else world.mark_of(value)
             if mark is None:
                 return None
@@ -150,7 +150,7 @@ class Arguments:
                 self._describe(item, parts)
 
 
-def shared(tensors: list[Tensor]) -> Any:
+def aliasing_of(tensors: list[Tensor]) -> Any:
     """Which of several tensors are one, and which of them share memory."""
     if _is_apart(tensors):
         return (), ()

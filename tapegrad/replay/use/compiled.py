@@ -33,7 +33,7 @@ from ..trace.signature import Arguments, shown
 from .check import Check
 from .replay import DataError, Replay
 from .targets import DEFAULT, target_names, target_of
-from .undo import Rehearsal
+from .undo import UndoableCapture
 from .variant import Signature, Variant
 from .watch import Watch
 
@@ -346,7 +346,7 @@ class Compiled(Generic[P, R]):
         effects = Effects()
         modes = self._modes()
         observer = Observer()
-        capture = Rehearsal(tensors, self.options.fullgraph, signature.sharing)
+        capture = UndoableCapture(tensors, self.options.fullgraph, signature.sharing)
         capture.layers, capture.observer = observer.layers, observer
         recording: Recording | None = None
         try:
@@ -388,7 +388,7 @@ class Compiled(Generic[P, R]):
             self._refuse(signature, refusal, call)
             return result
         assert recording is not None
-        if capture.passing or (world is None and capture.runs_user_rules):
+        if capture.is_one_off or (world is None and capture.runs_user_rules):
             return result
         hooked = capture.hooked()
         witness = object()

@@ -1,4 +1,4 @@
-"""Nodes: a compiled function on the tape, as one entry whose backward pass is compiled too.
+"""Compiled entries: a compiled function on the tape, with a compiled backward pass.
 
 A `Node` belongs to one replay. `attach` leaves an entry for one call: it holds what that call's
 backward pass will read, in memory of its own, so any number of calls may wait for theirs. Gradients
@@ -45,7 +45,7 @@ class Node:
         self.halves = halves
         self.derivative = derivative
         #: by which inputs want gradients and which outputs have them: the program, and for each
-        #: input the place of its gradient among the results
+        #: input the index of its gradient among the results
         self.programs: dict[Any, tuple[Executable, list[Value], list[int | None]]] = {}
         self._lock = locks.new()
         self._outputs = [halves.forward.results[i] for i in derivative.outputs]
@@ -75,7 +75,7 @@ class Node:
 
         def array(kept: Kept) -> Any:
             if kept.input is None:
-                return made[kept.result]  # type: ignore[index]  # one of the two is a place
+                return made[kept.result]  # type: ignore[index]  # one of the two is an index
             return slots[kept.input].find(tensors)._array
 
         leading, number = tuple(edges), next(numbers)
@@ -99,29 +99,29 @@ class Node:
         if found is None:
             with self._lock:
                 found = self.programs[key] = self.programs.get(key) or self._build(*key)
-        executable, values, places = found
+        executable, values, indices = found
         inputs = [*saved[:-1]]
         for part, value in zip(parts, self._outputs, strict=True):
             whole = np.zeros(value.shape, value.dtype) if part is None else part
             inputs.append(np.ascontiguousarray(whole, value.dtype).reshape(value.shape))
         results = [np.empty(v.shape, v.dtype) for v in values]
         executable.run((*inputs, *results))
-        return [None if place is None else results[place] for place in places]
+        return [None if index is None else results[index] for index in indices]
 
     def _build(self, wanted: Sequence[bool], given: Sequence[bool]) -> Any:
         """The program for these inputs and outputs: what nobody asks for is left out."""
         halves = self.halves
         known = {i for i, present in enumerate(given) if present}
-        places: list[int | None] = []
-        results: dict[int, int] = {}  # by place in the whole program: place in this one
-        for i, place in enumerate(halves.gradients):
+        indices: list[int | None] = []
+        results: dict[int, int] = {}  # by index in the whole program: index in this one
+        for i, index in enumerate(halves.gradients):
             reached = wanted[i] and bool(halves.sources[i] & known)
-            places.append(results.setdefault(place, len(results)) if reached else None)
-        values = [halves.backward.results[place] for place in results]
+            indices.append(results.setdefault(index, len(results)) if reached else None)
+        values = [halves.backward.results[index] for index in results]
         name = f"the backward pass of {self.primitive.name}"
         executable = self.target.build(replace(halves.backward, results=tuple(values)), name)
         executable.expect(range(len(halves.backward.inputs)))
-        return executable, values, places
+        return executable, values, indices
 
     # -- backward, to be differentiated again ------------------------------------------------
 

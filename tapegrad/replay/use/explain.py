@@ -237,8 +237,8 @@ def explain(compiled: Compiled, programs: bool = False, code: str | None = None)
         assert code is not None
         if replay.executable is not None:
             lines += _code("", replay.executable, code)
-        for found, _, places in replay.node.programs.values() if replay.node is not None else ():
-            lines += _code(_backward(places), found, code)
+        for found, _, indices in replay.node.programs.values() if replay.node is not None else ():
+            lines += _code(_backward(indices), found, code)
     return "\n".join(lines)
 
 
@@ -267,13 +267,13 @@ def _replay(replay: Replay) -> list[str]:
     if replay.node is not None:
         recorded = len(replay.node.halves.backward.instructions)
         lines += [] if replay.node.programs else ["    backward: not compiled yet"]
-        for found, _, places in replay.node.programs.values():
-            lines += _executable(_backward(places), found, recorded)
+        for found, _, indices in replay.node.programs.values():
+            lines += _executable(_backward(indices), found, recorded)
     return lines
 
 
-def _backward(places: Any) -> str:
-    return f"backward for {sum(place is not None for place in places)} gradients: "
+def _backward(indices: Any) -> str:
+    return f"backward for {sum(index is not None for index in indices)} gradients: "
 
 
 def _memory(replay: Replay, executable: Executable) -> str:

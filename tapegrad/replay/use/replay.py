@@ -1,4 +1,4 @@
-"""Repeating: one confirmed recording, run again on the memory of now.
+"""Replay: one confirmed recording, run again on current memory.
 
 `Replay` knows what the recording took for granted (`refusal`), compiles it at its first use, finds
 the memory of its inputs in each call, and leaves Python as the recorded run left it: `.grad`,
@@ -24,7 +24,17 @@ from ..guards.conjunction import Conjunction
 from ..guards.facts import bounds, memory_of, overlaps
 from ..ir.target import Executable, Target
 from ..trace.derivative import split
-from ..trace.recording import Found, Given, GradResult, Made, Part, Passed, Plain, Recording, Shared
+from ..trace.recording import (
+    AliasResult,
+    Found,
+    FromArguments,
+    Given,
+    GradResult,
+    Made,
+    Part,
+    Plain,
+    Recording,
+)
 from ..trace.results import leaves, rebuilt
 from ..trace.slots import Captured, GradOf, Number, Span
 from .compiled_entry import Node
@@ -86,11 +96,11 @@ class Replay:
         self.seen: list[Any] | None = None
         self._same_numbers = _same_objects(self.watched)
         self.number_cells = np.zeros(max(len(self.numbers), 1))
-        #: gradients that the program makes: leaf, place among the results, shape, dtype, strides
+        #: gradients that the program makes: leaf, index among the results, shape, dtype, strides
         self.made_grads: list[Any] = []
         #: other gradients that it changes: leaf, None or the slot of another tensor
         self.other_grads = [pair for pair in recording.grads if not isinstance(pair[1], int)]
-        #: the other results: place, shape, dtype
+        #: the other results: index, shape, dtype
         self.made_results = {i: (i, v.shape, v.dtype) for i, v in enumerate(self.program.results)}
         for leaf, at in recording.grads:
             if isinstance(at, int):
@@ -98,8 +108,10 @@ class Replay:
                 strides = np.empty(shape, dtype).strides
                 self.made_grads.append((leaf, at, shape, dtype, strides))
         self.fresh = list(self.made_results.values())
-        #: results that are not contiguous: their places, and their dimensions as memory has them
-        self.turned = list({(x.index, x.order): None for x in _made_in(recording) if x.order})
+        #: results that are not contiguous: their indices, and their dimensions as memory has them
+        self.relaid_results = list(
+            {(x.index, x.order): None for x in _made_in(recording) if x.order}
+        )
         position = {given.value.number: i for i, given in enumerate(self.program.inputs)}
         self.written: list[Any] = [slots[position[t.number]] for t, _ in self.program.writes]
         self.written_elsewhere = [s for s in self.written if not isinstance(s, Captured)]
@@ -320,7 +332,7 @@ class Replay:
                 slot.find(tensors).requires_grad_(after)
         self.count += 1
         entry = None if self.node is None else self.node.attach(tensors, made)
-        for i, order in self.turned:
+        for i, order in self.relaid_results:
             made[i] = _laid_out(made[i], order)
         returned, stored = recording.results
         if returned.__class__ is Made and not stored:
@@ -328,7 +340,7 @@ class Replay:
         known: dict[int, Any] = {}
 
         def result(leaf: Any) -> Any:
-            if isinstance(leaf, Passed):
+            if isinstance(leaf, FromArguments):
                 return (call.parts if leaf.container else call.objects)[leaf.index]
             if isinstance(leaf, Found):
                 return leaf.mark.reference.read()
@@ -372,7 +384,7 @@ class Replay:
             return tensor
         if isinstance(leaf, Given):
             return through(leaf.chain, leaf.slot.find(tensors))
-        if isinstance(leaf, Shared):
+        if isinstance(leaf, AliasResult):
             return wrap(leaf.slot.find(tensors)._array)
         if isinstance(leaf, GradResult):
             return leaf.slot.find(tensors)._grad

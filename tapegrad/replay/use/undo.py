@@ -1,9 +1,9 @@
-"""Rehearsal: a captured run that is undone, so that its replay can take its place.
+"""Undo: a captured run is undone, so that its replay can take its place.
 
 Native code rounds otherwise than eager operations. If the calls that are recorded left eager values
 behind, a training that is interrupted and resumed would differ in them from one that replayed all
 the way. So what a recorded call changed is put back as it was, and the recording is replayed in the
-very same call. `Rehearsal` keeps what that needs; `Undo` does it. Called by `compiled.py`.
+very same call. `UndoableCapture` keeps what that needs; `Undo` does it. Called by `compiled.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .replay import Replay
 from .snapshot import Snapshot
 
 
-class Rehearsal(Capture):
+class UndoableCapture(Capture):
     """A capture that remembers what the memory from outside held, and which tensors were made."""
 
     def __init__(
@@ -58,12 +58,12 @@ class Rehearsal(Capture):
 class Undo:
     """What a captured run changed, and what it was before."""
 
-    def __init__(self, rehearsal: Rehearsal) -> None:
-        self.overwritten = rehearsal.overwritten
+    def __init__(self, capture: UndoableCapture) -> None:
+        self.overwritten = capture.overwritten
         self.number = storage.latest  # of the newest change of memory
-        self.born = rehearsal.born
-        self.grads = list(rehearsal.first_grads.values())
-        self.flags = list(rehearsal.first_flags.values())
+        self.born = capture.born
+        self.grads = list(capture.first_grads.values())
+        self.flags = list(capture.first_flags.values())
 
     def replayed(
         self, replay: Replay, tensors: list[Tensor], call: Any, result: Any, witness: Any

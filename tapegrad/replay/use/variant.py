@@ -18,7 +18,7 @@ from ..guards.references import Reference
 from ..guards.scope import Scope
 from ..guards.world import World
 from ..trace.effects import Effects
-from ..trace.signature import Arguments, shared
+from ..trace.signature import Arguments, aliasing_of
 from .replay import Replay
 
 #: worlds that are remembered for one signature, at most; the one used longest ago goes
@@ -65,7 +65,7 @@ class Variant:
             if not isinstance(tensor, Tensor) or facts_of(tensor) != facts:
                 return None
             found.append(tensor)
-        return found if shared(found) == self.overlaps else None
+        return found if aliasing_of(found) == self.overlaps else None
 
     def fits(self, call: Arguments) -> list[Tensor] | None:
         """The tensors to replay on; None if something is another object than it was."""
@@ -192,7 +192,7 @@ class Signature:
                 found[tensor.id] = tensor
                 self._references.append((reference, facts_of(tensor)))
         self._tensors = now
-        self._sharing = shared([*world.given, *found.values()]) if found else ()
+        self._sharing = aliasing_of([*world.given, *found.values()]) if found else ()
         count = len(world.given)
         world.arguments |= {number: count + i for i, number in enumerate(found)}
         return list(found.values())

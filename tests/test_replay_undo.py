@@ -12,7 +12,7 @@ from replaying import randn, replayed
 
 import tapegrad as tg
 from tapegrad import nn, optim
-from tapegrad.replay.use import undo as rehearsal
+from tapegrad.replay.use import undo
 from tapegrad.replay.use.replay import Replay
 
 pytest.importorskip("llvmlite")
@@ -164,7 +164,7 @@ def test_a_tensor_with_other_memory_after_the_call() -> None:
         w.data = w + 1
         return y
 
-    with pytest.warns(UserWarning, match=r"setting .data at .*test_replay_rehearsal.py"):
+    with pytest.warns(UserWarning, match=r"setting .data at .*test_replay_undo.py"):
         assert f(tg.ones(2)).tolist() == [1, 1]
     assert w.tolist() == [2, 2]
     assert f(tg.ones(2)).tolist() == [2, 2]
@@ -172,7 +172,7 @@ def test_a_tensor_with_other_memory_after_the_call() -> None:
 
 def test_functions_that_are_called_without_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tapegrad.replay.cpu.jit.available", lambda: False)
-    monkeypatch.setattr(rehearsal.Undo, "replayed", None)
+    monkeypatch.setattr(undo.Undo, "replayed", None)
     f = tg.compile(lambda x: x * 2)
     assert f(tg.ones(2)).tolist() == [2, 2]
 
@@ -204,12 +204,12 @@ def test_collections_of_garbage_are_not_part_of_a_call() -> None:
 
 
 def test_what_is_changed_several_times_is_copied_once() -> None:
-    from tapegrad.replay.use.undo import Rehearsal
+    from tapegrad.replay.use.undo import UndoableCapture
 
     x = tg.ones(3)
-    with Rehearsal([]) as rehearsal:
+    with UndoableCapture([]) as capture:
         for _ in range(5):
             x.mul_(2)
-    ((tensor, _, copy),) = rehearsal.overwritten
+    ((tensor, _, copy),) = capture.overwritten
     assert tensor is x
     assert copy.tolist() == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""Passes over memory that a program does without: placing, inlining, loops of other shapes."""
+"""Passes over memory that a program does without: sunk writes, inlining, loops of other shapes."""
 
 from __future__ import annotations
 
