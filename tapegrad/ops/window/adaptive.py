@@ -1,7 +1,7 @@
 """Pools whose windows follow from the output: adaptive means and maxima, fractional maxima.
 
-Windows may differ in size or begin anywhere, so maxima are looked for one place of the window after
-the other, at indices that are known beforehand or that random numbers decide.
+Windows may differ in size or begin anywhere, so maxima are looked for one position of the window
+after the other, at indices that are known beforehand or that random numbers decide.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..table import In, Sample, op
 from . import geometry as w
 from .averaging import avg_pool_
 from .geometry import Sizes, Window
-from .pooling import max_pool_, positions
+from .pooling import flat_indices, max_pool_
 from .resampling import Rule, resampled
 
 if TYPE_CHECKING:
@@ -116,35 +116,35 @@ def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None]) 
 
 
 def _winner(candidates: Iterator[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Of some values and their places, element by element: the largest, the first of equals, the
-    last NaN.
+    """Of some values and their indices, element by element: the largest, the first of equals,
+    the last NaN.
     """
-    best, place = next(candidates)
+    best, index = next(candidates)
     for value, where in candidates:
         wins = c.logical_or(value > best, c.not_equal(value, value))
-        best, place = c.where(wins, value, best), c.where(wins, where, place)
-    return best, place
+        best, index = c.where(wins, value, best), c.where(wins, where, index)
+    return best, index
 
 
-def _adaptive_places(x: Any, inside: Sizes, outside: Sizes) -> Any:
+def _adaptive_indices(x: Any, inside: Sizes, outside: Sizes) -> Any:
     """Where the largest elements stand in the flat input.
 
     They are found along the last dimension first, then among those along the one before, and so on.
     """
-    values, places, step = x.detach(), None, 1
+    values, indices, step = x.detach(), None, 1
     for axis in reversed(range(2, x._array.ndim)):
         n = inside[axis - 2]
-        found = _axis_candidates(values, places, axis, step, n, outside[axis - 2])
-        values, places = _winner(found)
-        places = expand_(places, shape=tuple(values._array.shape))
+        found = _axis_candidates(values, indices, axis, step, n, outside[axis - 2])
+        values, indices = _winner(found)
+        indices = expand_(indices, shape=tuple(values._array.shape))
         step *= n
-    return places
+    return indices
 
 
 def _axis_candidates(
-    values: Any, places: Any, axis: int, step: int, n: int, parts: int
+    values: Any, indices: Any, axis: int, step: int, n: int, parts: int
 ) -> Iterator[tuple[Any, Any]]:
-    """For each place in windows along a dimension: the values there, and their flat places.
+    """For each position in windows along a dimension: the values there, and their flat indices.
 
     Windows that are smaller than others name their last element again.
     """
@@ -154,17 +154,17 @@ def _axis_candidates(
     for tap in range((stop - start).max()):
         index = wrap(module.asarray(np.minimum(start + tap, stop - 1)))
         here = reshape_(index * step, shape=(parts, *[1] * (values._array.ndim - 1 - axis)))
-        if places is not None:
-            here = here + take_(places, index, dims=(axis,))
+        if indices is not None:
+            here = here + take_(indices, index, dims=(axis,))
         yield take_(values, index, dims=(axis,)), here
 
 
-def _at(x: Any, places: Any) -> Any:
-    """The elements of `x` at flat places."""
+def _at(x: Any, indices: Any) -> Any:
+    """The elements of `x` at flat indices."""
     shape = tuple(x._array.shape)
     flat = reshape_(x, shape=(*shape[:2], math.prod(shape[2:])))
-    found = tuple(places._array.shape)
-    index = reshape_(places, shape=(*found[:2], math.prod(found[2:])))
+    found = tuple(indices._array.shape)
+    index = reshape_(indices, shape=(*found[:2], math.prod(found[2:])))
     return reshape_(gather_(flat, index, dim=2), shape=found)
 
 
@@ -176,9 +176,9 @@ def _adaptive_maximum(dims: int, input: Any, output_size: Any, return_indices: b
     window = _even(shape[2:], outside)
     if window is not None:
         out, winners = max_pool_(x, window=window)
-        index = positions(winners, window) if return_indices else None
+        index = flat_indices(winners, window) if return_indices else None
     else:
-        index = _adaptive_places(x, shape[2:], outside)
+        index = _adaptive_indices(x, shape[2:], outside)
         out = _at(x, index)
     out = w.like_input(out, input)
     return (out, w.like_input(index, input)) if return_indices else out
@@ -256,7 +256,7 @@ def adaptive_max_pool3d_with_indices(
     return _adaptive_maximum(3, input, output_size, True)
 
 
-# -- windows at random places --------------------------------------------------------------------
+# -- windows at random positions -----------------------------------------------------------------
 
 
 def _fractional_size(what: str, inside: Sizes, output_size: Any, output_ratio: Any) -> Sizes:
@@ -315,16 +315,16 @@ def _fractional(
 
     def candidates() -> Iterator[tuple[Any, Any]]:
         for member in itertools.product(*map(range, size)):
-            places = corners + int(np.ravel_multi_index(member, shape[2:]))
-            yield _at(values, places), places
+            indices = corners + int(np.ravel_multi_index(member, shape[2:]))
+            yield _at(values, indices), indices
 
-    _, places = _winner(candidates())
-    out = w.like_input(_at(x, places), input)
-    return (out, w.like_input(places, input)) if return_indices else out
+    _, indices = _winner(candidates())
+    out = w.like_input(_at(x, indices), input)
+    return (out, w.like_input(indices, input)) if return_indices else out
 
 
 def _fractional_corners(samples: Any, shape: Sizes, size: Sizes, outside: Sizes) -> Any:
-    """The flat places where windows begin: (batch, channels, ...)."""
+    """The flat indices where windows begin: (batch, channels, ...)."""
     dims = len(size)
     corners: Any = None
     for axis, (n, k, o) in enumerate(zip(shape[2:], size, outside, strict=True)):
@@ -360,7 +360,7 @@ def fractional_max_pool2d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """Maxima of windows that begin at random places, as many as the output needs."""
+    """Maxima of windows that begin at random positions, as many as the output needs."""
     return _fractional(
         2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples
     )
@@ -388,7 +388,7 @@ def fractional_max_pool3d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """Maxima of windows of volumes that begin at random places."""
+    """Maxima of windows of volumes that begin at random positions."""
     return _fractional(
         3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples
     )

@@ -64,7 +64,7 @@ def _avg_pool(x: Any, *, window: Window, with_padding: bool, override: int | Non
 
 
 def _avg_unpool(values: Any, *, window: Window, with_padding: bool, override: int | None) -> Any:
-    """Each value's share, added to all places of its window: the transpose of `avg_pool2d`."""
+    """Each value's share, added to all positions of its window: the transpose of `avg_pool2d`."""
     part = _divided(xp.widened(values), _divisor(window, with_padding, override))
     for axis in reversed(range(window.dims)):
         shape = (*part.shape[: axis - window.dims], *window.extents[axis:])

@@ -105,7 +105,7 @@ def fold(
     padding: Ints = 0,
     stride: Ints = 1,
 ) -> Any:
-    """Columns added up into images at the places of their windows: the transpose of `unfold`."""
+    """Columns added up into images at the positions of their windows: the transpose of `unfold`."""
     if input._array.ndim not in (2, 3):
         raise RuntimeError(f"fold needs 2 or 3 dimensions, got shape {tuple(input.shape)}")
     x = input if input._array.ndim == 3 else reshape_(input, shape=(1, *input._array.shape))
@@ -118,8 +118,8 @@ def fold(
         w.sizes(padding, "fold: padding", 0, 2),
         w.sizes(dilation, "fold: dilation", 1, 2),
     )
-    depth, places = x._array.shape[1:]
-    if depth % math.prod(size) or places != math.prod(geometry.outside):
+    depth, positions = x._array.shape[1:]
+    if depth % math.prod(size) or positions != math.prod(geometry.outside):
         raise RuntimeError(
             f"fold: an output of {output_size} has {math.prod(geometry.outside)} windows of "
             f"{math.prod(size)} elements for each channel; columns of shape "

@@ -44,12 +44,12 @@ def _chunks(count: int, bytes_each: int) -> Iterator[slice]:
 def _convolution(x: Any, weight: Any, bias: Any, *, window: Window, groups: int) -> Any:
     wide, kernel = xp.widened(x), xp.widened(weight)
     n, outs = len(x), len(weight)
-    depth, places = math.prod(weight.shape[1:]), math.prod(window.outside)
+    depth, positions = math.prod(weight.shape[1:]), math.prod(window.outside)
     matrices = kernel.reshape(groups, outs // groups, depth)
     view = w.columns(w.padded(wide, window, 0), window)
-    out = xp.module(x).empty((n, groups, outs // groups, places), wide.dtype)
-    for part in _chunks(n, groups * depth * places * wide.itemsize):
-        columns = view[part].reshape(-1, groups, depth, places)
+    out = xp.module(x).empty((n, groups, outs // groups, positions), wide.dtype)
+    for part in _chunks(n, groups * depth * positions * wide.itemsize):
+        columns = view[part].reshape(-1, groups, depth, positions)
         np.matmul(matrices, columns, out=out[part])
     out = out.reshape(n, outs, *window.outside)
     if bias is not None:
@@ -61,12 +61,12 @@ def _convolution_weight(grad: Any, x: Any, *, window: Window, groups: int) -> An
     """The gradient of the weight: products of columns and gradients, summed over samples."""
     wide, gradient = xp.widened(x), xp.widened(grad)
     (n, outs), channels = grad.shape[:2], x.shape[1] // groups
-    depth, places = channels * math.prod(window.size), math.prod(window.outside)
+    depth, positions = channels * math.prod(window.size), math.prod(window.outside)
     view = w.columns(w.padded(wide, window, 0), window)
-    gradient = gradient.reshape(n, groups, outs // groups, places).swapaxes(-1, -2)
+    gradient = gradient.reshape(n, groups, outs // groups, positions).swapaxes(-1, -2)
     total = xp.module(x).zeros((groups, depth, outs // groups), wide.dtype)
-    for part in _chunks(n, groups * depth * max(places, outs) * wide.itemsize):
-        columns = view[part].reshape(-1, groups, depth, places)
+    for part in _chunks(n, groups * depth * max(positions, outs) * wide.itemsize):
+        columns = view[part].reshape(-1, groups, depth, positions)
         total += np.matmul(columns, gradient[part]).sum(axis=0)
     weight = xp.contiguous(total.swapaxes(-1, -2)).reshape(outs, channels, *window.size)
     return weight.astype(grad.dtype, copy=False)
@@ -82,11 +82,11 @@ def _convolution_input(grad: Any, weight: Any, *, window: Window, groups: int) -
         kernel = kernel.swapaxes(1, 2).reshape(groups * channels, outs // groups, *window.size)
         return _convolution(grad, kernel, None, window=turned, groups=groups)
     gradient, kernel = xp.widened(grad), xp.widened(weight)
-    n, depth, places = len(grad), math.prod(weight.shape[1:]), math.prod(window.outside)
+    n, depth, positions = len(grad), math.prod(weight.shape[1:]), math.prod(window.outside)
     matrices = kernel.reshape(groups, outs // groups, depth).swapaxes(-1, -2)
-    gradient = gradient.reshape(n, groups, outs // groups, places)
+    gradient = gradient.reshape(n, groups, outs // groups, positions)
     out = xp.module(grad).zeros((n, groups * channels, *window.extents), gradient.dtype)
-    for part in _chunks(n, groups * depth * places * gradient.itemsize):
+    for part in _chunks(n, groups * depth * positions * gradient.itemsize):
         columns = np.matmul(matrices, gradient[part])
         add_columns(out[part], columns, window)
     return xp.contiguous(w.cropped(out, window)).astype(grad.dtype, copy=False)
@@ -106,7 +106,7 @@ def _flipped(weight: Any) -> Any:
 
 
 def add_columns(target: Any, columns: Any, window: Window) -> None:
-    """Add each column to the places of the padded `target` that it was gathered from."""
+    """Add each column to the positions of the padded `target` that it was gathered from."""
     n, channels = target.shape[:2]
     columns = columns.reshape(n, channels, math.prod(window.size), *window.outside)
     for i, tap in enumerate(w.taps(target, window)):
@@ -126,10 +126,10 @@ def _windows_in_loops(b: Any, x: Any, window: Window, groups: int) -> Any:
         wide = (*shape[:2], window.size[-1], *x.shape[2:-1], window.outside[-1])
         step = strides[1 + window.dims]
         x = b.ordered(b.strided(x, wide, (n, channels, step, *rows, strides[-1])))
-        n, channels, place, *inner, column = x.strides
+        n, channels, position, *inner, column = x.strides
         gaps = (row * d for row, d in zip(inner, window.dilation[:-1], strict=True))
         moves = (row * s for row, s in zip(inner, window.stride[:-1], strict=True))
-        strides = (n, channels, *gaps, place, *moves, column)
+        strides = (n, channels, *gaps, position, *moves, column)
     view = b.strided(x, shape, strides)
     return _split(view, 1, groups)
 
@@ -141,7 +141,7 @@ def _split(x: Any, axis: int, groups: int) -> Any:
 
 
 def _contracted(b: Any, out: Any, view: Any, kernel: Any) -> None:
-    """The sum over channels and places: views n g c i j y x and kernels g o c i j."""
+    """The sum over channels and positions: views n g c i j y x and kernels g o c i j."""
     dims = kernel.ndim - 3
     inner, outer = range(2, 3 + dims), range(3 + dims, 3 + 2 * dims)
     b.contract(
@@ -179,8 +179,8 @@ def _convolution_input_in_loops(
 ) -> None:
     """A convolution of gradients with the windows turned round.
 
-    Windows that move by several elements meet every input element with a part of their places: each
-    such part is a convolution of its own.
+    Windows that move by several elements meet every input element with a part of their positions:
+    each such part is a convolution of its own.
     """
     if max(window.stride) == 1:
         _turned_in_loops(b, out, grad, weight, window, groups)
@@ -206,13 +206,13 @@ def _every(first: int, step: int) -> slice:
 
 
 def _phase(window: Window, axis: int, remainder: int) -> tuple[int, slice, int, int]:
-    """The part of one axis whose places, borders included, leave `remainder` by the stride.
+    """The part of one axis whose positions, borders included, leave `remainder` by the stride.
 
     Returns its first input element, the taps of the window that ever stand on it, and the dilation
     and the border of a window of those taps alone, which moves by 1 over that part.
     """
     stride, dilation = window.stride[axis], window.dilation[axis]
-    before = -((remainder - window.padding[axis]) // stride)  # places of it inside the border
+    before = -((remainder - window.padding[axis]) // stride)  # positions of it inside the border
     first = remainder + before * stride - window.padding[axis]
     taps = [k for k in range(window.size[axis]) if k * dilation % stride == remainder]
     if not taps:
@@ -227,9 +227,9 @@ def _turned_in_loops(b: Any, out: Any, grad: Any, weight: Any, window: Window, g
     reach = tuple(n + s - 1 for n, s in zip(window.inside, window.spans, strict=True))
     spread = b.new((*grad.shape[:2], *reach), grad.dtype)
     found = (_spread(window, axis, n) for axis, n in enumerate(reach))
-    places, taken = zip(*found, strict=True)
+    positions, taken = zip(*found, strict=True)
     b.fill(spread, 0)
-    b.copy(spread[(..., *places)], grad[(..., *taken)])
+    b.copy(spread[(..., *positions)], grad[(..., *taken)])
     once, none = (1,) * window.dims, (0,) * window.dims
     turned = Window(window.size, once, none, window.dilation, reach, window.inside)
     kernel = _split(_flipped(weight), 0, groups).swapaxes(1, 2)
@@ -237,7 +237,7 @@ def _turned_in_loops(b: Any, out: Any, grad: Any, weight: Any, window: Window, g
 
 
 def _spread(window: Window, axis: int, reach: int) -> tuple[slice, slice]:
-    """Where outputs go among places that begin one window before the input, and which of them."""
+    """Where outputs go among positions from one window before the input on, and which of them."""
     stride, padding = window.stride[axis], window.padding[axis]
     start = padding - window.spans[axis] + 1
     first = max(-(-start // stride), 0)

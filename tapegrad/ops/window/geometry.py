@@ -1,8 +1,8 @@
 """Windows that slide over the last dimensions: what convolution and pooling share.
 
-A `Window` is the whole static geometry, over one to three dimensions. `taps` gives, for each place
-inside the window, the view of the input elements that stand there; `columns` gives all of them as
-one view.
+A `Window` is the whole static geometry, over one to three dimensions. `taps` gives, for each
+position inside the window, the view of the input elements that stand there; `columns` gives all of
+them as one view.
 """
 
 from __future__ import annotations
@@ -151,9 +151,11 @@ def cropped(x: Any, window: Window) -> Any:
 
 
 def taps(x: Any, window: Window) -> Iterator[Any]:
-    """For each place in the window, row by row: a view of the padded `x` in the output's shape."""
-    for places in itertools.product(*(list(_starts(window, axis)) for axis in range(window.dims))):
-        yield x[(..., *places)]
+    """For each position in the window, by rows: a view of the padded `x` in the output's shape."""
+    for positions in itertools.product(
+        *(list(_starts(window, axis)) for axis in range(window.dims))
+    ):
+        yield x[(..., *positions)]
 
 
 def _starts(window: Window, axis: int) -> Iterator[slice]:
@@ -164,10 +166,10 @@ def _starts(window: Window, axis: int) -> Iterator[slice]:
 
 
 def axis_taps(x: Any, window: Window, axis: int) -> Iterator[Any]:
-    """For each place of the window along one dimension: a view of `x` with all of the others."""
+    """For each position of the window along one dimension: a view of `x` with all of the others."""
     whole = [slice(None)] * (window.dims - 1 - axis)
-    for places in _starts(window, axis):
-        yield x[(..., places, *whole)]
+    for positions in _starts(window, axis):
+        yield x[(..., positions, *whole)]
 
 
 def columns(x: Any, window: Window) -> Any:

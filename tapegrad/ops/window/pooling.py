@@ -1,8 +1,9 @@
 """Pooling by maxima: the largest element of each window, and back.
 
-`max_pool` keeps for backward only which place of each window won, one byte for windows of up to 256
-elements. All kernels loop over the places of the window and work on whole strided views, over one,
-two or three dimensions. `max_unpool1d` and the others put maxima back where they came from.
+`max_pool` keeps for backward only which position of each window won, one byte for windows of up to
+256 elements. All kernels loop over the positions of the window and work on whole strided views,
+over one, two or three dimensions. `max_unpool1d` and the others put maxima back where they came
+from.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ def _max_pool(x: Any, *, window: Window) -> Any:
     module = xp.module(x)
     taps = w.taps(w.padded(x, window, _lowest(x)), window)
     best = module.array(next(taps))
-    places = math.prod(window.size)
-    winners = module.zeros(best.shape, np.uint8 if places <= 256 else np.int32)
+    positions = math.prod(window.size)
+    winners = module.zeros(best.shape, np.uint8 if positions <= 256 else np.int32)
     if any(window.padding):
         for axis in range(window.dims):
             winners += module.asarray(_first_inside(window, axis)).astype(winners.dtype)
-    for place, tap in enumerate(taps, 1):
-        # The first of equals wins, and the last NaN. A mask of 0 and 1 times the place is faster
+    for position, tap in enumerate(taps, 1):
+        # The first of equals wins, and the last NaN. A mask of 0 and 1 times the position is faster
         # than a masked copy.
         better = tap > best
         if numeric.is_floating(x.dtype):
             better |= tap != tap
-        np.maximum(winners, better * winners.dtype.type(place), out=winners)
+        np.maximum(winners, better * winners.dtype.type(position), out=winners)
         np.maximum(best, tap, out=best)
     return best, winners
 
 
-#: what one more element of a window changes: whether it wins, the best one, its place
+#: what one more element of a window changes: whether it wins, the best one, its position
 WINS = Primitive(
     "wins", lambda x, best: (x > best) | (x != x), ELEMENTWISE, ("x", "best"),
     expression="x > best or x != x",
@@ -65,14 +66,14 @@ EITHER = Primitive(
     "either", np.where, ELEMENTWISE, ("wins", "x", "y"), expression="where(wins, x, y)"
 )
 WON = Primitive(
-    "won", lambda x, winner, place: np.where(winner == place, x, 0), ELEMENTWISE,
-    ("x", "winner", "place"), expression="where(winner == place, x, 0)",
+    "won", lambda x, winner, position: np.where(winner == position, x, 0), ELEMENTWISE,
+    ("x", "winner", "position"), expression="where(winner == position, x, 0)",
 )  # fmt: skip
 
 
 def _max_pool_in_loops(b: Any, outs: Any, x: Any, *, window: Window) -> None:
     """Maxima within rows of windows, then over their rows, and so on: all walk memory in order."""
-    best, places = w.padded_in_loops(b, x, window, _lowest(x)), None
+    best, positions = w.padded_in_loops(b, x, window, _lowest(x)), None
     for axis in reversed(range(window.dims)):
         out, winners = outs
         if axis:
@@ -83,17 +84,17 @@ def _max_pool_in_loops(b: Any, outs: Any, x: Any, *, window: Window) -> None:
         taps: Any = list(w.axis_taps(best, window, axis))
         step = math.prod(window.size[axis + 1 :])
         numbers: Any = [i * step for i in range(len(taps))]
-        if places is not None:
-            before = list(w.axis_taps(places, window, axis))
+        if positions is not None:
+            before = list(w.axis_taps(positions, window, axis))
             numbers, start = list(zip(before, numbers, strict=True)), (before[0], start)
         _best_in_loops(b, out, winners, list(zip(taps, numbers, strict=True)), start)
-        best, places = out, winners
+        best, positions = out, winners
 
 
 def _best_in_loops(b: Any, out: Any, winners: Any, taps: Any, start: Any) -> None:
-    """The best of some taps and its place, a number or an array and what to add to it."""
+    """The best of some taps and its position, a number or an array and what to add to it."""
 
-    def place(given: Any) -> Any:
+    def position(given: Any) -> Any:
         if not isinstance(given, tuple):
             return given
         there = b.new(winners.shape, winners.dtype)
@@ -102,20 +103,20 @@ def _best_in_loops(b: Any, out: Any, winners: Any, taps: Any, start: Any) -> Non
 
     with b.together():
         (best, _), *others = taps
-        places = place(start)
+        positions = position(start)
         for tap, where in others:
             better = b.new(out.shape, np.dtype(np.bool_))
             b.apply(better, WINS, tap, best)
-            new_best, new_places = (b.new(out.shape, z.dtype) for z in (out, winners))
+            new_best, new_positions = (b.new(out.shape, z.dtype) for z in (out, winners))
             b.apply(new_best, EITHER, better, tap, best)
-            b.apply(new_places, EITHER, better, place(where), places)
-            best, places = new_best, new_places
+            b.apply(new_positions, EITHER, better, position(where), positions)
+            best, positions = new_best, new_positions
         b.copy(out, best)
-        b.copy(winners, places)
+        b.copy(winners, positions)
 
 
 def _first_inside(window: Window, axis: int) -> Any:
-    """What an axis adds to the first place of each window that is not padding: that place wins
+    """What an axis adds to the first position of each window that is not padding: that one wins
     where all elements are -inf.
     """
     start = np.arange(window.outside[axis]) * window.stride[axis] - window.padding[axis]
@@ -133,8 +134,8 @@ def _put_winners(values: Any, winners: Any, *, window: Window) -> Any:
     module = xp.module(values)
     shape = (*values.shape[: -window.dims], *window.extents)
     out = module.zeros(shape, values.dtype)
-    for place, tap in enumerate(w.taps(out, window)):
-        won = winners == place
+    for position, tap in enumerate(w.taps(out, window)):
+        won = winners == position
         if window.overlaps:
             tap += c.where(won, values, 0.0)
         else:
@@ -150,34 +151,34 @@ def _copy_bits(values: Any, mask: Any, target: Any) -> None:
 
 
 def _put_winners_in_loops(b: Any, out: Any, values: Any, winners: Any, *, window: Window) -> None:
-    """As the kernel does it; windows that do not overlap put all their places in one pass."""
+    """As the kernel does it; windows that do not overlap put all their positions in one pass."""
     whole = window.extents == window.inside
     target = out if whole else b.new((*out.shape[: -window.dims], *window.extents), out.dtype)
     if window.overlaps:
         b.fill(target, 0)
-        for place, tap in enumerate(w.taps(target, window)):
-            b.apply(tap, WON, values, winners, place, adds=True)
+        for position, tap in enumerate(w.taps(target, window)):
+            b.apply(tap, WON, values, winners, position, adds=True)
     else:
         if not window.covers:
             b.fill(target, 0)
         with b.together():
-            for place, tap in enumerate(w.taps(target, window)):
-                b.apply(tap, WON, values, winners, place)
+            for position, tap in enumerate(w.taps(target, window)):
+                b.apply(tap, WON, values, winners, position)
     if not whole:
         b.copy(out, w.cropped(target, window))
 
 
-def positions(winners: Any, window: Window) -> Any:
+def flat_indices(winners: Any, window: Window) -> Any:
     """Where the winners stand in the flat plane of the input."""
     module = xp.module(winners._array if isinstance(winners, Tensor) else winners)
     corner: Any = 0
     steps: Any = 0
     within = np.unravel_index(np.arange(math.prod(window.size)), window.size)
-    for axis, place in enumerate(within):
+    for axis, position in enumerate(within):
         one = math.prod(window.inside[axis + 1 :])
         start = np.arange(window.outside[axis]) * window.stride[axis] - window.padding[axis]
         corner = corner + _along(start * one, window, axis)
-        steps = steps + place * (window.dilation[axis] * one)
+        steps = steps + position * (window.dilation[axis] * one)
     table = module.asarray(steps)
     table = wrap(table) if isinstance(winners, Tensor) else table
     return take_(table, e.cast(winners, dtype=int64), dims=(0,)) + module.asarray(corner)
@@ -190,7 +191,7 @@ def _flat(x: Any, dims: int) -> Any:
 
 def _take_winners(x: Any, winners: Any, window: Window) -> Any:
     """The elements of `x` that stand where the winners stood."""
-    flat, index = (_flat(z, window.dims) for z in (x, positions(winners, window)))
+    flat, index = (_flat(z, window.dims) for z in (x, flat_indices(winners, window)))
     return reshape_(gather_(flat, index, dim=len(flat.shape) - 1), shape=tuple(winners.shape))
 
 
@@ -251,7 +252,7 @@ def _max_pooled(
     out = w.like_input(out, input)
     if not return_indices:
         return out
-    return out, w.like_input(positions(winners, geometry), input)
+    return out, w.like_input(flat_indices(winners, geometry), input)
 
 
 @op(
@@ -272,7 +273,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of a sequence, and with `return_indices` its place."""
+    """The largest element of each window of a sequence, and with `return_indices` its index."""
     return _max_pooled(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -297,7 +298,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of an image, and with `return_indices` its place."""
+    """The largest element of each window of an image, and with `return_indices` its index."""
     return _max_pooled(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -310,7 +311,7 @@ def _volume_choice(
     ceil_mode: bool,
     return_indices: bool,
 ) -> str | None:
-    """As PyTorch has it: in float32, but in any dtype where the places are wanted too."""
+    """As PyTorch has it: in float32, but in any dtype where the indices are wanted too."""
     return None if return_indices else "full"
 
 
@@ -333,7 +334,7 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of a volume, and with `return_indices` its place."""
+    """The largest element of each window of a volume, and with `return_indices` its index."""
     return _max_pooled(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -439,10 +440,10 @@ def _max_unpooled(
     wanted = _unpooled_size(what, shape[2:], size, steps, borders, output_size)
     if min(wanted) < 1:
         raise RuntimeError(f"{what}: the output would have the size {wanted}")
-    places = reshape_(indices, shape=(*shape[:2], math.prod(shape[2:])))
-    xp.check_index(places._array, math.prod(wanted), what, RuntimeError)
+    flat = reshape_(indices, shape=(*shape[:2], math.prod(shape[2:])))
+    xp.check_index(flat._array, math.prod(wanted), what, RuntimeError)
     empty = zeros_as(x, shape=(*shape[:2], math.prod(wanted)))
-    out = scatter_(empty, places, _flat(x, dims), dim=2)
+    out = scatter_(empty, flat, _flat(x, dims), dim=2)
     return w.like_input(reshape_(out, shape=(*shape[:2], *wanted)), input)
 
 

@@ -2,7 +2,7 @@
 
 A `Rule` says how, and `table` works out which elements with which weights. The transpose of a rule
 is a table too, so one primitive is its own gradient, of any order, without a sum into shared
-places. `interpolate` resamples one dimension after the other; adaptive means are the rule "area".
+elements. `interpolate` resamples one dimension after the other; adaptive means are the rule "area".
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ class Rule(NamedTuple):
 
 
 def _nearest(rule: Rule) -> Any:
-    """PyTorch computes these places in float32, whatever is resampled."""
+    """PyTorch computes these positions in float32, whatever is resampled."""
     half = np.float32(0.5 if rule.kind == "nearest-exact" else 0.0)
     scale = (
         np.float32(rule.inside) / np.float32(rule.outside)
         if rule.scale is None
         else np.float32(rule.scale)
     )
-    places = np.arange(rule.outside, dtype=np.float32)
-    index = np.minimum(np.floor((places + half) * scale).astype(np.int64), rule.inside - 1)
+    positions = np.arange(rule.outside, dtype=np.float32)
+    index = np.minimum(np.floor((positions + half) * scale).astype(np.int64), rule.inside - 1)
     return index[None], np.ones((1, rule.outside))
 
 
 def _centers(rule: Rule) -> Any:
     """Where new elements lie among the old ones."""
-    places = np.arange(rule.outside)
-    return places * rule.ratio if rule.corners else (places + 0.5) * rule.ratio - 0.5
+    positions = np.arange(rule.outside)
+    return positions * rule.ratio if rule.corners else (positions + 0.5) * rule.ratio - 0.5
 
 
 def _linear(rule: Rule) -> Any:
-    place = np.maximum(_centers(rule), 0.0)
-    first = np.minimum(place.astype(np.int64), rule.inside - 1)
-    part = np.clip(place - first, 0.0, 1.0)
+    position = np.maximum(_centers(rule), 0.0)
+    first = np.minimum(position.astype(np.int64), rule.inside - 1)
+    part = np.clip(position - first, 0.0, 1.0)
     return np.stack([first, np.minimum(first + 1, rule.inside - 1)]), np.stack([1 - part, part])
 
 
@@ -84,15 +84,15 @@ def cubic(distance: Any, a: float) -> Any:
 
 
 def _cubic(rule: Rule) -> Any:
-    place = _centers(rule)
-    index = np.floor(place).astype(np.int64) + np.arange(-1, 3)[:, None]
-    return np.clip(index, 0, rule.inside - 1), cubic(place - index, -0.75)
+    position = _centers(rule)
+    index = np.floor(position).astype(np.int64) + np.arange(-1, 3)[:, None]
+    return np.clip(index, 0, rule.inside - 1), cubic(position - index, -0.75)
 
 
 def _area(rule: Rule) -> Any:
-    places = np.arange(rule.outside)
-    start = places * rule.inside // rule.outside
-    stop = -(-(places + 1) * rule.inside // rule.outside)
+    positions = np.arange(rule.outside)
+    start = positions * rule.inside // rule.outside
+    stop = -(-(positions + 1) * rule.inside // rule.outside)
     steps = np.arange((stop - start).max())[:, None]
     inside = start + steps < stop
     return np.where(inside, start + steps, start), inside / (stop - start)
@@ -146,8 +146,8 @@ def table(rule: Rule) -> tuple[Any, Any]:
         return np.ascontiguousarray(index), np.ascontiguousarray(weight)
     index, weight = table(rule._replace(back=False))
     taps = [[] for _ in range(rule.inside)]  # type: list[list[tuple[int, float]]]
-    for term, place in np.argwhere(weight):
-        taps[index[term, place]].append((int(place), float(weight[term, place])))
+    for term, position in np.argwhere(weight):
+        taps[index[term, position]].append((int(position), float(weight[term, position])))
     terms = max(1, *map(len, taps))
     even = [row + [(row[0][0] if row else 0, 0.0)] * (terms - len(row)) for row in taps]
     pairs = np.array(even).reshape(rule.inside, terms, 2)
@@ -184,8 +184,8 @@ def _resample(x: Any, *, axis: int, rule: Rule) -> Any:
     weights = module.asarray(weight).astype(wide.dtype)
     weights = weights.reshape(*weight.shape, *[1] * (x.ndim - 1 - axis))
     out = module.zeros(shape, wide.dtype)
-    for places, factors in zip(index, weights, strict=True):
-        out += module.take(wide, module.asarray(places), axis) * factors
+    for positions, factors in zip(index, weights, strict=True):
+        out += module.take(wide, module.asarray(positions), axis) * factors
     return out.astype(x.dtype, copy=False)
 
 
@@ -206,9 +206,9 @@ def _resample_in_loops(b: Any, out: Any, x: Any, *, axis: int, rule: Rule) -> No
         return
     body = b.over(out.shape)
     total = None
-    for places, factors in zip(index, weight.astype(out.dtype), strict=True):
+    for positions, factors in zip(index, weight.astype(out.dtype), strict=True):
         given = {
-            "x": body.read(b.index(x, [b.constant(places)], [axis])),
+            "x": body.read(b.index(x, [b.constant(positions)], [axis])),
             "w": body.read(b.constant(factors.reshape(-1, *[1] * (x.ndim - 1 - axis)))),
         }
         if total is not None:

@@ -1,7 +1,7 @@
-"""Sampling of images and volumes at given places: `grid_sample`, and `affine_grid` for its places.
+"""Sampling of images and volumes at given positions: `grid_sample` and `affine_grid`.
 
-Both are made of other operations. A place lies between elements; those around it are gathered with
-weights that depend on the place, so gradients reach the image and the places.
+Both are made of other operations. A position lies between elements; those around it are gathered
+with weights that depend on the position, so gradients reach the image and the positions.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
     from ...core.tensor import Tensor
 
-# -- places --------------------------------------------------------------------------------------
+# -- positions -----------------------------------------------------------------------------------
 
 
-def _unnormalized(place: Any, n: int, corners: bool) -> Any:
-    """A place in -1..1 as one among n elements."""
-    return (place + 1) * ((n - 1) / 2) if corners else ((place + 1) * n - 1) / 2
+def _unnormalized(position: Any, n: int, corners: bool) -> Any:
+    """A position in -1..1 as one among n elements."""
+    return (position + 1) * ((n - 1) / 2) if corners else ((position + 1) * n - 1) / 2
 
 
-def _clipped(place: Any, n: int) -> Any:
-    """A place kept within the elements; one on the border has no gradient, as outside."""
-    limited = place.detach().clamp(0, n - 1)
-    return c.where(c.logical_and(place > 0, place < n - 1), place, limited)
+def _clipped(position: Any, n: int) -> Any:
+    """A position kept within the elements; one on the border has no gradient, as outside."""
+    limited = position.detach().clamp(0, n - 1)
+    return c.where(c.logical_and(position > 0, position < n - 1), position, limited)
 
 
-def _reflected(place: Any, n: int, corners: bool) -> Any:
-    """A place thrown back at the borders as often as needed."""
+def _reflected(position: Any, n: int, corners: bool) -> Any:
+    """A position thrown back at the borders as often as needed."""
     low, span = (0.0, float(n - 1)) if corners else (-0.5, float(n))
     if span == 0:
-        return place * 0
-    far = place - low
+        return position * 0
+    far = position - low
     far = c.where(far < 0, -far, far)
     flips = (far.detach() / span).floor()
     rest = far - flips * span
@@ -55,58 +55,58 @@ def _reflected(place: Any, n: int, corners: bool) -> Any:
     return c.where(back, span - rest, rest) + low
 
 
-def _within(place: Any, n: int, padding_mode: str, corners: bool) -> Any:
-    """A place after the padding mode."""
+def _within(position: Any, n: int, padding_mode: str, corners: bool) -> Any:
+    """A position after the padding mode."""
     if padding_mode == "zeros":
-        return place
+        return position
     if padding_mode == "reflection":
-        place = _reflected(place, n, corners)
-    return _clipped(place, n)
+        position = _reflected(position, n, corners)
+    return _clipped(position, n)
 
 
 # -- elements ------------------------------------------------------------------------------------
 
 
 def _element(flat: Any, whole: list[Any], sizes: tuple[int, ...]) -> tuple[Any, Any]:
-    """The elements at whole places, and whether the places exist; others give element 0."""
+    """The elements at whole positions, and whether the positions exist; others give element 0."""
     inside: Any = None
-    for place, n in zip(whole, sizes, strict=True):
-        here = c.logical_and(place >= 0, place <= n - 1)
+    for position, n in zip(whole, sizes, strict=True):
+        here = c.logical_and(position >= 0, position <= n - 1)
         inside = here if inside is None else c.logical_and(inside, here)
     index: Any = 0
-    for place, n in zip(whole, sizes, strict=True):
-        index = index * n + e.cast(c.where(inside, place, 0.0), dtype=int64)
+    for position, n in zip(whole, sizes, strict=True):
+        index = index * n + e.cast(c.where(inside, position, 0.0), dtype=int64)
     shape = (*flat._array.shape[:2], index._array.shape[-1])
     return gather_(flat, expand_(index, shape=shape), dim=2), inside
 
 
-def _linear(flat: Any, places: list[Any], sizes: tuple[int, ...]) -> Any:
-    """The elements around each place, weighted by nearness."""
-    below = [p.detach().floor() for p in places]
+def _linear(flat: Any, positions: list[Any], sizes: tuple[int, ...]) -> Any:
+    """The elements around each position, weighted by nearness."""
+    below = [p.detach().floor() for p in positions]
     total: Any = None
-    for steps in itertools.product((0, 1), repeat=len(places)):
+    for steps in itertools.product((0, 1), repeat=len(positions)):
         whole = [p + step for p, step in zip(below, steps, strict=True)]
         value, inside = _element(flat, whole, sizes)
         weight: Any = None
-        for place, low, step in zip(places, below, steps, strict=True):
-            near = place - low if step else low + 1 - place
+        for position, low, step in zip(positions, below, steps, strict=True):
+            near = position - low if step else low + 1 - position
             weight = near if weight is None else weight * near
         part = value * c.where(inside, weight, 0.0)
         total = part if total is None else total + part
     return total
 
 
-def _nearest(flat: Any, places: list[Any], sizes: tuple[int, ...]) -> Any:
-    """The element at the nearest place. The places have the gradient 0, not none."""
-    value, inside = _element(flat, [p.detach().round() for p in places], sizes)
+def _nearest(flat: Any, positions: list[Any], sizes: tuple[int, ...]) -> Any:
+    """The element at the nearest position. The positions have the gradient 0, not none."""
+    value, inside = _element(flat, [p.detach().round() for p in positions], sizes)
     still: Any = 1
-    for place in places:
-        still = still + place * 0
+    for position in positions:
+        still = still + position * 0
     return value * c.where(inside, still, 0.0)
 
 
 def _cubic_weights(part: Any) -> list[Any]:
-    """Of the two elements before and the two after, for a place `part` behind the second."""
+    """Of the two elements before and the two after, for a position `part` behind the second."""
     a = -0.75
 
     def near(d: Any) -> Any:
@@ -118,10 +118,12 @@ def _cubic_weights(part: Any) -> list[Any]:
     return [far(part + 1), near(part), near(1 - part), far(2 - part)]
 
 
-def _cubic(flat: Any, places: list[Any], sizes: tuple[int, ...], mode: str, corners: bool) -> Any:
-    """Sixteen elements around each place; the padding mode is applied to each of them."""
-    below = [p.detach().floor() for p in places]
-    weights = [_cubic_weights(p - low) for p, low in zip(places, below, strict=True)]
+def _cubic(
+    flat: Any, positions: list[Any], sizes: tuple[int, ...], mode: str, corners: bool
+) -> Any:
+    """Sixteen elements around each position; the padding mode is applied to each of them."""
+    below = [p.detach().floor() for p in positions]
+    weights = [_cubic_weights(p - low) for p, low in zip(positions, below, strict=True)]
     total: Any = None
     for steps in itertools.product(range(4), repeat=2):
         whole = [
@@ -137,17 +139,17 @@ def _cubic(flat: Any, places: list[Any], sizes: tuple[int, ...], mode: str, corn
 
 def _check_sampling(input: Any, grid: Any, mode: str, padding_mode: str) -> int:
     """The number of dimensions that are sampled."""
-    shape, places = tuple(input._array.shape), tuple(grid._array.shape)
+    shape, given = tuple(input._array.shape), tuple(grid._array.shape)
     dims = len(shape) - 2
-    if dims not in (2, 3) or len(places) != dims + 2 or places[-1] != dims:
+    if dims not in (2, 3) or len(given) != dims + 2 or given[-1] != dims:
         raise RuntimeError(
             "grid_sample needs an input (batch, channels, height, width) with a grid (batch, "
-            "height, width, 2), or a volume with a grid of 5 dimensions and places of 3 numbers; "
-            f"got shapes {shape} and {places}"
+            "height, width, 2), or a volume with a grid of 5 dimensions and points of 3 numbers; "
+            f"got shapes {shape} and {given}"
         )
-    if shape[0] != places[0] or 0 in shape[1:]:
+    if shape[0] != given[0] or 0 in shape[1:]:
         raise RuntimeError(
-            f"grid_sample: input {shape} and grid {places} need the same batch, and the input "
+            f"grid_sample: input {shape} and grid {given} need the same batch, and the input "
             "needs elements"
         )
     if mode not in ("bilinear", "nearest", "bicubic"):
@@ -185,7 +187,7 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Any:
-    """The input at places (x, y) or (x, y, z) from -1 to 1, which a grid gives for each output."""
+    """The input at positions (x, y) or (x, y, z) from -1 to 1, given by a grid for each output."""
     dims = _check_sampling(input, grid, mode, padding_mode)
     corners = bool(align_corners)
     n, channels, *rest = input._array.shape
@@ -194,17 +196,18 @@ def grid_sample(
     count = math.prod(outside)
     flat = reshape_(widened(input), shape=(n, channels, math.prod(sizes)))
     rows = reshape_(widened(grid), shape=(n, 1, count, dims))
-    places = [
+    positions = [
         _unnormalized(rows.select(3, dims - 1 - axis), size, corners)
         for axis, size in enumerate(sizes)
     ]
     if mode == "bicubic":
-        out = _cubic(flat, places, sizes, padding_mode, corners)
+        out = _cubic(flat, positions, sizes, padding_mode, corners)
     else:
-        places = [
-            _within(p, size, padding_mode, corners) for p, size in zip(places, sizes, strict=True)
+        positions = [
+            _within(p, size, padding_mode, corners)
+            for p, size in zip(positions, sizes, strict=True)
         ]
-        out = (_linear if mode == "bilinear" else _nearest)(flat, places, sizes)
+        out = (_linear if mode == "bilinear" else _nearest)(flat, positions, sizes)
     return reshape_(rounded(out, input), shape=(n, channels, *outside))
 
 
@@ -213,8 +216,8 @@ def grid_sample(
 
 def _axis(n: int, corners: bool) -> Any:
     """Places of n elements in -1..1."""
-    places = np.linspace(-1.0, 1.0, n) if n > 1 else np.zeros(n)
-    return places if corners or n == 0 else places * ((n - 1) / n)
+    positions = np.linspace(-1.0, 1.0, n) if n > 1 else np.zeros(n)
+    return positions if corners or n == 0 else positions * ((n - 1) / n)
 
 
 @op(
@@ -226,7 +229,7 @@ def _axis(n: int, corners: bool) -> Any:
     ],
 )
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Any:
-    """The places that affine maps (batch, 2, 3) or (batch, 3, 4) give to elements of `size`."""
+    """The positions that affine maps (batch, 2, 3) or (batch, 3, 4) give to elements of `size`."""
     shape = tuple(theta._array.shape)
     sizes = tuple(int(n) for n in size)
     dims = len(sizes) - 2
@@ -241,5 +244,5 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     axes = [_axis(n, bool(align_corners)) for n in sizes[2:]]
     grids = np.meshgrid(*axes, indexing="ij")
     base = np.stack([*(g.ravel() for g in grids[::-1]), np.ones(grids[0].size)], axis=-1)
-    places = wrap(xp.module(theta._array).asarray(base).astype(theta._array.dtype))
-    return reshape_(matmul(places, swapped(theta)), shape=(sizes[0], *sizes[2:], dims))
+    positions = wrap(xp.module(theta._array).asarray(base).astype(theta._array.dtype))
+    return reshape_(matmul(positions, swapped(theta)), shape=(sizes[0], *sizes[2:], dims))
