@@ -90,7 +90,7 @@ def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
     else:
         if tensor._extra is None:
             tensor._extra = Extra()
-        tensor._extra.turned = next(numbers)
+        tensor._extra.last_relayout = next(numbers)
     if STATE.mode & GRAD:
         tensor._edge, tensor._requires = value._edge, value._requires
     for tape in STATE.tapes:

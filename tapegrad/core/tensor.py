@@ -56,7 +56,7 @@ class Size(tuple[int, ...]):
 class Extra:
     """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
 
-    __slots__ = ("hooks", "lender", "post_hooks", "turned")
+    __slots__ = ("hooks", "last_relayout", "lender", "post_hooks")
 
     def __init__(self) -> None:
         self.hooks: dict[int, Callable[[Any], Any]] = {}
@@ -64,7 +64,7 @@ class Extra:
         # None, or a callable that says whether somebody else still reads this array.
         self.lender: Callable[[], Any] | None = None
         # The number of the latest `transpose_` and the like: older views lead through other dims.
-        self.turned = 0
+        self.last_relayout = 0
 
 
 class RemovableHandle:
@@ -603,7 +603,7 @@ def refresh(tensor: Tensor) -> None:
     if not base._requires and all(change.number < tape.started for tape in STATE.tapes):
         tensor._view = (base, chain, change.number)
         return
-    if base._extra is not None and base._extra.turned > number:
+    if base._extra is not None and base._extra.last_relayout > number:
         raise RuntimeError(
             "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
             "...) and written to, so its history is unknown; take the view again"

@@ -58,7 +58,7 @@ class StoredView(NamedTuple):
     strides: list[int]
 
 
-class _Slot:
+class _NamedArray:
     """A named array and where it lies."""
 
     __slots__ = ("array", "high", "low", "name", "pointer")
@@ -106,8 +106,8 @@ def stored_form(arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Store
     """Entries, contiguous and on the CPU, and views, for all arrays."""
     entries: dict[str, Any] = {}
     views: dict[str, StoredView] = {}
-    slots, repeats = _different(arrays)
-    for group in _groups(slots):
+    named_arrays, repeats = _different(arrays)
+    for group in _groups(named_arrays):
         if len(group) == 1 and not _overlaps_itself(group[0].array):
             _store(group[0], entries, views)
         else:
@@ -117,31 +117,31 @@ def stored_form(arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Store
     return entries, views
 
 
-def _different(arrays: dict[str, Any]) -> tuple[list[_Slot], dict[str, str]]:
+def _different(arrays: dict[str, Any]) -> tuple[list[_NamedArray], dict[str, str]]:
     """The arrays that are not the same as an earlier one, and the names of the others."""
-    slots: list[_Slot] = []
+    named_arrays: list[_NamedArray] = []
     repeats: dict[str, str] = {}
     known: dict[Any, str] = {}
     for name, array in arrays.items():
-        slot = _Slot(name, array)
-        first = known.setdefault(slot.key(), name) if array.size else name
+        named = _NamedArray(name, array)
+        first = known.setdefault(named.key(), name) if array.size else name
         if first == name:
-            slots.append(slot)
+            named_arrays.append(named)
         else:
             repeats[name] = first
-    return slots, repeats
+    return named_arrays, repeats
 
 
-def _store(slot: _Slot, entries: dict[str, Any], views: dict[str, StoredView]) -> None:
+def _store(named: _NamedArray, entries: dict[str, Any], views: dict[str, StoredView]) -> None:
     """An array as an entry: contiguous, with bytes for a type that safetensors does not have."""
-    array = to_device(slot.array, CPU)
+    array = to_device(named.array, CPU)
     if not array.flags.c_contiguous:
         array = array.copy(order="C")
     if array.dtype.isnative and array.dtype.name in STORED_NAMES:
-        entries[slot.name] = array
+        entries[named.name] = array
         return
-    entries[slot.name] = array.reshape(-1).view(np.uint8) if array.size else _NO_BYTES
-    views[slot.name] = _whole(slot.name, array)
+    entries[named.name] = array.reshape(-1).view(np.uint8) if array.size else _NO_BYTES
+    views[named.name] = _whole(named.name, array)
 
 
 def _whole(entry: str, array: Any) -> StoredView:
@@ -159,43 +159,43 @@ def _whole(entry: str, array: Any) -> StoredView:
 _NO_BYTES = np.empty(0, np.uint8)
 
 
-def _groups(slots: list[_Slot]) -> Iterator[list[_Slot]]:
+def _groups(named_arrays: list[_NamedArray]) -> Iterator[list[_NamedArray]]:
     """Arrays that share memory with each other."""
-    places: dict[str, list[_Slot]] = {}
-    for slot in slots:
-        if slot.array.size:
-            places.setdefault(str(device_of(slot.array)), []).append(slot)
+    by_device: dict[str, list[_NamedArray]] = {}
+    for named in named_arrays:
+        if named.array.size:
+            by_device.setdefault(str(device_of(named.array)), []).append(named)
         else:
-            yield [slot]
-    for found in places.values():
+            yield [named]
+    for found in by_device.values():
         for cluster in _clusters(sorted(found, key=lambda s: s.low)):
             yield from _connected(cluster)
 
 
-def _clusters(slots: list[_Slot]) -> Iterator[list[_Slot]]:
+def _clusters(named_arrays: list[_NamedArray]) -> Iterator[list[_NamedArray]]:
     """Runs of arrays, sorted by address, whose ranges of addresses overlap."""
-    cluster: list[_Slot] = []
+    cluster: list[_NamedArray] = []
     high = 0
-    for slot in slots:
-        if cluster and slot.low >= high:
+    for named in named_arrays:
+        if cluster and named.low >= high:
             yield cluster
             cluster = []
-        cluster.append(slot)
-        high = max(high, slot.high) if len(cluster) > 1 else slot.high
+        cluster.append(named)
+        high = max(high, named.high) if len(cluster) > 1 else named.high
     if cluster:
         yield cluster
 
 
-def _connected(cluster: list[_Slot]) -> list[list[_Slot]]:
+def _connected(cluster: list[_NamedArray]) -> list[list[_NamedArray]]:
     """The arrays of a cluster that really share elements: columns of a matrix do not."""
     if len(cluster) == 1 or len(cluster) > _MOST_COMPARED:
         return [cluster]
-    groups: list[list[_Slot]] = []
-    for slot in cluster:
-        joined = [slot]
+    groups: list[list[_NamedArray]] = []
+    for named in cluster:
+        joined = [named]
         apart = []
         for group in groups:
-            if any(_share(slot, other) for other in group):
+            if any(_share(named, other) for other in group):
                 joined += group
             else:
                 apart.append(group)
@@ -203,7 +203,7 @@ def _connected(cluster: list[_Slot]) -> list[list[_Slot]]:
     return groups
 
 
-def _share(a: _Slot, b: _Slot) -> bool:
+def _share(a: _NamedArray, b: _NamedArray) -> bool:
     if a.high <= b.low or b.high <= a.low:
         return False
     if not isinstance(a.array, np.ndarray):
@@ -227,27 +227,27 @@ def _overlaps_itself(array: Any) -> bool:
 
 
 def _store_group(
-    group: list[_Slot], taken: set[str], entries: dict[str, Any], views: dict[str, StoredView]
+    group: list[_NamedArray], taken: set[str], entries: dict[str, Any], views: dict[str, StoredView]
 ) -> None:
     low, high = min(s.low for s in group), max(s.high for s in group)
-    for slot in group:
-        if (slot.low, slot.high) == (low, high) and slot.array.flags.c_contiguous:
-            _store(slot, entries, views)
-            entry = slot.name
+    for named in group:
+        if (named.low, named.high) == (low, high) and named.array.flags.c_contiguous:
+            _store(named, entries, views)
+            entry = named.name
             break
     else:
         entry, low = _store_span(group, low, high, taken, entries)
-    for slot in group:
-        if slot.name not in entries:
-            array, dtype = slot.array, name_of_dtype(slot.array.dtype)
+    for named in group:
+        if named.name not in entries:
+            array, dtype = named.array, name_of_dtype(named.array.dtype)
             assert dtype is not None
-            views[slot.name] = StoredView(
-                entry, slot.pointer - low, dtype, list(array.shape), list(array.strides)
+            views[named.name] = StoredView(
+                entry, named.pointer - low, dtype, list(array.shape), list(array.strides)
             )
 
 
 def _store_span(
-    group: list[_Slot], low: int, high: int, taken: set[str], entries: dict[str, Any]
+    group: list[_NamedArray], low: int, high: int, taken: set[str], entries: dict[str, Any]
 ) -> tuple[str, int]:
     """The memory between two addresses as an entry: its name and where it begins."""
     first = group[0]
@@ -257,7 +257,7 @@ def _store_span(
             f"cannot save {names}: they overlap in the memory of the GPU, and none holds all of "
             "it; save clones, or the tensor that they are views of"
         )
-    kinds = {slot.array.dtype for slot in group}
+    kinds = {named.array.dtype for named in group}
     if len(kinds) > 1:
         # Elements of eight bytes must lie where they can be read when they are loaded.
         owner = storage.owner_of(first.array).__array_interface__["data"][0]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...core.tensor import Tensor
 
 
-def turned(x: Any) -> Any:
+def transposed(x: Any) -> Any:
     """Matrices with rows and columns exchanged."""
     n = len(x.shape)
     return permute_(x, dims=(*range(n - 2), n - 1, n - 2))
@@ -37,7 +37,7 @@ def _inverse(x: Any) -> Any:
 
 
 def _inverse_gradient(g: Any, out: Any) -> Any:
-    left = turned(out)
+    left = transposed(out)
     return -matmul_(matmul_(left, g), left)
 
 
@@ -58,7 +58,7 @@ def _exponential(x: Any) -> Any:
 
 def _exponential_gradient(g: Any, x: Any) -> Any:
     """The corner of the exponential of a matrix of twice the size: [[x', g], [0, x']]."""
-    block = turned(x)
+    block = transposed(x)
     dim, n = len(x.shape) - 1, x.shape[-1]
     above = cat_(block, g, dim=dim)
     below = cat_(zeros_as(block, shape=tuple(block.shape)), block, dim=dim)

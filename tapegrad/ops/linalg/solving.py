@@ -19,7 +19,7 @@ from ..reduce.reductions import amax, amin, sum
 from ..shape.movement import expand_, normal_dim, reshape_
 from ..table import In, Sample, op
 from .matmul import matmul, matmul_, tril_
-from .matrices import check_square, inverse, inverse_, turned
+from .matrices import check_square, inverse, inverse_, transposed
 from .products import cross as _cross
 from .products import matrix_power as _matrix_power
 
@@ -61,9 +61,9 @@ def _adjugate(x: Any) -> Any:
 
 
 def _adjugate_gradient(g: Any, x: Any, out: Any) -> Any:
-    inner = turned(inverse_(x))
+    inner = transposed(inverse_(x))
     scale = (g * out).sum((-1, -2))
-    return _over_matrices(scale) * inner - matmul_(inner, matmul_(g, turned(out)))
+    return _over_matrices(scale) * inner - matmul_(inner, matmul_(g, transposed(out)))
 
 
 adjugate_: Primitive = define(
@@ -73,14 +73,14 @@ det_: Primitive = define(
     "det",
     lambda x: xp.module(x).linalg.det(x).astype(x.dtype),
     kind=OPAQUE,
-    vjp=lambda g, x: _over_matrices(g) * turned(adjugate_(x)),
+    vjp=lambda g, x: _over_matrices(g) * transposed(adjugate_(x)),
     abstract=lambda x: (x[0][:-2], x[1]),
 )
 log_det_: Primitive = define(
     "log_abs_det",
     lambda x: xp.module(x).linalg.slogdet(x)[1].astype(x.dtype),
     kind=OPAQUE,
-    vjp=lambda g, x: _over_matrices(g) * turned(inverse_(x)),
+    vjp=lambda g, x: _over_matrices(g) * transposed(inverse_(x)),
     abstract=lambda x: (x[0][:-2], x[1]),
 )
 sign_det_: Primitive = define(
@@ -131,8 +131,8 @@ def _lapack(name: str, *arrays: Any) -> Any:
 
 
 def _solve_gradient(g: Any, x: Any, out: Any, needs: Any) -> tuple[Any, Any]:
-    right = solve_(turned(x), g)
-    return -matmul_(right, turned(out)) if needs[0] else None, right
+    right = solve_(transposed(x), g)
+    return -matmul_(right, transposed(out)) if needs[0] else None, right
 
 
 solve_: Primitive = define(
@@ -146,11 +146,11 @@ solve_: Primitive = define(
 
 def _cholesky_gradient(g: Any, out: Any) -> Any:
     """With P the lower triangle of L'G, its diagonal halved: L'^-1 P L^-1, made symmetric."""
-    lower = matmul_(turned(out), g)
+    lower = matmul_(transposed(out), g)
     half = (tril_(lower, k=0) + tril_(lower, k=-1)) * 0.5
     inner = inverse_(out)
-    whole = matmul_(turned(inner), matmul_(half, inner))
-    return (whole + turned(whole)) * 0.5
+    whole = matmul_(transposed(inner), matmul_(half, inner))
+    return (whole + transposed(whole)) * 0.5
 
 
 cholesky_: Primitive = define(
@@ -186,7 +186,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Any:
         raise RuntimeError("linalg.solve with left=False needs B as matrices")
     right = reshape_(B, shape=(*B._array.shape, 1)) if vector else B
     if not left:
-        return turned(solve(turned(A), turned(right)))
+        return transposed(solve(transposed(A), transposed(right)))
     if right._array.shape[-2] != n:
         raise RuntimeError(
             f"linalg.solve: A has {n} rows, B of shape {tuple(B.shape)} has "
@@ -211,8 +211,8 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Any:
     _check("linalg.cholesky", A)
     wide = widened(A)
     # Only this form has a gradient that agrees with small changes of single elements.
-    out = rounded(cholesky_((wide + turned(wide)) * 0.5), A)
-    return turned(out) if upper else out
+    out = rounded(cholesky_((wide + transposed(wide)) * 0.5), A)
+    return transposed(out) if upper else out
 
 
 @op(module=L, samples=lambda: [Sample(_WELL), Sample(_PAIR)])
