@@ -218,6 +218,16 @@ def test_every_pass_can_be_left_out(skipped: str, monkeypatch: pytest.MonkeyPatc
         close(p, q)
 
 
+@pytest.mark.parametrize("name", ["fuze", "lower"])
+def test_a_pass_that_cannot_be_left_out_is_named(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAPEGRAD_WITHOUT", f"fuse,{name}")
+    f = tg.compile(lambda x: x * 2 + len(name))
+    with pytest.raises(ValueError, match=f"{name}; the passes that can be left out: constants"):
+        f(randn(3))
+
+
 def test_equal_constants_are_one() -> None:
     # Both layers, forward and backward, make the same mask; so backward finds the forward's powers.
     def step(q: Any, k: Any, v: Any) -> Any:

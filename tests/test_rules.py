@@ -12,7 +12,7 @@ from sweep import NAMES, call, cases, differentiated, gradients
 import tapegrad
 from tapegrad import Tape
 from tapegrad.core import primitive
-from tapegrad.core.primitive import PRIMITIVES, Primitive
+from tapegrad.core.primitive import ELEMENTWISE, PRIMITIVES, Primitive, define
 from tapegrad.core.rules import abstract, batch
 from tapegrad.core.tensor import Tensor, wrap
 
@@ -135,3 +135,13 @@ def test_abstract_needs_no_memory() -> None:
     assert abstract(PRIMITIVES["matmul"], huge, huge) == huge
     assert abstract(PRIMITIVES["sum"], huge, dims=(0,), keepdim=False)[0] == (1 << 20,)
     assert abstract(PRIMITIVES["permute"], huge, dims=(1, 0)) == huge
+
+
+def test_a_rule_that_asks_for_what_there_is_not_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="a gradient rule of misspelled asks for 'scal'; there are"):
+        define(
+            "misspelled",
+            lambda x, *, scale: x * scale,
+            kind=ELEMENTWISE,
+            vjp=lambda g, scal: g * scal,
+        )

@@ -227,11 +227,29 @@ def define(
     p.loads = loads
     if native_size is not None:
         p.native_size = native_size
+    _check_rules(p)
     p.slots = _slots_of(p)
     p.keeps_values = any(what not in ("shape", "dtype", "shapes") for what, _, _ in p.slots)
     assert name not in PRIMITIVES, f"a primitive named {name!r} exists already"
     PRIMITIVES[name] = p
     return p
+
+
+def _check_rules(p: Primitive) -> None:
+    """Gradient rules ask for what there is: inputs, results, and parameters of the kernel."""
+    code = getattr(p.kernel, "__code__", None)
+    if code is None or code.co_flags & 0x08:  # **kwargs
+        return
+    start, end = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    params = {*code.co_varnames[start:end], "needs"}
+    for rule in (p.joint, *p.rules):
+        for name in () if rule is None else shortpaths.parameters(rule):
+            if shortpaths.source_of(p, name)[0] == "param" and name not in params:
+                known = ", ".join(sorted({*p.inputs, *p.outputs, *p.extras} | params))
+                raise TypeError(
+                    f"a gradient rule of {p.name} asks for {name!r}; there are {known}, and "
+                    "_shape and _dtype of inputs"
+                )
 
 
 def _slots_of(p: Primitive) -> tuple[Slot, ...]:

@@ -11,7 +11,7 @@ from .trace.capture import CaptureError
 from .trace.options import decided, runtime_number
 from .use.check import CheckError
 from .use.compiled import Compiled, compile
-from .use.targets import register_target
+from .use.targets import register_target, unregister_target
 
 __all__ = [
     "CaptureError",
@@ -23,4 +23,5 @@ __all__ = [
     "register_target",
     "runtime_number",
     "set_num_threads",
+    "unregister_target",
 ]

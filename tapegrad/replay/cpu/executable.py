@@ -279,6 +279,9 @@ class NativeProgram:
         """Say which inputs each call brings; their arrays come first, those of results after."""
         self._layout.expect(inputs)
 
+    def describe(self) -> str:
+        return f"as {len(self.emitted.kernels)} kernels of native code"
+
     def run(self, arrays: tuple[Any, ...]) -> None:
         """Run on the memory of arrays: the expected inputs, then the results."""
         error = self.attempt(arrays)

@@ -44,6 +44,9 @@ class Executable(Protocol):
     def run(self, arrays: tuple[Any, ...]) -> None:
         """`attempt`, raising what that returns."""
 
+    def describe(self) -> str:
+        """How it runs, in a few words, for `explain()`."""
+
 
 class Target(Protocol):
     """What programs are built for."""

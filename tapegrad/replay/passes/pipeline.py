@@ -39,9 +39,16 @@ def run_passes(program: Program, machine: Machine, after: Callable[[], None]) ->
 
     TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one.
     """
-    skipped = os.environ.get("TAPEGRAD_WITHOUT", "").split(",")
-    for name, change in passes_for(machine).items():
-        if name == "lower" or name not in skipped:
+    passes = passes_for(machine)
+    skipped = set(os.environ.get("TAPEGRAD_WITHOUT", "").split(",")) - {""}
+    unknown = sorted(skipped - passes.keys() | skipped & {"lower"})
+    if unknown:
+        can = ", ".join(name for name in passes if name != "lower")
+        raise ValueError(
+            f"TAPEGRAD_WITHOUT names {', '.join(unknown)}; the passes that can be left out: {can}"
+        )
+    for name, change in passes.items():
+        if name not in skipped:
             program = change(program)
             after()
     return program

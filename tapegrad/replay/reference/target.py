@@ -38,6 +38,9 @@ class Interpreted:
         if error is not None:
             raise error
 
+    def describe(self) -> str:
+        return "run by NumPy, one at a time"
+
     def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
         program, count = self._program, len(self._expected)
         given = self._bound | dict(zip(self._expected, arrays[:count], strict=True))

@@ -48,39 +48,32 @@ def vjp_whole(
     known: Callable[[Tensor], Value | None],
 ) -> Entry | None:
     """An entry for a rule that has run on Tensors; None where a value of it has no name."""
-    operands: list[Value] = []
-    unknown = False
-
-    def patterned(x: Any) -> Any:
-        if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
-            return [patterned(item) for item in x]
-        if isinstance(x, Tensor):
-            add(x, operands)
-            return _OPERAND
-        return x
-
-    def add(x: Any, values: list[Value]) -> None:
-        nonlocal unknown
-        value = known(x) if isinstance(x, Tensor) else None
-        if value is None:
-            unknown = True
-        else:
-            values.append(value)
-
-    pattern = [patterned(g), patterned(list(saved))]
-    needs = tuple(edge is not None for edge in edges)
-    outputs: list[Value] = []
-    for r in results:
-        if r is not None:
-            add(r, outputs)
-    made = {value.number for value in outputs}
+    tensors: list[Tensor] = []
+    pattern = [_patterned(g, tensors), _patterned(list(saved), tensors)]
+    given = [known(tensor) for tensor in tensors]
+    made = [known(r) if isinstance(r, Tensor) else None for r in results if r is not None]
+    operands = [value for value in given if value is not None]
+    outputs = [value for value in made if value is not None]
+    names = {value.number for value in outputs}
     # A rule may hand on what it got, or give one array to several inputs.
-    if unknown or len(made) < len(outputs) or any(v.number in made for v in operands):
+    mixed = len(names) < len(outputs) or any(value.number in names for value in operands)
+    if mixed or len(operands) < len(given) or len(outputs) < len(made):
         return None
+    needs = tuple(edge is not None for edge in edges)
     params = {"pattern": pattern, "needs": needs, "params": entry.params}
     whole = new_entry(vjp_primitive(entry.primitive), params, (), (), next(numbers), entry.location)
     whole.log = (tuple(operands), tuple(outputs))
     return whole
+
+
+def _patterned(x: Any, tensors: list[Tensor]) -> Any:
+    """What stands for a value in a pattern; adds its tensors to a list."""
+    if isinstance(x, list):
+        return [_patterned(item, tensors) for item in x]
+    if isinstance(x, Tensor):
+        tensors.append(x)
+        return _OPERAND
+    return x
 
 
 def _filled(pattern: Any, operands: Iterator[Any]) -> Any:

@@ -32,7 +32,7 @@ from ..trace.results import NotRepeatable
 from ..trace.signature import Arguments, shown
 from .check import Check
 from .replay import DataError, Replay
-from .targets import DEFAULT, target_names, target_of
+from .targets import BACKENDS, DEFAULT, target_names, target_of
 from .undo import UndoableCapture
 from .variant import Signature, Variant
 from .watch import Watch
@@ -90,8 +90,6 @@ OCCUPIED = (
     f"another thread has been recording it for {SECONDS:.0f} s, and may be waiting for this one"
 )
 
-#: further names of backends: the targets that they stand for, or None for no compiling at all
-BACKENDS = {"inductor": "cpu", "native": "cpu", "eager": None}
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 

@@ -301,7 +301,7 @@ def _arena(executable: Executable) -> int:
 def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
     """Kernels and callbacks with their primitives and source lines."""
     if not isinstance(executable, NativeProgram):
-        return [f"    {title}{recorded} primitives, run by {type(executable).__name__}"]
+        return [f"    {title}{recorded} primitives, {executable.describe()}"]
     kernels = executable.emitted.kernels
     lines = [
         f"    {title}{recorded} primitives became {len(kernels)} kernels "

@@ -9,21 +9,34 @@ from ..reference.target import NumPyTarget
 #: native code on the CPU, which is what everything runs on that does not ask for another
 DEFAULT = CPU()
 
+#: the names of the library's own targets
+BUILT_IN = ("cpu", "numpy")
+
 _targets: dict[str, Target] = {target.name: target for target in (DEFAULT, NumPyTarget())}
 
 
-def register_target(target: Target) -> None:
-    """Let `compile(backend=target.name)` build programs for a target.
+#: other names of backends: the targets that they stand for, or None for no compiling at all
+BACKENDS: dict[str, str | None] = {"inductor": "cpu", "native": "cpu", "eager": None}
 
-    A name that is taken stands for the new target from then on.
-    """
-    if not isinstance(getattr(target, "name", None), str) or not callable(
-        getattr(target, "build", None)
-    ):
+
+def register_target(target: Target) -> None:
+    """Let `compile(backend=target.name)` build programs for a target."""
+    name = getattr(target, "name", None)
+    methods = [getattr(target, method, None) for method in ("missing", "build")]
+    if not isinstance(name, str) or not all(map(callable, methods)):
         raise TypeError(
             "a target has a name, missing() and build(program, name): see replay/ir/target.py"
         )
-    _targets[target.name] = target
+    if name in _targets or name in BACKENDS:
+        raise ValueError(f"a backend named {name!r} exists already; give the target another name")
+    _targets[name] = target
+
+
+def unregister_target(name: str) -> None:
+    """Forget a target that was registered; functions compiled for it keep it."""
+    if name not in _targets or _targets[name].name in BUILT_IN:
+        raise ValueError(f"no target named {name!r} was registered")
+    del _targets[name]
 
 
 def target_names() -> tuple[str, ...]:
