@@ -379,3 +379,29 @@ def captured_view_of_an_argument_that_the_call_changes(compile):
     for i, letter in enumerate("BBBBABAABB"):
         buffer.add_(0.25)
         yield f(vec(i) if letter == "A" else buffer), buffer, part
+
+
+def _arguments_on_captured_memory(compile, requires):
+    captured, other = vec(0).requires_grad_(requires), vec(1) * 3
+
+    @compile
+    def f(x, turned):
+        turned[0] = 0.25
+        captured.data.mul_(0.9)
+        x.narrow(0, 0, 1).copy_(x.narrow(0, len(x) - 1, 1))
+        return captured * 2
+
+    for letter in "AAABBBABAABB":
+        x = (other if letter == "A" else captured).detach()
+        turned = tg.from_numpy(x.numpy()[::-1])
+        yield f(x, turned), x, turned, captured
+
+
+@case
+def arguments_overlap_and_show_a_captured_tensor(compile):
+    yield from _arguments_on_captured_memory(compile, False)
+
+
+@case
+def arguments_overlap_and_show_a_captured_leaf(compile):
+    yield from _arguments_on_captured_memory(compile, True)

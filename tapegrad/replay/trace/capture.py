@@ -665,6 +665,13 @@ class Capture(Tape):
                 twins = [t for t in self.twins.values() if id(t._array) in arrays]
                 known += [t for t in twins if t.id not in self.positions]
                 self.sharing = [*(self.sharing or ()), *known]
+        # A tensor with the very array of a member of a span must be a member as well.
+        members = {id(t._array): t for t in self.roots.members()}
+        known_ids = {t.id for t in members.values()} | self.positions.keys()
+        beside = [t for t in self.twins.values() if id(t._array) in members]
+        missing = [t for t in beside if t.id not in known_ids]
+        if missing:
+            self.sharing = [*(self.sharing or ()), *missing]
         if self.sharing is not None:
             return "it changes a tensor whose memory another tensor shares"
         return None
