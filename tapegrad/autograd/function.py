@@ -244,9 +244,8 @@ def _pull(
         s if s is None or isinstance(s, Tensor) else _given(s, slot, edges)
         for s, slot in zip(saved, ctx._slots, strict=True)
     )
-    with casting.restored_settings(
-        STATE.autocast
-    ):  # the rules of a walk are not autocast, the user's own are
+    # The rules of a walk are not autocast, the user's own are.
+    with casting.restored_settings(STATE.autocast):
         returned = cls.backward(ctx, *given)
     results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     while len(results) > len(layout) and results[-1] is None:

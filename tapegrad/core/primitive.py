@@ -16,6 +16,7 @@ backward calls them with raw arrays, differentiable backward with Tensors.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -227,29 +228,11 @@ def define(
     p.loads = loads
     if native_size is not None:
         p.native_size = native_size
-    _check_rules(p)
     p.slots = _slots_of(p)
     p.keeps_values = any(what not in ("shape", "dtype", "shapes") for what, _, _ in p.slots)
     assert name not in PRIMITIVES, f"a primitive named {name!r} exists already"
     PRIMITIVES[name] = p
     return p
-
-
-def _check_rules(p: Primitive) -> None:
-    """Gradient rules ask for what there is: inputs, results, and parameters of the kernel."""
-    code = getattr(p.kernel, "__code__", None)
-    if code is None or code.co_flags & 0x08:  # **kwargs
-        return
-    start, end = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
-    params = {*code.co_varnames[start:end], "needs"}
-    for rule in (p.joint, *p.rules):
-        for name in () if rule is None else shortpaths.parameters(rule):
-            if shortpaths.source_of(p, name)[0] == "param" and name not in params:
-                known = ", ".join(sorted({*p.inputs, *p.outputs, *p.extras} | params))
-                raise TypeError(
-                    f"a gradient rule of {p.name} asks for {name!r}; there are {known}, and "
-                    "_shape and _dtype of inputs"
-                )
 
 
 def _slots_of(p: Primitive) -> tuple[Slot, ...]:
@@ -260,12 +243,29 @@ def _slots_of(p: Primitive) -> tuple[Slot, ...]:
             continue
         for name in shortpaths.parameters(rule):
             source = shortpaths.source_of(p, name)
-            if source[0] != "param" and name != "needs":
+            if name == "needs":
+                continue
+            if source[0] != "param":
                 users.setdefault(source, set()).add(i)
+            elif not _is_parameter(p.kernel, name):
+                known = ", ".join((*p.inputs, *p.outputs, *p.extras))
+                raise TypeError(
+                    f"a gradient rule of {p.name} asks for {name!r}; there are {known}, _shape and "
+                    "_dtype of inputs, and the keyword parameters of the kernel"
+                )
     return tuple(
         (what, index, None if -1 in who else tuple(sorted(who)))
         for (what, index), who in users.items()
     )
+
+
+def _is_parameter(kernel: Callable[..., Any], name: str) -> bool:
+    """Whether a kernel has a keyword parameter of this name, or may have it."""
+    code = getattr(kernel, "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARKEYWORDS:
+        return True
+    first = code.co_argcount
+    return name in code.co_varnames[first : first + code.co_kwonlyargcount]
 
 
 def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
