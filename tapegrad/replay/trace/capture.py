@@ -666,9 +666,10 @@ class Capture(Tape):
                 known += [t for t in twins if t.id not in self.positions]
                 self.sharing = [*(self.sharing or ()), *known]
         # A tensor with the very array of a member of a span must be a member as well.
-        members = {id(t._array): t for t in self.roots.members()}
-        known_ids = {t.id for t in members.values()} | self.positions.keys()
-        beside = [t for t in self.twins.values() if id(t._array) in members]
+        members = self.roots.members()
+        arrays = {id(t._array) for t in members}
+        known_ids = {t.id for t in members} | self.positions.keys()
+        beside = [t for t in self.twins.values() if id(t._array) in arrays]
         missing = [t for t in beside if t.id not in known_ids]
         if missing:
             self.sharing = [*(self.sharing or ()), *missing]
