@@ -54,7 +54,15 @@ def to(
     non_blocking: bool = False,
     memory_format: object = None,
 ) -> Any:
-    """This tensor with another dtype and/or on another device: `to(dtype)`, `to(device)`, ..."""
+    """This tensor with another dtype and/or on another device: `to(dtype)`, `to(device)`, ...
+
+    `to(other)` takes dtype and device of another tensor. Without a change it is the tensor itself,
+    unless `copy=True`.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([1.5, 2.5]).to(tapegrad.int64)
+    tensor([1, 2])
+    """
     a: Any
     for a in args:
         if isinstance(a, Tensor):
@@ -103,12 +111,22 @@ def type_(self: Tensor, dtype: None = None) -> str: ...
 @overload
 def type_(self: Tensor, dtype: DTypeLike) -> Tensor: ...
 def type_(self: Tensor, dtype: DTypeLike | None = None) -> Any:
-    """The name of the dtype, or this tensor with another dtype."""
+    """The name of the dtype, or this tensor with another dtype.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([1, 2]).type(), tapegrad.tensor([1, 2]).type(tapegrad.float32)
+    ('tapegrad.int64', tensor([1., 2.]))
+    """
     return f"tapegrad.{self.dtype.name}" if dtype is None else to(self, dtypes.as_dtype(dtype))
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """This tensor with the dtype of another."""
+    """This tensor with the dtype of another.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([1, 2]).type_as(tapegrad.tensor(0.5))
+    tensor([1., 2.])
+    """
     out: Tensor = to(self, other.dtype)
     return out
 
@@ -158,7 +176,12 @@ def size(self: Tensor) -> Extent:
 
 
 def numel(self: Tensor) -> int:
-    """How many elements there are."""
+    """How many elements there are.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(2, 3).numel()
+    6
+    """
     return int(self._array.size)
 
 
@@ -167,13 +190,23 @@ def stride(self: Tensor, dim: None = None) -> tuple[int, ...]: ...
 @overload
 def stride(self: Tensor, dim: int) -> int: ...
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """Steps in memory between neighbours, in elements."""
+    """Steps in memory between neighbours, in elements.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(2, 3).stride(), tapegrad.zeros(2, 3).t().stride()
+    ((3, 1), (1, 3))
+    """
     steps = tuple(s // self._array.itemsize for s in self._array.strides)
     return steps if dim is None else steps[normal_dim(dim, self._array.ndim)]
 
 
 def storage_offset(self: Tensor) -> int:
-    """How many elements of the tensor that this is a view of come before its first one."""
+    """How many elements of the tensor that this is a view of come before its first one.
+
+    >>> import tapegrad
+    >>> tapegrad.arange(4)[1:].storage_offset()
+    1
+    """
     for tape in STATE.tapes:
         tape.refuse_offset(self)
     if self._view is None:
@@ -183,14 +216,25 @@ def storage_offset(self: Tensor) -> int:
 
 
 def fill_(self: Tensor, value: Operand) -> Tensor:
-    """Put one value everywhere, in place."""
+    """Put one value everywhere, in place.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(2).fill_(3.0)
+    tensor([3., 3.])
+    """
     inplace.check_writable(self, "fill_")
     filling = value if isinstance(value, Tensor) else wrap(np.asarray(value, self._array.dtype))
     return inplace.assign(self, filling, "fill_", given=filling is value)
 
 
 def copy_(self: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """Put the values of another tensor here, converted and broadcast."""
+    """Put the values of another tensor here, converted and broadcast.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(2, 2).copy_(tapegrad.tensor([1, 2]))
+    tensor([[1., 2.],
+            [1., 2.]])
+    """
     inplace.check_writable(self, "copy_")
     if not isinstance(source, Tensor):
         raise TypeError(f"copy_ needs a Tensor, got {type(source).__name__}")

@@ -66,9 +66,8 @@ def tensor(
     """A new tensor with a copy of `data`: numbers, nested lists, arrays or tensors.
 
     >>> import tapegrad
-    >>> tapegrad.tensor([[1, 2], [3, 4]])
-    tensor([[1, 2],
-            [3, 4]])
+    >>> tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([1, 2]).dtype
+    (tensor([1., 2.]), tapegrad.int64)
     """
     array = as_array(data, dtype, device)
     if isinstance(data, (Tensor, np.ndarray)) or hasattr(data, "__cuda_array_interface__"):
@@ -96,7 +95,7 @@ CREATION["asarray"] = as_tensor
 
 @creation
 def from_numpy(array: np.ndarray[Any, Any], requires_grad: bool = False) -> Tensor:
-    """A tensor that shares memory with a NumPy array."""
+    """A tensor that shares memory with a NumPy array: writing to one changes the other."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy needs a NumPy array, got {type(array).__name__}")
     dtypes.from_numpy_dtype(array.dtype)
@@ -123,7 +122,7 @@ def zeros(
     requires_grad: bool = False,
     **unused: Any,
 ) -> Tensor:
-    """A tensor of zeros."""
+    """A tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` have the shape (2, 3)."""
     shape = _size(size, unused)
     return _finished(np.zeros(shape, _numpy_dtype(dtype)), None, device, requires_grad)
 
@@ -136,7 +135,7 @@ def ones(
     requires_grad: bool = False,
     **unused: Any,
 ) -> Tensor:
-    """A tensor of ones."""
+    """A tensor of ones: `ones(2, 3)` and `ones((2, 3))` have the shape (2, 3)."""
     shape = _size(size, unused)
     return _finished(np.ones(shape, _numpy_dtype(dtype)), None, device, requires_grad)
 
@@ -185,7 +184,7 @@ def full(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor filled with one value, whose dtype follows from the value."""
+    """One value everywhere, which gives the dtype: `full((2,), 7)` is [7, 7], of int64."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
     return _finished(np.full(_shape((size,)), value, kind.numpy), None, device, requires_grad)
@@ -201,13 +200,13 @@ def _like(function: Callable[..., Tensor], input: Tensor, options: dict[str, Any
 
 @creation
 def zeros_like(input: Tensor, **options: Any) -> Tensor:
-    """Zeros with the shape, dtype and device of a tensor."""
+    """Zeros with the shape, dtype and device of a tensor; `dtype=` and `device=` override them."""
     return _like(zeros, input, options)
 
 
 @creation
 def ones_like(input: Tensor, **options: Any) -> Tensor:
-    """Ones with the shape, dtype and device of a tensor."""
+    """Ones with the shape, dtype and device of a tensor; `dtype=` and `device=` override them."""
     return _like(ones, input, options)
 
 
@@ -236,7 +235,12 @@ def arange(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Numbers from start up to but not including end."""
+    """Numbers from start up to but not including end.
+
+    >>> import tapegrad
+    >>> tapegrad.arange(3), tapegrad.arange(1, 7, 2), tapegrad.arange(0, 1, 0.5)
+    (tensor([0, 1, 2]), tensor([1, 3, 5]), tensor([0.0000, 0.5000]))
+    """
     if end is None:
         start, end = 0, start
     start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
@@ -262,7 +266,7 @@ def linspace(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`steps` numbers evenly spaced from start to end, both included."""
+    """`steps` numbers evenly spaced from start to end: `linspace(0, 1, 3)` is [0, 0.5, 1]."""
     start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
     _check_steps(steps)
     array = np.linspace(start, end, steps).astype(_numpy_dtype(dtype))
@@ -285,7 +289,7 @@ def logspace(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`steps` numbers whose logarithms are evenly spaced."""
+    """base**start to base**end in `steps` numbers: `logspace(0, 2, 3)` is [1, 10, 100]."""
     _check_steps(steps)
     array = np.logspace(start, end, steps, base=base).astype(_numpy_dtype(dtype))
     return _finished(array, None, device, requires_grad)
@@ -300,7 +304,7 @@ def eye(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Ones on the diagonal, zeros elsewhere."""
+    """Ones on the diagonal, zeros elsewhere, in n rows and m (or n) columns."""
     _shape((n,) if m is None else (n, m))
     return _finished(np.eye(n, m, dtype=_numpy_dtype(dtype)), None, device, requires_grad)
 
@@ -309,7 +313,7 @@ def eye(
 def tril_indices(
     row: int, col: int, offset: int = 0, *, device: DeviceLike | None = None
 ) -> Tensor:
-    """Row and column indices of a lower triangle."""
+    """Row and column indices of a lower triangle, as a tensor of shape (2, count)."""
     return _finished(np.stack(np.tril_indices(row, offset, col)), dtypes.int64, device, False)
 
 
@@ -317,13 +321,13 @@ def tril_indices(
 def triu_indices(
     row: int, col: int, offset: int = 0, *, device: DeviceLike | None = None
 ) -> Tensor:
-    """Row and column indices of an upper triangle."""
+    """Row and column indices of an upper triangle, as a tensor of shape (2, count)."""
     return _finished(np.stack(np.triu_indices(row, offset, col)), dtypes.int64, device, False)
 
 
 @creation
 def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Coordinates of a grid, one tensor for each dimension."""
+    """Coordinates of a grid, one tensor per dimension; "xy" exchanges the first two dimensions."""
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         tensors = tuple(tensors[0])
     if indexing not in ("ij", "xy"):
@@ -488,7 +492,7 @@ def rand(
     requires_grad: bool = False,
     **unused: Any,
 ) -> Tensor:
-    """Uniform random numbers in [0, 1)."""
+    """Uniform random numbers in [0, 1): `rand(2, 3)` has the shape (2, 3)."""
     out = random_array("uniform", _size(size, unused), _numpy_dtype(dtype), generator)
     return _placed(out, device, requires_grad)
 
@@ -502,7 +506,7 @@ def randn(
     requires_grad: bool = False,
     **unused: Any,
 ) -> Tensor:
-    """Normal random numbers with mean 0 and standard deviation 1."""
+    """Normal random numbers (mean 0, standard deviation 1): `randn(2, 3)` has the shape (2, 3)."""
     out = random_array("normal", _size(size, unused), _numpy_dtype(dtype), generator)
     return _placed(out, device, requires_grad)
 
@@ -518,7 +522,7 @@ def randint(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Random integers from low up to but not including high."""
+    """Random integers with low <= x < high: `randint(10, (2, 3))`, `randint(5, 10, (2, 3))`."""
     end: Any = high
     if isinstance(end, (tuple, list)) and size is None:  # randint(high, size)
         low, end, size = 0, low, end
@@ -620,7 +624,7 @@ def multinomial(
     *,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Indices drawn with the probabilities (weights) of each row."""
+    """Indices drawn with the weights of each row: (rows, n) gives (rows, num_samples)."""
     not_recorded(input, "multinomial()")
     weights = np.asarray(to_device(input._array, as_device("cpu")), np.float64)
     rows = weights.reshape(-1, weights.shape[-1])

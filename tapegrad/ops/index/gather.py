@@ -179,7 +179,15 @@ _INDEX = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
     ]
 )
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Any:
-    """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on.
+
+    `index` holds integers and has as many dimensions as `input`; the result has its shape.
+
+    >>> import tapegrad
+    >>> tapegrad.gather(tapegrad.tensor([[1, 2], [3, 4]]), 1, tapegrad.tensor([[1], [0]]))
+    tensor([[2],
+            [3]])
+    """
     d = normal_dim(dim, input._array.ndim)
     _check_gather(input, index, d, "gather")
     if index._array.ndim == 0:
@@ -197,7 +205,14 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     autocast={"cuda": "widest"},
 )
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
-    """`input` with `src` added at the places that `index` names."""
+    """`input` with `src` added at the positions that `index` names.
+
+    out[index[i][j]][j] += src[i][j] for dim 0. Positions may repeat.
+
+    >>> import tapegrad
+    >>> tapegrad.scatter_add(tapegrad.zeros(3), 0, tapegrad.tensor([0, 2, 2]), tapegrad.ones(3))
+    tensor([1., 0., 2.])
+    """
     d = normal_dim(dim, input._array.ndim)
     _check_gather(input, index, d, "scatter_add")
     _check_source(index, src, "scatter_add")
@@ -238,7 +253,14 @@ def scatter(
     value: Number | None = None,
     reduce: str | None = None,
 ) -> Any:
-    """`input` with `src` (a tensor or a number) put at the places that `index` names."""
+    """`input` with `src` (a tensor or a number) put at the positions that `index` names.
+
+    out[index[i][j]][j] = src[i][j] for dim 0; with `reduce="add"` it is added instead.
+
+    >>> import tapegrad
+    >>> tapegrad.scatter(tapegrad.zeros(3), 0, tapegrad.tensor([2, 0]), tapegrad.tensor([1.0, 2.0]))
+    tensor([2., 0., 1.])
+    """
     d = normal_dim(dim, input._array.ndim)
     _check_gather(input, index, d, "scatter")
     given: Any = value if src is None else src
@@ -262,7 +284,14 @@ def scatter(
     ]
 )
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Any:
-    """Elements named by indices along a dimension, with broadcasting; without dim, of all."""
+    """Elements named by indices along a dimension, with broadcasting; without dim, of all.
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([[3, 1, 2], [4, 6, 5]])
+    >>> tapegrad.take_along_dim(x, tapegrad.argsort(x, dim=1), dim=1)
+    tensor([[1, 2, 3],
+            [4, 5, 6]])
+    """
     _check_index_tensor(indices, "take_along_dim")
     if dim is None:
         return gather_(input.reshape(-1), indices.reshape(-1), dim=0)
@@ -295,7 +324,16 @@ _ROWS = In(values=[2, 0, 2], kind="int")
     ]
 )
 def index_select(input: Tensor, dim: int, index: Tensor) -> Any:
-    """Chosen slices along a dimension."""
+    """Chosen slices along a dimension.
+
+    `index` is a tensor of integers with one dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.index_select(tapegrad.tensor([[1, 2], [3, 4]]), 0, tapegrad.tensor([1, 0, 1]))
+    tensor([[3, 4],
+            [1, 2],
+            [3, 4]])
+    """
     _check_index_tensor(index, "index_select")
     if index._array.ndim > 1:
         raise IndexError(f"index_select needs an index of 1 dimension, got {tuple(index.shape)}")
@@ -312,7 +350,14 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Any:
     inplace=True,
 )
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Any:
-    """`input` with slices of `source` added at chosen places of a dimension."""
+    """`input` with slices of `source` added at chosen indices of a dimension.
+
+    out[index[i]] += alpha * source[i] for dim 0. Indices may repeat.
+
+    >>> import tapegrad
+    >>> tapegrad.index_add(tapegrad.zeros(3), 0, tapegrad.tensor([0, 2, 2]), tapegrad.ones(3))
+    tensor([1., 0., 2.])
+    """
     _check_index_tensor(index, "index_add")
     d = normal_dim(dim, input._array.ndim)
     source = source if alpha == 1 else source * number_for(source, alpha)
@@ -337,7 +382,15 @@ def _check_slices(input: Any, d: int, index: Any, source: Any, what: str) -> Non
     autocast={"cpu": "widest"},
 )
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    """`input` with slices replaced by those of `source`."""
+    """`input` with slices replaced by those of `source`.
+
+    out[index[i]] = source[i] for dim 0.
+
+    >>> import tapegrad
+    >>> index, source = tapegrad.tensor([2, 0]), tapegrad.tensor([1.0, 2.0])
+    >>> tapegrad.index_copy(tapegrad.zeros(3), 0, index, source)
+    tensor([2., 0., 1.])
+    """
     _check_index_tensor(index, "index_copy")
     d = normal_dim(dim, input._array.ndim)
     _check_same_dtype(input, source, "index_copy")
@@ -347,7 +400,12 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
 
 @op(samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), 1.5)], inplace=True)
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
-    """`input` with slices filled with a number."""
+    """`input` with slices filled with a number.
+
+    >>> import tapegrad
+    >>> tapegrad.index_fill(tapegrad.zeros(3), 0, tapegrad.tensor([0, 2]), 5.0)
+    tensor([5., 0., 5.])
+    """
     _check_index_tensor(index, "index_fill")
     d = normal_dim(dim, input._array.ndim)
     value = value if isinstance(value, Tensor) else float(value)
@@ -365,7 +423,16 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
 def index_put(
     input: Tensor, indices: Sequence[Tensor], values: Operand, accumulate: bool = False
 ) -> Any:
-    """`input` with values put (or added) at the elements that the index tensors name."""
+    """`input` with values put (or added) at the elements that the index tensors name.
+
+    The same as out[indices] = values, or out[indices] += values with `accumulate=True`,
+    where repeated indices add up.
+
+    >>> import tapegrad
+    >>> at = (tapegrad.tensor([0, 0, 2]),)
+    >>> tapegrad.index_put(tapegrad.zeros(3), at, tapegrad.ones(3), accumulate=True)
+    tensor([2., 0., 1.])
+    """
     expanded: list[Tensor] = []
     for index in indices:
         expanded.extend(as_indices(index, input._array.shape, len(expanded)))

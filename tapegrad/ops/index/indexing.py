@@ -392,7 +392,14 @@ def _check_mask(mask: Any, what: str) -> None:
     inplace=True,
 )
 def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Any:
-    """`value` where the mask holds."""
+    """`value` where the mask holds, `input` elsewhere.
+
+    `mask` is a boolean tensor with a shape that broadcasts to that of `input`.
+
+    >>> import tapegrad
+    >>> tapegrad.masked_fill(tapegrad.zeros(3), tapegrad.tensor([True, False, True]), 5.0)
+    tensor([5., 0., 5.])
+    """
     _check_mask(mask, "masked_fill")
     if isinstance(value, Tensor) and value._array.ndim:
         raise RuntimeError("masked_fill needs a number or a 0-d tensor as its value")
@@ -403,7 +410,13 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Any:
 
 @op(samples=lambda: [Sample((3, 4), In(3, 4, kind="bool")), Sample((3, 4), In(4, kind="bool"))])
 def masked_select(input: Tensor, mask: Tensor) -> Any:
-    """The elements where the mask holds, in one dimension."""
+    """The elements where the mask holds, in one dimension.
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([[1, 2], [3, 4]])
+    >>> tapegrad.masked_select(x, x > 2)
+    tensor([3, 4])
+    """
     _check_mask(mask, "masked_select")
     shape = np.broadcast_shapes(input._array.shape, mask._array.shape)
     return getitem(input.expand(shape), mask.expand(shape))
@@ -415,7 +428,13 @@ def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor: ...
 def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
 @op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """The indices of elements that are not zero, one row each (or one tensor per dimension)."""
+    """The indices of elements that are not zero, one row each (or one tensor per dimension).
+
+    >>> import tapegrad
+    >>> tapegrad.nonzero(tapegrad.tensor([[0, 5], [7, 0]]))
+    tensor([[0, 1],
+            [1, 0]])
+    """
     not_recorded(input, "nonzero() (use where)")
     found = input._array.nonzero() if input._array.ndim else np.atleast_1d(input._array).nonzero()
     if as_tuple:
@@ -428,5 +447,11 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 @op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
 def argwhere(input: Tensor) -> Any:
-    """The indices of elements that are not zero, one row each."""
+    """The indices of elements that are not zero, one row each.
+
+    >>> import tapegrad
+    >>> tapegrad.argwhere(tapegrad.tensor([[0, 5], [7, 0]]))
+    tensor([[0, 1],
+            [1, 0]])
+    """
     return nonzero(input)

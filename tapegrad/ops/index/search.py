@@ -70,7 +70,14 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Any:
-    """Where values would have to be inserted to keep the last dimension sorted."""
+    """Where values would have to be inserted to keep the last dimension sorted.
+
+    With `right=True` (or `side="right"`) a value goes after elements equal to it, else before.
+
+    >>> import tapegrad
+    >>> tapegrad.searchsorted(tapegrad.tensor([1.0, 3.0, 5.0]), tapegrad.tensor([0.0, 3.0, 6.0]))
+    tensor([0, 1, 3])
+    """
     if side not in (None, "left", "right") or (side == "left" and right):
         raise RuntimeError(f"searchsorted: side {side!r} and right={right} do not fit together")
     edges = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
@@ -94,7 +101,15 @@ def searchsorted(
 def bucketize(
     input: Operand, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Any:
-    """The number of the interval between boundaries in which each value lies."""
+    """The number of the interval between boundaries in which each value lies.
+
+    With `right=False` i fulfils boundaries[i - 1] < x <= boundaries[i], with `right=True`
+    boundaries[i - 1] <= x < boundaries[i].
+
+    >>> import tapegrad
+    >>> tapegrad.bucketize(tapegrad.tensor([0.0, 3.0, 6.0]), tapegrad.tensor([1.0, 3.0, 5.0]))
+    tensor([0, 1, 3])
+    """
     if boundaries._array.ndim != 1:
         raise RuntimeError(f"bucketize needs boundaries in one dimension, got {boundaries.shape}")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
@@ -114,7 +129,12 @@ def bucketize(
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Any:
-    """Whether each element is among the test elements."""
+    """Whether each element is among the test elements.
+
+    >>> import tapegrad
+    >>> tapegrad.isin(tapegrad.tensor([1, 2, 3]), tapegrad.tensor([2, 3]))
+    tensor([False,  True,  True])
+    """
     if not isinstance(elements, Tensor):
         elements = test_elements.new_tensor(elements)
     if not isinstance(test_elements, Tensor):
@@ -133,7 +153,12 @@ def isin(
     differentiable=False,
 )
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
-    """How often each number from 0 on occurs, or the sum of its weights."""
+    """How often each number from 0 on occurs, or the sum of its weights.
+
+    >>> import tapegrad
+    >>> tapegrad.bincount(tapegrad.tensor([0, 3, 1, 3]))
+    tensor([1, 1, 0, 2])
+    """
     if not numeric.is_integer(input._array.dtype) or input._array.ndim != 1:
         raise RuntimeError("bincount needs non-negative integers in one dimension")
     not_recorded(input, "bincount() (use scatter_add)")
@@ -171,7 +196,13 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The different elements in order; where each came from and how often, if asked for."""
+    """The different elements in order; where each came from and how often, if asked for.
+
+    >>> import tapegrad
+    >>> values, counts = tapegrad.unique(tapegrad.tensor([3, 1, 3]), return_counts=True)
+    >>> values, counts
+    (tensor([1, 3]), tensor([1, 2]))
+    """
     not_recorded(input, "unique()")
     axis = None if dim is None else normal_dim(dim, input._array.ndim)
     module = xp.module(input._array)
@@ -211,7 +242,12 @@ def unique_consecutive(
     dim: int | None = None,
 ) -> Any:
     """The elements without those that repeat the one before; which run each is in, and how long
-    the runs are, if asked for."""
+    the runs are, if asked for.
+
+    >>> import tapegrad
+    >>> tapegrad.unique_consecutive(tapegrad.tensor([3, 3, 1, 1, 3]))
+    tensor([3, 1, 3])
+    """
     not_recorded(input, "unique_consecutive()")
     array = input._array
     module = xp.module(array)
@@ -241,7 +277,13 @@ def unique_consecutive(
     ]
 )
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Indexed:
-    """The k-th smallest value along a dimension, counted from 1, and where it is."""
+    """The k-th smallest value along a dimension, counted from 1, and where it is.
+
+    >>> import tapegrad
+    >>> values, indices = tapegrad.kthvalue(tapegrad.tensor([3.0, 1.0, 2.0]), k=2)
+    >>> values, indices
+    (tensor(2.), tensor(2))
+    """
     n = input._array.ndim
     d = normal_dim(dim, n)
     size = input._array.shape[d] if n else 1
@@ -316,6 +358,10 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle value, the lower one of two; with a dim also where it is.
 
     Without a dim equal values share the gradient.
+
+    >>> import tapegrad
+    >>> tapegrad.median(tapegrad.tensor([3.0, 1.0, 2.0, 4.0]))
+    tensor(2.)
     """
     return _median_of(input, dim, keepdim, skips_nan=False)
 
@@ -326,7 +372,12 @@ def nanmedian(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor:
 def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
 @op(samples=_median_samples)
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The median of the values that are not NaN, if there are any."""
+    """The median of the values that are not NaN, if there are any.
+
+    >>> import tapegrad
+    >>> tapegrad.nanmedian(tapegrad.tensor([3.0, float("nan"), 1.0]))
+    tensor(1.)
+    """
     return _median_of(input, dim, keepdim, skips_nan=True)
 
 
@@ -348,7 +399,14 @@ def quantile(
     *,
     interpolation: str = "linear",
 ) -> Any:
-    """The value below which a share q of a dimension lies; several shares come first."""
+    """The value below which a share q of a dimension lies; several shares come first.
+
+    `interpolation` is "linear", "lower", "higher", "nearest" or "midpoint".
+
+    >>> import tapegrad
+    >>> tapegrad.quantile(tapegrad.tensor([0.0, 1.0, 2.0, 3.0]), 0.5)
+    tensor(1.5000)
+    """
     check_floating(input, "quantile")
     modes = ("linear", "lower", "higher", "midpoint", "nearest")
     if interpolation not in modes:
@@ -454,6 +512,11 @@ def scatter_reduce(
     """`input` with all values of `src` that go to one place reduced: sum, mean, amax or amin.
 
     With `include_self=False` the values that were there before do not count.
+
+    >>> import tapegrad
+    >>> index, src = tapegrad.tensor([0, 0, 2]), tapegrad.tensor([1.0, 2.0, 3.0])
+    >>> tapegrad.scatter_reduce(tapegrad.zeros(3), 0, index, src, "amax")
+    tensor([2., 0., 3.])
     """
     if reduce not in ("sum", "mean", "amax", "amin"):
         raise RuntimeError(f"scatter_reduce supports sum, mean, amax and amin, got {reduce!r}")

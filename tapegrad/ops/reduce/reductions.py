@@ -91,7 +91,16 @@ def _as_sum_dtype(input: Any, dtype: Any) -> Any:
 def sum(
     input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Any:
-    """The sum of all elements, or along dimensions."""
+    """The sum of all elements, or along dimensions.
+
+    `dim` is one dimension or several, which disappear, or stay with size 1 with `keepdim=True`.
+    Integers and booleans are added as int64, unless `dtype` says otherwise.
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x.sum(), x.sum(dim=0)
+    (tensor(10.), tensor([4., 6.]))
+    """
     x = _as_sum_dtype(input, dtype)
     return sum_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
 
@@ -104,7 +113,12 @@ def _nansum(input: Any) -> Any:
 def nansum(
     input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Any:
-    """The sum, with NaN taken as zero."""
+    """The sum, with NaN taken as zero.
+
+    >>> import tapegrad
+    >>> tapegrad.nansum(tapegrad.tensor([1.0, float("nan"), 2.0]))
+    tensor(3.)
+    """
     return sum(_nansum(input), dim, keepdim, dtype=dtype)
 
 
@@ -127,7 +141,14 @@ mean_: Primitive = define(
 def mean(
     input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Any:
-    """The mean of all elements, or along dimensions."""
+    """The mean of all elements, or along dimensions.
+
+    sum(x) / n, with n the number of elements. `dim` and `keepdim` are as for `sum`.
+
+    >>> import tapegrad
+    >>> tapegrad.mean(tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=1)
+    tensor([1.5000, 3.5000])
+    """
     x = input if dtype is None else input.to(as_dtype(dtype))
     check_floating(x, "mean")
     return mean_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
@@ -137,7 +158,12 @@ def mean(
 def nanmean(
     input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Any:
-    """The mean of what is not NaN."""
+    """The mean of what is not NaN.
+
+    >>> import tapegrad
+    >>> tapegrad.nanmean(tapegrad.tensor([1.0, float("nan"), 2.0]))
+    tensor(1.5000)
+    """
     check_floating(input, "nanmean")
     there = c.logical_not(c.isnan(input)).to(input.dtype)
     return sum(_nansum(input), dim, keepdim, dtype=dtype) / sum(there, dim, keepdim)
@@ -192,7 +218,12 @@ prod_: Primitive = define("prod", _prod, kind=REDUCE, vjp=_prod_gradient, expres
 def prod(
     input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Any:
-    """The product of all elements, or along a dimension."""
+    """The product of all elements, or along a dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.prod(tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=1)
+    tensor([ 2., 12.])
+    """
     x = _as_sum_dtype(input, dtype)
     return prod_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
 
@@ -231,7 +262,14 @@ cumsum_: Primitive = define(
     autocast=ON_GPU,
 )
 def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Any:
-    """Running sums along a dimension."""
+    """Running sums along a dimension.
+
+    out[i] = x[0] + ... + x[i]
+
+    >>> import tapegrad
+    >>> tapegrad.cumsum(tapegrad.tensor([1.0, 2.0, 3.0]), dim=0)
+    tensor([1., 3., 6.])
+    """
     x = _as_sum_dtype(input, dtype)
     d = normal_dim(dim, x._array.ndim)
     return cumsum_(x, dim=d, reverse=False) if x._array.ndim else x.clone()
@@ -276,7 +314,14 @@ cumprod_: Primitive = define(
     autocast=ON_GPU,
 )
 def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Any:
-    """Running products along a dimension."""
+    """Running products along a dimension.
+
+    out[i] = x[0] * ... * x[i]
+
+    >>> import tapegrad
+    >>> tapegrad.cumprod(tapegrad.tensor([1.0, 2.0, 3.0]), dim=0)
+    tensor([1., 2., 6.])
+    """
     x = _as_sum_dtype(input, dtype)
     d = normal_dim(dim, x._array.ndim)
     return cumprod_(x, dim=d) if x._array.ndim else x.clone()
@@ -340,7 +385,12 @@ def _extreme_samples() -> list[Sample]:
 
 @op(samples=_extreme_samples)
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
-    """The largest element of all, or along dimensions; ties share the gradient."""
+    """The largest element of all, or along dimensions; ties share the gradient.
+
+    >>> import tapegrad
+    >>> tapegrad.amax(tapegrad.tensor([[1.0, 5.0], [3.0, 4.0]]), dim=1)
+    tensor([5., 4.])
+    """
     dims = normal_dims(dim, input._array.ndim)
     _not_empty(input, dims, "amax")
     return amax_(input, dims=dims, keepdim=bool(keepdim))
@@ -348,7 +398,12 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
 
 @op(samples=_extreme_samples)
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
-    """The smallest element of all, or along dimensions; ties share the gradient."""
+    """The smallest element of all, or along dimensions; ties share the gradient.
+
+    >>> import tapegrad
+    >>> tapegrad.amin(tapegrad.tensor([[1.0, 5.0], [3.0, 4.0]]), dim=1)
+    tensor([1., 3.])
+    """
     dims = normal_dims(dim, input._array.ndim)
     _not_empty(input, dims, "amin")
     return amin_(input, dims=dims, keepdim=bool(keepdim))
@@ -425,13 +480,23 @@ def _arg_samples() -> list[Sample]:
 
 @op(samples=_arg_samples, differentiable=False)
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Where the largest element is."""
+    """The index of the largest element; without `dim`, in the tensor read as one row.
+
+    >>> import tapegrad
+    >>> tapegrad.argmax(tapegrad.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
+    tensor([1, 0])
+    """
     return _arg_op(argmax_, "argmax", input, dim, keepdim)
 
 
 @op(samples=_arg_samples, differentiable=False)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Where the smallest element is."""
+    """The index of the smallest element; without `dim`, in the tensor read as one row.
+
+    >>> import tapegrad
+    >>> tapegrad.argmin(tapegrad.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
+    tensor([0, 1])
+    """
     return _arg_op(argmin_, "argmin", input, dim, keepdim)
 
 
@@ -474,7 +539,13 @@ def max(input: Tensor, dim: Tensor | Sequence[int], keepdim: bool = False) -> Te
     ]
 )
 def max(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) -> Any:
-    """The largest element; with `dim`, values and indices; with a tensor, the larger one."""
+    """The largest element; with `dim`, values and indices; with a tensor, the larger one.
+
+    >>> import tapegrad
+    >>> values, indices = tapegrad.max(tapegrad.tensor([[1.0, 5.0], [3.0, 4.0]]), dim=1)
+    >>> values, indices
+    (tensor([5., 4.]), tensor([1, 1]))
+    """
     if isinstance(dim, Tensor):
         return e.maximum(input, dim)
     if dim is None:
@@ -501,7 +572,13 @@ def min(input: Tensor, dim: Tensor | Sequence[int], keepdim: bool = False) -> Te
     ]
 )
 def min(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) -> Any:
-    """The smallest element; with `dim`, values and indices; with a tensor, the smaller one."""
+    """The smallest element; with `dim`, values and indices; with a tensor, the smaller one.
+
+    >>> import tapegrad
+    >>> values, indices = tapegrad.min(tapegrad.tensor([[1.0, 5.0], [3.0, 4.0]]), dim=1)
+    >>> values, indices
+    (tensor([1., 3.]), tensor([0, 0]))
+    """
     if isinstance(dim, Tensor):
         return e.minimum(input, dim)
     if dim is None:
@@ -544,14 +621,24 @@ def _truth_samples() -> list[Sample]:
 
 @op(samples=_truth_samples, differentiable=False)
 def any(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
-    """Whether any element is true."""
+    """Whether any element is true.
+
+    >>> import tapegrad
+    >>> tapegrad.any(tapegrad.tensor([[True, False], [False, False]]), dim=1)
+    tensor([ True, False])
+    """
     x = _as_bool(input)
     return any_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
 
 
 @op(samples=_truth_samples, differentiable=False)
 def all(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
-    """Whether all elements are true."""
+    """Whether all elements are true.
+
+    >>> import tapegrad
+    >>> tapegrad.all(tapegrad.tensor([[True, True], [True, False]]), dim=1)
+    tensor([ True, False])
+    """
     x = _as_bool(input)
     return all_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
 
@@ -561,7 +648,12 @@ def all(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     differentiable=False,
 )
 def count_nonzero(input: Tensor, dim: Dims | None = None) -> Any:
-    """How many elements are not zero."""
+    """How many elements are not zero.
+
+    >>> import tapegrad
+    >>> tapegrad.count_nonzero(tapegrad.tensor([[1, 0], [2, 3]]), dim=1)
+    tensor([1, 2])
+    """
     return sum(c.not_equal(input, 0), dim)
 
 
@@ -570,13 +662,23 @@ def count_nonzero(input: Tensor, dim: Dims | None = None) -> Any:
 
 @op(samples=lambda: [Sample((3, 4))], function=False, differentiable=False, torch=None)
 def has_nan(input: Tensor) -> bool:
-    """Whether any element is NaN."""
+    """Whether any element is NaN.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([1.0, float("nan")]).has_nan()
+    True
+    """
     not_recorded(input, "has_nan()")
     return bool(np.isnan(input._array).any())
 
 
 @op(samples=lambda: [Sample((3, 4))], function=False, differentiable=False, torch=None)
 def has_inf(input: Tensor) -> bool:
-    """Whether any element is infinite."""
+    """Whether any element is infinite.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([1.0, float("inf")]).has_inf()
+    True
+    """
     not_recorded(input, "has_inf()")
     return bool(np.isinf(input._array).any())

@@ -63,13 +63,25 @@ def _running(input: Any, dim: int, largest: bool) -> Extreme:
 
 @op(samples=lambda: [Sample(In(3, 4, distinct=True), 0), Sample(In(3, 4, distinct=True), -1)])
 def cummax(input: Tensor, dim: int) -> Extreme:
-    """The largest element so far along a dimension, and its index."""
+    """The largest element so far along a dimension, and its index.
+
+    >>> import tapegrad
+    >>> values, indices = tapegrad.cummax(tapegrad.tensor([1.0, 3.0, 2.0]), dim=0)
+    >>> values, indices
+    (tensor([1., 3., 3.]), tensor([0, 1, 1]))
+    """
     return _running(input, dim, True)
 
 
 @op(samples=lambda: [Sample(In(3, 4, distinct=True), 0), Sample(In(3, 4, distinct=True), -1)])
 def cummin(input: Tensor, dim: int) -> Extreme:
-    """The smallest element so far along a dimension, and its index."""
+    """The smallest element so far along a dimension, and its index.
+
+    >>> import tapegrad
+    >>> values, indices = tapegrad.cummin(tapegrad.tensor([3.0, 1.0, 2.0]), dim=0)
+    >>> values, indices
+    (tensor([3., 1., 1.]), tensor([0, 1, 1]))
+    """
     return _running(input, dim, False)
 
 
@@ -82,14 +94,25 @@ class Bounds(NamedTuple):
 
 @op(samples=lambda: [Sample(In(3, 4, distinct=True)), Sample(In(3, 4, distinct=True), dim=1)])
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Bounds:
-    """The smallest and the largest element, of all or along a dimension."""
+    """The smallest and the largest element, of all or along a dimension.
+
+    >>> import tapegrad
+    >>> low, high = tapegrad.aminmax(tapegrad.tensor([[1.0, 5.0], [3.0, 4.0]]), dim=1)
+    >>> low, high
+    (tensor([1., 3.]), tensor([5., 4.]))
+    """
     dims = () if dim is None else dim
     return Bounds(amin(input, dims, keepdim), amax(input, dims, keepdim))
 
 
 @op(samples=lambda: [Sample(In(4, 3, distinct=True))])
 def msort(input: Tensor) -> Any:
-    """Sorted along the first dimension."""
+    """Sorted along the first dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.msort(tapegrad.tensor([3.0, 1.0, 2.0]))
+    tensor([1., 2., 3.])
+    """
     return sort(input, 0)[0]
 
 
@@ -110,25 +133,51 @@ def _cut(name: str, least: int, input: Any, given: Any, dim: int) -> Any:
 
 @op(samples=lambda: [Sample((4, 6), 3), Sample((4,), [1, 3])])
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> Any:
-    """Pieces along the second dimension, or the only one."""
+    """Pieces along the second dimension, or the only one.
+
+    `indices_or_sections` is the number of equal pieces, or the indices before which to cut.
+
+    >>> import tapegrad
+    >>> [piece.shape for piece in tapegrad.hsplit(tapegrad.zeros(4, 6), 3)]
+    [Size([4, 2]), Size([4, 2]), Size([4, 2])]
+    """
     return _cut("hsplit", 1, input, indices_or_sections, 1 if input._array.ndim > 1 else 0)
 
 
 @op(samples=lambda: [Sample((4, 6), 2), Sample((4, 2), [1, 3])])
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> Any:
-    """Pieces along the first dimension."""
+    """Pieces along the first dimension.
+
+    `indices_or_sections` is the number of equal pieces, or the indices before which to cut.
+
+    >>> import tapegrad
+    >>> [piece.shape for piece in tapegrad.vsplit(tapegrad.zeros(4, 6), [1, 3])]
+    [Size([1, 6]), Size([2, 6]), Size([1, 6])]
+    """
     return _cut("vsplit", 2, input, indices_or_sections, 0)
 
 
 @op(samples=lambda: [Sample((2, 2, 6), 3), Sample((2, 2, 4), [1, 3])])
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> Any:
-    """Pieces along the third dimension."""
+    """Pieces along the third dimension.
+
+    `indices_or_sections` is the number of equal pieces, or the indices before which to cut.
+
+    >>> import tapegrad
+    >>> [piece.shape for piece in tapegrad.dsplit(tapegrad.zeros(2, 2, 6), 3)]
+    [Size([2, 2, 2]), Size([2, 2, 2]), Size([2, 2, 2])]
+    """
     return _cut("dsplit", 3, input, indices_or_sections, 2)
 
 
 @op(samples=lambda: [Sample((5, 2), [1, 4]), Sample((2, 5), [2, 3], 1)])
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Any:
-    """Pieces of the given sizes along a dimension."""
+    """Pieces of the given sizes along a dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.split_with_sizes(tapegrad.arange(4), [1, 3])
+    (tensor([0]), tensor([1, 2, 3]))
+    """
     return split(input, list(split_sizes), dim)
 
 
@@ -143,7 +192,15 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     inplace=True,
 )
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Any:
-    """The elements of `source`, in order, where the mask holds."""
+    """The elements of `source`, in order, where the mask holds.
+
+    `mask` has a shape that broadcasts to that of `input`.
+
+    >>> import tapegrad
+    >>> mask = tapegrad.tensor([True, False, True])
+    >>> tapegrad.masked_scatter(tapegrad.zeros(3), mask, tapegrad.tensor([1.0, 2.0]))
+    tensor([1., 0., 2.])
+    """
     if not numeric.is_boolean(mask._array.dtype):
         raise RuntimeError(f"masked_scatter needs a bool tensor as its mask, got {mask.dtype}")
     if source._array.dtype != input._array.dtype:
@@ -162,7 +219,15 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Any:
 
 @op(samples=lambda: [Sample((3, 4), (4,), 0, 1), Sample((3, 4), (3,), -1, -2)])
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Any:
-    """A copy with the slice at one index of a dimension replaced."""
+    """A copy with the slice at one index of a dimension replaced.
+
+    `src` has the shape of `input` without the dimension `dim`.
+
+    >>> import tapegrad
+    >>> tapegrad.select_scatter(tapegrad.zeros(2, 3), tapegrad.ones(3), dim=0, index=1)
+    tensor([[0., 0., 0.],
+            [1., 1., 1.]])
+    """
     return _replaced(input, lambda x: x.select(dim, index), src, "select_scatter")
 
 
@@ -175,7 +240,14 @@ def slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> Any:
-    """A copy with a range of a dimension replaced."""
+    """A copy with a range of a dimension replaced.
+
+    `src` has the shape of the range: input[start:end:step] for dim 0.
+
+    >>> import tapegrad
+    >>> tapegrad.slice_scatter(tapegrad.zeros(4), tapegrad.ones(2), start=1, end=3)
+    tensor([0., 1., 1., 0.])
+    """
     d = normal_dim(dim, input._array.ndim)
     key = (slice(None),) * d + (slice(start, end, step),)
     return _replaced(input, lambda x: x[key], src, "slice_scatter")
@@ -185,7 +257,13 @@ def slice_scatter(
 def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Any:
-    """A copy with a diagonal replaced."""
+    """A copy with a diagonal replaced.
+
+    >>> import tapegrad
+    >>> tapegrad.diagonal_scatter(tapegrad.zeros(2, 2), tapegrad.tensor([1.0, 2.0]))
+    tensor([[1., 0.],
+            [0., 2.]])
+    """
     return _replaced(input, lambda x: x.diagonal(offset, dim1, dim2), src, "diagonal_scatter")
 
 
@@ -224,19 +302,34 @@ _EDGES = In(values=[-math.inf, -1.0, 0.0, 2.0, math.inf], grad=False)
 
 @op(samples=lambda: [Sample(_EDGES)], differentiable=False)
 def isposinf(input: Tensor) -> Any:
-    """Where elements are infinity."""
+    """Where elements are infinity.
+
+    >>> import tapegrad
+    >>> tapegrad.isposinf(tapegrad.tensor([1.0, float("inf"), -float("inf")]))
+    tensor([False,  True, False])
+    """
     return equal(input, math.inf)
 
 
 @op(samples=lambda: [Sample(_EDGES)], differentiable=False)
 def isneginf(input: Tensor) -> Any:
-    """Where elements are minus infinity."""
+    """Where elements are minus infinity.
+
+    >>> import tapegrad
+    >>> tapegrad.isneginf(tapegrad.tensor([1.0, float("inf"), -float("inf")]))
+    tensor([False, False,  True])
+    """
     return equal(input, -math.inf)
 
 
 @op(samples=lambda: [Sample(_EDGES)], differentiable=False)
 def isreal(input: Tensor) -> Any:
-    """True everywhere: there are no complex numbers."""
+    """True everywhere: there are no complex numbers.
+
+    >>> import tapegrad
+    >>> tapegrad.isreal(tapegrad.tensor([1.0, 2.0]))
+    tensor([ True,  True])
+    """
     return equal(equal(input, input), equal(input, input))
 
 
@@ -245,7 +338,12 @@ def isreal(input: Tensor) -> Any:
     differentiable=False,
 )
 def signbit(input: Tensor) -> Any:
-    """Where elements have a minus sign, -0.0 too."""
+    """Where elements have a minus sign, -0.0 too.
+
+    >>> import tapegrad
+    >>> tapegrad.signbit(tapegrad.tensor([1.0, -0.0, -2.0]))
+    tensor([False,  True,  True])
+    """
     x = input.detach()
     if not numeric.is_floating(x._array.dtype):
         return less(x, 0)

@@ -45,7 +45,15 @@ def _order_samples() -> list[Sample]:
 
 @op(samples=_order_samples)
 def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Sorted:
-    """Values in order along a dimension, and where each came from."""
+    """Values in order along a dimension, and where each came from.
+
+    The indices fulfil values = input.gather(dim, indices).
+
+    >>> import tapegrad
+    >>> values, indices = tapegrad.sort(tapegrad.tensor([3.0, 1.0, 2.0]))
+    >>> values, indices
+    (tensor([1., 2., 3.]), tensor([1, 2, 0]))
+    """
     indices = argsort(input, dim, descending)
     if input._array.ndim == 0:
         return Sorted(input.clone(), indices)
@@ -55,7 +63,12 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool
 
 @op(samples=_order_samples, differentiable=False)
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Any:
-    """The indices that put a dimension in order."""
+    """The indices that put a dimension in order.
+
+    >>> import tapegrad
+    >>> tapegrad.argsort(tapegrad.tensor([3.0, 1.0, 2.0]), descending=True)
+    tensor([0, 2, 1])
+    """
     d = normal_dim(dim, input._array.ndim)
     if input._array.ndim == 0:
         return wrap(xp.module(input._array).zeros((), np.int64))
@@ -70,7 +83,13 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: b
     ]
 )
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
-    """The k largest (or smallest) values along a dimension, in order, and where they are."""
+    """The k largest (or smallest) values along a dimension, in order, and where they are.
+
+    >>> import tapegrad
+    >>> values, indices = tapegrad.topk(tapegrad.tensor([3.0, 1.0, 2.0]), k=2)
+    >>> values, indices
+    (tensor([3., 2.]), tensor([0, 2]))
+    """
     n = input._array.ndim
     d = normal_dim(dim, n)
     size = input._array.shape[d] if n else 1

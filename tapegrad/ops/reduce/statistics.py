@@ -90,7 +90,16 @@ def var(
     *,
     correction: float | None = None,
 ) -> Any:
-    """The variance of all elements, or along dimensions: a sum divided by n - 1 or as told."""
+    """The variance of all elements, or along dimensions.
+
+    sum((x - mean(x))**2) / (n - correction), with a correction of 1 unless it is given;
+    `unbiased=False` is a correction of 0.
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([1.0, 2.0, 3.0])
+    >>> tapegrad.var(x), tapegrad.var(x, unbiased=False)
+    (tensor(1.), tensor(0.6667))
+    """
     return _spread_op(var_, "var", input, dim, unbiased, keepdim, correction)
 
 
@@ -103,7 +112,14 @@ def std(
     *,
     correction: float | None = None,
 ) -> Any:
-    """The standard deviation of all elements, or along dimensions."""
+    """The standard deviation of all elements, or along dimensions.
+
+    The square root of `var`, with the same arguments.
+
+    >>> import tapegrad
+    >>> tapegrad.std(tapegrad.tensor([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]), dim=1)
+    tensor([1., 2.])
+    """
     return _spread_op(std_, "std", input, dim, unbiased, keepdim, correction)
 
 
@@ -116,7 +132,12 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Variance and mean together."""
+    """Variance and mean together.
+
+    >>> import tapegrad
+    >>> tapegrad.var_mean(tapegrad.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -129,7 +150,12 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Standard deviation and mean together."""
+    """Standard deviation and mean together.
+
+    >>> import tapegrad
+    >>> tapegrad.std_mean(tapegrad.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -163,7 +189,12 @@ logsumexp_: Primitive = define(
     autocast=ON_GPU,
 )
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Any:
-    """log(sum(exp(x))) along dimensions, without overflow."""
+    """log(sum(exp(x))) along dimensions, without overflow.
+
+    >>> import tapegrad
+    >>> tapegrad.logsumexp(tapegrad.tensor([1000.0, 1000.0]), dim=0)
+    tensor(1000.6932)
+    """
     dims = normal_dims(dim, input._array.ndim)
     return logsumexp_(input, dims=dims, keepdim=bool(keepdim))
 
@@ -237,7 +268,14 @@ def norm(
     keepdim: bool = False,
     dtype: DTypeLike | None = None,
 ) -> Any:
-    """The p-norm of all elements, or along dimensions."""
+    """The p-norm of all elements, or along dimensions.
+
+    sum(|x|**p)**(1 / p); `p` may also be inf, -inf, 0 (how many are not zero) or "fro" (p = 2).
+
+    >>> import tapegrad
+    >>> tapegrad.norm(tapegrad.tensor([3.0, 4.0])), tapegrad.norm(tapegrad.tensor([3.0, 4.0]), p=1)
+    (tensor(5.), tensor(7.))
+    """
     x = input if dtype is None else input.to(as_dtype(dtype))
     check_floating(x, "norm")
     dims = normal_dims(dim, x._array.ndim)
@@ -265,7 +303,13 @@ def norm(
     autocast={"cuda": "full"},
 )
 def renorm(input: Tensor, p: Number, dim: int, maxnorm: float) -> Any:
-    """The slices along `dim` scaled down to a p-norm of `maxnorm` where theirs is larger."""
+    """The slices along `dim` scaled down to a p-norm of `maxnorm` where theirs is larger.
+
+    >>> import tapegrad
+    >>> tapegrad.renorm(tapegrad.tensor([[3.0, 4.0], [0.0, 1.0]]), p=2, dim=0, maxnorm=2.5)
+    tensor([[1.5000, 2.0000],
+            [0.0000, 1.0000]])
+    """
     n = input._array.ndim
     if n < 2:
         raise RuntimeError(f"renorm needs at least 2 dimensions, got shape {tuple(input.shape)}")

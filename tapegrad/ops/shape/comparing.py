@@ -37,7 +37,12 @@ def _raw(x: Tensor) -> Any:
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
-    """Whether all |a - b| <= atol + rtol * |b|."""
+    """Whether all |a - b| <= atol + rtol * |b|.
+
+    >>> import tapegrad
+    >>> tapegrad.allclose(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([1.0, 2.000001]))
+    True
+    """
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
@@ -45,7 +50,12 @@ def allclose(
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
-    """Where |a - b| <= atol + rtol * |b|."""
+    """Where |a - b| <= atol + rtol * |b|.
+
+    >>> import tapegrad
+    >>> tapegrad.isclose(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([1.0, 2.1]))
+    tensor([ True, False])
+    """
     if input._array.dtype != other._array.dtype:
         raise RuntimeError(f"isclose needs one dtype, got {input.dtype} and {other.dtype}")
     a, b = (_floating(x.detach()) for x in (input, other))
@@ -65,7 +75,12 @@ def _floating(x: Any) -> Any:
 
 @op(samples=lambda: [Sample(In(values=[1.0, 2.0]), In(values=[1.0, 2.0]))], differentiable=False)
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape and elements."""
+    """Whether two tensors have the same shape and elements.
+
+    >>> import tapegrad
+    >>> tapegrad.equal(tapegrad.tensor([1, 2]), tapegrad.tensor([1, 2]))
+    True
+    """
     a, b = _raw(input), _raw(other)
     return a.shape == b.shape and bool((a == b).all())
 
@@ -168,14 +183,25 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
 
 @op(method=False, samples=lambda: [Sample([In(2, 3), In(2, 1)]), Sample([In(2), In(3)])])
 def hstack(tensors: Sequence[Tensor]) -> Any:
-    """Join side by side: along the second dimension, vectors along the first."""
+    """Join side by side: along the second dimension, vectors along the first.
+
+    >>> import tapegrad
+    >>> tapegrad.hstack([tapegrad.tensor([1, 2]), tapegrad.tensor([3])])
+    tensor([1, 2, 3])
+    """
     parts = _several(_at_least(1, tuple(tensors)))
     return cat(parts, 0 if parts[0]._array.ndim == 1 else 1)
 
 
 @op(method=False, samples=lambda: [Sample([In(2, 3), In(1, 3)]), Sample([In(3), In(3)])])
 def vstack(tensors: Sequence[Tensor]) -> Any:
-    """Join on top of each other."""
+    """Join on top of each other.
+
+    >>> import tapegrad
+    >>> tapegrad.vstack([tapegrad.tensor([1, 2]), tapegrad.tensor([3, 4])])
+    tensor([[1, 2],
+            [3, 4]])
+    """
     return cat(_several(_at_least(2, tuple(tensors))), 0)
 
 

@@ -91,7 +91,16 @@ def _sequence(tensors: Any, what: str) -> list[Any]:
     autocast={"cpu": "widest"},
 )
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Join tensors along an existing dimension."""
+    """Join tensors along an existing dimension.
+
+    The sizes of all other dimensions must be equal.
+
+    >>> import tapegrad
+    >>> tapegrad.cat([tapegrad.zeros(1, 2), tapegrad.ones(2, 2)], dim=0)
+    tensor([[0., 0.],
+            [1., 1.],
+            [1., 1.]])
+    """
     parts = _sequence(tensors, "cat")
     # PyTorch lets empty vectors through whatever the other shapes are.
     solid = [x for x in parts if x._array.shape != (0,)] or parts[:1]
@@ -118,7 +127,13 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     autocast={"cpu": "widest"},
 )
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Join tensors of one shape along a new dimension."""
+    """Join tensors of one shape along a new dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.stack([tapegrad.tensor([1, 2]), tapegrad.tensor([3, 4])], dim=1)
+    tensor([[1, 3],
+            [2, 4]])
+    """
     parts = _sequence(tensors, "stack")
     shape = parts[0]._array.shape
     for x in parts:
@@ -141,7 +156,14 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Pieces of a size (the last may be smaller), or of the given sizes."""
+    """Pieces of a size (the last may be smaller), or of the given sizes.
+
+    >>> import tapegrad
+    >>> tapegrad.split(tapegrad.arange(5), 2)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    >>> tapegrad.split(tapegrad.arange(5), [1, 4])
+    (tensor([0]), tensor([1, 2, 3, 4]))
+    """
     shape = tensor._array.shape
     d = normal_dim(dim, len(shape))
     size = split_size_or_sections
@@ -175,7 +197,12 @@ attach(split=_split)
 
 @op(samples=lambda: [Sample((7, 2), 3), Sample((2, 6), 2, dim=1)])
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
-    """At most `chunks` pieces of equal size."""
+    """At most `chunks` pieces of equal size; the last may be smaller.
+
+    >>> import tapegrad
+    >>> tapegrad.chunk(tapegrad.arange(5), 2)
+    (tensor([0, 1, 2]), tensor([3, 4]))
+    """
     if chunks <= 0:
         raise RuntimeError(f"chunk needs a positive number of pieces, got {chunks}")
     size = input._array.shape[normal_dim(dim, input._array.ndim)]
@@ -184,7 +211,12 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
 
 @op(samples=lambda: [Sample((3, 2)), Sample((2, 3), 1)])
 def unbind(input: Tensor, dim: int = 0) -> Any:
-    """All slices along a dimension, which disappears."""
+    """All slices along a dimension, which disappears.
+
+    >>> import tapegrad
+    >>> tapegrad.unbind(tapegrad.tensor([[1, 2], [3, 4]]), dim=1)
+    (tensor([1, 3]), tensor([2, 4]))
+    """
     d = normal_dim(dim, input._array.ndim)
     before, after = (None,) * d, (None,) * (input._array.ndim - d - 1)
     return tuple([slice_(input, index=(*before, i, *after)) for i in range(input._array.shape[d])])

@@ -106,7 +106,13 @@ def _reshape(input: Any, shape: tuple[int, ...]) -> Any:
     ]
 )
 def reshape(input: Tensor, *shape: int | Sequence[int]) -> Any:
-    """The same elements in another shape; one size may be -1."""
+    """The same elements in another shape; one size may be -1.
+
+    >>> import tapegrad
+    >>> tapegrad.arange(6).reshape(2, -1)
+    tensor([[0, 1, 2],
+            [3, 4, 5]])
+    """
     return _reshape(input, as_shape(shape))
 
 
@@ -153,7 +159,12 @@ def _check_bits(x: Tensor, dtype: dtypes.DType) -> None:
     torch="Tensor.view",
 )
 def view(input: Tensor, *shape: int | Sequence[int] | dtypes.DType) -> Any:
-    """A view in another shape; an error where that would need a copy. Also `view(dtype)`."""
+    """A view in another shape; an error where that would need a copy. Also `view(dtype)`.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(3, 4).view(2, 6).shape
+    Size([2, 6])
+    """
     if len(shape) == 1 and isinstance(shape[0], dtypes.DType):
         if shape[0] is input.dtype:
             return _reshape(input, tuple(input._array.shape))
@@ -194,7 +205,12 @@ def reshape_as(input: Tensor, other: Tensor) -> Any:
     aliases=(),
 )
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """Join the dimensions from start_dim to end_dim."""
+    """Join the dimensions from start_dim to end_dim.
+
+    >>> import tapegrad
+    >>> tapegrad.flatten(tapegrad.zeros(2, 3, 4), start_dim=1).shape
+    Size([2, 12])
+    """
     shape = input._array.shape
     if not shape:
         return _reshape(input, (1,))
@@ -209,7 +225,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 @op(samples=lambda: [Sample((2, 6), 1, [2, 3]), Sample((2, 6), -1, [-1, 2])])
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Any:
-    """Split one dimension into several."""
+    """Split one dimension into several: (2, 6) with dim 1 and sizes (2, 3) becomes (2, 2, 3)."""
     shape = input._array.shape
     d = normal_dim(dim, len(shape))
     inner = resolve_shape(as_shape((sizes,)), shape[d], (shape[d],))
@@ -233,7 +249,12 @@ def ravel(input: Tensor) -> Any:
     inplace=False,
 )
 def squeeze(input: Tensor, dim: Dims | None = None) -> Any:
-    """Remove dimensions of size 1: all of them, or those named."""
+    """Remove dimensions of size 1: all of them, or those named.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(1, 3, 1).squeeze().shape, tapegrad.zeros(1, 3, 1).squeeze(0).shape
+    (Size([3]), Size([3, 1]))
+    """
     shape = input._array.shape
     dims = normal_dims(dim, len(shape))
     kept = tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims)
@@ -242,7 +263,12 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Any:
 
 @op(samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample((), 0)], inplace=False)
 def unsqueeze(input: Tensor, dim: int) -> Any:
-    """Insert a dimension of size 1."""
+    """Insert a dimension of size 1.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(3).unsqueeze(0).shape, tapegrad.zeros(3).unsqueeze(-1).shape
+    (Size([1, 3]), Size([3, 1]))
+    """
     shape = input._array.shape
     d = normal_dim(dim, len(shape) + 1)
     return reshape_(input, shape=(*shape[:d], 1, *shape[d:]))
@@ -279,7 +305,12 @@ def swapped(x: Any, first: int = -2, second: int = -1) -> Any:
 
 @op(samples=lambda: [Sample((2, 3, 4), [2, 0, 1]), Sample((2, 3), [-1, 0]), Sample((), [])])
 def permute(input: Tensor, *dims: int | Sequence[int]) -> Any:
-    """Reorder the dimensions."""
+    """Reorder the dimensions: dimension i of the result is dimension dims[i] of the input.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(2, 3, 4).permute(2, 0, 1).shape
+    Size([4, 2, 3])
+    """
     order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
     n = input._array.ndim
     normal = tuple(normal_dim(d, n) for d in order)
@@ -295,7 +326,12 @@ def permute(input: Tensor, *dims: int | Sequence[int]) -> Any:
     aliases=("swapaxes", "swapdims"),
 )
 def transpose(input: Tensor, dim0: Dims | None = None, dim1: int | None = None) -> Any:
-    """Exchange two dimensions; without arguments, reverse all of them."""
+    """Exchange two dimensions; without arguments, reverse all of them.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(2, 3, 4).transpose(0, 2).shape
+    Size([4, 3, 2])
+    """
     n = input._array.ndim
     if dim0 is None:
         return permute_(input, dims=tuple(reversed(range(n))))
@@ -320,7 +356,12 @@ def t(input: Tensor) -> Any:
     aliases=("moveaxis",),
 )
 def movedim(input: Tensor, source: Dims, destination: Dims) -> Any:
-    """Move dimensions to new places; the others keep their order."""
+    """Move dimensions to new places; the others keep their order.
+
+    >>> import tapegrad
+    >>> tapegrad.movedim(tapegrad.zeros(2, 3, 4), 0, -1).shape
+    Size([3, 4, 2])
+    """
     n = input._array.ndim
     sources = source if isinstance(source, (tuple, list)) else (source,)
     destinations = destination if isinstance(destination, (tuple, list)) else (destination,)
@@ -381,7 +422,12 @@ expand_: Primitive = define(
     torch="Tensor.expand",
 )
 def expand(input: Tensor, *sizes: int | Sequence[int]) -> Any:
-    """Repeat dimensions of size 1 without copying; -1 keeps a size."""
+    """Repeat dimensions of size 1 without copying; -1 keeps a size.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(3, 1).expand(2, -1, 4).shape
+    Size([2, 3, 4])
+    """
     wanted = as_shape(sizes)
     shape = input._array.shape
     extra = len(wanted) - len(shape)
@@ -404,7 +450,7 @@ def _expanded(input: Any, shape: tuple[int, ...]) -> Any:
 
 @op(samples=lambda: [Sample((3, 1), [2, 3, 4])])
 def broadcast_to(input: Tensor, shape: Sequence[int]) -> Any:
-    """Expand to a shape."""
+    """Expand to a shape, without copying: (3, 1) to (2, 3, 4)."""
     return expand(input, shape)
 
 
@@ -429,7 +475,12 @@ flip_: Primitive = define(
 
 @op(samples=lambda: [Sample((3, 4), [0]), Sample((3, 4), [0, 1]), Sample((2, 3), [-1])])
 def flip(input: Tensor, *dims: int | Sequence[int]) -> Any:
-    """Reverse the order along dimensions."""
+    """Reverse the order along dimensions.
+
+    >>> import tapegrad
+    >>> tapegrad.flip(tapegrad.tensor([1, 2, 3]), [0])
+    tensor([3, 2, 1])
+    """
     return flip_(input, dims=normal_dims(dims[0] if len(dims) == 1 else dims, input._array.ndim))
 
 
@@ -475,7 +526,12 @@ roll_: Primitive = define(
 
 @op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 1, 0), Sample((3, 4), [1, -2], [0, 1])])
 def roll(input: Tensor, shifts: Dims, dims: Dims | None = None) -> Any:
-    """Shift elements along dimensions, those that fall off come in again."""
+    """Shift elements along dimensions, those that fall off come in again.
+
+    >>> import tapegrad
+    >>> tapegrad.roll(tapegrad.tensor([1, 2, 3, 4]), 1)
+    tensor([4, 1, 2, 3])
+    """
     moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
     if dims is None:
         shape = input._array.shape
@@ -526,7 +582,12 @@ def padded(x: Any, widths: tuple[tuple[int, int], ...], value: float = 0) -> Any
     torch="Tensor.repeat",
 )
 def repeat(input: Tensor, *repeats: int | Sequence[int]) -> Any:
-    """Copies of the tensor side by side: one number for each dimension."""
+    """Copies of the tensor side by side: one number for each dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([1, 2]).repeat(2), tapegrad.zeros(2, 3).repeat(4, 2).shape
+    (tensor([1, 2, 1, 2]), Size([8, 6]))
+    """
     times = as_shape(repeats)
     shape = input._array.shape
     if len(times) < len(shape):
@@ -543,7 +604,7 @@ def repeat(input: Tensor, *repeats: int | Sequence[int]) -> Any:
 
 @op(samples=lambda: [Sample((2, 3), [2]), Sample((2, 3), [2, 1, 2])])
 def tile(input: Tensor, *dims: int | Sequence[int]) -> Any:
-    """Like `repeat`, with missing numbers taken as 1 from the left."""
+    """Like `repeat`, with missing numbers taken as 1 from the left: (2, 3) by [2] is (2, 6)."""
     times = as_shape(dims)
     return repeat(input, (1,) * (input._array.ndim - len(times)) + times)
 
@@ -599,7 +660,12 @@ def _slices(index: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @op(samples=lambda: [Sample((3, 4), 1, 1, 2), Sample((3, 4), -2, 0, 1)])
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Any:
-    """The part of a dimension that begins at `start` and has `length` elements."""
+    """The part of a dimension that begins at `start` and has `length` elements.
+
+    >>> import tapegrad
+    >>> tapegrad.narrow(tapegrad.arange(5), dim=0, start=1, length=3)
+    tensor([1, 2, 3])
+    """
     shape = input._array.shape
     if not shape:
         raise RuntimeError("narrow needs a tensor with dimensions, got a 0-d one")
@@ -616,7 +682,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Any:
 
 @op(samples=lambda: [Sample((3, 4), 0, 1), Sample((3, 4), 1, -1)])
 def select(input: Tensor, dim: int, index: int) -> Any:
-    """One element of a dimension, which disappears."""
+    """One element of a dimension, which disappears: `select(0, 1)` is `x[1]`."""
     shape = input._array.shape
     d = normal_dim(dim, len(shape))
     i = operator.index(index)

@@ -67,6 +67,10 @@ def pad(
     """Borders around the last dimensions: before and after the last one, then the one before it.
 
     Modes are "constant", "reflect", "replicate" and "circular". Negative widths cut.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.pad(tapegrad.tensor([1.0, 2.0]), [1, 2], value=0.5)
+    tensor([0.5000, 1.0000, 2.0000, 0.5000, 0.5000])
     """
     shape = input._array.shape
     widths = [operator.index(n) for n in pad]

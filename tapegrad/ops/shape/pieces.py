@@ -114,7 +114,15 @@ unwindow_: Primitive = define(
     torch="Tensor.unfold",
 )
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Any:
-    """Windows of a dimension, each `step` after the one before, in a new last dimension: a view."""
+    """Windows of a dimension, each `step` after the one before, in a new last dimension: a view.
+
+    The dimension gets the size (n - size) // step + 1.
+
+    >>> import tapegrad
+    >>> tapegrad.arange(5).unfold(0, size=3, step=2)
+    tensor([[0, 1, 2],
+            [2, 3, 4]])
+    """
     x = input if input._array.ndim else reshape_(input, shape=(1,))
     d = normal_dim(dimension, x._array.ndim)
     length = x._array.shape[d]
@@ -141,6 +149,12 @@ def as_strided(
 
     Offset and steps count elements. The memory is that of `input` alone, in the order in which it
     lies there, and it must have no gaps.
+
+    >>> import tapegrad
+    >>> tapegrad.as_strided(tapegrad.arange(4), size=[3, 2], stride=[1, 1])
+    tensor([[0, 1],
+            [1, 2],
+            [2, 3]])
     """
     array = input._array
     shape, steps = tuple(map(operator.index, size)), tuple(map(operator.index, stride))
@@ -183,6 +197,10 @@ def repeat_interleave(
     """Each element along a dimension several times in a row; without a dim, of all elements.
 
     `repeats` is a number, or a tensor with one number for each element.
+
+    >>> import tapegrad
+    >>> tapegrad.repeat_interleave(tapegrad.tensor([1, 2]), tapegrad.tensor([1, 3]))
+    tensor([1, 2, 2, 2])
     """
     if repeats is None:
         places = np.repeat(np.arange(input._array.size), _counts(input))
@@ -223,7 +241,14 @@ def _counts(repeats: Any) -> Any:
 def tensor_split(
     input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
 ) -> Any:
-    """Pieces of nearly equal sizes, or cut at the given places."""
+    """Pieces of nearly equal sizes, or cut before the given indices.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor_split(tapegrad.arange(5), 2)
+    (tensor([0, 1, 2]), tensor([3, 4]))
+    >>> tapegrad.tensor_split(tapegrad.arange(5), [1, 4])
+    (tensor([0]), tensor([1, 2, 3]), tensor([4]))
+    """
     given = indices_or_sections
     given = given.tolist() if isinstance(given, Tensor) else given
     d = normal_dim(dim, input._array.ndim)
@@ -245,7 +270,12 @@ def tensor_split(
     samples=lambda: [Sample([In(3), In(3)]), Sample([In(2, 3), In(2, 3)]), Sample([In(), In()])],
 )
 def dstack(tensors: Sequence[Tensor]) -> Any:
-    """Join along the third dimension, which tensors of fewer dimensions get."""
+    """Join along the third dimension, which tensors of fewer dimensions get.
+
+    >>> import tapegrad
+    >>> tapegrad.dstack([tapegrad.zeros(3), tapegrad.ones(3)]).shape
+    Size([1, 3, 2])
+    """
     return cat([_with_three_dimensions(x) for x in tensors], 2)
 
 
@@ -260,14 +290,26 @@ def _with_three_dimensions(x: Any) -> Any:
     samples=lambda: [Sample([In(3), In(3, 2)]), Sample([In(2, 3), In(2, 1)]), Sample([In(), In()])],
 )
 def column_stack(tensors: Sequence[Tensor]) -> Any:
-    """Join as columns: vectors become one column each."""
+    """Join as columns: vectors become one column each.
+
+    >>> import tapegrad
+    >>> tapegrad.column_stack([tapegrad.tensor([1, 2]), tapegrad.tensor([3, 4])])
+    tensor([[1, 3],
+            [2, 4]])
+    """
     columns = [reshape_(x, shape=(x._array.size, 1)) if x._array.ndim < 2 else x for x in tensors]
     return cat(columns, 1)
 
 
 @op(samples=lambda: [Sample((2, 3)), Sample((2, 3), 2), Sample((2, 3, 2), -1, [1, 2])])
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
-    """A quarter turn, k times, from the first of two dimensions towards the second."""
+    """A quarter turn, k times, from the first of two dimensions towards the second.
+
+    >>> import tapegrad
+    >>> tapegrad.rot90(tapegrad.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 4],
+            [1, 3]])
+    """
     if len(dims) != 2:
         raise RuntimeError(f"rot90 needs two dimensions, got {list(dims)}")
     a, b = (normal_dim(d, input._array.ndim) for d in dims)
@@ -296,7 +338,14 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Any:
-    """The differences of neighbours along a dimension, taken n times."""
+    """The differences of neighbours along a dimension, taken n times.
+
+    out[i] = x[i + 1] - x[i]; `prepend` and `append` are joined to x before.
+
+    >>> import tapegrad
+    >>> tapegrad.diff(tapegrad.tensor([1, 4, 9]))
+    tensor([3, 5])
+    """
     if n < 0:
         raise RuntimeError(f"diff: n must not be negative, got {n}")
     if not input._array.ndim:
@@ -319,7 +368,12 @@ def diff(
     ]
 )
 def take(input: Tensor, index: Tensor) -> Any:
-    """Elements by their number in the tensor read as one row."""
+    """Elements by their number in the tensor read as one row.
+
+    >>> import tapegrad
+    >>> tapegrad.take(tapegrad.tensor([[1, 2], [3, 4]]), tapegrad.tensor([0, 3]))
+    tensor([1, 4])
+    """
     if not numeric.is_integer(index._array.dtype):
         raise RuntimeError(f"take needs integer indices, got {index.dtype}; use .long()")
     flat = reshape_(input, shape=(input._array.size,))

@@ -35,7 +35,12 @@ def _moved(x: Any, between: tuple[int, ...], order: tuple[int, ...], after: Any)
 
 @op(method=False, samples=lambda: [Sample((2, 8, 2, 3), 2), Sample((9, 1, 2), 3)])
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Any:
-    """(..., channels * r * r, height, width) as (..., channels, height * r, width * r)."""
+    """(..., channels * r * r, height, width) as (..., channels, height * r, width * r).
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.pixel_shuffle(tapegrad.zeros(1, 8, 2, 3), 2).shape
+    Size([1, 2, 4, 6])
+    """
     r = _factor("pixel_shuffle: upscale_factor", upscale_factor)
     before, (channels, height, width) = _image("pixel_shuffle", input)
     if channels % (r * r):
@@ -50,7 +55,12 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Any:
 
 @op(method=False, samples=lambda: [Sample((2, 2, 4, 6), 2), Sample((1, 3, 6), 3)])
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Any:
-    """(..., channels, height * r, width * r) as (..., channels * r * r, height, width)."""
+    """(..., channels, height * r, width * r) as (..., channels * r * r, height, width).
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.pixel_unshuffle(tapegrad.zeros(1, 2, 4, 6), 2).shape
+    Size([1, 8, 2, 3])
+    """
     r = _factor("pixel_unshuffle: downscale_factor", downscale_factor)
     before, (channels, height, width) = _image("pixel_unshuffle", input)
     if height % r or width % r:
@@ -65,7 +75,12 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Any:
 
 @op(method=False, samples=lambda: [Sample((2, 6, 2, 2), 3), Sample((1, 4, 3), 2)])
 def channel_shuffle(input: Tensor, groups: int) -> Any:
-    """Channels of (batch, channels, ...) dealt out: one of each group, then the next ones."""
+    """Channels of (batch, channels, ...) dealt out: one of each group, then the next ones.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.channel_shuffle(tapegrad.arange(4).reshape(1, 4, 1), 2).flatten()
+    tensor([0, 2, 1, 3])
+    """
     shape = tuple(input._array.shape)
     if len(shape) < 3:
         raise RuntimeError(f"channel_shuffle needs an input (batch, channels, ...), got {shape}")
