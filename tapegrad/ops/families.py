@@ -16,6 +16,7 @@ from ..core import fast
 from ..core.casting import Policy
 from ..core.primitive import ELEMENTWISE, Primitive, define
 from ..core.tensor import Tensor
+from .elementwise.descriptions import DESCRIPTIONS
 from .table import In, Sample, op
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def unary(
         body = fast.unary(p, kernel, autocast)
         body.__name__ = name
         body.__annotations__ = {"input": "Tensor", "return": "Tensor"}
-        body.__doc__ = f"`{name}` of each element."
+        body.__doc__ = DESCRIPTIONS.get(name, f"`{name}` of each element.")
         op(
             samples=samples,
             aliases=aliases,
@@ -119,7 +120,9 @@ def binary(
             return short(input, other) if isinstance(input, Tensor) else p(input, other)
 
         body.__name__ = name
-        body.__doc__ = f"`{name}` of two tensors, element by element, with broadcasting."
+        body.__doc__ = DESCRIPTIONS.get(
+            name, f"`{name}` of two tensors, element by element, with broadcasting."
+        )
         op(
             samples=samples or default_samples,
             aliases=aliases,

@@ -64,13 +64,23 @@ def _alpha_samples() -> list[Sample]:
 
 @op(samples=_alpha_samples, inplace=True, primitive=add, shortcut=inplace.add_scaled)
 def add_(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
-    """`input + alpha * other`."""
+    """`input + alpha * other`.
+
+    >>> import tapegrad
+    >>> tapegrad.add(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([10.0, 20.0]), alpha=2)
+    tensor([21., 42.])
+    """
     return add(input, other if is_one(alpha) else _times(alpha, other, input))
 
 
 @op(samples=_alpha_samples, inplace=True, primitive=sub, aliases=("subtract",))
 def sub_(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
-    """`input - alpha * other`."""
+    """`input - alpha * other`.
+
+    >>> import tapegrad
+    >>> tapegrad.sub(tapegrad.tensor([10.0, 20.0]), 1)
+    tensor([ 9., 19.])
+    """
     return sub(input, other if is_one(alpha) else _times(alpha, other, input))
 
 
@@ -88,7 +98,12 @@ def _times(alpha: Any, x: Any, beside: Any) -> Any:
 
 @op(samples=lambda: [Sample((3, 4), (4,)), Sample((3,), 2.0, alpha=3)], method=False)
 def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
-    """`other - alpha * input`."""
+    """`other - alpha * input`.
+
+    >>> import tapegrad
+    >>> tapegrad.rsub(tapegrad.tensor([1.0, 2.0]), 10)
+    tensor([9., 8.])
+    """
     return sub(other, input if is_one(alpha) else _times(alpha, input, other))
 
 
@@ -105,7 +120,12 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     aliases=("divide", "true_divide"),
 )
 def div_(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Any:
-    """`input / other`; `rounding_mode` may be "trunc" or "floor"."""
+    """`input / other`; `rounding_mode` may be "trunc" or "floor".
+
+    >>> import tapegrad
+    >>> tapegrad.div(tapegrad.tensor([7.0, -7.0]), 2, rounding_mode="floor")
+    tensor([ 3., -4.])
+    """
     if rounding_mode is None:
         return div(input, other)
     if rounding_mode == "floor":
@@ -293,7 +313,12 @@ def _special_power(base: Any, exponent: Any) -> Any:
     autocast=ON_GPU,
 )
 def pow_(input: Operand, exponent: Operand) -> Any:
-    """`input` to the power `exponent`, either of which may be a number."""
+    """`input` to the power `exponent`, either of which may be a number.
+
+    >>> import tapegrad
+    >>> tapegrad.pow(tapegrad.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([1., 4., 9.])
+    """
     root = _special_power(input, exponent)
     return pow(input, exponent) if root is None else root
 
@@ -367,7 +392,12 @@ fmin: Primitive = binary(
     aliases=("clip",),
 )
 def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Any:
-    """Limit each element to min..max; either may be a number, a tensor or None."""
+    """Limit each element to min..max; either may be a number, a tensor or None.
+
+    >>> import tapegrad
+    >>> tapegrad.clamp(tapegrad.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
     if min is None and max is None:
         raise RuntimeError("clamp needs min, max, or both")
     numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
@@ -430,13 +460,23 @@ clamp_numbers: Primitive = define(
 
 @op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
 def clamp_min(input: Tensor, min: Operand) -> Any:
-    """Limit each element from below."""
+    """Limit each element from below: max(x, min).
+
+    >>> import tapegrad
+    >>> tapegrad.clamp_min(tapegrad.tensor([-2.0, 0.5]), 0)
+    tensor([0.0000, 0.5000])
+    """
     return clamp(input, min=min)
 
 
 @op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
 def clamp_max(input: Tensor, max: Operand) -> Any:
-    """Limit each element from above."""
+    """Limit each element from above: min(x, max).
+
+    >>> import tapegrad
+    >>> tapegrad.clamp_max(tapegrad.tensor([0.5, 3.0]), 1)
+    tensor([0.5000, 1.0000])
+    """
     return clamp(input, max=max)
 
 
@@ -486,7 +526,12 @@ round_half_even: Primitive = _rounding("round", np.rint, "rint(x)", public=False
     inplace=True,
 )
 def round_(input: Tensor, *, decimals: int = 0) -> Any:
-    """Round to the nearest integer (halves to even), or to `decimals` places."""
+    """Round to the nearest integer (halves to even), or to `decimals` places.
+
+    >>> import tapegrad
+    >>> tapegrad.round(tapegrad.tensor([0.5, 1.5, 2.7]))
+    tensor([0., 2., 3.])
+    """
     if decimals == 0:
         return round_half_even(input)
     scale = 10.0 ** builtins.abs(decimals)
@@ -497,7 +542,12 @@ def round_(input: Tensor, *, decimals: int = 0) -> Any:
 
 @op(samples=lambda: [Sample((3, 4))], inplace=True)
 def frac(input: Tensor) -> Any:
-    """The fractional part: `x - trunc(x)`."""
+    """The fractional part: `x - trunc(x)`.
+
+    >>> import tapegrad
+    >>> tapegrad.frac(tapegrad.tensor([1.5, -2.25]))
+    tensor([ 0.5000, -0.2500])
+    """
     return input - trunc(input)
 
 
@@ -605,7 +655,12 @@ clone_: Primitive = define(
 
 @op(samples=lambda: [Sample((3, 4)), Sample(())])
 def clone(input: Tensor, *, memory_format: object = None) -> Any:
-    """A copy with memory of its own; gradients flow through."""
+    """A copy with memory of its own; gradients flow through.
+
+    >>> import tapegrad
+    >>> tapegrad.clone(tapegrad.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
     return clone_(input)
 
 

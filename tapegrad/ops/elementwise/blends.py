@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     inplace=True,
 )
 def lerp(input: Tensor, end: Operand, weight: Operand) -> Any:
-    """input + weight * (end - input)."""
+    """input + weight * (end - input).
+
+    `weight` is a number or a tensor; 0 gives `input`, 1 gives `end`.
+
+    >>> import tapegrad
+    >>> tapegrad.lerp(tapegrad.tensor([0.0, 10.0]), tapegrad.tensor([1.0, 20.0]), 0.5)
+    tensor([ 0.5000, 15.0000])
+    """
     return input + weight * (end - input)
 
 
@@ -31,7 +38,13 @@ def lerp(input: Tensor, end: Operand, weight: Operand) -> Any:
     autocast={"cuda": "widest"},
 )
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Any:
-    """input + value * tensor1 * tensor2."""
+    """input + value * tensor1 * tensor2.
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([2.0, 3.0]), tapegrad.tensor([4.0, 5.0])
+    >>> tapegrad.addcmul(tapegrad.ones(2), a, b, value=0.5)
+    tensor([5.0000, 8.5000])
+    """
     product = tensor1 * tensor2
     return input + (product if value == 1 else product * number_for(product, value))
 
@@ -50,7 +63,13 @@ def number_for(x: Any, value: Any) -> Any:
     autocast={"cuda": "widest"},
 )
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Any:
-    """input + value * tensor1 / tensor2."""
+    """input + value * tensor1 / tensor2.
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([2.0, 3.0]), tapegrad.tensor([4.0, 6.0])
+    >>> tapegrad.addcdiv(tapegrad.ones(2), a, b, value=2)
+    tensor([2., 2.])
+    """
     if not any(is_floating(x) for x in (input, tensor1, tensor2)):
         raise RuntimeError("addcdiv needs a floating tensor; divide integers with div and add")
     quotient = tensor1 / tensor2
@@ -68,7 +87,13 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Any:
-    """Replace NaN and infinities by numbers (by default 0 and the largest finite ones)."""
+    """Replace NaN and infinities by numbers (by default 0 and the largest finite ones).
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([1.0, float("nan"), float("inf")])
+    >>> tapegrad.nan_to_num(x, nan=0.0, posinf=9.0)
+    tensor([1., 0., 9.])
+    """
     if not numeric.is_floating(input._array.dtype):
         return input.clone()
     limits = finfo(input.dtype)

@@ -164,7 +164,18 @@ def where_(condition: Tensor, input: Operand, other: Operand) -> Tensor: ...
     ],
 )
 def where_(condition: Tensor, input: Operand | None = None, other: Operand | None = None) -> Any:
-    """`input` where `condition` holds, else `other`; alone, the indices where it holds."""
+    """`input` where `condition` holds, else `other`; alone, the indices where it holds.
+
+    `condition` is a bool tensor; the three broadcast. Each side gets the gradient where it is
+    chosen.
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([-1.0, 2.0, -3.0])
+    >>> tapegrad.where(x > 0, x, 0.0)
+    tensor([0., 2., 0.])
+    >>> tapegrad.where(x < 0)
+    (tensor([0, 2]),)
+    """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     if not isinstance(condition, Tensor) or not numeric.is_boolean(condition._array.dtype):

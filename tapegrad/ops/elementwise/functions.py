@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 @op("float_power", samples=lambda: [Sample(In(3, low=0.5), 2), Sample(In(3, low=0.5), (3,))])
 def float_power(input: Operand, exponent: Operand) -> Any:
-    """Power computed in float64."""
+    """Power computed in float64.
+
+    >>> import tapegrad
+    >>> tapegrad.float_power(tapegrad.tensor([1, 2, 3]), 2)
+    tensor([1., 4., 9.], dtype=tapegrad.float64)
+    """
     base = input.to(float64) if isinstance(input, Tensor) else input
     return pow(base, exponent.to(float64) if isinstance(exponent, Tensor) else exponent)
 
@@ -47,7 +52,12 @@ copysign: Primitive = binary(
 
 @op(samples=lambda: [Sample((3, 4), In(4, values=[0.1, 0.2, 0.3, 0.4]))], differentiable=False)
 def heaviside(input: Tensor, values: Tensor) -> Any:
-    """0 below zero, 1 above, `values` at zero; no gradients."""
+    """0 below zero, 1 above, `values` at zero; no gradients.
+
+    >>> import tapegrad
+    >>> tapegrad.heaviside(tapegrad.tensor([-1.0, 0.0, 2.0]), tapegrad.tensor(0.5))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
     x = input.detach()
     return where(equal(x, 0), values.detach(), greater(x, 0).to(x.dtype))
 
@@ -266,7 +276,14 @@ lgamma: Primitive = unary(
     samples=lambda: [Sample(1, In(3, low=0.5, high=3.0)), Sample(2, In(3, low=0.5, high=3.0))],
 )
 def polygamma(n: int, input: Tensor) -> Any:
-    """The n-th derivative of digamma."""
+    """The n-th derivative of digamma.
+
+    `n` is the order, at least 0: order 0 is digamma itself.
+
+    >>> import tapegrad
+    >>> tapegrad.polygamma(1, tapegrad.tensor([1.0, 2.0]))
+    tensor([1.6449, 0.6449])
+    """
     return digamma(input) if n == 0 else polygamma_(input, n=n)
 
 
@@ -281,7 +298,12 @@ logit_: Primitive = unary(
 
 @op(samples=lambda: [Sample(In(3, 4, low=0.2, high=0.8)), Sample(In(5), eps=0.1)], inplace=True)
 def logit(input: Tensor, eps: float | None = None) -> Any:
-    """log(x / (1 - x)), with x first limited to eps..1-eps if `eps` is given."""
+    """log(x / (1 - x)), with x first limited to eps..1-eps if `eps` is given.
+
+    >>> import tapegrad
+    >>> tapegrad.logit(tapegrad.tensor([0.25, 0.5, 0.75]))
+    tensor([-1.0986,  0.0000,  1.0986])
+    """
     return logit_(input if eps is None else clamp(input, eps, 1 - eps))
 
 
@@ -307,5 +329,10 @@ sinc_: Primitive = define(
 
 @op(samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
 def sinc(input: Tensor) -> Any:
-    """sin(pi x) / (pi x), and 1 at 0."""
+    """sin(pi x) / (pi x), and 1 at 0.
+
+    >>> import tapegrad
+    >>> tapegrad.sinc(tapegrad.tensor([0.0, 0.5]))
+    tensor([1.0000, 0.6366])
+    """
     return sinc_(input)

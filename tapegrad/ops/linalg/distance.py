@@ -44,7 +44,15 @@ def _common_shape(what: str, x1: Any, x2: Any) -> tuple[int, ...]:
     autocast=ON_GPU,
 )
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Any:
-    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along a dimension."""
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along a dimension.
+
+    `x1` and `x2` broadcast together; the result has their shape without `dim`.
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([[1.0, 0.0], [1.0, 1.0]])
+    >>> tapegrad.cosine_similarity(x, tapegrad.tensor([1.0, 0.0]), dim=1)
+    tensor([1.0000, 0.7071])
+    """
     shape = _common_shape("cosine_similarity", x1, x2)
     d = normal_dim(dim, len(shape))
     if not shape:
@@ -71,7 +79,15 @@ def _at_least(x: Any, low: float) -> Any:
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Any:
-    """The p-norm of x1 - x2 + eps along the last dimension."""
+    """The p-norm of x1 - x2 + eps along the last dimension.
+
+    `x1` and `x2` broadcast together: (..., n) gives (...).
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([[0.0, 0.0], [1.0, 1.0]]), tapegrad.tensor([[3.0, 4.0], [1.0, 2.0]])
+    >>> tapegrad.nn.functional.pairwise_distance(a, b)
+    tensor([5.0000, 1.0000])
+    """
     _common_shape("pairwise_distance", x1, x2)
     return norm(x1 - x2 + eps, p, -1, keepdim)
 
@@ -106,7 +122,14 @@ def _distance_samples(*shapes: tuple[int, ...]) -> list[Sample]:
 
 @op("pdist", method=False, samples=lambda: _distance_samples((5, 3)), autocast=ON_GPU)
 def pdist(input: Tensor, p: float = 2.0) -> Any:
-    """The p-norm distances of all pairs of rows: (0, 1), (0, 2), ..., (1, 2), ..."""
+    """The p-norm distances of all pairs of rows: (0, 1), (0, 2), ..., (1, 2), ...
+
+    A matrix (n, m) gives a vector of n * (n - 1) / 2 distances.
+
+    >>> import tapegrad
+    >>> tapegrad.pdist(tapegrad.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+    tensor([5.0000, 1.0000, 4.2426])
+    """
     check_floating(input, "pdist")
     if input._array.ndim != 2:
         raise RuntimeError(f"pdist needs a matrix, got shape {tuple(input.shape)}")
@@ -139,7 +162,17 @@ _COMPUTE_MODES = (
     autocast="full",
 )
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _COMPUTE_MODES[0]) -> Any:
-    """The p-norm distances of each row of x1 to each row of x2, for batches of matrices."""
+    """The p-norm distances of each row of x1 to each row of x2, for batches of matrices.
+
+    (..., n, m) and (..., k, m) give (..., n, k). `compute_mode` says whether Euclidean distances
+    come from matrix products, which is faster and less accurate: by default from 26 rows on.
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([[0.0, 0.0], [1.0, 0.0]]), tapegrad.tensor([[3.0, 4.0]])
+    >>> tapegrad.cdist(a, b)
+    tensor([[5.0000],
+            [4.4721]])
+    """
     check_floating(x1, "cdist")
     check_same_dtype("cdist", x1, x2=x2)
     first, second = x1._array.shape, x2._array.shape
@@ -178,7 +211,16 @@ def _euclidean(x1: Any, x2: Any) -> Any:
     autocast={"cpu": "keep", "cuda": "widest"},
 )
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """x1 @ weight[k] @ x2 for each k, plus bias."""
+    """x1 @ weight[k] @ x2 for each k, plus bias.
+
+    out[..., k] = sum over i, j of input1[..., i] * weight[k, i, j] * input2[..., j]. `weight` is
+    (outputs, features of the first, features of the second), `bias` is (outputs,).
+
+    >>> import tapegrad
+    >>> x, y = tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([3.0, 4.0])
+    >>> tapegrad.nn.functional.bilinear(x, y, tapegrad.ones(1, 2, 2))
+    tensor([21.])
+    """
     first, second, kernel = (tuple(x._array.shape) for x in (input1, input2, weight))
     fits = len(kernel) == 3 and first[:-1] == second[:-1] and first and second
     if not fits or first[-1:] != kernel[1:2] or second[-1:] != kernel[2:]:

@@ -58,7 +58,17 @@ def _mismatch(what: str, a: Any, b: Any, need: str) -> RuntimeError:
     autocast="lower",
 )
 def matmul(input: Tensor, other: Tensor) -> Any:
-    """The matrix product, batched over leading dimensions; vectors count as rows or columns."""
+    """The matrix product, batched over leading dimensions; vectors count as rows or columns.
+
+    out[..., i, j] = sum over k of input[..., i, k] * other[..., k, j]; the leading dimensions
+    broadcast. The same as `input @ other`.
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]])
+    >>> tapegrad.matmul(a, b)
+    tensor([[1., 3.],
+            [3., 7.]])
+    """
     a, b = input, other
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         raise TypeError("matmul needs two tensors")
@@ -109,7 +119,14 @@ def _size(shape: Any) -> int:
     autocast="lower",
 )
 def mm(input: Tensor, mat2: Tensor) -> Any:
-    """The product of two matrices."""
+    """The product of two matrices: (n, k) and (k, m) give (n, m).
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]])
+    >>> tapegrad.mm(a, b)
+    tensor([[1., 3.],
+            [3., 7.]])
+    """
     if input._array.ndim != 2 or mat2._array.ndim != 2:
         raise _mismatch("mm", input, mat2, "mm needs two matrices")
     return matmul(input, mat2)
@@ -120,7 +137,12 @@ def mm(input: Tensor, mat2: Tensor) -> Any:
     autocast="lower",
 )
 def bmm(input: Tensor, mat2: Tensor) -> Any:
-    """The products of two batches of matrices."""
+    """The products of two batches of matrices: (b, n, k) and (b, k, m) give (b, n, m).
+
+    >>> import tapegrad
+    >>> tapegrad.bmm(tapegrad.ones(2, 1, 3), tapegrad.ones(2, 3, 1)).tolist()
+    [[[3.0]], [[3.0]]]
+    """
     if input._array.ndim != 3 or mat2._array.ndim != 3 or len(input) != len(mat2):
         raise _mismatch("bmm", input, mat2, "bmm needs two batches of the same size")
     return matmul(input, mat2)
@@ -131,7 +153,12 @@ def bmm(input: Tensor, mat2: Tensor) -> Any:
     autocast={"cpu": "keep", "cuda": "lower"},
 )
 def mv(input: Tensor, vec: Tensor) -> Any:
-    """A matrix times a vector."""
+    """A matrix times a vector: (n, m) and (m,) give (n,).
+
+    >>> import tapegrad
+    >>> tapegrad.mv(tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([1.0, 10.0]))
+    tensor([21., 43.])
+    """
     if input._array.ndim != 2 or vec._array.ndim != 1:
         raise _mismatch("mv", input, vec, "mv needs a matrix and a vector")
     return matmul(input, vec)
@@ -143,7 +170,12 @@ def mv(input: Tensor, vec: Tensor) -> Any:
     autocast={"cpu": "keep", "cuda": "widest"},
 )
 def dot(input: Tensor, tensor: Tensor) -> Any:
-    """The dot product of two vectors."""
+    """The dot product of two vectors: the sum of input * tensor.
+
+    >>> import tapegrad
+    >>> tapegrad.dot(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
     if input._array.ndim != 1 or tensor._array.ndim != 1:
         raise _mismatch("dot", input, tensor, "dot needs two vectors; use matmul for matrices")
     return matmul(input, tensor)
@@ -151,7 +183,13 @@ def dot(input: Tensor, tensor: Tensor) -> Any:
 
 @op(samples=lambda: [Sample((3,), (4,))], aliases=("ger",))
 def outer(input: Tensor, vec2: Tensor) -> Any:
-    """All products of the elements of two vectors."""
+    """All products of the elements of two vectors: (n,) and (m,) give (n, m).
+
+    >>> import tapegrad
+    >>> tapegrad.outer(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
     if input._array.ndim != 1 or vec2._array.ndim != 1:
         raise _mismatch("outer", input, vec2, "outer needs two vectors")
     return input.unsqueeze(1) * vec2
@@ -166,7 +204,14 @@ def outer(input: Tensor, vec2: Tensor) -> Any:
     autocast="lower",
 )
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Any:
-    """beta * input + alpha * (mat1 @ mat2)."""
+    """beta * input + alpha * (mat1 @ mat2).
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]])
+    >>> tapegrad.addmm(tapegrad.ones(2), a, b, beta=0.5)
+    tensor([[1.5000, 3.5000],
+            [3.5000, 7.5000]])
+    """
     return _blend(input, mm(mat1, mat2), beta, alpha)
 
 
@@ -178,7 +223,13 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha:
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Any:
-    """beta * input + alpha * (batch1 @ batch2)."""
+    """beta * input + alpha * (batch1 @ batch2).
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.ones(1, 2, 3), tapegrad.ones(1, 3, 2)
+    >>> tapegrad.baddbmm(tapegrad.ones(1, 2, 2), a, b, alpha=2).tolist()
+    [[[7.0, 7.0], [7.0, 7.0]]]
+    """
     return _blend(input, bmm(batch1, batch2), beta, alpha)
 
 
@@ -188,7 +239,13 @@ def baddbmm(
     autocast={"cpu": "keep", "cuda": "lower"},
 )
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Any:
-    """beta * input + alpha * (mat @ vec)."""
+    """beta * input + alpha * (mat @ vec).
+
+    >>> import tapegrad
+    >>> a, x = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([1.0, 1.0])
+    >>> tapegrad.addmv(tapegrad.ones(2), a, x)
+    tensor([4., 8.])
+    """
     return _blend(input, mv(mat, vec), beta, alpha)
 
 
@@ -236,7 +293,15 @@ linear_: Primitive = define(
     autocast="lower",
 )
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """input @ weight.T + bias."""
+    """input @ weight.T + bias.
+
+    `input` is (..., features), `weight` (outputs, features), `bias` (outputs,).
+
+    >>> import tapegrad
+    >>> weight = tapegrad.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    >>> tapegrad.nn.functional.linear(tapegrad.tensor([1.0, 2.0]), weight, tapegrad.ones(3))
+    tensor([2., 4., 5.])
+    """
     shape = input._array.shape
     if weight._array.ndim != 2 or not shape or shape[-1] != weight._array.shape[1]:
         raise _mismatch(
@@ -315,7 +380,18 @@ def _parse_einsum(equation: str, operands: list[Any]) -> tuple[list[str], str]:
     autocast={"cuda": "lower"},
 )
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Any:
-    """Sums of products by Einstein's notation."""
+    """Sums of products by Einstein's notation.
+
+    A letter names a dimension. Letters that are not right of "->" are summed over; without "->"
+    the result has the letters that stand once, in alphabetic order. "..." stands for dimensions
+    that broadcast.
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]])
+    >>> tapegrad.einsum("ij,jk->ik", a, b)
+    tensor([[1., 3.],
+            [3., 7.]])
+    """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     tensors: list[Any] = list(operands)
@@ -403,7 +479,15 @@ def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any
     autocast={"cpu": "lower", "cuda": "widest"},
 )
 def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> Any:
-    """Sums of products over `dims` last dimensions of `a` and first of `b`, or over named pairs."""
+    """Sums of products over `dims` last dimensions of `a` and first of `b`, or over named pairs.
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.ones(2, 3, 4), tapegrad.ones(4, 5)
+    >>> tapegrad.tensordot(a, b, dims=1).shape
+    Size([2, 3, 5])
+    >>> tapegrad.tensordot(a, tapegrad.ones(5, 2), dims=([0], [1])).shape
+    Size([3, 4, 5])
+    """
     if isinstance(dims, int):
         n = a._array.ndim
         pairs = [list(range(n - dims, n)), list(range(dims))]
@@ -459,14 +543,32 @@ def _matrix(x: Any, what: str) -> None:
 
 @op(samples=lambda: [Sample((3, 4)), Sample((2, 3, 3), 1), Sample((3, 3), -1)], inplace=True)
 def tril(input: Tensor, diagonal: int = 0) -> Any:
-    """The lower triangle; zeros above the diagonal."""
+    """The lower triangle; zeros above the diagonal.
+
+    `diagonal` moves the border: positive ones keep more, negative ones less.
+
+    >>> import tapegrad
+    >>> tapegrad.tril(tapegrad.ones(3, 3))
+    tensor([[1., 0., 0.],
+            [1., 1., 0.],
+            [1., 1., 1.]])
+    """
     _matrix(input, "tril")
     return tril_(input, k=int(diagonal))
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((2, 3, 3), 1), Sample((3, 3), -1)], inplace=True)
 def triu(input: Tensor, diagonal: int = 0) -> Any:
-    """The upper triangle; zeros below the diagonal."""
+    """The upper triangle; zeros below the diagonal.
+
+    `diagonal` moves the border: positive ones keep less, negative ones more.
+
+    >>> import tapegrad
+    >>> tapegrad.triu(tapegrad.ones(3, 3), diagonal=1)
+    tensor([[0., 1., 1.],
+            [0., 0., 1.],
+            [0., 0., 0.]])
+    """
     _matrix(input, "triu")
     return triu_(input, k=int(diagonal))
 
@@ -515,7 +617,14 @@ undiagonal_: Primitive = define(
 
 @op(samples=lambda: [Sample((3, 4)), Sample((3, 4), 1), Sample((2, 3, 4), -1, 0, 2)])
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """The diagonal of two dimensions, as the last dimension: a view."""
+    """The diagonal of two dimensions, as the last dimension: a view.
+
+    `offset` is above the main diagonal if positive, below it if negative.
+
+    >>> import tapegrad
+    >>> tapegrad.diagonal(tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([1., 4.])
+    """
     n = input._array.ndim
     first, second = normal_dim(dim1, n), normal_dim(dim2, n)
     if first == second:
@@ -525,7 +634,15 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> An
 
 @op(samples=lambda: [Sample((3,)), Sample((3,), 1), Sample((3, 4)), Sample((3, 4), -1)])
 def diag(input: Tensor, diagonal: int = 0) -> Any:
-    """A matrix with this vector on a diagonal, or the diagonal of a matrix."""
+    """A matrix with this vector on a diagonal, or the diagonal of a matrix.
+
+    >>> import tapegrad
+    >>> tapegrad.diag(tapegrad.tensor([1.0, 2.0]))
+    tensor([[1., 0.],
+            [0., 2.]])
+    >>> tapegrad.diag(tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([1., 4.])
+    """
     if input._array.ndim == 2:
         return diagonal_(input, offset=int(diagonal), dim1=0, dim2=1).clone()
     if input._array.ndim != 1:
@@ -535,7 +652,13 @@ def diag(input: Tensor, diagonal: int = 0) -> Any:
 
 @op(samples=lambda: [Sample((3,)), Sample((2, 3), 1)])
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Matrices with the last dimension on their diagonals."""
+    """Matrices with the last dimension on their diagonals: (..., n) gives (..., n, n).
+
+    >>> import tapegrad
+    >>> tapegrad.diag_embed(tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]))[1]
+    tensor([[3., 0.],
+            [0., 4.]])
+    """
     n = input._array.ndim + 1
     size = input._array.shape[-1] + abs(offset)
     first, second = normal_dim(dim1, n), normal_dim(dim2, n)
@@ -550,7 +673,12 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     autocast={"cpu": "full"},
 )
 def trace(input: Tensor) -> Any:
-    """The sum of the diagonal of a matrix."""
+    """The sum of the diagonal of a matrix.
+
+    >>> import tapegrad
+    >>> tapegrad.trace(tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(5.)
+    """
     if input._array.ndim != 2:
         raise RuntimeError(f"trace needs a matrix, got shape {tuple(input.shape)}")
     return diagonal(input).sum()

@@ -89,7 +89,13 @@ _WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
     autocast={"cpu": "full"},
 )
 def inverse(input: Tensor) -> Any:
-    """The inverse of square matrices."""
+    """The inverse of square matrices (..., n, n): inverse(x) @ x is the identity.
+
+    >>> import tapegrad
+    >>> tapegrad.inverse(tapegrad.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
+    """
     check_floating(input, "inverse")
     check_square("inverse", input)
     return rounded(inverse_(widened(input)), input)
@@ -97,7 +103,13 @@ def inverse(input: Tensor) -> Any:
 
 @op(samples=lambda: [Sample(_WELL), Sample(In(2, 3, 3, low=-1.0, high=1.0))], torch=None)
 def matrix_exp(input: Tensor) -> Any:
-    """The exponential of square matrices: I + x + x @ x / 2 + ..."""
+    """The exponential of square matrices: I + x + x @ x / 2 + ...
+
+    >>> import tapegrad
+    >>> tapegrad.matrix_exp(tapegrad.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    tensor([[1., 1.],
+            [0., 1.]])
+    """
     check_floating(input, "matrix_exp")
     check_square("matrix_exp", input)
     return rounded(matrix_exp_(widened(input)), input)

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 
 @op(samples=lambda: [Sample((2, 3), (3, 2)), Sample((2,), (2, 3)), Sample((), (2,))])
 def kron(input: Tensor, other: Tensor) -> Any:
-    """Every element of the first times the whole second tensor, as blocks."""
+    """Every element of the first times the whole second tensor, as blocks.
+
+    Matrices (n, m) and (k, l) give (n * k, m * l).
+
+    >>> import tapegrad
+    >>> tapegrad.kron(tapegrad.tensor([1.0, 10.0]), tapegrad.tensor([1.0, 2.0]))
+    tensor([ 1.,  2., 10., 20.])
+    """
     a, b = tuple(input._array.shape), tuple(other._array.shape)
     n = max(len(a), len(b))
     a, b = (1,) * (n - len(a)) + a, (1,) * (n - len(b)) + b
@@ -46,7 +53,12 @@ def kron(input: Tensor, other: Tensor) -> Any:
     autocast={"cuda": "widest"},
 )
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
-    """The cross product of vectors of three elements; without a dim, along the first of size 3."""
+    """The cross product of vectors of three elements; without a dim, along the first of size 3.
+
+    >>> import tapegrad
+    >>> tapegrad.cross(tapegrad.tensor([1.0, 0.0, 0.0]), tapegrad.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
     shape = np.broadcast_shapes(input._array.shape, other._array.shape)
     if dim is None:
         if 3 not in shape:
@@ -61,7 +73,12 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
 
 @op(samples=lambda: [Sample((4,), (4,))], autocast={"cuda": "widest"})
 def vdot(input: Tensor, other: Tensor) -> Any:
-    """The sum of products of two vectors."""
+    """The sum of products of two vectors.
+
+    >>> import tapegrad
+    >>> tapegrad.vdot(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
     return dot(input, other)
 
 
@@ -70,7 +87,13 @@ _TURN = In(values=[[0.8, -0.6], [0.6, 0.9]])
 
 @op(samples=lambda: [Sample(_TURN, 3), Sample(_TURN, -2), Sample((2, 3, 3), 5)])
 def matrix_power(input: Tensor, n: int) -> Any:
-    """A square matrix times itself, n times; a negative power is one of the inverse."""
+    """A square matrix times itself, n times; a negative power is one of the inverse.
+
+    >>> import tapegrad
+    >>> tapegrad.matrix_power(tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
+    tensor([[1., 3.],
+            [0., 1.]])
+    """
     check_square("matrix_power", input)
     if n == 0:
         identity = xp.module(input._array).eye(input._array.shape[-1], dtype=input._array.dtype)
@@ -90,7 +113,12 @@ def matrix_power(input: Tensor, n: int) -> Any:
     autocast={"cuda": "full"},
 )
 def dist(input: Tensor, other: Tensor, p: Number = 2) -> Any:
-    """The p-norm of the difference."""
+    """The p-norm of the difference: (sum of |input - other|^p)^(1/p).
+
+    >>> import tapegrad
+    >>> tapegrad.dist(tapegrad.tensor([0.0, 0.0]), tapegrad.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
     return norm(input - other, p)
 
 
@@ -101,7 +129,14 @@ def dist(input: Tensor, other: Tensor, p: Number = 2) -> Any:
     method=False, samples=lambda: [Sample((2, 3), (1, 2), (3,)), Sample((2, 2)), Sample((), (2, 1))]
 )
 def block_diag(*tensors: Tensor) -> Any:
-    """Matrices along the diagonal of a larger one, zeros elsewhere; vectors count as rows."""
+    """Matrices along the diagonal of a larger one, zeros elsewhere; vectors count as rows.
+
+    >>> import tapegrad
+    >>> tapegrad.block_diag(tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([5.0]))
+    tensor([[1., 2., 0.],
+            [3., 4., 0.],
+            [0., 0., 5.]])
+    """
     rows, before, blocks = [], 0, []
     for x in tensors:
         if x._array.ndim > 2:
@@ -117,7 +152,15 @@ def block_diag(*tensors: Tensor) -> Any:
 
 @op(method=False, samples=lambda: [Sample((2,), (3,)), Sample((4,)), Sample((2,), (1,), (2,))])
 def cartesian_prod(*tensors: Tensor) -> Any:
-    """All choices of one element from each vector, as rows."""
+    """All choices of one element from each vector, as rows.
+
+    >>> import tapegrad
+    >>> tapegrad.cartesian_prod(tapegrad.tensor([1, 2]), tapegrad.tensor([3, 4]))
+    tensor([[1, 3],
+            [1, 4],
+            [2, 3],
+            [2, 4]])
+    """
     for x in tensors:
         if x._array.ndim != 1:
             raise RuntimeError(f"cartesian_prod needs vectors, got shape {tuple(x.shape)}")
@@ -135,7 +178,14 @@ def _chosen(x: Any, places: Any) -> Any:
 
 @op(samples=lambda: [Sample((4,)), Sample((3,), 2, True), Sample((4,), 3)])
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
-    """All choices of r elements of a vector, in its order, as rows."""
+    """All choices of r elements of a vector, in its order, as rows.
+
+    >>> import tapegrad
+    >>> tapegrad.combinations(tapegrad.tensor([1, 2, 3]), r=2)
+    tensor([[1, 2],
+            [1, 3],
+            [2, 3]])
+    """
     if input._array.ndim != 1:
         raise RuntimeError(f"combinations needs a vector, got shape {tuple(input.shape)}")
     if r < 0:
@@ -149,7 +199,15 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
 
 @op(samples=lambda: [Sample((3,)), Sample((2, 2), 1), Sample((2,), -1)])
 def diagflat(input: Tensor, offset: int = 0) -> Any:
-    """A matrix with all elements of a tensor on a diagonal."""
+    """A matrix with all elements of a tensor on a diagonal.
+
+    >>> import tapegrad
+    >>> tapegrad.diagflat(tapegrad.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 0, 0, 0],
+            [0, 2, 0, 0],
+            [0, 0, 3, 0],
+            [0, 0, 0, 4]])
+    """
     return diag(reshape_(input, shape=(input._array.size,)), offset)
 
 
@@ -164,7 +222,16 @@ def diagflat(input: Tensor, offset: int = 0) -> Any:
     ],
 )
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Number = 1, dim: int = -1) -> Any:
-    """The area under values along a dimension by the trapezoidal rule."""
+    """The area under values along a dimension by the trapezoidal rule.
+
+    `x` holds the positions of the values `y`; without it they are `dx` apart.
+
+    >>> import tapegrad
+    >>> tapegrad.trapezoid(tapegrad.tensor([1.0, 2.0, 3.0]))
+    tensor(4.)
+    >>> tapegrad.trapezoid(tapegrad.tensor([1.0, 2.0, 3.0]), tapegrad.tensor([0.0, 2.0, 3.0]))
+    tensor(5.5000)
+    """
     y = as_floating(y, "trapezoid")
     d = normal_dim(dim, y._array.ndim)
     length = y._array.shape[d] - 1
@@ -199,7 +266,16 @@ def cov(
     fweights: Tensor | None = None,
     aweights: Tensor | None = None,
 ) -> Any:
-    """The covariances of variables (rows) over observations (columns)."""
+    """The covariances of variables (rows) over observations (columns).
+
+    Sums of products are divided by n - `correction`. `fweights` says how often each observation
+    counts, `aweights` how much it weighs: one for each column.
+
+    >>> import tapegrad
+    >>> tapegrad.cov(tapegrad.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
     if input._array.ndim > 2:
         raise RuntimeError(f"cov needs at most two dimensions, got shape {tuple(input.shape)}")
     x = as_floating(input, "cov")
@@ -222,7 +298,15 @@ def cov(
 
 @op(samples=lambda: [Sample((3, 4)), Sample((5,))])
 def corrcoef(input: Tensor) -> Any:
-    """The correlations of variables (rows) over observations (columns)."""
+    """The correlations of variables (rows) over observations (columns).
+
+    cov[i, j] / sqrt(cov[i, i] * cov[j, j])
+
+    >>> import tapegrad
+    >>> tapegrad.corrcoef(tapegrad.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
     c = cov(input)
     if not c._array.ndim:
         return c / c

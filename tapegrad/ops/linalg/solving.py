@@ -93,7 +93,12 @@ sign_det_: Primitive = define(
 
 @op(samples=lambda: [Sample(_WELL), Sample(_PAIR)])
 def det(input: Tensor) -> Any:
-    """The determinant of square matrices."""
+    """The determinant of square matrices: (..., n, n) gives (...).
+
+    >>> import tapegrad
+    >>> tapegrad.det(tapegrad.tensor([[2.0, 0.0], [0.0, 3.0]]))
+    tensor(6.)
+    """
     _check("det", input)
     return rounded(det_(widened(input)), input)
 
@@ -107,7 +112,17 @@ class SignAndLog(NamedTuple):
 
 @op(samples=lambda: [Sample(_WELL), Sample(_PAIR)])
 def slogdet(input: Tensor) -> SignAndLog:
-    """The sign of the determinant, and the logarithm of its size."""
+    """The sign of the determinant, and the logarithm of its size.
+
+    det(x) = sign * exp(logabsdet), also where the determinant is too large for its dtype.
+
+    >>> import tapegrad
+    >>> sign, size = tapegrad.slogdet(tapegrad.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    >>> sign
+    tensor(-1.)
+    >>> size
+    tensor(0.)
+    """
     _check("slogdet", input)
     wide = widened(input)
     return SignAndLog(rounded(sign_det_(wide.detach()), input), rounded(log_det_(wide), input))
@@ -115,7 +130,12 @@ def slogdet(input: Tensor) -> SignAndLog:
 
 @op(samples=lambda: [Sample(_WELL)])
 def logdet(input: Tensor) -> Any:
-    """The logarithm of the determinant; NaN where that is negative."""
+    """The logarithm of the determinant; NaN where that is negative.
+
+    >>> import tapegrad
+    >>> tapegrad.logdet(tapegrad.tensor([[2.0, 0.0], [0.0, 3.0]]))
+    tensor(1.7918)
+    """
     sign, size = slogdet(input)
     return size + sign.log()
 
@@ -175,7 +195,15 @@ cholesky_: Primitive = define(
     autocast={"cpu": "full"},
 )
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Any:
-    """The X of A @ X = B, or with `left=False` of X @ A = B; B may be of vectors."""
+    """The X of A @ X = B, or with `left=False` of X @ A = B; B may be of vectors.
+
+    `A` is (..., n, n), `B` (..., n, k) or (..., n); with `left=False`, `B` is (..., k, n).
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([[2.0, 1.0], [0.0, 3.0]]), tapegrad.tensor([7.0, 9.0])
+    >>> tapegrad.linalg.solve(a, b)
+    tensor([2., 3.])
+    """
     _check("linalg.solve", A)
     check_same_dtype("linalg.solve", A, B=B)
     n = A._array.shape[-1]
@@ -207,7 +235,15 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Any:
     autocast={"cpu": "full"},
 )
 def cholesky(A: Tensor, *, upper: bool = False) -> Any:
-    """The lower triangle L with L @ L.T = A, of symmetric positive definite matrices."""
+    """The lower triangle L with L @ L.T = A, of symmetric positive definite matrices.
+
+    With `upper=True` the result is its transpose, an upper triangle.
+
+    >>> import tapegrad
+    >>> tapegrad.linalg.cholesky(tapegrad.tensor([[4.0, 2.0], [2.0, 5.0]]))
+    tensor([[2., 0.],
+            [1., 2.]])
+    """
     _check("linalg.cholesky", A)
     wide = widened(A)
     # Only this form has a gradient that agrees with small changes of single elements.
@@ -217,19 +253,38 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Any:
 
 @op(module=L, samples=lambda: [Sample(_WELL), Sample(_PAIR)])
 def inv(A: Tensor) -> Any:
-    """The inverse of square matrices."""
+    """The inverse of square matrices (..., n, n): inv(A) @ A is the identity.
+
+    >>> import tapegrad
+    >>> tapegrad.linalg.inv(tapegrad.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
+    """
     return inverse(A)
 
 
 @op("det", module=L, samples=lambda: [Sample(_PAIR)])
 def _det(A: Tensor) -> Any:
-    """The determinant of square matrices."""
+    """The determinant of square matrices: (..., n, n) gives (...).
+
+    >>> import tapegrad
+    >>> tapegrad.linalg.det(tapegrad.tensor([[2.0, 0.0], [0.0, 3.0]]))
+    tensor(6.)
+    """
     return det(A)
 
 
 @op("slogdet", module=L, samples=lambda: [Sample(_PAIR)])
 def _slogdet(A: Tensor) -> Any:
-    """The sign of the determinant, and the logarithm of its size."""
+    """The sign of the determinant, and the logarithm of its size.
+
+    >>> import tapegrad
+    >>> sign, size = tapegrad.linalg.slogdet(tapegrad.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    >>> sign
+    tensor(-1.)
+    >>> size
+    tensor(0.)
+    """
     return slogdet(A)
 
 
@@ -238,19 +293,36 @@ def _slogdet(A: Tensor) -> Any:
 
 @op("matmul", module=L, samples=lambda: [Sample((2, 3), (3, 2))], autocast="lower")
 def _matmul(input: Tensor, other: Tensor) -> Any:
-    """The matrix product, as `tapegrad.matmul`."""
+    """The matrix product, as `tapegrad.matmul`.
+
+    >>> import tapegrad
+    >>> a, x = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([1.0, 1.0])
+    >>> tapegrad.linalg.matmul(a, x)
+    tensor([3., 7.])
+    """
     return matmul(input, other)
 
 
 @op("matrix_power", module=L, samples=lambda: [Sample(_WELL, 3), Sample(_WELL, -1)])
 def _power(A: Tensor, n: int) -> Any:
-    """A square matrix times itself, n times; a negative power is one of the inverse."""
+    """A square matrix times itself, n times; a negative power is one of the inverse.
+
+    >>> import tapegrad
+    >>> tapegrad.linalg.matrix_power(tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
+    tensor([[1., 3.],
+            [0., 1.]])
+    """
     return _matrix_power(A, n)
 
 
 @op("cross", module=L, samples=lambda: [Sample((2, 3), (2, 3)), Sample((3, 2), (3, 1), dim=0)])
 def _cross_product(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
-    """The cross product of vectors of three elements."""
+    """The cross product of vectors of three elements.
+
+    >>> import tapegrad
+    >>> tapegrad.linalg.cross(tapegrad.tensor([1.0, 0.0, 0.0]), tapegrad.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
     return _cross(input, other, dim)
 
 
@@ -260,7 +332,13 @@ def _cross_product(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     autocast="lower",
 )
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
-    """The sums of products along a dimension."""
+    """The sums of products along a dimension.
+
+    >>> import tapegrad
+    >>> x, y = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([1.0, 10.0])
+    >>> tapegrad.linalg.vecdot(x, y)
+    tensor([21., 43.])
+    """
     check_floating(x, "linalg.vecdot")
     return sum(x * y, dim)
 
@@ -275,7 +353,15 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
     autocast={"cuda": "lower"},
 )
 def multi_dot(tensors: Sequence[Tensor]) -> Any:
-    """The product of several matrices, multiplied in the order that takes the least work."""
+    """The product of several matrices, multiplied in the order that takes the least work.
+
+    The first and the last may be vectors.
+
+    >>> import tapegrad
+    >>> a, b = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]])
+    >>> tapegrad.linalg.multi_dot([a, b, tapegrad.tensor([1.0, 1.0])])
+    tensor([ 4., 10.])
+    """
     xs = list(tensors)
     if len(xs) < 2:
         raise RuntimeError(f"multi_dot needs at least two tensors, got {len(xs)}")
@@ -331,7 +417,17 @@ def vector_norm(
     *,
     dtype: DTypeLike | None = None,
 ) -> Any:
-    """The norm of all elements as one vector, or of vectors along dimensions."""
+    """The norm of all elements as one vector, or of vectors along dimensions.
+
+    (sum of |x|^ord)^(1/ord); for inf the largest |x|, for -inf the smallest, for 0 the number of
+    elements that are not 0.
+
+    >>> import tapegrad
+    >>> tapegrad.linalg.vector_norm(tapegrad.tensor([3.0, -4.0]))
+    tensor(5.)
+    >>> tapegrad.linalg.vector_norm(tapegrad.tensor([3.0, -4.0]), ord=1)
+    tensor(7.)
+    """
     return statistics.norm(x, ord, dim, keepdim, dtype)
 
 
@@ -357,6 +453,10 @@ def matrix_norm(
     """The norm of matrices: "fro", or the largest sum of a column (1) or row (inf).
 
     -1 and -inf give the smallest.
+
+    >>> import tapegrad
+    >>> tapegrad.linalg.matrix_norm(tapegrad.tensor([[1.0, -2.0], [3.0, 4.0]]), ord=1)
+    tensor(6.)
     """
     x = A if dtype is None else A.to(dtype)
     check_floating(x, "linalg.matrix_norm")
@@ -396,7 +496,14 @@ def _norm(
     *,
     dtype: DTypeLike | None = None,
 ) -> Any:
-    """The norm of a vector or a matrix: by `ord` and `dim`, `vector_norm` or `matrix_norm`."""
+    """The norm of a vector or a matrix: by `ord` and `dim`, `vector_norm` or `matrix_norm`.
+
+    >>> import tapegrad
+    >>> tapegrad.linalg.norm(tapegrad.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor(5.)
+    >>> tapegrad.linalg.norm(tapegrad.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
+    tensor([ 5., 10.])
+    """
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype)
     if isinstance(dim, int) or (dim is not None and len(dim) == 1):
