@@ -239,7 +239,13 @@ class EmbeddingBag(Module):
 
 
 class Dropout(Module):
-    """In training, 0 with probability p, else x / (1 - p)."""
+    """In training, 0 with probability p, else x / (1 - p).
+
+    >>> import tapegrad
+    >>> layer = tapegrad.nn.Dropout(0.5)
+    >>> layer.eval()(tapegrad.ones(3))
+    tensor([1., 1., 1.])
+    """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()

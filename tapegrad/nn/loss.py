@@ -50,7 +50,13 @@ def check_margin(margin: float) -> None:
 
 
 class MSELoss(_Loss):
-    """(input - target)^2."""
+    """The mean squared error: (input - target)^2.
+
+    >>> import tapegrad
+    >>> loss = tapegrad.nn.MSELoss()
+    >>> loss(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([1.0, 4.0]))
+    tensor(2.)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, reduction=self.reduction)

@@ -153,7 +153,16 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch norm of (batch, channels, height, width)."""
+    """Batch norm of (batch, channels, height, width).
+
+    y = (x - mean) / sqrt(var + eps) * weight + bias, with statistics of each channel: those of the
+    batch in training, else the running ones.
+
+    >>> import tapegrad
+    >>> layer = tapegrad.nn.BatchNorm2d(3)
+    >>> layer(tapegrad.ones(2, 3, 4, 4)).shape
+    Size([2, 3, 4, 4])
+    """
 
     ranks = (4,)
 
@@ -229,7 +238,17 @@ def _shape(normalized_shape: Any) -> tuple[int, ...]:
 
 
 class LayerNorm(_Affine):
-    """Normalizes the last dimensions of each sample."""
+    """Normalizes the last dimensions of each sample.
+
+    y = (x - mean) / sqrt(var + eps) * weight + bias. `normalized_shape` is the shape of these
+    dimensions.
+
+    >>> import tapegrad
+    >>> layer = tapegrad.nn.LayerNorm(2)
+    >>> layer(tapegrad.tensor([[1.0, 3.0], [10.0, 30.0]])).detach()
+    tensor([[-1.0000,  1.0000],
+            [-1.0000,  1.0000]])
+    """
 
     def __init__(
         self,

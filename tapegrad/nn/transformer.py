@@ -116,7 +116,13 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention to the sequence itself, then a network on each position, both with a shortcut."""
+    """Attention to the sequence itself, then a network on each position, both with a shortcut.
+
+    >>> import tapegrad
+    >>> layer = tapegrad.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    >>> layer(tapegrad.ones(3, 5, 8)).shape
+    Size([3, 5, 8])
+    """
 
     attends_memory = False
 

@@ -230,7 +230,18 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """-input[label]: the negative log-likelihood of labels, for log-probabilities `input`."""
+    """-input[label]: the negative log-likelihood of labels, for log-probabilities `input`.
+
+    `input` is (batch, classes, ...), `target` (batch, ...) with integer labels. `weight` is
+    (classes,); "mean" divides by the sum of the weights of the labels. Labels equal to
+    `ignore_index` do not count.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> log_p = tapegrad.tensor([[0.5, 0.5], [0.2, 0.8]]).log()
+    >>> F.nll_loss(log_p, tapegrad.tensor([0, 1]), reduction="none")
+    tensor([0.6931, 0.2231])
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "nll_loss")
     target, params = _check_labels("nll_loss", input, target, weight, ignore_index, reduction)
@@ -268,6 +279,16 @@ def cross_entropy(
 
     Classes lie along dimension 1 (dimension 0 of a single sample). `target` holds integer labels,
     or floating probabilities (one-hot vectors too) in the shape of the input.
+
+    `weight` is (classes,); "mean" divides by the sum of the weights of the labels. Labels equal to
+    `ignore_index` do not count. `label_smoothing` mixes the target with that share of equal
+    probabilities.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> logits = tapegrad.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    >>> F.cross_entropy(logits, tapegrad.tensor([0, 2]), reduction="none")
+    tensor([0.2395, 1.0986])
     """
     reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "cross_entropy")
@@ -344,6 +365,11 @@ def linear_cross_entropy(
 
     Weights (classes, ..., features) give logits (samples, classes, ...). `options` say how PyTorch
     splits the work to save memory; here they have no effect.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.linear_cross_entropy(tapegrad.ones(2, 3), tapegrad.ones(4, 3), tapegrad.tensor([0, 3]))
+    tensor(1.3863)
     """
     what = "linear_cross_entropy"
     shape, kernel = tuple(input._array.shape), tuple(linear_weight._array.shape)

@@ -309,6 +309,16 @@ def ctc_loss(
 
     Targets are (samples, longest), or follow each other in one row. "mean" divides each loss by its
     number of targets first. The gradient is that of a preceding log_softmax, as in PyTorch.
+
+    `input_lengths` and `target_lengths` are (samples,): the times and targets of each sample that
+    count. `blank` is the class that stands for no target; `zero_infinity` gives 0 to samples whose
+    targets do not fit.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> log_probs = tapegrad.zeros(4, 1, 3).log_softmax(2)
+    >>> F.ctc_loss(log_probs, tapegrad.tensor([[1, 2]]), [4], [2])
+    tensor(0.8432)
     """
     check_reduction(reduction)
     check_floating(log_probs, "ctc_loss")

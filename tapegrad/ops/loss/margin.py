@@ -59,7 +59,13 @@ def soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """log(1 + exp(-target * input)) for targets 1 and -1."""
+    """log(1 + exp(-target * input)) for targets 1 and -1.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.soft_margin_loss(tapegrad.tensor([0.0, 2.0]), tapegrad.tensor([1.0, -1.0]))
+    tensor(1.4100)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     equal_shapes("soft_margin_loss", input, target)
     return reduced(-logsigmoid(as_float(target, input) * input), reduction)
@@ -78,7 +84,13 @@ def hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """input where the target is 1, max(0, margin - input) where it is -1."""
+    """input where the target is 1, max(0, margin - input) where it is -1.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.hinge_embedding_loss(tapegrad.tensor([0.5, 0.25]), tapegrad.tensor([1.0, -1.0]))
+    tensor(0.6250)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     if numeric.is_boolean(input._array.dtype):
         raise RuntimeError("hinge_embedding_loss needs numbers, got a bool tensor")
@@ -105,7 +117,14 @@ def margin_ranking_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """max(0, -target (input1 - input2) + margin): 1 says that the first should be larger."""
+    """max(0, -target (input1 - input2) + margin): 1 says that the first should be larger.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> first, second = tapegrad.tensor([1.0, 3.0]), tapegrad.tensor([2.0, 2.0])
+    >>> F.margin_ranking_loss(first, second, tapegrad.ones(2))
+    tensor(0.5000)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     return reduced(e.clamp(-target * (input1 - input2) + margin, min=0.0), reduction)
 
@@ -120,7 +139,16 @@ def cosine_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """1 - cos for targets 1, max(0, cos - margin) for targets -1."""
+    """1 - cos for targets 1, max(0, cos - margin) for targets -1.
+
+    cos is the cosine of the angle between rows of the inputs (samples, features).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> x, y = tapegrad.tensor([[1.0, 0.0]]), tapegrad.tensor([[0.0, 2.0]])
+    >>> F.cosine_embedding_loss(x, y, tapegrad.tensor([1.0]))
+    tensor(1.)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     x, y = (v if v.dtype.is_floating_point else v.float() for v in (input1, input2))
     wide, other = widened(x), widened(y)
@@ -152,7 +180,17 @@ def triplet_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """max(0, |anchor - positive| - |anchor - negative| + margin)."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin).
+
+    The tensors are (samples, features); `p` is the norm of the distances. With `swap`, the smaller
+    of the distances of anchor and positive to the negative counts.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> anchor, near, far = tapegrad.zeros(1, 1), tapegrad.ones(1, 1), tapegrad.ones(1, 1) * 1.5
+    >>> F.triplet_margin_loss(anchor, near, far)
+    tensor(0.5000)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     _check_triplet("triplet_margin_loss", anchor, positive, negative, margin)
     near = pairwise_distance(anchor, positive, p, eps)
@@ -177,7 +215,13 @@ def multilabel_soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """The mean over classes of binary cross entropies with logits."""
+    """The mean over classes of binary cross entropies with logits.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.multilabel_soft_margin_loss(tapegrad.zeros(1, 2), tapegrad.tensor([[1.0, 0.0]]))
+    tensor(0.6931)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     equal_shapes("multilabel_soft_margin_loss", input, target)
     loss = bce_logits_(input, as_float(target, input), None)
@@ -269,6 +313,11 @@ def multi_margin_loss(
     """The mean over classes of max(0, margin - input[label] + input)^p, the label's own left out.
 
     `weight` multiplies the terms of each label.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.multi_margin_loss(tapegrad.tensor([[1.0, 0.5, -1.0]]), tapegrad.tensor([0]))
+    tensor(0.1667)
     """
     reduction = as_reduction(reduction, size_average, reduce)
     what = "multi_margin_loss"
@@ -315,6 +364,11 @@ def multilabel_margin_loss(
     """The sum over labels j and other classes i of max(0, 1 - input[j] + input[i]), by classes.
 
     Each row of `target` lists the labels of a sample, from the left up to the first -1.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.multilabel_margin_loss(tapegrad.tensor([[1.0, 0.5]]), tapegrad.tensor([[0, -1]]))
+    tensor(0.2500)
     """
     reduction = as_reduction(reduction, size_average, reduce)
     what = "multilabel_margin_loss"

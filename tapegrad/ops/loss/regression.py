@@ -167,7 +167,16 @@ def mse_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Any:
-    """(input - target)^2."""
+    """The mean squared error: (input - target)^2.
+
+    `reduction` is "mean", "sum" or "none" (a loss for each element). `weight`
+    multiplies the elements, and "mean" then divides by the sum of the weights.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.mse_loss(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([1.0, 4.0]))
+    tensor(2.)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     x, y = _pair_of("mse_loss", input, target)
     return _weighted(squared_error_(x, y, limit=1.0), weight, reduction, "mse_loss")
@@ -186,7 +195,16 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Any:
-    """|input - target|."""
+    """The mean absolute error: |input - target|.
+
+    `reduction` is "mean", "sum" or "none" (a loss for each element). `weight`
+    multiplies the elements, and "mean" then divides by the sum of the weights.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.l1_loss(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([1.0, 4.0]))
+    tensor(1.)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     if numeric.is_integer(input._array.dtype) and numeric.is_integer(target._array.dtype):
         return reduced(e.abs(input - target), reduction)
@@ -211,7 +229,13 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Any:
-    """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2."""
+    """d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.smooth_l1_loss(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([1.5, 4.0]), reduction="none")
+    tensor([0.1250, 1.5000])
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
@@ -236,7 +260,13 @@ def huber_loss(
     delta: float = 1.0,
     weight: Tensor | None = None,
 ) -> Any:
-    """d^2 / 2 where d = |input - target| is below delta, else delta (d - delta / 2)."""
+    """d^2 / 2 where d = |input - target| is below delta, else delta (d - delta / 2).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.huber_loss(tapegrad.zeros(2), tapegrad.tensor([1.0, 4.0]), reduction="none", delta=2.0)
+    tensor([0.5000, 6.0000])
+    """
     if delta <= 0:
         raise RuntimeError(f"huber_loss: delta must be above 0, got {delta}")
     check_reduction(reduction)
@@ -292,7 +322,13 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logarithms are at least -100."""
+    """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logarithms are at least -100.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.binary_cross_entropy(tapegrad.tensor([0.5, 0.9]), tapegrad.tensor([0.0, 1.0]))
+    tensor(0.3993)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "binary_cross_entropy")
     equal_shapes("binary_cross_entropy", input, target)
@@ -362,7 +398,16 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Any:
-    """Binary cross entropy of sigmoid(input); `pos_weight` multiplies the terms t log(p)."""
+    """Binary cross entropy of sigmoid(input); `pos_weight` multiplies the terms t log(p).
+
+    It does not overflow, where `binary_cross_entropy` of a sigmoid may. `weight` and `pos_weight`
+    broadcast to the shape of the input.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.binary_cross_entropy_with_logits(tapegrad.tensor([0.0, 2.0]), tapegrad.tensor([0.0, 1.0]))
+    tensor(0.4100)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "binary_cross_entropy_with_logits")
     equal_shapes("binary_cross_entropy_with_logits", input, target)
@@ -392,6 +437,12 @@ def kl_div(
     """target (log(target) - input), for log-probabilities `input`.
 
     "batchmean" divides the sum by the size of the batch, as the definition does.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> log_p = tapegrad.tensor([[0.5, 0.5]]).log()
+    >>> F.kl_div(log_p, tapegrad.tensor([[0.25, 0.75]]), reduction="batchmean")
+    tensor(0.1308)
     """
     if reduction != "batchmean" or size_average is not None or reduce is not None:
         reduction = as_reduction(reduction, size_average, reduce)
@@ -426,7 +477,13 @@ def poisson_nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """exp(input) - target * input; `full` adds Stirling's term for targets above 1."""
+    """exp(input) - target * input; `full` adds Stirling's term for targets above 1.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.poisson_nll_loss(tapegrad.tensor([0.0, 1.0]), tapegrad.tensor([1.0, 2.0]))
+    tensor(0.8591)
+    """
     reduction = as_reduction(reduction, size_average, reduce)
     x = as_floating(input, "poisson_nll_loss")
     target = as_float(target, x)
@@ -468,7 +525,13 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Any:
-    """(log(var) + (input - target)^2 / var) / 2, with var at least eps."""
+    """(log(var) + (input - target)^2 / var) / 2, with var at least eps.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.gaussian_nll_loss(tapegrad.zeros(2), tapegrad.ones(2), tapegrad.ones(2))
+    tensor(0.5000)
+    """
     check_reduction(reduction)
     check_floating(input, "gaussian_nll_loss")
     if isinstance(var, (int, float)):

@@ -127,7 +127,13 @@ def _along_samples() -> list[Sample]:
     autocast=ON_GPU,
 )
 def softmax(input: Tensor, dim: int | None = None, dtype: DTypeLike | None = None) -> Any:
-    """exp(x) / sum(exp(x)) along a dimension."""
+    """exp(x) / sum(exp(x)) along `dim`: positive numbers that sum to 1.
+
+    >>> import tapegrad
+    >>> tapegrad.softmax(tapegrad.tensor([[0.0, 0.0], [0.0, 1.0]]), dim=1)
+    tensor([[0.5000, 0.5000],
+            [0.2689, 0.7311]])
+    """
     return _along(softmax_, input, dim, dtype)
 
 
@@ -136,7 +142,13 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DTypeLike | None = Non
     autocast=ON_GPU,
 )
 def log_softmax(input: Tensor, dim: int | None = None, dtype: DTypeLike | None = None) -> Any:
-    """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow."""
+    """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow.
+
+    >>> import tapegrad
+    >>> tapegrad.log_softmax(tapegrad.tensor([[0.0, 0.0], [0.0, 1.0]]), dim=1)
+    tensor([[-0.6931, -0.6931],
+            [-1.3133, -0.3133]])
+    """
     return _along(log_softmax_, input, dim, dtype)
 
 
@@ -156,7 +168,13 @@ def _implied_dim(name: str, dim: Any, ndim: int, stacklevel: int) -> Any:
 def _softmax_of_layers(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
 ) -> Any:
-    """exp(x) / sum(exp(x)) along a dimension."""
+    """exp(x) / sum(exp(x)) along `dim`: positive numbers that sum to 1.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.softmax(tapegrad.tensor([[0.0, 0.0], [0.0, 1.0]]), dim=1)
+    tensor([[0.5000, 0.5000],
+            [0.2689, 0.7311]])
+    """
     dim = _implied_dim("softmax", dim, input._array.ndim, _stacklevel)
     return _along(softmax_, input, dim, dtype)
 
@@ -165,7 +183,13 @@ def _softmax_of_layers(
 def _log_softmax_of_layers(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
 ) -> Any:
-    """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow."""
+    """x - log(sum(exp(x))) along a dimension: the logarithm of softmax, without overflow.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.log_softmax(tapegrad.tensor([[0.0, 0.0], [0.0, 1.0]]), dim=1)
+    tensor([[-0.6931, -0.6931],
+            [-1.3133, -0.3133]])
+    """
     dim = _implied_dim("log_softmax", dim, input._array.ndim, _stacklevel)
     return _along(log_softmax_, input, dim, dtype)
 
@@ -239,7 +263,12 @@ gelu_tanh_ = composite(
 
 @op(module=F, samples=lambda: [*_shapes()(), *_shapes(approximate="tanh")()])
 def gelu(input: Tensor, approximate: str = "none") -> Any:
-    """x times the normal distribution function of x; `approximate` may be "tanh"."""
+    """x * Phi(x), where Phi is the normal distribution function; `approximate` may be "tanh".
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.gelu(tapegrad.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.0000,  0.8413])
+    """
     check_floating(input, "gelu")
     if approximate not in ("none", "tanh"):
         raise RuntimeError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
@@ -256,7 +285,12 @@ silu_ = composite("silu", lambda x: x * e.sigmoid(x), _silu_gradient)
 
 @op(module=F, samples=_shapes())
 def silu(input: Tensor, inplace: bool = False) -> Any:
-    """x * sigmoid(x)."""
+    """x * sigmoid(x), also called swish.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.silu(tapegrad.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.2689,  0.0000,  0.7311])
+    """
     check_floating(input, "silu")
     return _result(input, _fast_silu(input), inplace, "silu")
 
@@ -285,7 +319,12 @@ softplus_ = composite("softplus", _softplus, _softplus_gradient)
     autocast=ON_GPU,
 )
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    """log(1 + exp(beta x)) / beta, and x itself where beta x exceeds the threshold."""
+    """log(1 + exp(beta x)) / beta, and x itself where beta x exceeds the threshold.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.softplus(tapegrad.tensor([-1.0, 0.0, 30.0]))
+    tensor([ 0.3133,  0.6931, 30.0000])
+    """
     check_floating(input, "softplus")
     return softplus_(input, beta=float(beta), threshold=float(threshold))
 
@@ -302,7 +341,12 @@ mish_ = composite(
 
 @op(module=F, samples=_shapes())
 def mish(input: Tensor, inplace: bool = False) -> Any:
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.mish(tapegrad.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.3034,  0.0000,  0.8651])
+    """
     check_floating(input, "mish")
     return _result(input, mish_(input), inplace, "mish")
 
@@ -316,7 +360,12 @@ logsigmoid_ = composite(
 
 @op(module=F, samples=_shapes())
 def logsigmoid(input: Tensor) -> Any:
-    """log(sigmoid(x)), without overflow."""
+    """log(sigmoid(x)), without overflow.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.logsigmoid(tapegrad.tensor([-100.0, 0.0]))
+    tensor([-100.0000,   -0.6931])
+    """
     check_floating(input, "logsigmoid")
     return logsigmoid_(input)
 
@@ -360,7 +409,12 @@ elu_ = composite("elu", _elu, _elu_gradient)
 
 @op(module=F, samples=lambda: [*_shapes()(), *_shapes(0.7)()])
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
-    """x above 0, alpha (exp(x) - 1) below."""
+    """x above 0, alpha (exp(x) - 1) below.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.elu(tapegrad.tensor([-1.0, 2.0]))
+    tensor([-0.6321,  2.0000])
+    """
     check_floating(input, "elu")
     return _result(input, elu_(input, alpha=float(alpha), scale=1.0, rate=1.0), inplace, "elu")
 
@@ -392,7 +446,12 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
 
 @op("relu", module=F, samples=_shapes())
 def relu(input: Tensor, inplace: bool = False) -> Any:
-    """max(x, 0)."""
+    """max(x, 0). With `inplace`, the result overwrites the input.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.relu(tapegrad.tensor([-1.0, 0.0, 2.0]))
+    tensor([0., 0., 2.])
+    """
     return input.relu_() if inplace else input.relu()
 
 
@@ -405,7 +464,12 @@ leaky_relu_ = composite(
 
 @op(module=F, samples=lambda: [*_shapes()(), *_shapes(0.2)()])
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Any:
-    """x above 0, negative_slope * x below."""
+    """x above 0, negative_slope * x below.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.leaky_relu(tapegrad.tensor([-1.0, 2.0]), 0.1)
+    tensor([-0.1000,  2.0000])
+    """
     check_floating(input, "leaky_relu")
     out = leaky_relu_(input, slope=float(negative_slope))
     return _result(input, out, inplace, "leaky_relu")
@@ -433,7 +497,14 @@ prelu_ = define(
     autocast="lower",
 )
 def prelu(input: Tensor, weight: Tensor) -> Any:
-    """x above 0, weight * x below; one weight, or one for each channel (dimension 1)."""
+    """x above 0, weight * x below; one weight, or one for each channel (dimension 1).
+
+    >>> import tapegrad
+    >>> x = tapegrad.tensor([[-1.0, -1.0], [2.0, 2.0]])
+    >>> tapegrad.prelu(x, tapegrad.tensor([0.1, 0.5]))
+    tensor([[-0.1000, -0.5000],
+            [ 2.0000,  2.0000]])
+    """
     check_floating(input, "prelu")
     check_same_dtype("prelu", input, weight=weight)
     shape, count = input._array.shape, weight._array.size
@@ -459,7 +530,12 @@ hardtanh_ = composite(
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Any:
-    """x limited to min_val..max_val."""
+    """x limited to min_val..max_val.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.hardtanh(tapegrad.tensor([-3.0, 0.5, 3.0]))
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is larger than max_val {max_val}")
     dtype = input._array.dtype
@@ -492,7 +568,12 @@ hardswish_ = composite(
 
 @op(module=F, samples=lambda: [*_shapes()(), Sample(In(4, 5, low=-5, high=5, distinct=True))])
 def hardswish(input: Tensor, inplace: bool = False) -> Any:
-    """x * relu6(x + 3) / 6."""
+    """x * relu6(x + 3) / 6.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.hardswish(tapegrad.tensor([-1.0, 1.0, 4.0]))
+    tensor([-0.3333,  0.6667,  4.0000])
+    """
     check_floating(input, "hardswish")
     return _result(input, hardswish_(input), inplace, "hardswish")
 
@@ -591,7 +672,12 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Any:
 
 @op(module=F, samples=lambda: [Sample((3, 4)), Sample((4, 3), 0), Sample((2, 6, 2), dim=1)])
 def glu(input: Tensor, dim: int = -1) -> Any:
-    """The first half of a dimension times the sigmoid of its second half."""
+    """The first half of a dimension times the sigmoid of its second half.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.glu(tapegrad.tensor([[2.0, 4.0, 0.0, 100.0]]))
+    tensor([[1., 4.]])
+    """
     check_floating(input, "glu")
     if input._array.ndim == 0:
         raise RuntimeError("glu needs a tensor with dimensions")

@@ -167,10 +167,22 @@ def scaled_dot_product_attention(
 ) -> Any:
     """softmax(query @ key^T * scale + mask) @ value.
 
+    `query` is (batch, heads, queries, features), `key` (batch, heads, keys, features), `value`
+    (batch, heads, keys, value features), the result (batch, heads, queries, value features).
+    `scale` is 1 / sqrt(features) if it is not given.
+
     A bool mask is True where a query may attend to a key; a floating mask is added to the scores.
     With `is_causal` a query attends to no key after it, in addition to what the mask says. A query
     without any key gets zeros. `enable_gqa` lets several query heads share one head of keys and
     values.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> query = key = tapegrad.zeros(1, 1, 2, 4)
+    >>> value = tapegrad.tensor([[[[2.0], [4.0]]]])
+    >>> F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    tensor([[[[2.],
+              [3.]]]])
     """
     _check(query, key, value, dropout_p)
     attn_mask = _fitting(attn_mask, query)

@@ -107,6 +107,13 @@ def embedding_bag(
 
     `input` is (bags, tokens), or one row of tokens whose bags begin at `offsets`. Tokens equal to
     `padding_idx` do not count.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> table = tapegrad.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]])
+    >>> F.embedding_bag(tapegrad.tensor([[0, 1], [1, 2]]), table, mode="sum")
+    tensor([[1., 2.],
+            [4., 6.]])
     """
     check_floating(weight, "embedding_bag")
     _check_bags(input, weight, offsets, mode, sparse, per_sample_weights, scale_grad_by_freq)

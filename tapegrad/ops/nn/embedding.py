@@ -80,9 +80,18 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    """Rows of `weight` by number; the row `padding_idx` gets no gradient.
+    """Rows of `weight` by index; the row `padding_idx` gets no gradient.
 
-    With `max_norm`, rows that are looked up are first scaled down to that norm, in place.
+    `input` holds integers of any shape (...), `weight` is (rows, features), the result is
+    (..., features). With `max_norm`, rows that are looked up are first scaled down to that norm, in
+    place. `scale_grad_by_freq` divides the gradient of a row by its number of occurrences.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> table = tapegrad.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]])
+    >>> F.embedding(tapegrad.tensor([2, 1]), table)
+    tensor([[3., 4.],
+            [1., 2.]])
     """
     if not isinstance(input, Tensor) or not numeric.is_integer(input._array.dtype):
         found = input.dtype if isinstance(input, Tensor) else type(input).__name__
@@ -134,7 +143,16 @@ def limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
     differentiable=False,
 )
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
-    """A vector for each label, with 1 at the label and 0 elsewhere, of type int64."""
+    """A vector for each label, with 1 at the label and 0 elsewhere, of type int64.
+
+    Labels (...) give (..., num_classes); -1 takes the largest label plus 1.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.one_hot(tapegrad.tensor([0, 2]), num_classes=3)
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
+    """
     if not numeric.is_integer(tensor._array.dtype):
         raise RuntimeError(f"one_hot needs integer labels, got {tensor.dtype}; use .long()")
     labels = tensor._array
@@ -204,13 +222,31 @@ def _dropped(
     ],
 )
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """0 with probability p, else x / (1 - p); the input itself when not training."""
+    """0 with probability p, else x / (1 - p); the input itself when not training.
+
+    Each element is drawn independently; the division keeps the expected value.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.dropout(tapegrad.ones(3), p=0.5, training=False)
+    tensor([1., 1., 1.])
+    >>> out = F.dropout(tapegrad.ones(100), p=0.5)
+    >>> ((out == 0) | (out == 2)).all()
+    tensor(True)
+    """
     return _dropped("dropout", input, tuple(input._array.shape), p, training, inplace)
 
 
 @op(module=F, random=True, samples=lambda: [Sample((2, 3, 4)), Sample((3, 4), 0.2)])
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Dropout of whole channels of (batch, channels, length) or (channels, length)."""
+    """Dropout of whole channels of (batch, channels, length) or (channels, length).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> out = F.dropout1d(tapegrad.ones(2, 3, 4), p=0.5)
+    >>> (out == out[..., :1]).all()
+    tensor(True)
+    """
     shape = tuple(input._array.shape)
     if len(shape) not in (2, 3):
         raise RuntimeError(f"dropout1d needs 2 or 3 dimensions, got shape {shape}")
@@ -219,7 +255,14 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 @op(module=F, random=True, samples=lambda: [Sample((2, 3, 2, 2)), Sample((2, 3, 4), 0.2)])
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Dropout of whole channels of (batch, channels, height, width)."""
+    """Dropout of whole channels of (batch, channels, height, width).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> out = F.dropout2d(tapegrad.ones(2, 3, 4, 4), p=0.5)
+    >>> (out == out[..., :1, :1]).all()
+    tensor(True)
+    """
     shape = tuple(input._array.shape)
     if len(shape) not in (3, 4):
         raise RuntimeError(f"dropout2d needs 3 or 4 dimensions, got shape {shape}")
@@ -232,7 +275,14 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     samples=lambda: [Sample((2, 3, 2, 1, 2)), Sample((2, 3, 2, 2), 0.2)],
 )
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Dropout of whole channels of (batch, channels, depth, height, width)."""
+    """Dropout of whole channels of (batch, channels, depth, height, width).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> out = F.dropout3d(tapegrad.ones(2, 3, 4, 4, 4), p=0.5)
+    >>> (out == out[..., :1, :1, :1]).all()
+    tensor(True)
+    """
     shape = tuple(input._array.shape)
     if len(shape) not in (4, 5):
         raise RuntimeError(f"dropout3d needs 4 or 5 dimensions, got shape {shape}")
@@ -272,7 +322,13 @@ def _alpha_dropped(
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Any:
-    """Dropout that keeps mean 0 and variance 1 of the inputs of a SELU."""
+    """Dropout that keeps mean 0 and variance 1 of the inputs of a SELU.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.alpha_dropout(tapegrad.ones(2, 3), p=0.5, training=True).shape
+    Size([2, 3])
+    """
     shape = tuple(input._array.shape)
     return _alpha_dropped("alpha_dropout", input, shape, p, training, inplace)
 

@@ -193,7 +193,17 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Any:
-    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions."""
+    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions.
+
+    `normalized_shape` is the shape of the last dimensions, those of each sample that are
+    normalized; `weight` and `bias` have that shape. The variance is the biased one.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.layer_norm(tapegrad.tensor([[1.0, 3.0], [10.0, 30.0]]), (2,))
+    tensor([[-1.0000,  1.0000],
+            [-1.0000,  1.0000]])
+    """
     shape, dims = _last_dims("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     check_parameters("layer_norm", input, weight=weight, bias=bias)
     input = _ordered(input)
@@ -215,7 +225,16 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Any:
-    """x / sqrt(mean(x^2) + eps) * weight, over the last dimensions."""
+    """x / sqrt(mean(x^2) + eps) * weight, over the last dimensions.
+
+    `normalized_shape` is the shape of those dimensions and of `weight`. Without `eps`, it is the
+    smallest step of the data type at 1.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.rms_norm(tapegrad.tensor([[3.0, 4.0]]), (2,))
+    tensor([[0.8485, 1.1314]])
+    """
     shape, dims = _last_dims("rms_norm", input, normalized_shape, weight=weight)
     small = finfo(input.dtype).eps if eps is None else float(eps)
     return rms_norm_(input, weight, dims=dims, spread=shape, eps=small)[0]
@@ -255,7 +274,16 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Any:
-    """Statistics over groups of channels of each sample; weights for each channel."""
+    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over groups of channels.
+
+    `input` is (batch, channels, ...); the channels of each sample are split into `num_groups`
+    groups of equal size. `weight` and `bias` are (channels,).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.group_norm(tapegrad.tensor([[1.0, 3.0, 10.0, 30.0]]), num_groups=2)
+    tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
+    """
     channels = _check_channels("group_norm", input, weight=weight, bias=bias)
     check_parameters("group_norm", input, weight=weight, bias=bias)
     if num_groups < 1 or channels % num_groups:
@@ -336,10 +364,22 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Normalize each channel over the batch, or by the running statistics when not training.
+    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics of each channel.
+
+    `input` is (batch, channels, ...), the other tensors are (channels,). The statistics are those
+    of the batch in training, else the running ones.
 
     In training the running statistics, if given, move towards those of the batch, in place:
     running = (1 - momentum) * running + momentum * batch, with the unbiased variance.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> mean, var = tapegrad.zeros(1), tapegrad.ones(1)
+    >>> F.batch_norm(tapegrad.tensor([[1.0], [3.0]]), mean, var, training=True)
+    tensor([[-1.0000],
+            [ 1.0000]])
+    >>> mean
+    tensor([0.2000])
     """
     if input._array.size == 0:
         return _scaled_nothing(input, weight, bias)
@@ -391,7 +431,17 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Normalize each channel of each sample over its places."""
+    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics of each channel of each sample.
+
+    `input` is (batch, channels, ...), the other tensors are (channels,). Without `use_input_stats`
+    the running statistics are used.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.instance_norm(tapegrad.tensor([[[1.0, 3.0], [10.0, 30.0]]]))
+    tensor([[[-1.0000,  1.0000],
+             [-1.0000,  1.0000]]])
+    """
     channels = _check_channels(
         "instance_norm",
         input,
@@ -430,7 +480,13 @@ def instance_norm(
 def normalize(
     input: Tensor, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Any:
-    """x divided by its p-norm along a dimension, or by eps if that is larger."""
+    """x / max(|x|_p, eps), with the p-norm along a dimension.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.normalize(tapegrad.tensor([[3.0, 4.0]]), dim=1)
+    tensor([[0.6000, 0.8000]])
+    """
     check_floating(input, "normalize")
     if not isinstance(dim, (tuple, list)):
         dim = normal_dim(dim, input._array.ndim)

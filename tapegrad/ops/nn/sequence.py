@@ -402,7 +402,21 @@ def lstm_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Any:
-    """One step of an LSTM layer: the next hidden state and cell."""
+    """One step of an LSTM layer: the next hidden state and cell.
+
+    i, f, g, o = the four parts of input @ w_ih.T + hx[0] @ w_hh.T + biases;
+    cell = sigmoid(f) * hx[1] + sigmoid(i) * tanh(g); hidden = sigmoid(o) * tanh(cell).
+    `input` is (batch, features), both tensors of `hx` are (batch, hidden), `w_ih` is
+    (4 * hidden, features), `w_hh` (4 * hidden, hidden).
+
+    >>> import tapegrad
+    >>> state = tapegrad.zeros(2, 4), tapegrad.zeros(2, 4)
+    >>> h, c = tapegrad.lstm_cell(
+    ...     tapegrad.ones(2, 3), state, tapegrad.ones(16, 3), tapegrad.ones(16, 4)
+    ... )
+    >>> h.shape, c.shape
+    (Size([2, 4]), Size([2, 4]))
+    """
     if not isinstance(hx, (tuple, list)):
         raise TypeError(f"lstm_cell needs a pair (hidden, cell), got {type(hx).__name__}")
     return _step("LSTM", input, list(hx), [w_ih, w_hh, b_ih, b_hh])
@@ -417,7 +431,16 @@ def gru_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Any:
-    """One step of a GRU layer: the next hidden state."""
+    """One step of a GRU layer: the next hidden state.
+
+    `input` is (batch, features), `hx` (batch, hidden), `w_ih` (3 * hidden, features), `w_hh`
+    (3 * hidden, hidden).
+
+    >>> import tapegrad
+    >>> weights = tapegrad.ones(12, 3), tapegrad.ones(12, 4)
+    >>> tapegrad.gru_cell(tapegrad.ones(2, 3), tapegrad.zeros(2, 4), *weights).shape
+    Size([2, 4])
+    """
     return _step("GRU", input, [hx], [w_ih, w_hh, b_ih, b_hh])
 
 
@@ -430,7 +453,13 @@ def rnn_tanh_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Any:
-    """tanh(input @ w_ih.T + hx @ w_hh.T + biases)."""
+    """tanh(input @ w_ih.T + hx @ w_hh.T + biases).
+
+    >>> import tapegrad
+    >>> one = tapegrad.ones(1, 1)
+    >>> tapegrad.rnn_tanh_cell(one, one, one, -one)
+    tensor([[0.]])
+    """
     return _step("RNN_TANH", input, [hx], [w_ih, w_hh, b_ih, b_hh])
 
 
@@ -443,5 +472,11 @@ def rnn_relu_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Any:
-    """relu(input @ w_ih.T + hx @ w_hh.T + biases)."""
+    """relu(input @ w_ih.T + hx @ w_hh.T + biases).
+
+    >>> import tapegrad
+    >>> one = tapegrad.ones(1, 1)
+    >>> tapegrad.rnn_relu_cell(one, one, one, one)
+    tensor([[2.]])
+    """
     return _step("RNN_RELU", input, [hx], [w_ih, w_hh, b_ih, b_hh])

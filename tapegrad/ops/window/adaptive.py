@@ -83,7 +83,13 @@ def _adaptive_mean(dims: int, input: Any, output_size: Any) -> Any:
 
 @op(method=False, samples=lambda: [Sample((2, 3, 6), 2), Sample((3, 7), 3)])
 def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None]) -> Any:
-    """Means over windows such that the output has the given length."""
+    """Means over windows such that the output has the given length.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.adaptive_avg_pool1d(tapegrad.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    tensor([[[2., 1.]]])
+    """
     return _adaptive_mean(1, input, output_size)
 
 
@@ -98,7 +104,17 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None]) 
     ],
 )
 def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None]) -> Any:
-    """Means over a grid of windows such that the output has the given size."""
+    """Means over a grid of windows such that the output has the given size.
+
+    `input` is (batch, channels, height, width) or (channels, height, width); `output_size` is one
+    number or (height, width), where None keeps the size of the input. Window i of a dimension runs
+    from floor(i * size / output) to ceil((i + 1) * size / output).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.adaptive_avg_pool2d(tapegrad.arange(9.0).reshape(1, 1, 3, 3), 1)
+    tensor([[[[4.]]]])
+    """
     return _adaptive_mean(2, input, output_size)
 
 
@@ -108,7 +124,13 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None]) 
     autocast={"cpu": "full"},
 )
 def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None]) -> Any:
-    """Means over windows of volumes such that the output has the given size."""
+    """Means over windows of volumes such that the output has the given size.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.adaptive_avg_pool3d(tapegrad.ones(1, 2, 4, 4, 4), (1, 2, None)).shape
+    Size([1, 2, 1, 2, 4])
+    """
     return _adaptive_mean(3, input, output_size)
 
 
@@ -194,7 +216,13 @@ def _adaptive_maximum(dims: int, input: Any, output_size: Any, return_indices: b
 def adaptive_max_pool1d(
     input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
-    """Maxima over windows such that the output has the given length."""
+    """Maxima over windows such that the output has the given length.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.adaptive_max_pool1d(tapegrad.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    tensor([[[3., 2.]]])
+    """
     return _adaptive_maximum(1, input, output_size, return_indices)
 
 
@@ -209,7 +237,13 @@ def adaptive_max_pool1d(
 def adaptive_max_pool2d(
     input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
-    """Maxima over a grid of windows such that the output has the given size."""
+    """Maxima over a grid of windows such that the output has the given size.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.adaptive_max_pool2d(tapegrad.arange(9.0).reshape(1, 1, 3, 3), 1)
+    tensor([[[[8.]]]])
+    """
     return _adaptive_maximum(2, input, output_size, return_indices)
 
 

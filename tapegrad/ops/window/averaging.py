@@ -189,7 +189,13 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Any:
-    """The mean of each window of a sequence."""
+    """The mean of each window of a sequence.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.avg_pool1d(tapegrad.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    tensor([[[2., 1.]]])
+    """
     return _averaged(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
@@ -212,7 +218,19 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """The mean of each window of an image."""
+    """The mean of each window of an image.
+
+    `input` is (batch, channels, height, width) or (channels, height, width). `kernel_size`,
+    `stride` (the kernel size if it is not given) and `padding` are one number or (height, width). A
+    sum is divided by the size of the window; without `count_include_pad`, padding does not count;
+    `divisor_override` is used instead if it is given.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.avg_pool2d(tapegrad.arange(16.0).reshape(1, 1, 4, 4), 2)
+    tensor([[[[ 2.5000,  4.5000],
+              [10.5000, 12.5000]]]])
+    """
     return _averaged(
         2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -236,7 +254,13 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """The mean of each window of a volume."""
+    """The mean of each window of a volume.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.avg_pool3d(tapegrad.ones(1, 2, 4, 4, 4), 2).shape
+    Size([1, 2, 2, 2, 2])
+    """
     return _averaged(
         3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -263,7 +287,13 @@ def lp_pool1d(
     stride: Ints | None = None,
     ceil_mode: bool = False,
 ) -> Any:
-    """The p-norm of each window of a sequence."""
+    """(sum of x^p)^(1 / p) over each window of a sequence, with p = `norm_type`.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.lp_pool1d(tapegrad.tensor([[[3.0, 4.0, 0.0, 1.0]]]), 2, 2)
+    tensor([[[5., 1.]]])
+    """
     return _power_pooled(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -281,7 +311,13 @@ def lp_pool2d(
     stride: Ints | None = None,
     ceil_mode: bool = False,
 ) -> Any:
-    """The p-norm of each window of an image."""
+    """(sum of x^p)^(1 / p) over each window of an image, with p = `norm_type`.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.lp_pool2d(tapegrad.ones(1, 1, 2, 2), 2, 2)
+    tensor([[[[2.]]]])
+    """
     return _power_pooled(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -318,7 +354,15 @@ def _response_choice(input: Any, *rest: Any, **options: Any) -> str | None:
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Any:
-    """x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta."""
+    """x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.local_response_norm(tapegrad.ones(1, 3, 1), 3, alpha=3.0, beta=1.0)
+    tensor([[[0.3333],
+             [0.2500],
+             [0.3333]]])
+    """
     shape = tuple(input._array.shape)
     if len(shape) < 3:
         raise ValueError(

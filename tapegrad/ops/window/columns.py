@@ -76,7 +76,19 @@ fold_: Primitive = define(
 def unfold(
     input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Any:
-    """Every window as a column: (batch, channels * window, number of windows)."""
+    """Every window as a column: (batch, channels * window, number of windows).
+
+    `input` is (batch, channels, height, width); the other arguments are one number or
+    (height, width).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.unfold(tapegrad.arange(9.0).reshape(1, 1, 3, 3), 2)
+    tensor([[[0., 1., 3., 4.],
+             [1., 2., 4., 5.],
+             [3., 4., 6., 7.],
+             [4., 5., 7., 8.]]])
+    """
     x = w.batched(input, "unfold", 2)
     geometry = w.over(
         "unfold",
@@ -105,7 +117,19 @@ def fold(
     padding: Ints = 0,
     stride: Ints = 1,
 ) -> Any:
-    """Columns added up into images at the positions of their windows: the transpose of `unfold`."""
+    """Columns added up into images at the positions of their windows: the transpose of `unfold`.
+
+    `input` is (batch, channels * window, number of windows), the result (batch, channels,
+    *output_size). Elements that lie in several windows are sums.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> columns = F.unfold(tapegrad.ones(1, 1, 3, 3), 2)
+    >>> F.fold(columns, (3, 3), 2)
+    tensor([[[[1., 2., 1.],
+              [2., 4., 2.],
+              [1., 2., 1.]]]])
+    """
     if input._array.ndim not in (2, 3):
         raise RuntimeError(f"fold needs 2 or 3 dimensions, got shape {tuple(input.shape)}")
     x = input if input._array.ndim == 3 else reshape_(input, shape=(1, *input._array.shape))

@@ -404,7 +404,19 @@ def conv1d(
     dilation: Ints = 1,
     groups: int = 1,
 ) -> Any:
-    """Cross-correlation of sequences (batch, channels, length) with a bank of filters."""
+    """Cross-correlation of sequences (batch, channels, length) with a bank of filters.
+
+    out[n, o, t] = bias[o] + sum over c, k of weight[o, c, k] * input[n, c, t + k], for stride and
+    dilation 1.
+
+    `weight` is (out channels, channels / groups, kernel length), `bias` (out channels,). `padding`
+    is a number of zeros at both ends, "valid" (none) or "same" (the length is kept; stride 1 only).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.conv1d(tapegrad.tensor([[[1.0, 2.0, 4.0]]]), tapegrad.tensor([[[-1.0, 1.0]]]))
+    tensor([[[1., 2.]]])
+    """
     return _convolved(1, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -431,7 +443,22 @@ def conv2d(
     dilation: Ints = 1,
     groups: int = 1,
 ) -> Any:
-    """Cross-correlation of images (batch, channels, height, width) with a bank of filters."""
+    """Cross-correlation of images (batch, channels, height, width) with a bank of filters.
+
+    out[n, o, y, x] = bias[o] + sum over c, i, j of weight[o, c, i, j] * input[n, c, y + i, x + j],
+    for stride and dilation 1.
+
+    `weight` is (out channels, channels / groups, kernel height, kernel width), `bias` (out
+    channels,). `stride`, `padding` and `dilation` are one number or (height, width); `padding` may
+    be "valid" (none) or "same" (the size is kept; stride 1 only).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> image = tapegrad.arange(9.0).reshape(1, 1, 3, 3)
+    >>> F.conv2d(image, tapegrad.ones(1, 1, 2, 2))
+    tensor([[[[ 8., 12.],
+              [20., 24.]]]])
+    """
     return _convolved(2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -453,7 +480,16 @@ def conv3d(
     dilation: Ints = 1,
     groups: int = 1,
 ) -> Any:
-    """Cross-correlation of volumes (batch, channels, depth, height, width) with filters."""
+    """Cross-correlation of volumes (batch, channels, depth, height, width) with filters.
+
+    `weight` is (out channels, channels / groups, kernel depth, kernel height, kernel width); the
+    other arguments are those of `conv2d`.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.conv3d(tapegrad.ones(1, 2, 4, 4, 4), tapegrad.ones(5, 2, 3, 3, 3), padding=1).shape
+    Size([1, 5, 4, 4, 4])
+    """
     return _convolved(3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -545,7 +581,16 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Any:
-    """The transpose of a convolution of sequences: its output is as long as that one's input."""
+    """The transpose of a convolution of sequences: its output is as long as that one's input.
+
+    `weight` is (channels, out channels / groups, kernel length). The output has (length - 1) *
+    stride - 2 * padding + dilation * (kernel length - 1) + output_padding + 1 elements.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.conv_transpose1d(tapegrad.tensor([[[1.0, 2.0]]]), tapegrad.ones(1, 1, 2), stride=2)
+    tensor([[[1., 1., 2., 2.]]])
+    """
     return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -569,7 +614,19 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Any:
-    """The transpose of a convolution of images: its output is as large as that one's input."""
+    """The transpose of a convolution of images: its output is as large as that one's input.
+
+    `input` is (batch, channels, height, width), `weight` (channels, out channels / groups, kernel
+    height, kernel width). Each dimension of the output has
+    (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1 elements.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.conv_transpose2d(tapegrad.ones(1, 1, 2, 2), tapegrad.ones(1, 1, 2, 2))
+    tensor([[[[1., 2., 1.],
+              [2., 4., 2.],
+              [1., 2., 1.]]]])
+    """
     return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -591,5 +648,14 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Any:
-    """The transpose of a convolution of volumes: its output is as large as that one's input."""
+    """The transpose of a convolution of volumes: its output is as large as that one's input.
+
+    `weight` is (channels, out channels / groups, kernel depth, kernel height, kernel width).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> weight = tapegrad.ones(2, 5, 2, 2, 2)
+    >>> F.conv_transpose3d(tapegrad.ones(1, 2, 3, 3, 3), weight, stride=2).shape
+    Size([1, 5, 6, 6, 6])
+    """
     return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -273,7 +273,13 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of a sequence, and with `return_indices` its index."""
+    """The largest element of each window of a sequence, and with `return_indices` its index.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.max_pool1d(tapegrad.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    tensor([[[3., 2.]]])
+    """
     return _max_pooled(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -298,7 +304,19 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of an image, and with `return_indices` its index."""
+    """The largest element of each window of an image, and with `return_indices` its index.
+
+    `input` is (batch, channels, height, width) or (channels, height, width). `kernel_size`,
+    `stride` (the kernel size if it is not given), `padding` and `dilation` are one number or
+    (height, width). `ceil_mode` keeps a last window that extends past the edge. An index counts the
+    elements of one channel, row by row.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.max_pool2d(tapegrad.arange(16.0).reshape(1, 1, 4, 4), 2)
+    tensor([[[[ 5.,  7.],
+              [13., 15.]]]])
+    """
     return _max_pooled(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -334,7 +352,13 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of a volume, and with `return_indices` its index."""
+    """The largest element of each window of a volume, and with `return_indices` its index.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.max_pool3d(tapegrad.ones(1, 2, 4, 4, 4), 2).shape
+    Size([1, 2, 2, 2, 2])
+    """
     return _max_pooled(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -483,7 +507,16 @@ def max_unpool2d(
     padding: Ints = 0,
     output_size: Ints | None = None,
 ) -> Any:
-    """Zeros with the maxima of images at the indices that `max_pool2d` returned."""
+    """Zeros with the maxima of images at the indices that `max_pool2d` returned.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> image = tapegrad.arange(4.0).reshape(1, 1, 2, 2)
+    >>> out, indices = F.max_pool2d(image, 2, return_indices=True)
+    >>> F.max_unpool2d(out, indices, 2)
+    tensor([[[[0., 0.],
+              [0., 3.]]]])
+    """
     return _max_unpooled(2, input, indices, kernel_size, stride, padding, output_size)
 
 

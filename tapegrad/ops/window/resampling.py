@@ -336,7 +336,19 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Any:
-    """The input (batch, channels, ...) with another size, given itself or as a factor."""
+    """The input (batch, channels, ...) with another size, given itself or as a factor.
+
+    One to three dimensions follow the channels. `mode` is "nearest", "nearest-exact", "linear" (one
+    dimension), "bilinear" or "bicubic" (two), "trilinear" (three) or "area". With `align_corners`
+    the centres of the outermost elements coincide, else their outer edges.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.interpolate(tapegrad.tensor([[[1.0, 3.0]]]), scale_factor=2)
+    tensor([[[1., 1., 3., 3.]]])
+    >>> F.interpolate(tapegrad.tensor([[[1.0, 3.0]]]), size=3, mode="linear", align_corners=True)
+    tensor([[[1., 2., 3.]]])
+    """
     kind = _check_mode(input, mode, align_corners, antialias)
     wanted, factors = _target(input, size, scale_factor)
     inside = tuple(input._array.shape[2:])

@@ -187,7 +187,20 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Any:
-    """The input at positions (x, y) or (x, y, z) from -1 to 1, given by a grid for each output."""
+    """The input at positions (x, y) or (x, y, z) from -1 to 1, given by a grid for each output.
+
+    For images `input` is (batch, channels, height, width), `grid` (batch, out height, out width, 2)
+    and the result (batch, channels, out height, out width). (-1, -1) is the upper left corner: the
+    centre of its element with `align_corners`, else its outer edge. `mode` is "bilinear", "nearest"
+    or "bicubic"; outside lie "zeros", the "border" or the "reflection" (`padding_mode`).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> image = tapegrad.arange(4.0).reshape(1, 1, 2, 2)
+    >>> grid = tapegrad.tensor([[[[-1.0, -1.0], [0.0, 0.0]]]])
+    >>> F.grid_sample(image, grid, align_corners=True)
+    tensor([[[[0.0000, 1.5000]]]])
+    """
     dims = _check_sampling(input, grid, mode, padding_mode)
     corners = bool(align_corners)
     n, channels, *rest = input._array.shape
@@ -229,7 +242,18 @@ def _axis(n: int, corners: bool) -> Any:
     ],
 )
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Any:
-    """The positions that affine maps (batch, 2, 3) or (batch, 3, 4) give to elements of `size`."""
+    """The positions that affine maps (batch, 2, 3) or (batch, 3, 4) give to elements of `size`.
+
+    `size` is that of the output, (batch, channels, height, width) for maps (batch, 2, 3); the
+    result is then (batch, height, width, 2), a grid for `grid_sample`.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> identity = tapegrad.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    >>> F.affine_grid(identity, (1, 1, 1, 2), align_corners=True)
+    tensor([[[[-1.,  0.],
+              [ 1.,  0.]]]])
+    """
     shape = tuple(theta._array.shape)
     sizes = tuple(int(n) for n in size)
     dims = len(sizes) - 2
