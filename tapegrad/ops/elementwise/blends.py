@@ -90,7 +90,7 @@ def nan_to_num(
     """Replace NaN and infinities by numbers (by default 0 and the largest finite ones).
 
     >>> import tapegrad
-    >>> x = tapegrad.tensor([1.0, float("nan"), float("inf")])
+    >>> x = tapegrad.tensor([1.0, tapegrad.nan, tapegrad.inf])
     >>> tapegrad.nan_to_num(x, nan=0.0, posinf=9.0)
     tensor([1., 0., 9.])
     """

@@ -74,13 +74,13 @@ tensor([1., 3.])
     "fmax": """The larger of two elements, with broadcasting; if one is NaN, the other.
 
 >>> import tapegrad
->>> tapegrad.fmax(tapegrad.tensor([1.0, float("nan")]), tapegrad.tensor([2.0, 3.0]))
+>>> tapegrad.fmax(tapegrad.tensor([1.0, tapegrad.nan]), tapegrad.tensor([2.0, 3.0]))
 tensor([2., 3.])
 """,
     "fmin": """The smaller of two elements, with broadcasting; if one is NaN, the other.
 
 >>> import tapegrad
->>> tapegrad.fmin(tapegrad.tensor([1.0, float("nan")]), tapegrad.tensor([2.0, 3.0]))
+>>> tapegrad.fmin(tapegrad.tensor([1.0, tapegrad.nan]), tapegrad.tensor([2.0, 3.0]))
 tensor([1., 3.])
 """,
     "sign": """-1, 0 or 1: the sign of each element.
@@ -260,19 +260,19 @@ tensor([False,  True])
     "isnan": """Whether each element is NaN.
 
 >>> import tapegrad
->>> tapegrad.isnan(tapegrad.tensor([1.0, float("nan")]))
+>>> tapegrad.isnan(tapegrad.tensor([1.0, tapegrad.nan]))
 tensor([False,  True])
 """,
     "isinf": """Whether each element is inf or -inf.
 
 >>> import tapegrad
->>> tapegrad.isinf(tapegrad.tensor([1.0, float("inf")]))
+>>> tapegrad.isinf(tapegrad.tensor([1.0, tapegrad.inf]))
 tensor([False,  True])
 """,
     "isfinite": """Whether each element is neither NaN nor infinite.
 
 >>> import tapegrad
->>> tapegrad.isfinite(tapegrad.tensor([1.0, float("inf")]))
+>>> tapegrad.isfinite(tapegrad.tensor([1.0, tapegrad.inf]))
 tensor([ True, False])
 """,
     "copysign": """The size of `input` with the sign of `other`, with broadcasting.
