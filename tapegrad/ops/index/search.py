@@ -375,7 +375,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     """The median of the values that are not NaN, if there are any.
 
     >>> import tapegrad
-    >>> tapegrad.nanmedian(tapegrad.tensor([3.0, float("nan"), 1.0]))
+    >>> tapegrad.nanmedian(tapegrad.tensor([3.0, tapegrad.nan, 1.0]))
     tensor(1.)
     """
     return _median_of(input, dim, keepdim, skips_nan=True)

@@ -116,7 +116,7 @@ def nansum(
     """The sum, with NaN taken as zero.
 
     >>> import tapegrad
-    >>> tapegrad.nansum(tapegrad.tensor([1.0, float("nan"), 2.0]))
+    >>> tapegrad.nansum(tapegrad.tensor([1.0, tapegrad.nan, 2.0]))
     tensor(3.)
     """
     return sum(_nansum(input), dim, keepdim, dtype=dtype)
@@ -161,7 +161,7 @@ def nanmean(
     """The mean of what is not NaN.
 
     >>> import tapegrad
-    >>> tapegrad.nanmean(tapegrad.tensor([1.0, float("nan"), 2.0]))
+    >>> tapegrad.nanmean(tapegrad.tensor([1.0, tapegrad.nan, 2.0]))
     tensor(1.5000)
     """
     check_floating(input, "nanmean")
@@ -665,7 +665,7 @@ def has_nan(input: Tensor) -> bool:
     """Whether any element is NaN.
 
     >>> import tapegrad
-    >>> tapegrad.tensor([1.0, float("nan")]).has_nan()
+    >>> tapegrad.tensor([1.0, tapegrad.nan]).has_nan()
     True
     """
     not_recorded(input, "has_nan()")
@@ -677,7 +677,7 @@ def has_inf(input: Tensor) -> bool:
     """Whether any element is infinite.
 
     >>> import tapegrad
-    >>> tapegrad.tensor([1.0, float("inf")]).has_inf()
+    >>> tapegrad.tensor([1.0, tapegrad.inf]).has_inf()
     True
     """
     not_recorded(input, "has_inf()")

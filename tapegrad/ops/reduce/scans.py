@@ -305,7 +305,7 @@ def isposinf(input: Tensor) -> Any:
     """Where elements are infinity.
 
     >>> import tapegrad
-    >>> tapegrad.isposinf(tapegrad.tensor([1.0, float("inf"), -float("inf")]))
+    >>> tapegrad.isposinf(tapegrad.tensor([1.0, tapegrad.inf, -tapegrad.inf]))
     tensor([False,  True, False])
     """
     return equal(input, math.inf)
@@ -316,7 +316,7 @@ def isneginf(input: Tensor) -> Any:
     """Where elements are minus infinity.
 
     >>> import tapegrad
-    >>> tapegrad.isneginf(tapegrad.tensor([1.0, float("inf"), -float("inf")]))
+    >>> tapegrad.isneginf(tapegrad.tensor([1.0, tapegrad.inf, -tapegrad.inf]))
     tensor([False, False,  True])
     """
     return equal(input, -math.inf)
