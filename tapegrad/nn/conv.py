@@ -186,6 +186,9 @@ class Conv1d(_Conv):
 class Conv2d(_Conv):
     """Cross-correlation of images (batch, channels, height, width) with learned filters.
 
+    `weight` is (out_channels, in_channels / groups, height, width) of the kernel. Each dimension of
+    the output has floor((size + 2 * padding - dilation * (kernel - 1) - 1) / stride) + 1 elements.
+
     >>> import tapegrad
     >>> layer = tapegrad.nn.Conv2d(1, 16, kernel_size=3, padding=1)
     >>> layer(tapegrad.ones(8, 1, 28, 28)).shape

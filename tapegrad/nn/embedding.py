@@ -60,6 +60,8 @@ def _reset_rows(weight: Any, padding_idx: int | None) -> None:
 class Embedding(Module):
     """A table of vectors, looked up by number; the row `padding_idx` starts at 0 and stays.
 
+    Integers of shape (...) give (..., embedding_dim); `weight` is (num_embeddings, embedding_dim).
+
     >>> import tapegrad
     >>> table = tapegrad.nn.Embedding(10, 4)
     >>> table(tapegrad.tensor([[1, 2, 4], [4, 3, 9]])).shape

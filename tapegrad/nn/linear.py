@@ -76,6 +76,8 @@ class Unflatten(Module):
 class Linear(Module):
     """y = x @ weight.T + bias. The sizes may also be named input_size and output_size.
 
+    Inputs (..., in_features) give (..., out_features); `weight` is (out_features, in_features).
+
     >>> import tapegrad
     >>> layer = tapegrad.nn.Linear(4, 2)
     >>> layer(tapegrad.ones(3, 4)).shape

@@ -100,6 +100,9 @@ class HuberLoss(_Loss):
 class CrossEntropyLoss(_WeightedLoss):
     """-log(softmax(input)) at the labels, or weighted by class probabilities.
 
+    Logits are (batch, classes, ...); the target is (batch, ...) with integer labels, or has the
+    shape of the logits and holds probabilities. Labels equal to `ignore_index` do not count.
+
     >>> import tapegrad
     >>> loss = tapegrad.nn.CrossEntropyLoss()
     >>> loss(tapegrad.zeros(2, 4), tapegrad.tensor([0, 3]))

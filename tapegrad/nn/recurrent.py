@@ -351,6 +351,11 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """Layers with cells that three gates write, keep and read; `proj_size` makes h smaller.
 
+    i, f, g, o = the four parts of x @ weight_ih.T + h @ weight_hh.T + biases;
+    c' = sigmoid(f) * c + sigmoid(i) * tanh(g); h' = sigmoid(o) * tanh(c').
+    Inputs are (times, batch, features), or (batch, times, features) with `batch_first`; h and c are
+    (layers * directions, batch, hidden).
+
     >>> import tapegrad
     >>> layer = tapegrad.nn.LSTM(3, 4, batch_first=True, bidirectional=True)
     >>> out, (h_n, c_n) = layer(tapegrad.ones(2, 5, 3))

@@ -246,7 +246,15 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Any:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin) for any distance d."""
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin) for any distance d.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> anchor, near, far = tapegrad.zeros(1, 1), tapegrad.ones(1, 1), tapegrad.ones(1, 1) * 1.5
+    >>> distance = F.pairwise_distance
+    >>> F.triplet_margin_with_distance_loss(anchor, near, far, distance_function=distance)
+    tensor(0.5000)
+    """
     check_reduction(reduction)
     _check_triplet("triplet_margin_with_distance_loss", anchor, positive, negative, margin)
     distance = pairwise_distance if distance_function is None else distance_function

@@ -550,7 +550,12 @@ def hardtanh(
 
 @op(module=F, samples=lambda: [Sample(In(3, 4, low=-3, high=9, distinct=True))])
 def relu6(input: Tensor, inplace: bool = False) -> Any:
-    """min(max(x, 0), 6)."""
+    """min(max(x, 0), 6).
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.relu6(tapegrad.tensor([-1.0, 3.0, 8.0]))
+    tensor([0., 3., 6.])
+    """
     return hardtanh(input, 0.0, 6.0, inplace)
 
 

@@ -341,7 +341,14 @@ def alpha_dropout(
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Any:
-    """Alpha dropout of whole channels of (batch, channels, ...)."""
+    """Alpha dropout of whole channels of (batch, channels, ...).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> out = F.feature_alpha_dropout(tapegrad.ones(2, 3, 4), p=0.5, training=True)
+    >>> (out == out[..., :1]).all()
+    tensor(True)
+    """
     shape = tuple(input._array.shape)
     if len(shape) < 2 and training and p:
         raise RuntimeError(f"feature_alpha_dropout needs at least 2 dimensions, got shape {shape}")

@@ -387,7 +387,20 @@ def multi_head_attention_forward(
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of (length, batch, features) with several heads: (results, weights or None).
 
-    Masks are True, or -inf, where a key is hidden.
+    `in_proj_weight` is (3 * features, features): the projections of queries, keys and values, in
+    this order; `out_proj_weight` is (features, features). `attn_mask` is (queries, keys) or
+    (batch * heads, queries, keys), `key_padding_mask` (batch, keys). Masks are True, or -inf, where
+    a key is hidden. The weights are (batch, queries, keys), the mean over heads, or without
+    `average_attn_weights` (batch, heads, queries, keys).
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> x, project, out = tapegrad.ones(5, 3, 4), tapegrad.ones(12, 4), tapegrad.ones(4, 4)
+    >>> result, weights = F.multi_head_attention_forward(
+    ...     x, x, x, 4, 2, project, None, None, None, False, 0.0, out, None
+    ... )
+    >>> result.shape, weights.shape
+    (Size([5, 3, 4]), Size([3, 5, 5]))
     """
     separate = (q_proj_weight, k_proj_weight, v_proj_weight)
     for x, name in zip(separate, "qkv", strict=True):

@@ -277,7 +277,21 @@ def lstm(
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:
-    """A network of LSTM layers: (results of all steps, last hidden states, last cells)."""
+    """A network of LSTM layers: (results of all steps, last hidden states, last cells).
+
+    `input` is (times, batch, features), or (batch, times, features) with `batch_first`. Both
+    tensors of `hx` are (layers * directions, batch, hidden). `params` lists w_ih, w_hh and, with
+    `has_biases`, b_ih, b_hh of each layer and direction.
+
+    >>> import tapegrad
+    >>> state = tapegrad.zeros(1, 2, 4), tapegrad.zeros(1, 2, 4)
+    >>> weights = tapegrad.ones(16, 3), tapegrad.ones(16, 4)
+    >>> out, h, c = tapegrad.lstm(
+    ...     tapegrad.ones(5, 2, 3), state, weights, False, 1, 0.0, False, False, False
+    ... )
+    >>> out.shape, h.shape, c.shape
+    (Size([5, 2, 4]), Size([1, 2, 4]), Size([1, 2, 4]))
+    """
     return _over_batches(
         "LSTM",
         input,

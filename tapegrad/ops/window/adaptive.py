@@ -258,7 +258,13 @@ def adaptive_max_pool2d(
 def adaptive_max_pool3d(
     input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
-    """Maxima over windows of volumes such that the output has the given size."""
+    """Maxima over windows of volumes such that the output has the given size.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.adaptive_max_pool3d(tapegrad.ones(1, 2, 4, 4, 4), (1, 2, None)).shape
+    Size([1, 2, 1, 2, 4])
+    """
     return _adaptive_maximum(3, input, output_size, return_indices)
 
 
@@ -274,7 +280,13 @@ def adaptive_max_pool1d_with_indices(
 def adaptive_max_pool2d_with_indices(
     input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
-    """`adaptive_max_pool2d` and where the maxima stood."""
+    """`adaptive_max_pool2d` and the indices of the maxima.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.adaptive_max_pool2d_with_indices(tapegrad.arange(9.0).reshape(1, 1, 3, 3), 1)
+    (tensor([[[[8.]]]]), tensor([[[[8]]]]))
+    """
     return _adaptive_maximum(2, input, output_size, True)
 
 
@@ -394,7 +406,16 @@ def fractional_max_pool2d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """Maxima of windows that begin at random positions, as many as the output needs."""
+    """Maxima of windows that begin at random positions, as many as the output needs.
+
+    Give either `output_size`, one number or (height, width), or `output_ratio`, the size of the
+    output divided by that of the input.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.fractional_max_pool2d(tapegrad.ones(1, 2, 6, 6), 2, output_size=4).shape
+    Size([1, 2, 4, 4])
+    """
     return _fractional(
         2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples
     )
@@ -422,7 +443,13 @@ def fractional_max_pool3d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """Maxima of windows of volumes that begin at random positions."""
+    """Maxima of windows of volumes that begin at random positions.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.fractional_max_pool3d(tapegrad.ones(1, 2, 6, 6, 6), 2, output_ratio=0.5).shape
+    Size([1, 2, 3, 3, 3])
+    """
     return _fractional(
         3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples
     )

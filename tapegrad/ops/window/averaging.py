@@ -333,7 +333,13 @@ def lp_pool3d(
     stride: Ints | None = None,
     ceil_mode: bool = False,
 ) -> Any:
-    """The p-norm of each window of a volume."""
+    """(sum of x^p)^(1 / p) over each window of a volume, with p = `norm_type`.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.lp_pool3d(tapegrad.ones(1, 2, 4, 4, 4), 2, 2).shape
+    Size([1, 2, 2, 2, 2])
+    """
     return _power_pooled(3, input, norm_type, kernel_size, stride, ceil_mode)
 
 

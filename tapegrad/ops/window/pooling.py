@@ -375,7 +375,13 @@ def max_pool1d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of a sequence, and where it stood."""
+    """The largest element of each window of a sequence, and its index.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.max_pool1d_with_indices(tapegrad.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    (tensor([[[3., 2.]]]), tensor([[[1, 2]]]))
+    """
     return _max_pooled(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
@@ -392,7 +398,13 @@ def max_pool2d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of an image, and where it stood."""
+    """The largest element of each window of an image, and its index.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.max_pool2d_with_indices(tapegrad.arange(4.0).reshape(1, 1, 2, 2), 2)
+    (tensor([[[[3.]]]]), tensor([[[[3]]]]))
+    """
     return _max_pooled(2, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
@@ -487,7 +499,14 @@ def max_unpool1d(
     padding: Ints = 0,
     output_size: Ints | None = None,
 ) -> Any:
-    """Zeros with the maxima of sequences at the indices that `max_pool1d` returned."""
+    """Zeros with the maxima of sequences at the indices that `max_pool1d` returned.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> out, indices = F.max_pool1d(tapegrad.tensor([[[1.0, 3.0]]]), 2, return_indices=True)
+    >>> F.max_unpool1d(out, indices, 2)
+    tensor([[[0., 3.]]])
+    """
     return _max_unpooled(1, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -535,5 +554,12 @@ def max_unpool3d(
     padding: Ints = 0,
     output_size: Ints | None = None,
 ) -> Any:
-    """Zeros with the maxima of volumes at the indices that `max_pool3d` returned."""
+    """Zeros with the maxima of volumes at the indices that `max_pool3d` returned.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> out, indices = F.max_pool3d(tapegrad.ones(1, 1, 4, 4, 4), 2, return_indices=True)
+    >>> F.max_unpool3d(out, indices, 2).shape
+    Size([1, 1, 4, 4, 4])
+    """
     return _max_unpooled(3, input, indices, kernel_size, stride, padding, output_size)

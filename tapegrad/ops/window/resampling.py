@@ -383,7 +383,13 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Any:
-    """`interpolate` by its old name."""
+    """`interpolate` by its old name.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.upsample(tapegrad.tensor([[[1.0, 3.0]]]), scale_factor=2)
+    tensor([[[1., 1., 3., 3.]]])
+    """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -397,7 +403,13 @@ def upsample_nearest(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Any:
-    """`interpolate` with mode "nearest"."""
+    """`interpolate` with mode "nearest".
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.upsample_nearest(tapegrad.tensor([[[1.0, 3.0]]]), scale_factor=2)
+    tensor([[[1., 1., 3., 3.]]])
+    """
     return interpolate(input, size, scale_factor, "nearest")
 
 
@@ -407,5 +419,12 @@ def upsample_bilinear(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Any:
-    """`interpolate` with mode "bilinear", corners staying where they are."""
+    """`interpolate` with mode "bilinear" and `align_corners`.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.upsample_bilinear(tapegrad.arange(4.0).reshape(1, 1, 2, 2), size=(2, 3))
+    tensor([[[[0.0000, 0.5000, 1.0000],
+              [2.0000, 2.5000, 3.0000]]]])
+    """
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
