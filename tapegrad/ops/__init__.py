@@ -2,7 +2,7 @@
 
 from . import convert, creation
 from .creation import CREATION
-from .elementwise import arithmetic, bits, blends, functions
+from .elementwise import arithmetic, bits, blends, extremes, functions
 from .index import gather, indexing, search
 from .linalg import distance, matmul, matrices, products, solving
 from .loss import classification, ctc, margin, regression
@@ -23,10 +23,10 @@ from .window import adaptive, averaging, columns, convolution, pooling, resampli
 
 MODULES = (
     activation, adaptive, arithmetic, attention, averaging, bags, bits, blends, classification,
-    columns, comparing, convert, convolution, creation, ctc, distance, embedding, functions, gather,
-    indexing, joining, margin, matmul, matrices, movement, multihead, normalization, padding,
-    pieces, pooling, products, recurrent, reductions, regression, resampling, sampling, scans,
-    search, sequence, shuffling, solving, sorting, statistics,
+    columns, comparing, convert, convolution, creation, ctc, distance, embedding, extremes,
+    functions, gather, indexing, joining, margin, matmul, matrices, movement, multihead,
+    normalization, padding, pieces, pooling, products, recurrent, reductions, regression,
+    resampling, sampling, scans, search, sequence, shuffling, solving, sorting, statistics,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

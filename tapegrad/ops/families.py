@@ -16,7 +16,6 @@ from ..core import fast
 from ..core.casting import Policy
 from ..core.primitive import ELEMENTWISE, Primitive, define
 from ..core.tensor import Tensor
-from .elementwise.descriptions import DESCRIPTIONS
 from .table import In, Sample, op
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ def unary(
     kind: str = "float",
     autocast: Policy | None = None,
     scipy: bool = False,
+    doc: str | None = None,
+    example: tuple[str, str] | None = None,
 ) -> Primitive:
     """A function of one tensor, differentiable when `vjp` is given.
 
@@ -67,7 +68,7 @@ def unary(
         body = fast.unary(p, kernel, autocast)
         body.__name__ = name
         body.__annotations__ = {"input": "Tensor", "return": "Tensor"}
-        body.__doc__ = DESCRIPTIONS.get(name, f"`{name}` of each element.")
+        body.__doc__ = _docstring(doc or f"`{name}` of each element.", example)
         op(
             samples=samples,
             aliases=aliases,
@@ -98,6 +99,8 @@ def binary(
     torch: str | None = "",
     kind: str = "float",
     autocast: Policy | None = None,
+    doc: str | None = None,
+    example: tuple[str, str] | None = None,
 ) -> Primitive:
     """A function of two tensors, or of a tensor and a number, with broadcasting."""
     p = define(
@@ -120,9 +123,8 @@ def binary(
             return short(input, other) if isinstance(input, Tensor) else p(input, other)
 
         body.__name__ = name
-        body.__doc__ = DESCRIPTIONS.get(
-            name, f"`{name}` of two tensors, element by element, with broadcasting."
-        )
+        usual = f"`{name}` of two tensors, element by element, with broadcasting."
+        body.__doc__ = _docstring(doc or usual, example)
         op(
             samples=samples or default_samples,
             aliases=aliases,
@@ -134,6 +136,14 @@ def binary(
             applies=True,
         )(body)
     return p
+
+
+def _docstring(text: str, example: tuple[str, str] | None) -> str:
+    """A docstring of a line or more and of an example: what is called, and what that shows."""
+    if example is None:
+        return text
+    call, shown = example
+    return f"{text}\n\n>>> import tapegrad\n>>> {call}\n{shown}\n"
 
 
 def pairs(**domain: Any) -> list[Sample]:

@@ -23,11 +23,9 @@ from .comparison import (
     equal,
     greater,
     greater_equal,
-    isnan,
     less,
     less_equal,
     logical_and,
-    logical_or,
     not_equal,
     result_dtype,
     where,
@@ -46,6 +44,11 @@ mul: Primitive = binary(
     (lambda g, y: g * y, lambda g, x: g * x),
     "x * y",
     aliases=("multiply",),
+    doc="`input * other`, element by element, with broadcasting.",
+    example=(
+        "tapegrad.mul(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([10.0, 20.0]))",
+        "tensor([10., 40.])",
+    ),
 )
 div: Primitive = binary(
     "div",
@@ -168,6 +171,8 @@ floor_divide: Primitive = binary(
         Sample(In(3, 4), In(4, low=0.5)),
         Sample(In(5, kind="int", low=-9, high=9), 4),
     ],
+    doc="`input / other` rounded down, with broadcasting; no gradients.",
+    example=("tapegrad.floor_divide(tapegrad.tensor([7.0, -7.0]), 2)", "tensor([ 3., -4.])"),
 )
 
 # The same for `div` with rounding, which PyTorch lets pass gradients of zero.
@@ -202,6 +207,8 @@ remainder: Primitive = binary(
         Sample(In(5), 0.75),
         Sample(In(5, kind="int", low=-9, high=9), 4),
     ],
+    doc="`input - floor(input / other) * other`: the remainder with the sign of `other`.",
+    example=("tapegrad.remainder(tapegrad.tensor([7.0, -7.0]), 4)", "tensor([3., 1.])"),
 )
 
 
@@ -220,11 +227,31 @@ fmod: Primitive = binary(
         Sample(In(5), 0.75),
         Sample(In(5, kind="int", low=-9, high=9), 4),
     ],
+    doc="`input - trunc(input / other) * other`: the remainder with the sign of `input`.",
+    example=("tapegrad.fmod(tapegrad.tensor([7.0, -7.0]), 4)", "tensor([ 3., -3.])"),
 )
 
 zero: Primitive = define("zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, expression="0")
-neg: Primitive = unary("neg", np.negative, lambda g: -g, "-x", promote=None, aliases=("negative",))
-positive: Primitive = unary("positive", np.positive, lambda g: g, "x", promote=None, inplace=False)
+neg: Primitive = unary(
+    "neg",
+    np.negative,
+    lambda g: -g,
+    "-x",
+    promote=None,
+    aliases=("negative",),
+    doc="`-x` of each element.",
+    example=("tapegrad.neg(tapegrad.tensor([1.0, -2.0]))", "tensor([-1.,  2.])"),
+)
+positive: Primitive = unary(
+    "positive",
+    np.positive,
+    lambda g: g,
+    "x",
+    promote=None,
+    inplace=False,
+    doc="`x` of each element, as `+x`.",
+    example=("tapegrad.positive(tapegrad.tensor([1.0, -2.0]))", "tensor([ 1., -2.])"),
+)
 reciprocal: Primitive = unary(
     "reciprocal",
     lambda x: 1 / x,
@@ -232,6 +259,8 @@ reciprocal: Primitive = unary(
     "1 / x",
     low=0.5,
     autocast=ON_GPU,
+    doc="`1 / x` of each element.",
+    example=("tapegrad.reciprocal(tapegrad.tensor([2.0, 4.0]))", "tensor([0.5000, 0.2500])"),
 )
 square: Primitive = unary(
     "square",
@@ -239,6 +268,8 @@ square: Primitive = unary(
     lambda g, x: g * (2 * x),
     "x * x",
     promote=None,
+    doc="`x * x` of each element.",
+    example=("tapegrad.square(tapegrad.tensor([2.0, -3.0]))", "tensor([4., 9.])"),
 )
 
 
@@ -323,163 +354,6 @@ def pow_(input: Operand, exponent: Operand) -> Any:
     return pow(input, exponent) if root is None else root
 
 
-# -- extremes ----------------------------------------------------------------------------------
-
-
-def _winner(g: Any, mine: Any, other: Any, loses: Any) -> Any:
-    """All of the gradient unless `mine` loses, half of it at ties."""
-    return where(loses(mine, other), 0.0, where(equal(mine, other), g / 2, g))
-
-
-maximum: Primitive = binary(
-    "maximum",
-    np.maximum,
-    (
-        lambda g, x, y: _winner(g, x, y, less),
-        lambda g, x, y: _winner(g, y, x, less),
-    ),
-    "maximum(x, y)",
-    distinct=True,
-    inplace=False,
-)
-minimum: Primitive = binary(
-    "minimum",
-    np.minimum,
-    (
-        lambda g, x, y: _winner(g, x, y, greater),
-        lambda g, x, y: _winner(g, y, x, greater),
-    ),
-    "minimum(x, y)",
-    distinct=True,
-    inplace=False,
-)
-
-fmax: Primitive = binary(
-    "fmax",
-    np.fmax,
-    (
-        lambda g, x, y: where(logical_or(greater_equal(x, y), isnan(y)), g, 0.0),
-        lambda g, x, y: where(logical_or(greater_equal(x, y), isnan(y)), 0.0, g),
-    ),
-    "where(x != x, y, where(y != y, x, maximum(x, y)))",
-    distinct=True,
-    inplace=False,
-)
-fmin: Primitive = binary(
-    "fmin",
-    np.fmin,
-    (
-        lambda g, x, y: where(logical_or(less_equal(x, y), isnan(y)), g, 0.0),
-        lambda g, x, y: where(logical_or(less_equal(x, y), isnan(y)), 0.0, g),
-    ),
-    "where(x != x, y, where(y != y, x, minimum(x, y)))",
-    distinct=True,
-    inplace=False,
-)
-
-
-@op(
-    samples=lambda: [
-        Sample(In(3, 4), -0.5, 0.7),
-        Sample(In(3, 4), min=-0.5),
-        Sample(In(3, 4), max=0.5),
-        Sample(In(3, 4), max=In(4)),
-        Sample(In(3, 4), In(4)),
-        Sample(In(3, 4), (4,), In(4, low=2.0, high=3.0)),
-        Sample(In(5, kind="int", low=-9, high=9), -2, 3),
-    ],
-    inplace=True,
-    aliases=("clip",),
-)
-def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Any:
-    """Limit each element to min..max; either may be a number, a tensor or None.
-
-    >>> import tapegrad
-    >>> tapegrad.clamp(tapegrad.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
-    tensor([-1.0000,  0.5000,  1.0000])
-    """
-    if min is None and max is None:
-        raise RuntimeError("clamp needs min, max, or both")
-    numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
-    if numbers and numeric.is_floating(input._array.dtype):
-        low = -math.inf if min is None else float(min)
-        high = math.inf if max is None else float(max)
-        if low == low and high == high:  # a limit that is NaN makes all elements NaN
-            return clamp_numbers(input, low=low, high=high)
-    if min is not None and max is not None:
-        return clamp_between(input, min, max)
-    return clamp_low(input, min) if max is None else clamp_high(input, max)
-
-
-# All of the gradient goes to the input where it equals its limit, and none to either at NaN.
-clamp_low: Primitive = binary(
-    "clamp_low",
-    np.maximum,
-    (
-        lambda g, x, y: where(greater_equal(x, y), g, 0.0),
-        lambda g, x, y: where(less(x, y), g, 0.0),
-    ),
-    "maximum(x, y)",
-    public=False,
-)
-clamp_high: Primitive = binary(
-    "clamp_high",
-    np.minimum,
-    (
-        lambda g, x, y: where(less_equal(x, y), g, 0.0),
-        lambda g, x, y: where(greater(x, y), g, 0.0),
-    ),
-    "minimum(x, y)",
-    public=False,
-)
-
-
-clamp_between: Primitive = define(
-    "clamp_between",
-    lambda x, y, z: np.minimum(np.maximum(x, y), z),
-    kind=ELEMENTWISE,
-    promote="same",
-    vjp=(
-        lambda g, x, y, z: where(logical_and(greater_equal(x, y), less_equal(x, z)), g, 0.0),
-        lambda g, x, y, z: where(logical_and(less(y, z), less(x, y)), g, 0.0),
-        lambda g, x, y, z: where(logical_or(greater(x, z), less(z, y)), g, 0.0),
-    ),
-    expression="minimum(maximum(x, y), z)",
-)
-clamp_numbers: Primitive = define(
-    "clamp",
-    lambda x, *, low, high: np.clip(x, low, high).astype(x.dtype, copy=False),
-    kind=ELEMENTWISE,
-    vjp=lambda g, x, low, high: where(
-        logical_and(greater_equal(x, low), less_equal(x, high)), g, 0.0
-    ),
-    # A low limit above the high one loses, as in np.clip.
-    expression="where(x > high or (low > high and x == x), high, where(x < low, low, x))",
-)
-
-
-@op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
-def clamp_min(input: Tensor, min: Operand) -> Any:
-    """Limit each element from below: max(x, min).
-
-    >>> import tapegrad
-    >>> tapegrad.clamp_min(tapegrad.tensor([-2.0, 0.5]), 0)
-    tensor([0.0000, 0.5000])
-    """
-    return clamp(input, min=min)
-
-
-@op(samples=lambda: [Sample((3, 4), 0.3)], inplace=True)
-def clamp_max(input: Tensor, max: Operand) -> Any:
-    """Limit each element from above: min(x, max).
-
-    >>> import tapegrad
-    >>> tapegrad.clamp_max(tapegrad.tensor([0.5, 3.0]), 1)
-    tensor([0.5000, 1.0000])
-    """
-    return clamp(input, max=max)
-
-
 # -- signs and rounding ------------------------------------------------------------------------
 
 
@@ -488,8 +362,26 @@ def _sign(x: Any) -> Any:
     return x.copy() if numeric.is_boolean(x.dtype) else np.subtract(x > 0, x < 0, dtype=x.dtype)
 
 
-sign: Primitive = unary("sign", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
-sgn: Primitive = unary("sgn", _sign, lambda g: zero(g), "sign(x)", promote=None, low=0.3)
+sign: Primitive = unary(
+    "sign",
+    _sign,
+    lambda g: zero(g),
+    "sign(x)",
+    promote=None,
+    low=0.3,
+    doc="-1, 0 or 1: the sign of each element.",
+    example=("tapegrad.sign(tapegrad.tensor([-2.0, 0.0, 3.0]))", "tensor([-1.,  0.,  1.])"),
+)
+sgn: Primitive = unary(
+    "sgn",
+    _sign,
+    lambda g: zero(g),
+    "sign(x)",
+    promote=None,
+    low=0.3,
+    doc="-1, 0 or 1: the sign of each element.",
+    example=("tapegrad.sgn(tapegrad.tensor([-2.0, 0.0, 3.0]))", "tensor([-1.,  0.,  1.])"),
+)
 abs: Primitive = unary(
     "abs",
     np.abs,
@@ -498,10 +390,19 @@ abs: Primitive = unary(
     promote=None,
     aliases=("absolute",),
     distinct=True,
+    doc="`|x|`, the absolute value of each element; the gradient at 0 is 0.",
+    example=("tapegrad.abs(tapegrad.tensor([-2.0, 3.0]))", "tensor([2., 3.])"),
 )
 
 
-def _rounding(name: str, function: Any, expression: str, public: bool = True) -> Primitive:
+def _rounding(
+    name: str,
+    function: Any,
+    expression: str,
+    public: bool = True,
+    doc: str | None = None,
+    example: tuple[str, str] | None = None,
+) -> Primitive:
     """A function to whole numbers; integers stay as they are."""
     return unary(
         name,
@@ -511,12 +412,32 @@ def _rounding(name: str, function: Any, expression: str, public: bool = True) ->
         promote=None,
         distinct=True,
         public=public,
+        doc=doc,
+        example=example,
     )
 
 
-floor: Primitive = _rounding("floor", np.floor, "floor(x)")
-ceil: Primitive = _rounding("ceil", np.ceil, "ceil(x)")
-trunc: Primitive = _rounding("trunc", np.trunc, "trunc(x)")
+floor: Primitive = _rounding(
+    "floor",
+    np.floor,
+    "floor(x)",
+    doc="Each element rounded down.",
+    example=("tapegrad.floor(tapegrad.tensor([1.5, -1.5]))", "tensor([ 1., -2.])"),
+)
+ceil: Primitive = _rounding(
+    "ceil",
+    np.ceil,
+    "ceil(x)",
+    doc="Each element rounded up.",
+    example=("tapegrad.ceil(tapegrad.tensor([1.2, -1.5]))", "tensor([ 2., -1.])"),
+)
+trunc: Primitive = _rounding(
+    "trunc",
+    np.trunc,
+    "trunc(x)",
+    doc="Each element rounded towards 0.",
+    example=("tapegrad.trunc(tapegrad.tensor([1.5, -1.5]))", "tensor([ 1., -1.])"),
+)
 round_half_even: Primitive = _rounding("round", np.rint, "rint(x)", public=False)
 
 
@@ -553,22 +474,81 @@ def frac(input: Tensor) -> Any:
 
 # -- exponentials and logarithms ---------------------------------------------------------------
 
-exp: Primitive = unary("exp", np.exp, lambda g, out: g * out, "exp(x)", autocast=ON_GPU)
-exp2: Primitive = unary("exp2", np.exp2, lambda g, out: g * (out * math.log(2)), "exp2(x)")
-expm1: Primitive = unary(
-    "expm1", np.expm1, lambda g, out: g * (out + 1), "expm1(x)", autocast=ON_GPU
+exp: Primitive = unary(
+    "exp",
+    np.exp,
+    lambda g, out: g * out,
+    "exp(x)",
+    autocast=ON_GPU,
+    doc="`e^x` of each element.",
+    example=("tapegrad.exp(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 2.7183])"),
 )
-log: Primitive = unary("log", np.log, lambda g, x: g / x, "log(x)", low=0.3, autocast=ON_GPU)
+exp2: Primitive = unary(
+    "exp2",
+    np.exp2,
+    lambda g, out: g * (out * math.log(2)),
+    "exp2(x)",
+    doc="`2^x` of each element.",
+    example=("tapegrad.exp2(tapegrad.tensor([0.0, 3.0]))", "tensor([1., 8.])"),
+)
+expm1: Primitive = unary(
+    "expm1",
+    np.expm1,
+    lambda g, out: g * (out + 1),
+    "expm1(x)",
+    autocast=ON_GPU,
+    doc="`e^x - 1` of each element, accurate for small x.",
+    example=("tapegrad.expm1(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.7183])"),
+)
+log: Primitive = unary(
+    "log",
+    np.log,
+    lambda g, x: g / x,
+    "log(x)",
+    low=0.3,
+    autocast=ON_GPU,
+    doc="The natural logarithm of each element; NaN below 0.",
+    example=("tapegrad.log(tapegrad.tensor([1.0, 10.0]))", "tensor([0.0000, 2.3026])"),
+)
 log2: Primitive = unary(
-    "log2", np.log2, lambda g, x: g / (x * math.log(2)), "log2(x)", low=0.3, autocast=ON_GPU
+    "log2",
+    np.log2,
+    lambda g, x: g / (x * math.log(2)),
+    "log2(x)",
+    low=0.3,
+    autocast=ON_GPU,
+    doc="The logarithm to base 2 of each element.",
+    example=("tapegrad.log2(tapegrad.tensor([1.0, 8.0]))", "tensor([0., 3.])"),
 )
 log10: Primitive = unary(
-    "log10", np.log10, lambda g, x: g / (x * math.log(10)), "log10(x)", low=0.3, autocast=ON_GPU
+    "log10",
+    np.log10,
+    lambda g, x: g / (x * math.log(10)),
+    "log10(x)",
+    low=0.3,
+    autocast=ON_GPU,
+    doc="The logarithm to base 10 of each element.",
+    example=("tapegrad.log10(tapegrad.tensor([1.0, 20.0]))", "tensor([0.0000, 1.3010])"),
 )
 log1p: Primitive = unary(
-    "log1p", np.log1p, lambda g, x: g / (x + 1), "log1p(x)", low=-0.5, autocast=ON_GPU
+    "log1p",
+    np.log1p,
+    lambda g, x: g / (x + 1),
+    "log1p(x)",
+    low=-0.5,
+    autocast=ON_GPU,
+    doc="`log(1 + x)` of each element, accurate for small x.",
+    example=("tapegrad.log1p(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.6931])"),
 )
-sqrt: Primitive = unary("sqrt", np.sqrt, lambda g, out: g / (2 * out), "sqrt(x)", low=0.3)
+sqrt: Primitive = unary(
+    "sqrt",
+    np.sqrt,
+    lambda g, out: g / (2 * out),
+    "sqrt(x)",
+    low=0.3,
+    doc="The square root of each element; NaN below 0.",
+    example=("tapegrad.sqrt(tapegrad.tensor([4.0, 9.0]))", "tensor([2., 3.])"),
+)
 rsqrt: Primitive = unary(
     "rsqrt",
     xp.rounded_once(lambda x: 1 / np.sqrt(x)),
@@ -576,6 +556,8 @@ rsqrt: Primitive = unary(
     "1 / sqrt(x)",
     low=0.3,
     autocast=ON_GPU,
+    doc="`1 / sqrt(x)` of each element.",
+    example=("tapegrad.rsqrt(tapegrad.tensor([4.0, 16.0]))", "tensor([0.5000, 0.2500])"),
 )
 
 
@@ -602,6 +584,11 @@ xlogy: Primitive = binary(
         *[Sample(s.args[0], In(*s.args[1].shape, low=0.4)) for s in pairs()],
         Sample((3,), 2.0),
     ],
+    doc="`input * log(other)`, with broadcasting; 0 where `input` is 0.",
+    example=(
+        "tapegrad.xlogy(tapegrad.tensor([0.0, 2.0]), tapegrad.tensor([0.0, 3.0]))",
+        "tensor([0.0000, 2.1972])",
+    ),
 )
 
 # -- activations that are primitives -----------------------------------------------------------
@@ -620,6 +607,8 @@ relu: Primitive = unary(
     "where(x <= 0, 0, x)",
     promote=None,
     distinct=True,
+    doc="`max(x, 0)` of each element.",
+    example=("tapegrad.relu(tapegrad.tensor([-1.0, 2.0]))", "tensor([0., 2.])"),
 )
 
 
@@ -634,8 +623,22 @@ def _sigmoid(x: Any) -> Any:
     return out if wide is x else out.astype(x.dtype)
 
 
-tanh: Primitive = unary("tanh", np.tanh, lambda g, out: g * (1 - out * out), "tanh(x)")
-sigmoid: Primitive = unary("sigmoid", _sigmoid, lambda g, out: g * ((1 - out) * out), "sigmoid(x)")
+tanh: Primitive = unary(
+    "tanh",
+    np.tanh,
+    lambda g, out: g * (1 - out * out),
+    "tanh(x)",
+    doc="The hyperbolic tangent of each element.",
+    example=("tapegrad.tanh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7616])"),
+)
+sigmoid: Primitive = unary(
+    "sigmoid",
+    _sigmoid,
+    lambda g, out: g * ((1 - out) * out),
+    "sigmoid(x)",
+    doc="`1 / (1 + e^-x)` of each element.",
+    example=("tapegrad.sigmoid(tapegrad.tensor([0.0, 2.0]))", "tensor([0.5000, 0.8808])"),
+)
 
 # -- dtype -------------------------------------------------------------------------------------
 

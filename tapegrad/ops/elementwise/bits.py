@@ -30,16 +30,41 @@ def _on_bits(function: Any) -> Callable[..., Any]:
 
 
 bitwise_and: Primitive = binary(
-    "bitwise_and", _on_bits(np.bitwise_and), None, "x & y", samples=_bits_samples
+    "bitwise_and",
+    _on_bits(np.bitwise_and),
+    None,
+    "x & y",
+    samples=_bits_samples,
+    doc="`input & other` of integers or bools, with broadcasting.",
+    example=("tapegrad.bitwise_and(tapegrad.tensor([12, 10]), 6)", "tensor([4, 2])"),
 )
 bitwise_or: Primitive = binary(
-    "bitwise_or", _on_bits(np.bitwise_or), None, "x | y", samples=_bits_samples
+    "bitwise_or",
+    _on_bits(np.bitwise_or),
+    None,
+    "x | y",
+    samples=_bits_samples,
+    doc="`input | other` of integers or bools, with broadcasting.",
+    example=("tapegrad.bitwise_or(tapegrad.tensor([12, 10]), 6)", "tensor([14, 14])"),
 )
 bitwise_xor: Primitive = binary(
-    "bitwise_xor", _on_bits(np.bitwise_xor), None, "x ^ y", samples=_bits_samples
+    "bitwise_xor",
+    _on_bits(np.bitwise_xor),
+    None,
+    "x ^ y",
+    samples=_bits_samples,
+    doc="`input ^ other` of integers or bools, with broadcasting.",
+    example=("tapegrad.bitwise_xor(tapegrad.tensor([12, 10]), 6)", "tensor([10, 12])"),
 )
 bitwise_not: Primitive = unary(
-    "bitwise_not", _on_bits(np.invert), None, "~x", promote=None, kind="int"
+    "bitwise_not",
+    _on_bits(np.invert),
+    None,
+    "~x",
+    promote=None,
+    kind="int",
+    doc="`~x` of integers or bools: each bit inverted.",
+    example=("tapegrad.bitwise_not(tapegrad.tensor([0, 5]))", "tensor([-1, -6])"),
 )
 
 
@@ -48,10 +73,22 @@ def _shift_samples() -> list[Sample]:
 
 
 left_shift: Primitive = binary(
-    "bitwise_left_shift", _on_bits(np.left_shift), None, "x << y", samples=_shift_samples
+    "bitwise_left_shift",
+    _on_bits(np.left_shift),
+    None,
+    "x << y",
+    samples=_shift_samples,
+    doc="`input << other`: bits moved to the left, `input * 2^other`.",
+    example=("tapegrad.bitwise_left_shift(tapegrad.tensor([1, 3]), 2)", "tensor([ 4, 12])"),
 )
 right_shift: Primitive = binary(
-    "bitwise_right_shift", _on_bits(np.right_shift), None, "x >> y", samples=_shift_samples
+    "bitwise_right_shift",
+    _on_bits(np.right_shift),
+    None,
+    "x >> y",
+    samples=_shift_samples,
+    doc="`input >> other`: bits moved to the right.",
+    example=("tapegrad.bitwise_right_shift(tapegrad.tensor([8, 12]), 2)", "tensor([2, 3])"),
 )
 
 operator("__and__", bitwise_and, "__rand__", "__iand__")

@@ -28,7 +28,15 @@ def result_dtype(*operands: Any) -> Any:
     )
 
 
-def comparison(name: str, kernel: Any, expression: str, aliases: tuple[str, ...] = ()) -> Primitive:
+def comparison(
+    name: str,
+    kernel: Any,
+    expression: str,
+    aliases: tuple[str, ...] = (),
+    *,
+    doc: str,
+    example: tuple[str, str],
+) -> Primitive:
     return binary(
         name,
         kernel,
@@ -37,6 +45,8 @@ def comparison(name: str, kernel: Any, expression: str, aliases: tuple[str, ...]
         promote="bool",
         aliases=aliases,
         inplace=False,
+        doc=doc,
+        example=example,
         samples=lambda: [
             *pairs(kind="int", low=0, high=3),
             Sample((3, 4), (4,)),
@@ -46,12 +56,53 @@ def comparison(name: str, kernel: Any, expression: str, aliases: tuple[str, ...]
     )
 
 
-equal: Primitive = comparison("eq", np.equal, "x == y")
-not_equal: Primitive = comparison("ne", np.not_equal, "x != y", ("not_equal",))
-less: Primitive = comparison("lt", np.less, "x < y", ("less",))
-less_equal: Primitive = comparison("le", np.less_equal, "x <= y", ("less_equal",))
-greater: Primitive = comparison("gt", np.greater, "x > y", ("greater",))
-greater_equal: Primitive = comparison("ge", np.greater_equal, "x >= y", ("greater_equal",))
+equal: Primitive = comparison(
+    "eq",
+    np.equal,
+    "x == y",
+    doc="`input == other`, element by element, with broadcasting.",
+    example=("tapegrad.eq(tapegrad.tensor([1, 2, 3]), 2)", "tensor([False,  True, False])"),
+)
+not_equal: Primitive = comparison(
+    "ne",
+    np.not_equal,
+    "x != y",
+    ("not_equal",),
+    doc="`input != other`, element by element, with broadcasting.",
+    example=("tapegrad.ne(tapegrad.tensor([1, 2, 3]), 2)", "tensor([ True, False,  True])"),
+)
+less: Primitive = comparison(
+    "lt",
+    np.less,
+    "x < y",
+    ("less",),
+    doc="`input < other`, element by element, with broadcasting.",
+    example=("tapegrad.lt(tapegrad.tensor([1, 2, 3]), 2)", "tensor([ True, False, False])"),
+)
+less_equal: Primitive = comparison(
+    "le",
+    np.less_equal,
+    "x <= y",
+    ("less_equal",),
+    doc="`input <= other`, element by element, with broadcasting.",
+    example=("tapegrad.le(tapegrad.tensor([1, 2, 3]), 2)", "tensor([ True,  True, False])"),
+)
+greater: Primitive = comparison(
+    "gt",
+    np.greater,
+    "x > y",
+    ("greater",),
+    doc="`input > other`, element by element, with broadcasting.",
+    example=("tapegrad.gt(tapegrad.tensor([1, 2, 3]), 2)", "tensor([False, False,  True])"),
+)
+greater_equal: Primitive = comparison(
+    "ge",
+    np.greater_equal,
+    "x >= y",
+    ("greater_equal",),
+    doc="`input >= other`, element by element, with broadcasting.",
+    example=("tapegrad.ge(tapegrad.tensor([1, 2, 3]), 2)", "tensor([False,  True,  True])"),
+)
 
 
 def _logic_samples() -> list[Sample]:
@@ -59,10 +110,30 @@ def _logic_samples() -> list[Sample]:
 
 
 logical_and: Primitive = binary(
-    "logical_and", np.logical_and, None, "x and y", promote="bool", samples=_logic_samples
+    "logical_and",
+    np.logical_and,
+    None,
+    "x and y",
+    promote="bool",
+    samples=_logic_samples,
+    doc="Whether both elements are true (not 0), with broadcasting.",
+    example=(
+        "tapegrad.logical_and(tapegrad.tensor([True, True]), tapegrad.tensor([True, False]))",
+        "tensor([ True, False])",
+    ),
 )
 logical_or: Primitive = binary(
-    "logical_or", np.logical_or, None, "x or y", promote="bool", samples=_logic_samples
+    "logical_or",
+    np.logical_or,
+    None,
+    "x or y",
+    promote="bool",
+    samples=_logic_samples,
+    doc="Whether at least one of two elements is true (not 0), with broadcasting.",
+    example=(
+        "tapegrad.logical_or(tapegrad.tensor([True, False]), tapegrad.tensor([False, False]))",
+        "tensor([ True, False])",
+    ),
 )
 logical_xor: Primitive = binary(
     "logical_xor",
@@ -71,16 +142,54 @@ logical_xor: Primitive = binary(
     "(x != 0) != (y != 0)",
     promote="bool",
     samples=_logic_samples,
+    doc="Whether exactly one of two elements is true (not 0), with broadcasting.",
+    example=(
+        "tapegrad.logical_xor(tapegrad.tensor([True, True]), tapegrad.tensor([True, False]))",
+        "tensor([False,  True])",
+    ),
 )
 logical_not: Primitive = unary(
-    "logical_not", np.logical_not, None, "x == 0", promote=None, inplace=False, kind="bool"
+    "logical_not",
+    np.logical_not,
+    None,
+    "x == 0",
+    promote=None,
+    inplace=False,
+    kind="bool",
+    doc="Whether each element is false (0).",
+    example=("tapegrad.logical_not(tapegrad.tensor([True, False]))", "tensor([False,  True])"),
 )
 
 
-isnan: Primitive = unary("isnan", np.isnan, None, "x != x", promote=None, inplace=False)
-isinf: Primitive = unary("isinf", np.isinf, None, "isinf(x)", promote=None, inplace=False)
+isnan: Primitive = unary(
+    "isnan",
+    np.isnan,
+    None,
+    "x != x",
+    promote=None,
+    inplace=False,
+    doc="Whether each element is NaN.",
+    example=("tapegrad.isnan(tapegrad.tensor([1.0, tapegrad.nan]))", "tensor([False,  True])"),
+)
+isinf: Primitive = unary(
+    "isinf",
+    np.isinf,
+    None,
+    "isinf(x)",
+    promote=None,
+    inplace=False,
+    doc="Whether each element is inf or -inf.",
+    example=("tapegrad.isinf(tapegrad.tensor([1.0, tapegrad.inf]))", "tensor([False,  True])"),
+)
 isfinite: Primitive = unary(
-    "isfinite", np.isfinite, None, "isfinite(x)", promote=None, inplace=False
+    "isfinite",
+    np.isfinite,
+    None,
+    "isfinite(x)",
+    promote=None,
+    inplace=False,
+    doc="Whether each element is neither NaN nor infinite.",
+    example=("tapegrad.isfinite(tapegrad.tensor([1.0, tapegrad.inf]))", "tensor([ True, False])"),
 )
 
 

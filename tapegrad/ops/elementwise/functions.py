@@ -19,8 +19,9 @@ from ...core.tensor import Tensor
 from ..families import binary, unary
 from ..precision import rounded, widened
 from ..table import In, Sample, op
-from .arithmetic import clamp, exp, pow, rsqrt, sigmoid, sign, zero
+from .arithmetic import exp, pow, rsqrt, sigmoid, sign, zero
 from .comparison import equal, greater, less, logical_or, where
+from .extremes import clamp
 
 if TYPE_CHECKING:
     from ..annotations import Operand
@@ -47,6 +48,11 @@ copysign: Primitive = binary(
     "copysign(x, y)",
     promote="float",
     distinct=True,
+    doc="The size of `input` with the sign of `other`, with broadcasting.",
+    example=(
+        "tapegrad.copysign(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([-3.0, 3.0]))",
+        "tensor([-1.,  2.])",
+    ),
 )
 
 
@@ -68,6 +74,11 @@ logaddexp: Primitive = binary(
     (lambda g, x, y: g * sigmoid(x - y), lambda g, x, y: g * sigmoid(y - x)),
     f"where(x == y, x + {math.log(2)!r}, maximum(x, y) + log1p(exp(-abs(x - y))))",
     inplace=False,
+    doc="`log(e^input + e^other)`, with broadcasting and without overflow.",
+    example=(
+        "tapegrad.logaddexp(tapegrad.tensor([0.0, 1000.0]), tapegrad.tensor([0.0, 1000.0]))",
+        "tensor([6.9315e-01, 1.0007e+03])",
+    ),
 )
 logaddexp2: Primitive = binary(
     "logaddexp2",
@@ -78,14 +89,41 @@ logaddexp2: Primitive = binary(
     ),
     f"where(x == y, x + 1, maximum(x, y) + log1p(exp2(-abs(x - y))) * {1 / math.log(2)!r})",
     inplace=False,
+    doc="`log2(2^input + 2^other)`, with broadcasting and without overflow.",
+    example=(
+        "tapegrad.logaddexp2(tapegrad.tensor([0.0, 1000.0]), tapegrad.tensor([0.0, 1000.0]))",
+        "tensor([1.000e+00, 1.001e+03])",
+    ),
 )
 
 # -- trigonometry ------------------------------------------------------------------------------
 
-sin: Primitive = unary("sin", np.sin, lambda g, x: g * cos(x), "sin(x)")
-cos: Primitive = unary("cos", np.cos, lambda g, x: -g * sin(x), "cos(x)")
+sin: Primitive = unary(
+    "sin",
+    np.sin,
+    lambda g, x: g * cos(x),
+    "sin(x)",
+    doc="The sine of each element, in radians.",
+    example=("tapegrad.sin(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8415])"),
+)
+cos: Primitive = unary(
+    "cos",
+    np.cos,
+    lambda g, x: -g * sin(x),
+    "cos(x)",
+    doc="The cosine of each element, in radians.",
+    example=("tapegrad.cos(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 0.5403])"),
+)
 tan: Primitive = unary(
-    "tan", np.tan, lambda g, out: g * (out * out + 1), "tan(x)", low=-1, high=1, autocast=ON_GPU
+    "tan",
+    np.tan,
+    lambda g, out: g * (out * out + 1),
+    "tan(x)",
+    low=-1,
+    high=1,
+    autocast=ON_GPU,
+    doc="The tangent of each element, in radians.",
+    example=("tapegrad.tan(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5574])"),
 )
 asin: Primitive = unary(
     "asin",
@@ -96,6 +134,8 @@ asin: Primitive = unary(
     high=0.8,
     aliases=("arcsin",),
     autocast=ON_GPU,
+    doc="The angle in radians, -pi/2 to pi/2, with this sine; NaN outside -1..1.",
+    example=("tapegrad.asin(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5708])"),
 )
 acos: Primitive = unary(
     "acos",
@@ -106,9 +146,17 @@ acos: Primitive = unary(
     high=0.8,
     aliases=("arccos",),
     autocast=ON_GPU,
+    doc="The angle in radians, 0 to pi, with this cosine; NaN outside -1..1.",
+    example=("tapegrad.acos(tapegrad.tensor([0.0, 1.0]))", "tensor([1.5708, 0.0000])"),
 )
 atan: Primitive = unary(
-    "atan", np.arctan, lambda g, x: g / (x * x + 1), "atan(x)", aliases=("arctan",)
+    "atan",
+    np.arctan,
+    lambda g, x: g / (x * x + 1),
+    "atan(x)",
+    aliases=("arctan",),
+    doc="The angle in radians, -pi/2 to pi/2, with this tangent.",
+    example=("tapegrad.atan(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7854])"),
 )
 
 
@@ -131,6 +179,11 @@ atan2: Primitive = binary(
     low=0.5,
     aliases=("arctan2",),
     autocast={"cuda": "widest"},
+    doc="The angle in radians, -pi to pi, of the point (x=`other`, y=`input`).",
+    example=(
+        "tapegrad.atan2(tapegrad.tensor([1.0, 1.0]), tapegrad.tensor([1.0, -1.0]))",
+        "tensor([0.7854, 2.3562])",
+    ),
 )
 hypot: Primitive = binary(
     "hypot",
@@ -138,11 +191,38 @@ hypot: Primitive = binary(
     (lambda g, x, out: g * (x / out), lambda g, y, out: g * (y / out)),
     "hypot(x, y)",
     low=0.5,
+    doc="`sqrt(input^2 + other^2)`, with broadcasting.",
+    example=(
+        "tapegrad.hypot(tapegrad.tensor([3.0, 5.0]), tapegrad.tensor([4.0, 12.0]))",
+        "tensor([ 5., 13.])",
+    ),
 )
-sinh: Primitive = unary("sinh", np.sinh, lambda g, x: g * cosh(x), "sinh(x)", autocast=ON_GPU)
-cosh: Primitive = unary("cosh", np.cosh, lambda g, x: g * sinh(x), "cosh(x)", autocast=ON_GPU)
+sinh: Primitive = unary(
+    "sinh",
+    np.sinh,
+    lambda g, x: g * cosh(x),
+    "sinh(x)",
+    autocast=ON_GPU,
+    doc="The hyperbolic sine of each element: (e^x - e^-x) / 2.",
+    example=("tapegrad.sinh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.1752])"),
+)
+cosh: Primitive = unary(
+    "cosh",
+    np.cosh,
+    lambda g, x: g * sinh(x),
+    "cosh(x)",
+    autocast=ON_GPU,
+    doc="The hyperbolic cosine of each element: (e^x + e^-x) / 2.",
+    example=("tapegrad.cosh(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 1.5431])"),
+)
 asinh: Primitive = unary(
-    "asinh", np.arcsinh, lambda g, x: g * rsqrt(x * x + 1), "asinh(x)", aliases=("arcsinh",)
+    "asinh",
+    np.arcsinh,
+    lambda g, x: g * rsqrt(x * x + 1),
+    "asinh(x)",
+    aliases=("arcsinh",),
+    doc="The inverse of `sinh` of each element.",
+    example=("tapegrad.asinh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8814])"),
 )
 acosh: Primitive = unary(
     "acosh",
@@ -152,6 +232,8 @@ acosh: Primitive = unary(
     low=1.3,
     high=3.0,
     aliases=("arccosh",),
+    doc="The inverse of `cosh` of each element; NaN below 1.",
+    example=("tapegrad.acosh(tapegrad.tensor([1.0, 2.0]))", "tensor([0.0000, 1.3170])"),
 )
 atanh: Primitive = unary(
     "atanh",
@@ -161,22 +243,36 @@ atanh: Primitive = unary(
     low=-0.8,
     high=0.8,
     aliases=("arctanh",),
+    doc="The inverse of `tanh` of each element; NaN outside -1..1.",
+    example=("tapegrad.atanh(tapegrad.tensor([0.0, 0.5]))", "tensor([0.0000, 0.5493])"),
 )
 
 DEGREES = 180.0 / math.pi
 
 
-def _scaled(name: str, factor: float) -> Primitive:
+def _scaled(name: str, factor: float, doc: str, example: tuple[str, str]) -> Primitive:
     return unary(
         name,
         xp.rounded_once(lambda x: (x * factor).astype(x.dtype, copy=False)),
         lambda g: g * factor,
         f"x * {factor!r}",
+        doc=doc,
+        example=example,
     )
 
 
-deg2rad: Primitive = _scaled("deg2rad", 1 / DEGREES)
-rad2deg: Primitive = _scaled("rad2deg", DEGREES)
+deg2rad: Primitive = _scaled(
+    "deg2rad",
+    1 / DEGREES,
+    doc="Degrees to radians: `x * pi / 180`.",
+    example=("tapegrad.deg2rad(tapegrad.tensor([90.0, 180.0]))", "tensor([1.5708, 3.1416])"),
+)
+rad2deg: Primitive = _scaled(
+    "rad2deg",
+    DEGREES,
+    doc="Radians to degrees: `x * 180 / pi`.",
+    example=("tapegrad.rad2deg(tapegrad.tensor([0.0, 1.0]))", "tensor([ 0.0000, 57.2958])"),
+)
 
 # -- special functions -------------------------------------------------------------------------
 
@@ -200,6 +296,8 @@ erf: Primitive = unary(
     lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
     "erf(x)",
     scipy=True,
+    doc="The error function of each element: 2 / sqrt(pi) * integral of e^(-t^2) from 0 to x.",
+    example=("tapegrad.erf(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8427])"),
 )
 erfc: Primitive = unary(
     "erfc",
@@ -207,6 +305,8 @@ erfc: Primitive = unary(
     lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))),
     "erfc(x)",
     scipy=True,
+    doc="`1 - erf(x)` of each element, accurate for large x.",
+    example=("tapegrad.erfc(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 0.1573])"),
 )
 _erfinv = _special("erfinv")
 erfinv: Primitive = unary(
@@ -218,6 +318,8 @@ erfinv: Primitive = unary(
     high=0.8,
     autocast=ON_GPU,
     scipy=True,
+    doc="The inverse of `erf` of each element, for -1 < x < 1.",
+    example=("tapegrad.erfinv(tapegrad.tensor([0.0, 0.5]))", "tensor([0.0000, 0.4769])"),
 )
 
 normal_pdf: Primitive = unary(
@@ -256,6 +358,8 @@ digamma: Primitive = unary(
     low=0.5,
     high=3.0,
     scipy=True,
+    doc="The derivative of `lgamma` at each element.",
+    example=("tapegrad.digamma(tapegrad.tensor([1.0, 2.0]))", "tensor([-0.5772,  0.4228])"),
 )
 _gammaln = _special("gammaln")
 
@@ -267,7 +371,15 @@ def _lgamma(x: Any) -> Any:
 
 
 lgamma: Primitive = unary(
-    "lgamma", _lgamma, lambda g, x: g * digamma(x), "lgamma(x)", low=0.5, high=3.0, scipy=True
+    "lgamma",
+    _lgamma,
+    lambda g, x: g * digamma(x),
+    "lgamma(x)",
+    low=0.5,
+    high=3.0,
+    scipy=True,
+    doc="The logarithm of |gamma(x)| of each element; gamma(n) = (n - 1)! for whole n.",
+    example=("tapegrad.lgamma(tapegrad.tensor([1.0, 4.0]))", "tensor([0.0000, 1.7918])"),
 )
 
 

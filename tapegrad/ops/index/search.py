@@ -14,6 +14,7 @@ from ...core.tensor import Tensor, not_recorded, wrap
 from ..checks import checked
 from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import extremes
 from ..precision import check_floating
 from ..reduce.reductions import any_, sum_
 from ..reduce.sorting import argsort_, sort
@@ -305,7 +306,7 @@ def _middle_places(x: Any, d: int, skips_nan: bool) -> Any:
     size = x.shape[d]
     known = sum_(e.cast(c.equal(x, x), dtype=int64), dims=(d,), keepdim=True)  # NaN comes last
     if skips_nan:
-        rank = e.clamp_low(e.floor_divide(known - 1, 2), 0)
+        rank = extremes.clamp_low(e.floor_divide(known - 1, 2), 0)
     else:
         rank = c.where(c.equal(known, size), (size - 1) // 2, known)
     return gather_(argsort_(x, dim=d, descending=False), rank, dim=d)

@@ -12,6 +12,7 @@ from ...core.casting import ON_GPU
 from ...core.tensor import wrap
 from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import extremes
 from ..index.indexing import take_
 from ..precision import check_floating, check_same_dtype, rounded, widened
 from ..reduce.reductions import amax_, sum_
@@ -65,7 +66,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def _at_least(x: Any, low: float) -> Any:
     """`x` raised to `low` where it is smaller; the gradient passes as if not, as in PyTorch."""
     value = x.detach()
-    return x + (e.clamp_numbers(value, low=low, high=math.inf) - value)
+    return x + (extremes.clamp_numbers(value, low=low, high=math.inf) - value)
 
 
 @op(

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.tensor import Tensor, wrap
-from ..elementwise.arithmetic import clamp
+from ..elementwise.extremes import clamp
 from ..index.indexing import take_
 from ..precision import as_floating, check_floating
 from ..reduce.reductions import mean, sum

@@ -17,6 +17,7 @@ from ...core.tensor import wrap
 from ..checks import checked
 from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import extremes
 from ..index.gather import gather_, scatter_add_, zeros_as
 from ..index.indexing import take_
 from ..linalg.distance import pairwise_distance
@@ -95,7 +96,7 @@ def hinge_embedding_loss(
     if numeric.is_boolean(input._array.dtype):
         raise RuntimeError("hinge_embedding_loss needs numbers, got a bool tensor")
     away = margin - input if input.dtype.is_floating_point else int(margin) - input
-    far = c.where(c.equal(target, 1), 0, e.clamp(away, min=0))
+    far = c.where(c.equal(target, 1), 0, extremes.clamp(away, min=0))
     near = c.where(c.equal(target, -1), 0, input)
     return reduced(far + near, reduction)
 
@@ -126,7 +127,7 @@ def margin_ranking_loss(
     tensor(0.5000)
     """
     reduction = as_reduction(reduction, size_average, reduce)
-    return reduced(e.clamp(-target * (input1 - input2) + margin, min=0.0), reduction)
+    return reduced(extremes.clamp(-target * (input1 - input2) + margin, min=0.0), reduction)
 
 
 @op(module=F, samples=lambda: reduction_samples((3, 4), (3, 4), _signs(3)), autocast="full")
@@ -156,7 +157,7 @@ def cosine_embedding_loss(
     small = float(np.float32(1e-12))
     squares = ((wide * wide).sum(-1) + small) * ((other * other).sum(-1) + small)
     cosine = rounded((wide * other).sum(-1) / e.sqrt(squares), x)
-    far = c.where(c.equal(target, -1), e.clamp(cosine - margin, min=0.0), 0.0)
+    far = c.where(c.equal(target, -1), extremes.clamp(cosine - margin, min=0.0), 0.0)
     return reduced(c.where(c.equal(target, 1), 1 - cosine, far), reduction)
 
 
@@ -196,8 +197,8 @@ def triplet_margin_loss(
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
-        far = e.minimum(far, pairwise_distance(positive, negative, p, eps))
-    return reduced(e.clamp(near - far + margin, min=0.0), reduction)
+        far = extremes.minimum(far, pairwise_distance(positive, negative, p, eps))
+    return reduced(extremes.clamp(near - far + margin, min=0.0), reduction)
 
 
 @op(
@@ -260,8 +261,8 @@ def triplet_margin_with_distance_loss(
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
-        far = e.minimum(far, distance(positive, negative))
-    return reduced(e.clamp(near - far + margin, min=0.0), reduction)
+        far = extremes.minimum(far, distance(positive, negative))
+    return reduced(extremes.clamp(near - far + margin, min=0.0), reduction)
 
 
 def _check_triplet(what: str, anchor: Any, positive: Any, negative: Any, margin: float) -> None:

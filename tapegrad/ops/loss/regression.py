@@ -20,6 +20,7 @@ from ...core.tensor import Tensor
 from ..checks import checked
 from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise.extremes import clamp_numbers
 from ..precision import as_floating, check_floating, rounded, widened
 from ..reduce.reductions import mean, sum
 from ..shape.movement import expand_, reshape_
@@ -134,7 +135,7 @@ smooth_error_ = _of_difference(
     lambda d, *, limit: c.where(
         c.less(e.abs(d), limit), d * d * (0.5 / limit), e.abs(d) - 0.5 * limit
     ),
-    lambda d, *, limit: e.clamp_numbers(d / limit, low=-1.0, high=1.0),
+    lambda d, *, limit: clamp_numbers(d / limit, low=-1.0, high=1.0),
 )
 
 
@@ -281,7 +282,7 @@ _LOG_FLOOR = -100.0
 
 
 def _log_at_least(x: Any) -> Any:
-    return e.clamp_numbers(x, low=_LOG_FLOOR, high=math.inf)
+    return clamp_numbers(x, low=_LOG_FLOOR, high=math.inf)
 
 
 def _bce(x: Any, y: Any) -> Any:
@@ -296,7 +297,7 @@ bce_ = define(
     promote="same",
     composite=True,
     vjp=(
-        lambda g, x, y: g * ((x - y) / e.clamp_numbers((1 - x) * x, low=1e-12, high=math.inf)),
+        lambda g, x, y: g * ((x - y) / clamp_numbers((1 - x) * x, low=1e-12, high=math.inf)),
         lambda g, x: g * (_log_at_least(e.log1p(-x)) - _log_at_least(e.log(x))),
     ),
 )
@@ -341,7 +342,7 @@ def binary_cross_entropy(
 
 def _bce_logits(x: Any, y: Any, positive: Any) -> Any:
     logit, t = widened(x), widened(y)
-    softplus = e.log1p(e.exp(-e.abs(logit))) - e.clamp_numbers(logit, low=-math.inf, high=0.0)
+    softplus = e.log1p(e.exp(-e.abs(logit))) - clamp_numbers(logit, low=-math.inf, high=0.0)
     if positive is None:
         return rounded((1 - t) * logit + softplus, x)
     return rounded((1 - t) * logit + ((positive - 1) * t + 1) * softplus, x)
@@ -363,7 +364,7 @@ def _bce_target_gradient(g: Any, x: Any, positive: Any) -> Any:
 
 def logsigmoid_of(x: Any) -> Any:
     """log(sigmoid(x)) of a Tensor or a raw array."""
-    return e.clamp_numbers(x, low=-math.inf, high=0.0) - e.log1p(e.exp(-e.abs(x)))
+    return clamp_numbers(x, low=-math.inf, high=0.0) - e.log1p(e.exp(-e.abs(x)))
 
 
 bce_logits_ = define(
@@ -540,7 +541,7 @@ def gaussian_nll_loss(
     var = checked(var, c.less(var, 0), high=0, message=message, error=ValueError)
     variances: Any = _variances(var, tuple(input._array.shape))
     # The limit is applied to the value alone: the gradient passes, as in PyTorch.
-    limited = e.clamp_numbers(variances.detach(), low=eps, high=math.inf)
+    limited = clamp_numbers(variances.detach(), low=eps, high=math.inf)
     spread = variances + (limited - variances.detach())
     away = input - as_float(target, input)
     loss = 0.5 * (e.log(spread) + away * away / spread)

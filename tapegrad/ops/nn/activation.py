@@ -20,6 +20,7 @@ from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ..creation import random_array
 from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import extremes
 from ..elementwise.functions import normal_cdf, normal_pdf
 from ..precision import as_floating, check_floating, check_same_dtype, rounded, widened
 from ..reduce.reductions import amax_, sum_
@@ -63,7 +64,7 @@ def _result(input: Any, out: Any, in_place: bool, name: str) -> Any:
 
 def below(x: Any, limit: float) -> Any:
     """`x` where it lies below `limit`, else `limit`."""
-    return e.clamp_numbers(x, low=-math.inf, high=limit)
+    return extremes.clamp_numbers(x, low=-math.inf, high=limit)
 
 
 def chosen(g: Any, condition: Any, slope: Any) -> Any:
@@ -223,7 +224,7 @@ def gumbel_softmax(
     shape = tuple(logits._array.shape)
     drawn = random_array("uniform", shape, np.float32).to(widened(logits.detach()).dtype)
     # Uniform numbers may be 0, whose logarithm would make the noise infinite.
-    uniform = e.clamp_numbers(drawn, low=2.0**-25, high=1.0)
+    uniform = extremes.clamp_numbers(drawn, low=2.0**-25, high=1.0)
     noise = (-e.log(-e.log1p(-uniform))).to(logits.dtype, device=logits.device)
     soft = softmax((logits + noise) / tau, dim)
     if not hard:
@@ -520,7 +521,7 @@ def prelu(input: Tensor, weight: Tensor) -> Any:
 
 hardtanh_ = composite(
     "hardtanh",
-    lambda x, *, low, high: e.clamp_numbers(x, low=low, high=high),
+    lambda x, *, low, high: extremes.clamp_numbers(x, low=low, high=high),
     # PyTorch's gradient is 0 at the limits themselves, unlike that of clamp.
     lambda g, x, low, high: c.where(c.logical_and(c.greater(x, low), c.less(x, high)), g, 0.0),
 )
@@ -544,7 +545,7 @@ def hardtanh(
     if numeric.is_floating(dtype):
         out = hardtanh_(input, low=float(min_val), high=float(max_val))
     else:
-        out = e.clamp(input, int(min_val), int(max_val))
+        out = extremes.clamp(input, int(min_val), int(max_val))
     return _result(input, out, inplace, "hardtanh")
 
 
@@ -566,7 +567,7 @@ def _hardswish_gradient(g: Any, x: Any) -> Any:
 
 hardswish_ = composite(
     "hardswish",
-    lambda x: x * (e.clamp_numbers(x + 3, low=0.0, high=6.0) / 6),
+    lambda x: x * (extremes.clamp_numbers(x + 3, low=0.0, high=6.0) / 6),
     _hardswish_gradient,
 )
 
@@ -585,7 +586,7 @@ def hardswish(input: Tensor, inplace: bool = False) -> Any:
 
 hardsigmoid_ = composite(
     "hardsigmoid",
-    lambda x: e.clamp_numbers(x + 3, low=0.0, high=6.0) / 6,
+    lambda x: extremes.clamp_numbers(x + 3, low=0.0, high=6.0) / 6,
     lambda g, x: c.where(c.logical_and(c.greater(x, -3), c.less(x, 3)), g / 6, 0.0),
 )
 
@@ -661,7 +662,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Any:
 
 softshrink_ = composite(
     "softshrink",
-    lambda x, *, limit: x - e.clamp_numbers(x, low=-limit, high=limit),
+    lambda x, *, limit: x - extremes.clamp_numbers(x, low=-limit, high=limit),
     lambda g, x, limit: c.where(c.less_equal(e.abs(x), limit), 0.0, g),
 )
 

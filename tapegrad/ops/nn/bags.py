@@ -18,6 +18,7 @@ from ...core.tensor import Tensor
 from ..checks import checked
 from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import extremes
 from ..index.gather import gather_
 from ..index.indexing import put_add_
 from ..precision import check_floating, check_same_dtype, rounded, widened
@@ -143,7 +144,7 @@ def embedding_bag(
             counted = reshape_(c.equal(input, input), shape=column)
         number = reduce(e.cast(counted, dtype=found.dtype), "sum")
         if mode == "mean":
-            out = out / e.clamp_numbers(number, low=1.0, high=math.inf)
+            out = out / extremes.clamp_numbers(number, low=1.0, high=math.inf)
         else:
             out = c.where(c.greater(number, 0), out, 0.0)
     return rounded(out, weight)

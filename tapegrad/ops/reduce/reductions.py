@@ -13,8 +13,8 @@ from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype, bool_, int64
 from ...core.primitive import OPAQUE, REDUCE, Primitive, define
 from ...core.tensor import Tensor, not_recorded, wrap
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import extremes
 from ..index.gather import gather_
 from ..precision import check_floating, rounded, widened
 from ..shape.movement import (
@@ -547,7 +547,7 @@ def max(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) 
     (tensor([5., 4.]), tensor([1, 1]))
     """
     if isinstance(dim, Tensor):
-        return e.maximum(input, dim)
+        return extremes.maximum(input, dim)
     if dim is None:
         dims = tuple(range(input._array.ndim))
         _not_empty(input, dims, "max", RuntimeError)
@@ -580,7 +580,7 @@ def min(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) 
     (tensor([1., 3.]), tensor([0, 0]))
     """
     if isinstance(dim, Tensor):
-        return e.minimum(input, dim)
+        return extremes.minimum(input, dim)
     if dim is None:
         dims = tuple(range(input._array.ndim))
         _not_empty(input, dims, "min", RuntimeError)
