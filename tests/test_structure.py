@@ -141,6 +141,21 @@ def test_replay_never_names_an_operation(path):
             assert not (named and strings & set(PRIMITIVES)), "replay asks for an operation's name"
 
 
+#: files that change the modes of a thread: the contexts, and what the contexts stand for
+CHANGE_MODES = {
+    *("core/modes", "core/tape", "core/casting", "autograd/anomaly", "autograd/checkpointing"),
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_modes_are_entered_and_left_in_one_way(path):
+    name = str(path.relative_to(PACKAGE).with_suffix(""))
+    changed = re.findall(
+        r"STATE\.(?:mode|tapes|saved_hooks)\b[^=\n]*(?<![=!<>])=(?!=)", path.read_text()
+    )
+    assert bool(changed) == (name in CHANGE_MODES), "use the contexts of core/modes.py"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_one_file_knows_the_letters_of_numpys_kinds(path):
     if path.name != "numeric.py":

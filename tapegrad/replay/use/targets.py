@@ -14,7 +14,6 @@ BUILT_IN = ("cpu", "numpy")
 
 _targets: dict[str, Target] = {target.name: target for target in (DEFAULT, NumPyTarget())}
 
-
 #: other names of backends: the targets that they stand for, or None for no compiling at all
 BACKENDS: dict[str, str | None] = {"inductor": "cpu", "native": "cpu", "eager": None}
 
@@ -34,7 +33,7 @@ def register_target(target: Target) -> None:
 
 def unregister_target(name: str) -> None:
     """Forget a target that was registered; functions compiled for it keep it."""
-    if name not in _targets or _targets[name].name in BUILT_IN:
+    if name not in _targets or name in BUILT_IN:
         raise ValueError(f"no target named {name!r} was registered")
     del _targets[name]
 
