@@ -87,7 +87,7 @@ def allowed() -> bool:
 
 def use(new: Settings | None) -> None:
     """Set the settings of this thread; casts are kept until the outermost context ends."""
-    STATE.autocast = new
+    STATE.autocast = None if new == DEFAULT else new  # programs from before are found again
     if new is not None and new.enabled:
         STATE.mode |= AUTOCAST
     else:

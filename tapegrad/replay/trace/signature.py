@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core import dtypes
+from ...core import casting, dtypes
+from ...core.modes import STATE
 from ...core.tensor import Tensor, refresh
 from ...core.tree import map_leaves
+from ..guards.conjunction import Conjunction
 from ..guards.facts import facts_of, overlaps
 from ..guards.references import instance_dict
 from .recording import Found, FromArguments, Plain
@@ -25,6 +27,8 @@ _PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None), dtypes.DType}
 PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
 #: attributes of an object that is a record of tensors, at most
 MOST_ATTRIBUTES = 64
+#: arguments of which `likeness` compares each with each, at most
+MOST_COMPARED = 4
 
 
 class Arguments:
@@ -57,6 +61,15 @@ class Arguments:
             if len(set(ids)) < len(ids):
                 parts.append(tuple([ids.index(i) for i in ids]))
         self.key = tuple(parts)
+
+    @classmethod
+    def of_tensors(cls, args: tuple[Any, ...], key: Any) -> Arguments:
+        """The arguments of a call of which a test of `likeness` says that they give this key."""
+        call = cls.__new__(cls)
+        call.tensors = [*args]
+        call.objects, call.containers, call.parts = [], [], []
+        call.key = key
+        return call
 
     def is_elsewhere(self) -> bool:
         """Whether some tensor is not in the computer's own memory."""
@@ -148,6 +161,54 @@ class Arguments:
             for name, item in entries.items():
                 parts.append(name)
                 self._describe(item, parts)
+
+
+def likeness(args: tuple[Any, ...], kwargs: Any) -> Callable[[tuple[Any, ...]], bool]:
+    """A test of a call without keywords: True only if its key is the one that these arguments give.
+
+    Training steps are called with a few tensors that are alike each time. Comparing their facts
+    where they stand takes half as long as collecting them in a key. Arguments other than a few
+    tensors with memory of their own are `unlike` any others.
+    """
+    few = not kwargs and 0 < len(args) <= MOST_COMPARED and STATE.autocast is None
+    plain = all(type(t) is Tensor and t._view is None and t._extra is None for t in args)
+    if not few or not plain or not _is_apart(list(args)):
+        return unlike
+    tests = Conjunction()
+    state, kinds = tests.name(STATE), (tests.name(Tensor), tests.name(np.ndarray))
+    tests.add(f"{state}.mode == {STATE.mode}")
+    tests.add(f"{state}.autocast is None")
+    tests.add(f"{tests.name(casting.allowed)}() is {casting.allowed()}")
+    tests.add_is(f"{tests.name(dtypes.get_default_dtype)}()", dtypes.get_default_dtype())
+    tests.add(f"len(args) == {len(args)}")
+    owners: list[str] = []
+    for i, tensor in enumerate(args):
+        array = tensor._array
+        tests.add(f"(t{i} := args[{i}]).__class__ is {kinds[0]}")
+        tests.add(f"t{i}._view is None")
+        tests.add(f"t{i}._extra is None")
+        tests.add_is(f"t{i}._requires", tensor._requires)
+        if tensor._requires:
+            tests.add(f"t{i}._edge is {'' if tensor._edge is None else 'not '}None")
+        tests.add(f"(a{i} := t{i}._array).__class__ is {kinds[1]}")
+        tests.add_is(f"a{i}.dtype", array.dtype)
+        tests.add(f"a{i}.shape == {array.shape}")
+        tests.add(f"a{i}.strides == {array.strides}")
+        tests.add(f"a{i}.flags.writeable is {array.flags.writeable}")
+        owner = f"a{i}"
+        if array.base is not None:
+            tests.add(f"(b{i} := a{i}.base).__class__ is {kinds[1]}")
+            owner = f"b{i}"
+        tests.add(f"{owner}.base is None")
+        for other in owners:
+            tests.add(f"{owner} is not {other}")
+        owners.append(owner)
+    return tests.function("args")
+
+
+def unlike(args: tuple[Any, ...]) -> bool:
+    """The test of arguments whose key must be made to be compared."""
+    return False
 
 
 def aliasing_of(tensors: list[Tensor]) -> Any:

@@ -29,7 +29,7 @@ from ..trace.capture import ELSEWHERE, CaptureError
 from ..trace.effects import Effects, effects_of
 from ..trace.recording import Recording
 from ..trace.results import NotRepeatable
-from ..trace.signature import Arguments, shown
+from ..trace.signature import Arguments, likeness, shown, unlike
 from .check import Check
 from .replay import DataError, Replay
 from .targets import BACKENDS, DEFAULT, target_names, target_of
@@ -113,6 +113,7 @@ class Compiled(Generic[P, R]):
         self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self.options = options or Options()
         self._signatures: dict[Any, Signature] = {}
+        self._latest: Signature | None = None  # of the latest replay
         self._lock = locks.new()
         #: the thread in which the function runs, while others wait for its lock
         self._caller: int | None = None
@@ -188,8 +189,12 @@ class Compiled(Generic[P, R]):
         return result
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = Arguments(self._modes(), args, kwargs)
-        signature = self._signatures.get(call.key)
+        signature = self._latest
+        if signature is not None and not kwargs and signature.is_like(args):
+            call = Arguments.of_tensors(args, signature.key)
+        else:
+            call = Arguments(self._modes(), args, kwargs)
+            signature = self._signatures.get(call.key)
         if signature is None and call.is_elsewhere():
             return self._eagerly(ELSEWHERE, args, kwargs)
         if signature is None:
@@ -201,7 +206,7 @@ class Compiled(Generic[P, R]):
                     args,
                     kwargs,
                 )
-            signature = self._signatures[call.key] = Signature(shown(args, kwargs))
+            signature = self._signatures[call.key] = Signature(call.key, shown(args, kwargs))
         if signature.eager is not None:
             return self._eagerly(signature.eager, args, kwargs)
         for variant in signature.variants:
@@ -247,6 +252,10 @@ class Compiled(Generic[P, R]):
                 return self._eagerly(missing, args, kwargs)
             replay.build()
         signature.strikes = 0
+        if self._latest is not signature:
+            if signature.is_like is unlike:
+                signature.is_like = likeness(args, kwargs)
+            self._latest = signature
         check = self.options.check
         if check and replay.count % check == check - 1:
             returned, values = self._checked(replay, variant, call, tensors, args, kwargs)

@@ -18,7 +18,7 @@ from ..guards.references import Reference
 from ..guards.scope import Scope
 from ..guards.world import World
 from ..trace.effects import Effects
-from ..trace.signature import Arguments, aliasing_of
+from ..trace.signature import Arguments, aliasing_of, unlike
 from .replay import Replay
 
 #: worlds that are remembered for one signature, at most; the one used longest ago goes
@@ -123,8 +123,11 @@ class Variant:
 class Signature:
     """What is known of calls with like arguments."""
 
-    def __init__(self, shown: str) -> None:
+    def __init__(self, key: Any, shown: str) -> None:
+        self.key = key
         self.shown = shown
+        #: a short test of arguments that says yes only if they give the key
+        self.is_like: Callable[[tuple[Any, ...]], bool] = unlike
         self.variants: list[Variant] = []
         self.scope: Scope | None = None
         #: functions of hooks on tensors, with names for them
