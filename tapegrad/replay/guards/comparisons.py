@@ -12,7 +12,7 @@ from typing import Any
 
 from .conjunction import Conjunction
 from .kinds import is_tensor, same_items_but_tensors
-from .references import dict_item, instance_dict
+from .references import instance_dict
 
 #: items of a list whose comparisons are written out, at most
 MOST_ITEMS_WRITTEN = 64
@@ -95,7 +95,7 @@ class Comparisons:
         """Write out all comparisons."""
         name = tests.name
         for owner, key, value in self.entries:
-            add_entry(tests, owner, key, value)
+            tests.add_entry(owner, key, value)
         for owner, key, value in self.parts:
             tests.add_is(f"{name(owner)}.{key}", value)
         for owner, key, value in self.classes:
@@ -107,22 +107,12 @@ class Comparisons:
                 tests.add_is(f"{name(instance_dict)}({name(value)})", entries)
             tests.add_is(f"type({name(value)})", kind)
         for entries, names in zip(self.named, self.names, strict=True):
-            tests.add(f"[*{name(entries)}] == {name(names)}" if names else f"not {name(entries)}")
+            tests.add_names(entries, names)
         for entries, size in zip(self.sized, self.sizes, strict=True):
-            tests.add(f"len({name(entries)}) == {size}" if size else f"not {name(entries)}")
+            tests.add_size(entries, size)
         for value, size, plain in self.lists:
             tests.add(f"len({name(value)}) == {size}")
             for i, item in plain:
                 tests.add_is(f"{name(value)}[{i}]", item)
         for test in self.tests:
             tests.add(f"{name(test)}()")
-
-
-def add_entry(tests: Conjunction, owner: Any, key: Any, value: Any) -> None:
-    """An entry of a dictionary is this very object, past the methods of a subclass."""
-    shown = repr(key) if type(key) in (str, int) else tests.name(key)
-    if type(owner) is dict:
-        tests.add_is(f"{tests.name(owner)}[{shown}]", value)
-    else:
-        get = dict_item if value is None else dict.get  # which gives None for a missing key
-        tests.add_is(f"{tests.name(get)}({tests.name(owner)}, {shown})", value)

@@ -1,7 +1,8 @@
 """Conjunctions: many small tests, written out as one Python function.
 
 `world.py` and `replay.py` test hundreds of identities before each replay. One function with all of
-them takes 30 ns for each; loops over lists take twice as long, and 0.4 µs more for every list.
+them takes 30 ns for each; loops over lists take twice as long, and 0.4 µs more for every list. Many
+tests of dictionaries have a native function in front of them (`entries.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.source import LIBRARY
+from .entries import Listed, Row, Walk, keeps_order_in_itself, table_of
+from .references import dict_item
+
+#: tests of dictionaries for which a native function is worth its call, at least
+WORTH_A_CALL = 16
 
 
 class Conjunction:
@@ -19,6 +25,7 @@ class Conjunction:
         self._clauses: dict[str, None] = {}  # each once, in order
         self._values: dict[str, Any] = {}
         self._known: dict[int, str] = {}
+        self._rows: dict[int, Row] = {}
 
     def name(self, value: Any) -> str:
         """The name of a value in the text of the tests."""
@@ -34,18 +41,89 @@ class Conjunction:
 
     def add_is(self, text: str, value: Any) -> None:
         """What an expression gives is this very object."""
-        shown = repr(value) if value is None or value is True or value is False else None
-        self.add(f"{text} is {shown or self.name(value)}")
+        self.add(self._is(text, value))
 
-    def function(self, parameter: str = "") -> Callable[..., bool]:
+    def _is(self, text: str, value: Any) -> str:
+        shown = repr(value) if value is None or value is True or value is False else None
+        return f"{text} is {shown or self.name(value)}"
+
+    def add_entry(self, owner: Any, key: Any, value: Any) -> None:
+        """An entry of a dictionary is this very object, past the methods of a subclass."""
+        shown = repr(key) if type(key) in (str, int) else self.name(key)
+        if type(owner) is dict:
+            text = f"{self.name(owner)}[{shown}]"
+        else:
+            get = dict_item if value is None else dict.get  # which gives None for a missing key
+            text = f"{self.name(get)}({self.name(owner)}, {shown})"
+        row = self._row(owner)
+        row.clauses[self._is(text, value)] = None
+        row.values.append((key, value))
+
+    def add_names(self, owner: Any, names: list[Any]) -> None:
+        """A dictionary has these keys, in this order."""
+        self._add_whole(owner, f"[*{self.name(owner)}] == {self.name(names)}" if names else None)
+
+    def add_size(self, owner: Any, size: int) -> None:
+        """A dictionary has so many entries."""
+        self._add_whole(owner, f"len({self.name(owner)}) == {size}" if size else None)
+
+    def _add_whole(self, owner: Any, text: str | None) -> None:
+        text = text or f"not {self.name(owner)}"
+        if keeps_order_in_itself(owner):
+            row = self._row(owner)
+            row.clauses[text] = None
+            row.whole = True
+        else:
+            self.add(text)
+
+    def _row(self, owner: Any) -> Row:
+        return self._rows.setdefault(id(owner), Row(owner))
+
+    def function(
+        self, parameter: str = "", find_walk: Callable[[], Walk | None] | None = None
+    ) -> Callable[..., bool]:
         """All tests as a function. It may raise what an expression raises.
+
+        `find_walk` gives the native function for tests of dictionaries, if there is one.
+        """
+        listed: dict[str, None] = {}
+        others = self._clauses.copy()
+        rows = []
+        for row in self._rows.values():
+            entries = row.entries()
+            (others if entries is None else listed).update(row.clauses)
+            if entries is not None:
+                rows.append((row.owner, entries))
+        if find_walk is None or len(listed) < WORTH_A_CALL:
+            others |= listed
+        else:
+            others[self._walked(rows, self._written(listed), find_walk())] = None
+        return self._written(others, parameter)
+
+    def _walked(self, rows: list[Listed], tests: Callable[[], bool], walk: Walk | None) -> str:
+        """A test of dictionaries: by the native function, if they are now as they should be."""
+        if walk is None or not _passes(tests):
+            return f"{self.name(tests)}()"
+        table = table_of(rows)
+        self.name((table, rows))  # kept alive, for addresses are compared
+        return f"({self.name(walk)}({table.ctypes.data}) or {self.name(tests)}())"
+
+    def _written(self, clauses: dict[str, None], parameter: str = "") -> Callable[..., bool]:
+        """Some tests as a function.
 
         Values are defaults of parameters: reading a local takes a tenth less than a global.
         """
-        text = " and ".join(self._clauses) or "True"
+        text = " and ".join(clauses) or "True"
         made: dict[str, Any] = dict(self._values)
         names = ", ".join([parameter] * bool(parameter) + [f"{name}={name}" for name in made])
         text = f"def test({names}):\n    return {text}"
         exec(compile(text, f"{LIBRARY}conjunction", "exec"), made)
         found: Callable[..., bool] = made["test"]
         return found
+
+
+def _passes(tests: Callable[[], bool]) -> bool:
+    try:
+        return tests()
+    except (KeyError, IndexError, AttributeError, ValueError, TypeError, RuntimeError):
+        return False

@@ -16,9 +16,9 @@ from operator import getitem, is_
 from typing import TYPE_CHECKING, Any
 
 from ...core.tensor import Tensor
-from .comparisons import add_entry
 from .conjunction import Conjunction
 from .counters import same_answers
+from .entries import Walk
 from .facts import facts_of
 from .kinds import is_tensor, path_of
 from .reach import Reach
@@ -163,16 +163,24 @@ class World:
         raw = self.marks[at].raw
         return self.arguments.get(raw.id) if is_tensor(raw) else None
 
-    def holds(self, arguments: Sequence[Tensor], objects: Sequence[Any] = ()) -> bool:
-        """Whether everything is the same object as it was; what is equal may fail here."""
+    def holds(
+        self,
+        arguments: Sequence[Tensor],
+        objects: Sequence[Any] = (),
+        find_walk: Callable[[], Walk | None] | None = None,
+    ) -> bool:
+        """Whether everything is the same object as it was; what is equal may fail here.
+
+        `find_walk` gives a native function that compares dictionaries, if there is one.
+        """
         try:
             if self._test is None:
-                self._test = self._written()
+                self._test = self._written(find_walk)
             return self._test() and self._tensors_hold(arguments, objects)
         except (KeyError, IndexError, AttributeError, ValueError, TypeError, RuntimeError):
             return False
 
-    def _written(self) -> Callable[[], bool]:
+    def _written(self, find_walk: Callable[[], Walk | None] | None) -> Callable[[], bool]:
         """All tests that depend on no argument, as one function."""
         tests = Conjunction()
         self.compared.write(tests)
@@ -187,7 +195,7 @@ class World:
             _add_reference(tests, reference, tensor)
         for leaf, grad in self._own_grads:
             tests.add_is(f"{tests.name(leaf)}._grad", grad)
-        return tests.function()
+        return tests.function(find_walk=find_walk)
 
     def _tensors_hold(self, arguments: Sequence[Tensor], objects: Sequence[Any]) -> bool:
         """Whether arguments, and tensors that the program does not read, are where they were."""
@@ -325,7 +333,7 @@ def _add_reference(tests: Conjunction, reference: Reference, value: Any) -> None
     if value is MISSING:
         tests.add_is(f"{tests.name(reference)}.read()", value)
     elif get is dict_item:
-        add_entry(tests, owner, key, value)
+        tests.add_entry(owner, key, value)
     elif get is getattr:
         tests.add_is(f"{tests.name(owner)}.{key}", value)
     elif get is getitem and type(owner) in (list, tuple):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.tensor import Tensor
+from ..cpu.entries import find_walk
 from ..guards.facts import facts_of
 from ..guards.kinds import Unguardable
 from ..guards.references import Reference
@@ -70,7 +71,7 @@ class Variant:
     def fits(self, call: Arguments) -> list[Tensor] | None:
         """The tensors to replay on; None if something is another object than it was."""
         tensors = self.tensors(call)
-        if tensors is None or not self.world.holds(tensors, call.objects):
+        if tensors is None or not self.world.holds(tensors, call.objects, find_walk):
             return None
         if call.containers and not self.world.reach.seen.keys().isdisjoint(
             map(id, call.containers)
