@@ -84,6 +84,7 @@ _MODULES = (
     "debug",
     "dialects",
     "func",
+    "distributed",
     "linalg",
     "nn",
     "optim",

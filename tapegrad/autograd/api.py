@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -156,16 +156,29 @@ def backward(
             accumulate(leaf, g, fresh)
 
     walk.deliver = accumulate if targets is None else deliver
-    with switched(*_modes_of(walk)):
-        _start(walk, outputs, gradients, taped=False)
-        walk.run()
-        for number, g in walk.retained.items():
-            result._adopt(number, g)
-        walk.finish()
-        for target, g in _wanted_gradients(walk, targets) if targets else ():
-            if target._edge is not None and g is not None and target.id not in walk.retained:
-                accumulate(target, g, False)
+    outer, STATE.endings = STATE.endings, []
+    try:
+        with switched(*_modes_of(walk)):
+            _start(walk, outputs, gradients, taped=False)
+            walk.run()
+            for number, g in walk.retained.items():
+                result._adopt(number, g)
+            walk.finish()
+            for target, g in _wanted_gradients(walk, targets) if targets else ():
+                if target._edge is not None and g is not None and target.id not in walk.retained:
+                    accumulate(target, g, False)
+            for ending in STATE.endings:
+                ending()
+    finally:
+        STATE.endings = outer
     return result
+
+
+def queue_callback(function: Callable[[], Any]) -> None:
+    """Run a function when the backward pass that now runs in this thread has filled every `.grad`."""
+    if STATE.endings is None:
+        raise RuntimeError("queue_callback() needs a backward pass that runs in this thread")
+    STATE.endings.append(function)
 
 
 def _prepare_targets(walk: Walk, outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> None:

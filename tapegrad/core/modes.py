@@ -41,6 +41,8 @@ class ThreadState(threading.local):
     saved_hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
     #: the settings of `casting.py`, None as long as nobody has changed them
     autocast: Any = None
+    #: functions to run at the end of the backward pass that runs now; None if none runs
+    endings: list[Callable[[], Any]] | None = None
 
     def __init__(self) -> None:
         # Runs once in each thread. np.errstate around every operation would cost 1.1 µs.

@@ -1,6 +1,7 @@
 """The operations. Importing this package fills the op table and attaches the Tensor methods."""
 
 from . import convert, creation
+from .collective import conjugate, moving, reducing
 from .creation import CREATION
 from .elementwise import arithmetic, bits, blends, extremes, functions
 from .index import gather, indexing, search
@@ -23,9 +24,9 @@ from .window import adaptive, averaging, columns, convolution, pooling, resampli
 
 MODULES = (
     activation, adaptive, arithmetic, attention, averaging, bags, bits, blends, classification,
-    columns, comparing, convert, convolution, creation, ctc, distance, embedding, extremes,
-    functions, gather, indexing, joining, margin, matmul, matrices, movement, multihead,
-    normalization, padding, pieces, pooling, products, recurrent, reductions, regression,
+    columns, comparing, conjugate, convert, convolution, creation, ctc, distance, embedding, extremes,
+    functions, gather, indexing, joining, margin, matmul, matrices, movement, moving, multihead,
+    normalization, padding, pieces, pooling, products, recurrent, reducing, reductions, regression,
     resampling, sampling, scans, search, sequence, shuffling, solving, sorting, statistics,
 )  # fmt: skip
 

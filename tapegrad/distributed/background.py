@@ -1,0 +1,152 @@
+"""Collectives in the background: a thread that works through them while others compute.
+
+MPI makes no progress by itself, so a collective that should overlap with computing needs a thread
+inside of MPI. `Background` has one, with communicators of its own. It takes collectives in the order
+in which they were given, which is the same on all ranks. Where all cores compute, a second thread
+would only take time from them; the collectives then run when somebody waits for one of them, in the
+same order. Called by `process_group.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+
+class Work:
+    """A collective that was started: `wait()` returns when it is done."""
+
+    def __init__(self, run: Callable[[], Any], finish: Callable[[Any], Any] | None = None) -> None:
+        self._run = run
+        self._finish = finish
+        self._done = threading.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._waiter: Background | None = None
+
+    def run(self) -> None:
+        """Do it, in the thread that calls this."""
+        try:
+            self._result = self._run()
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Return when the collective is done and its result can be used."""
+        if not self._done.is_set():
+            assert self._waiter is not None
+            self._waiter.wait_for(self)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._finish is not None:
+            finish, self._finish = self._finish, None
+            self._result = finish(self._result)
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether `wait()` would return at once."""
+        return self._done.is_set()
+
+    def is_success(self) -> bool:
+        """Whether the collective is done and did not fail."""
+        return self._done.is_set() and self._error is None
+
+    def result(self) -> Any:
+        """What the collective gives, after waiting for it."""
+        self.wait()
+        return self._result
+
+    def synchronize(self) -> None:
+        self.wait()
+
+
+class Done(Work):
+    """A collective that is done already."""
+
+    def __init__(self, result: Any = None) -> None:
+        super().__init__(lambda: result)
+        self._result = result
+        self._done.set()
+
+
+class Requested(Work):
+    """A message that MPI sends or receives by itself."""
+
+    def __init__(
+        self, request: Any, finish: Callable[[Any], Any] | None = None, keeps: Any = None
+    ) -> None:
+        super().__init__(lambda: None, finish)
+        self._request = request
+        self._keeps = keeps  # the memory that is sent
+
+    def wait(self, timeout: Any = None) -> bool:
+        if not self._done.is_set():
+            self._request.Wait()
+            self._done.set()
+        return super().wait(timeout)
+
+    def is_completed(self) -> bool:
+        if not self._done.is_set() and self._request.Test():
+            self._done.set()
+        return self._done.is_set()
+
+
+class Background:
+    """Works through collectives in order: in a thread, or when somebody waits."""
+
+    def __init__(self, threaded: bool) -> None:
+        self.threaded = threaded
+        self._waiting: deque[Work] = deque()
+        self._lock = threading.Condition()
+        self._running = 0
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Work) -> Work:
+        """Start a collective, or take it down as the next one."""
+        work._waiter = self
+        with self._lock:
+            self._waiting.append(work)
+            self._lock.notify()
+        if self.threaded and self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="tapegrad-mpi", daemon=True)
+            self._thread.start()
+        return work
+
+    def _loop(self) -> None:
+        while True:
+            with self._lock:
+                while not self._waiting:
+                    self._lock.wait()
+                work = self._waiting.popleft()
+                self._running += 1
+            work.run()
+            with self._lock:
+                self._running -= 1
+                self._lock.notify_all()
+
+    def wait_for(self, work: Work) -> None:
+        """Return when one collective is done."""
+        if self.threaded:
+            work._done.wait()
+            return
+        while not work._done.is_set():
+            self._waiting.popleft().run()
+
+    def drain(self) -> None:
+        """Return when nothing is left to do."""
+        if not self.threaded:
+            while self._waiting:
+                self._waiting.popleft().run()
+            return
+        with self._lock:
+            while self._waiting or self._running:
+                self._lock.wait()
+
+    def run_pending(self) -> None:
+        """Before a collective of the calling thread: do what would otherwise come after it."""
+        if not self.threaded and self._waiting:
+            self.drain()

@@ -1,0 +1,400 @@
+"""Process groups: ranks that take part in collectives together, connected by MPI.
+
+A `ProcessGroup` has two communicators: one for the thread that calls, one for the background. Its
+methods work on raw arrays; `ops/collective/` makes operations of them, `collectives.py` the
+functions that change tensors. `init_process_group` makes the group of all ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from ..core import source
+from ..ops.collective.group import Group
+from . import checks, transport
+from .background import Background, Requested, Work
+from .job import HOW_TO_START, Job, is_started, job, start
+
+#: seconds that a collective may take, unless somebody says otherwise
+TIMEOUT = timedelta(minutes=10)
+#: the tag of messages about messages
+_CHECK_TAG = 1 << 14
+
+
+class ProcessGroup(Group):
+    """Some of the ranks of a job."""
+
+    def __init__(self, job: Job, comm: Any, ranks: tuple[int, ...], name: str) -> None:
+        self.job = job
+        self.mpi = job.mpi
+        self.comm = comm
+        self.name = name
+        self.ranks = ranks
+        self.rank: int = comm.rank
+        self.size: int = comm.size
+        self.background_comm = comm.Dup()
+
+    # -- torch.distributed's names ---------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.size
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def _call(
+        self, kind: str, what: Callable[[], str], function: Callable[..., Any], *args: Any
+    ) -> Any:
+        """A collective in the calling thread: watched, and compared with the others' if wanted."""
+        background().run_pending()
+        return self._watched(
+            kind, source.here(), checks.wanted() and what, self.comm, function, *args
+        )
+
+    def _watched(
+        self, kind: str, location: Any, what: Any, comm: Any, function: Any, *args: Any
+    ) -> Any:
+        running, thread = self.job.watch.running, threading.get_ident()
+        running[thread] = (f"{kind} of {self.name}", location, time.monotonic(), self.ranks)
+        try:
+            if what:
+                checks.compare(self.mpi, comm, self.ranks, what(), location)
+            return function(self.mpi, comm, *args)
+        finally:
+            running.pop(thread, None)
+
+    def start(
+        self, kind: str, x: Any, function: Callable[..., Any], *args: Any, finish: Any = None
+    ) -> Work:
+        """A collective in the background, on memory that nobody touches until it is done."""
+        location, checked = source.here(), checks.wanted()
+        what = checked and (lambda: _shown(kind, x, *args))
+
+        def run() -> Any:
+            return self._watched(kind, location, what, self.background_comm, function, x, *args)
+
+        return background().submit(Work(run, finish))
+
+    # -- collectives on arrays -------------------------------------------------------------------
+
+    def all_reduce(self, x: Any, op: str) -> Any:
+        return self._call(
+            "all_reduce", lambda: _shown("all_reduce", x, op), transport.all_reduce, x, op
+        )
+
+    def all_reduce_in_place(self, x: Any, op: str) -> None:
+        """Reduce a contiguous array into its own memory."""
+        self._call(
+            "all_reduce", lambda: _shown("all_reduce", x, op), transport.all_reduce_in_place, x, op
+        )
+
+    def all_gather(self, x: Any) -> Any:
+        return self._call("all_gather", lambda: _shown("all_gather", x), transport.all_gather, x)
+
+    def reduce_scatter(self, x: Any, op: str) -> Any:
+        return self._call(
+            "reduce_scatter",
+            lambda: _shown("reduce_scatter", x, op),
+            transport.reduce_scatter,
+            x,
+            op,
+        )
+
+    def broadcast(self, x: Any, source: int) -> Any:
+        return self._call(
+            "broadcast", lambda: _shown("broadcast", x, source), transport.broadcast, x, source
+        )
+
+    def broadcast_in_place(self, x: Any, source: int) -> None:
+        """Fill a contiguous array with the one of a member."""
+        self._call(
+            "broadcast",
+            lambda: _shown("broadcast", x, source),
+            transport.broadcast_in_place,
+            x,
+            source,
+        )
+
+    def reduce(self, x: Any, op: str, target: int) -> Any:
+        return self._call(
+            "reduce", lambda: _shown("reduce", x, op, target), transport.reduce, x, op, target
+        )
+
+    def gather(self, x: Any, target: int) -> Any:
+        return self._call(
+            "gather", lambda: _shown("gather", x, target), transport.gather, x, target
+        )
+
+    def scatter(self, x: Any, source: int) -> Any:
+        return self._call(
+            "scatter", lambda: _shown("scatter", x, source), transport.scatter, x, source
+        )
+
+    def all_to_all(self, x: Any, sent: Sequence[int], received: Sequence[int]) -> Any:
+        return self._call(
+            "all_to_all",
+            lambda: f"all_to_all({x.dtype.name}[*{''.join(f',{n}' for n in x.shape[1:])}])",
+            transport.all_to_all,
+            x,
+            sent,
+            received,
+        )
+
+    def permute(self, x: Any, targets: Sequence[int]) -> Any:
+        return self._call(
+            "permute_ranks",
+            lambda: _shown("permute_ranks", x, tuple(targets)),
+            transport.permute,
+            x,
+            targets,
+        )
+
+    def barrier(self) -> None:
+        self._call("barrier", lambda: "barrier()", lambda mpi, comm: comm.Barrier())
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def send(self, x: Any, target: int, tag: int) -> None:
+        self._message("send", x.shape, x.dtype, target, tag)
+        self._watched("send", source.here(), None, self.comm, transport.send, x, target, tag)
+
+    def receive(self, shape: tuple[int, ...], dtype: Any, source: int, tag: int) -> Any:
+        out = np.empty(shape, dtype)
+        self.receive_into(out, source, tag)
+        return out
+
+    def receive_into(self, out: Any, source_rank: int, tag: int) -> int:
+        """Fill a contiguous array with a message; -1 stands for any member. Returns who sent it."""
+        if source_rank >= 0:
+            self._message("receive", out.shape, out.dtype, source_rank, tag)
+        found: int = self._watched(
+            "receive", source.here(), None, self.comm, transport.receive, out, source_rank, tag
+        )
+        return found
+
+    def _message(self, kind: str, shape: Any, dtype: Any, other: int, tag: int) -> None:
+        background().run_pending()
+        if checks.wanted() and other != self.rank:
+            what = f"message {tag} of {dtype.name}{list(shape)}"
+            checks.compare_pair(self.mpi, self.comm, other, what, source.here(), _CHECK_TAG + tag)
+
+    def start_send(self, x: Any, target: int, tag: int) -> Work:
+        x = transport.whole(x)
+        request = self.comm.Isend(transport.as_bytes(x), target, tag)
+        return Requested(request, keeps=x)
+
+    def start_receive(self, out: Any, source_rank: int, tag: int, finish: Any = None) -> Work:
+        source_rank = self.mpi.ANY_SOURCE if source_rank < 0 else source_rank
+        return Requested(self.comm.Irecv(transport.as_bytes(out), source_rank, tag), finish)
+
+
+def _shown(kind: str, x: Any, *details: Any) -> str:
+    shown = "".join(f", {d}" for d in details)
+    return f"{kind}({x.dtype.name}{list(x.shape)}{shown})"
+
+
+# -- the process's groups ------------------------------------------------------------------------
+
+_world: ProcessGroup | Group | None = None
+_groups: list[Any] = []
+_background: Background | None = None
+_made = 0
+
+
+def background() -> Background:
+    """What works through collectives of this process in the background."""
+    assert _background is not None
+    return _background
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | float | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Any = None,
+    group_name: str = "",
+    pg_options: Any = None,
+    device_id: Any = None,
+) -> None:
+    """Connect this process to the others of its job, which MPI has started.
+
+    `backend` is "mpi"; `timeout` (a timedelta, or seconds; 10 minutes by default) is how long a
+    collective may take before the job is ended with the name of the rank, the collective and the
+    line. Ranks and the world's size come from MPI; if they are given, they must agree with it.
+    Threads of native code are divided among the ranks of a machine, unless OMP_NUM_THREADS says how
+    many there are.
+    """
+    global _world, _background
+    if backend not in (None, "mpi", "cpu:mpi"):
+        raise ValueError(f'backend must be "mpi", got {backend!r}: ranks are connected by MPI')
+    if _world is not None:
+        raise RuntimeError("init_process_group was called twice; call destroy_process_group first")
+    seconds = TIMEOUT if timeout is None else timeout
+    seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
+    if not seconds > 0:
+        raise ValueError(f"timeout must be positive, got {timeout!r}")
+    connected = start(seconds)
+    for name, given, found in (
+        ("world_size", world_size, connected.size),
+        ("rank", rank, connected.rank),
+    ):
+        if given not in (-1, None, found):
+            raise ValueError(
+                f"{name}={given} was given, but MPI says {found}; leave it out, or {HOW_TO_START}"
+            )
+    cores, threads = _divide_cores(connected)
+    _background = Background(threaded=connected.local_size * (threads + 1) <= cores)
+    _world = ProcessGroup(connected, connected.world.Dup(), tuple(range(connected.size)), "world")
+    _groups.append(_world)
+
+
+def _divide_cores(connected: Job) -> tuple[int, int]:
+    """The cores of this machine, and the threads that this rank computes with."""
+    from ..replay.cpu import pool
+
+    mine = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+    everybody = connected.node.allgather(mine)
+    cores = pool.default_threads()
+    shared = len(set(everybody)) == 1
+    if "OMP_NUM_THREADS" not in os.environ and shared:
+        pool.set_num_threads(max(1, cores // connected.local_size))
+    threads = pool.get_num_threads()
+    return (cores if shared else cores * connected.local_size), threads
+
+
+def destroy_process_group(group: Any = None) -> None:
+    """Leave a group, or with None all of them. The connection to the others stays until exit."""
+    global _world
+    if group is not None and group is not _world:
+        _groups.remove(group)
+        return
+    if _world is None:
+        raise RuntimeError("there is no process group to destroy")
+    background().drain()
+    _groups.clear()
+    _world = None
+
+
+def is_initialized() -> bool:
+    """Whether `init_process_group` was called."""
+    return _world is not None
+
+
+def is_available() -> bool:
+    """Whether mpi4py is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("mpi4py") is not None
+
+
+def resolved(group: Any) -> Any:
+    """A group that was given, or the group of all ranks for None."""
+    if group is None:
+        if _world is None:
+            raise RuntimeError(
+                "the default process group does not exist; call "
+                "tapegrad.distributed.init_process_group() first"
+            )
+        return _world
+    if not isinstance(group, Group):
+        raise TypeError(f"expected a process group, got {type(group).__name__}")
+    return group
+
+
+def new_group(
+    ranks: Sequence[int] | None = None,
+    timeout: Any = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
+) -> Any:
+    """A group of some ranks. All ranks call this, also those that are not among them.
+
+    Those get `GroupMember.NON_GROUP_MEMBER` instead of a group.
+    """
+    global _made
+    world = resolved(None)
+    members = tuple(range(world.size)) if ranks is None else tuple(sorted(ranks))
+    if len(set(members)) != len(members) or not all(0 <= r < world.size for r in members):
+        raise ValueError(f"ranks must be different ones of 0 to {world.size - 1}, got {ranks}")
+    _made += 1
+    name = group_desc or f"group {_made} (ranks {', '.join(map(str, members))})"
+    color = 0 if world.rank in members else world.mpi.UNDEFINED
+    comm = world.comm.Split(color, world.rank)
+    if world.rank not in members:
+        return NON_GROUP_MEMBER
+    made = ProcessGroup(world.job, comm, members, name)
+    _groups.append(made)
+    return made
+
+
+class _NonMember:
+    """Stands for a group that this rank does not belong to."""
+
+    def __repr__(self) -> str:
+        return "<no member of the group>"
+
+
+NON_GROUP_MEMBER = _NonMember()
+
+
+def get_rank(group: Any = None) -> int:
+    """This process's rank in a group; -1 if it is no member."""
+    if isinstance(group, _NonMember):
+        return -1
+    rank: int = resolved(group).rank
+    return rank
+
+
+def get_world_size(group: Any = None) -> int:
+    """How many ranks a group has; -1 if this process is no member."""
+    if isinstance(group, _NonMember):
+        return -1
+    size: int = resolved(group).size
+    return size
+
+
+def get_global_rank(group: Any, group_rank: int) -> int:
+    """The rank in the whole job of a member of a group."""
+    rank: int = resolved(group).ranks[group_rank]
+    return rank
+
+
+def get_group_rank(group: Any, global_rank: int) -> int:
+    """The rank within a group of a rank of the whole job."""
+    ranks = resolved(group).ranks
+    if global_rank not in ranks:
+        raise ValueError(f"rank {global_rank} is not one of {resolved(group)!r}")
+    index: int = ranks.index(global_rank)
+    return index
+
+
+def get_process_group_ranks(group: Any) -> list[int]:
+    """The ranks in the whole job of all members of a group."""
+    return list(resolved(group).ranks)
+
+
+def get_backend(group: Any = None) -> str:
+    resolved(group)
+    return "mpi"
+
+
+def describe() -> str:
+    """What `tapegrad info` says of the job."""
+    if not is_started():
+        return "none"
+    mine = job()
+    how = "in a thread" if background().threaded else "while it waits, for all cores compute"
+    return (
+        f"rank {mine.rank} of {mine.size}, {mine.local_size} on this machine; "
+        f"collectives in the background run {how}"
+    )

@@ -1,0 +1,1 @@
+"""Collectives: operations in which several processes take part."""
