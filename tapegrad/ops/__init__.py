@@ -4,7 +4,7 @@ from . import convert, creation
 from .creation import CREATION
 from .elementwise import arithmetic, bits, blends, extremes, functions
 from .index import gather, indexing, search
-from .linalg import distance, matmul, matrices, products, solving
+from .linalg import diagonals, distance, einsum, matmul, matrices, products, solving
 from .loss import classification, ctc, margin, regression
 from .nn import (
     activation,
@@ -17,16 +17,27 @@ from .nn import (
     sequence,
 )
 from .reduce import reductions, scans, sorting, statistics
-from .shape import comparing, joining, movement, padding, pieces, shuffling
+from .shape import (
+    comparing,
+    expanding,
+    joining,
+    padding,
+    pieces,
+    reordering,
+    reshaping,
+    shuffling,
+    slicing,
+)
 from .table import TABLE, public_functions
 from .window import adaptive, averaging, columns, convolution, pooling, resampling, sampling
 
 MODULES = (
     activation, adaptive, arithmetic, attention, averaging, bags, bits, blends, classification,
-    columns, comparing, convert, convolution, creation, ctc, distance, embedding, extremes,
-    functions, gather, indexing, joining, margin, matmul, matrices, movement, multihead,
+    columns, comparing, convert, convolution, creation, ctc, diagonals, distance, einsum, embedding,
+    expanding, extremes, functions, gather, indexing, joining, margin, matmul, matrices, multihead,
     normalization, padding, pieces, pooling, products, recurrent, reductions, regression,
-    resampling, sampling, scans, search, sequence, shuffling, solving, sorting, statistics,
+    reordering, resampling, reshaping, sampling, scans, search, sequence, shuffling, slicing,
+    solving, sorting, statistics,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

@@ -17,7 +17,7 @@ from ..core.primitive import OPAQUE, Primitive, define, record
 from ..core.tensor import Tensor, as_array, not_recorded, plain_array, wrap
 from .checks import checked
 from .reduce.sorting import argsort_
-from .shape.movement import as_shape
+from .shape.dims import as_shape
 from .table import attach
 
 if TYPE_CHECKING:

@@ -18,7 +18,10 @@ from ..elementwise import extremes
 from ..precision import check_floating
 from ..reduce.reductions import any_, sum_
 from ..reduce.sorting import argsort_, sort
-from ..shape.movement import movedim, narrow, normal_dim, reshape_, select, squeeze, unsqueeze
+from ..shape.dims import normal_dim
+from ..shape.reordering import movedim
+from ..shape.reshaping import reshape_, squeeze, unsqueeze
+from ..shape.slicing import narrow, select
 from ..table import In, Sample, op
 from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
 from .indexing import take_

@@ -17,9 +17,11 @@ from ..index.indexing import take_
 from ..precision import check_floating, check_same_dtype, rounded, widened
 from ..reduce.reductions import amax_, sum_
 from ..reduce.statistics import norm
-from ..shape.movement import expand_, normal_dim, reshape_
+from ..shape.dims import normal_dim
+from ..shape.expanding import expand_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .matmul import einsum
+from .einsum import einsum
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor

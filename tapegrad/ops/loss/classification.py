@@ -23,7 +23,7 @@ from ..linalg.matmul import linear
 from ..nn.activation import log_softmax_
 from ..precision import check_floating, in_dtype, rounded, widened
 from ..reduce.reductions import sum_
-from ..shape.movement import reshape_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .regression import as_reduction, reduced, reduction_samples
 

@@ -23,7 +23,8 @@ from ..index.gather import gather_
 from ..index.indexing import take_
 from ..precision import check_floating
 from ..reduce.reductions import cumsum_
-from ..shape.movement import reshape_, roll
+from ..shape.reordering import roll
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .regression import check_reduction, reduced
 

@@ -24,7 +24,7 @@ from ..linalg.distance import pairwise_distance
 from ..nn.activation import logsigmoid
 from ..precision import check_floating, rounded, widened
 from ..reduce.reductions import cumprod, mean_, sum_
-from ..shape.movement import reshape_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .regression import (
     as_float,

@@ -23,7 +23,8 @@ from ..elementwise import comparison as c
 from ..elementwise.extremes import clamp_numbers
 from ..precision import as_floating, check_floating, rounded, widened
 from ..reduce.reductions import mean, sum
-from ..shape.movement import expand_, reshape_
+from ..shape.expanding import expand_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 
 F = "nn.functional"

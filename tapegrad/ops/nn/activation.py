@@ -24,8 +24,9 @@ from ..elementwise import extremes
 from ..elementwise.functions import normal_cdf, normal_pdf
 from ..precision import as_floating, check_floating, check_same_dtype, rounded, widened
 from ..reduce.reductions import amax_, sum_
+from ..shape.dims import normal_dim
 from ..shape.joining import chunk
-from ..shape.movement import normal_dim, reshape_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 
 if TYPE_CHECKING:

@@ -24,7 +24,9 @@ from ..linalg.matmul import matmul_
 from ..linalg.triangular import product
 from ..precision import check_floating, check_same_dtype, is_half, rounded, widened
 from ..reduce.reductions import amax_, sum_
-from ..shape.movement import expand_, reshape_, swapped
+from ..shape.expanding import expand_
+from ..shape.reordering import swapped
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .embedding import dropout
 

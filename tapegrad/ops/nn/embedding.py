@@ -20,7 +20,7 @@ from ..elementwise import comparison as c
 from ..index.indexing import put_add_, take_
 from ..precision import check_floating
 from ..reduce.statistics import norm
-from ..shape.movement import reshape_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 
 F = "nn.functional"

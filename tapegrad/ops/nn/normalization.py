@@ -20,7 +20,9 @@ from ..elementwise import extremes
 from ..precision import check_floating, check_parameters, in_dtype, rounded, widened
 from ..reduce.reductions import count, mean_, sum_
 from ..reduce.statistics import norm
-from ..shape.movement import as_shape, expand_, normal_dim, reshape_
+from ..shape.dims import as_shape, normal_dim
+from ..shape.expanding import expand_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 
 if TYPE_CHECKING:

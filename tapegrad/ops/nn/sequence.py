@@ -17,7 +17,9 @@ from ...core.dtypes import float32
 from ..linalg.matmul import linear
 from ..precision import check_floating, check_same_dtype
 from ..shape.joining import cat_, stack
-from ..shape.movement import reshape_, slice_, swapped
+from ..shape.reordering import swapped
+from ..shape.reshaping import reshape_
+from ..shape.slicing import slice_
 from ..table import In, Sample, op
 from .embedding import dropout as dropped
 from .recurrent import gru_, gru_steps_, is_single_piece, lstm_, lstm_steps_, rnn_, rnn_steps_

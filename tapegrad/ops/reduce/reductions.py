@@ -17,17 +17,12 @@ from ..elementwise import comparison as c
 from ..elementwise import extremes
 from ..index.gather import gather_
 from ..precision import check_floating, rounded, widened
-from ..shape.movement import (
-    expand_,
-    flip_,
-    normal_dim,
-    normal_dims,
-    padded,
-    permute_,
-    reshape_,
-    slice_,
-    unslice_,
-)
+from ..shape.dims import normal_dim, normal_dims
+from ..shape.expanding import expand_
+from ..shape.padding import padded
+from ..shape.reordering import flip_, permute_
+from ..shape.reshaping import reshape_
+from ..shape.slicing import slice_, unslice_
 from ..table import In, Sample, op
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from ...core.primitive import OPAQUE, Primitive, define
 from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
 from ..precision import check_floating, rounded, widened
-from ..shape.movement import normal_dim, normal_dims, reshape_
+from ..shape.dims import normal_dim, normal_dims
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .reductions import amax_, amin_, count, mean, mean_, spread, sum_
 

@@ -14,8 +14,9 @@ from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
 from ..precision import widened
 from ..table import In, Sample, op
+from .dims import as_shape
 from .joining import cat
-from .movement import as_shape, reshape_
+from .reshaping import reshape_
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,8 @@ from ..elementwise import comparison as c
 from ..index.gather import gather_
 from ..index.indexing import take_
 from ..precision import check_floating
-from ..shape.movement import expand_, reshape_
+from ..shape.expanding import expand_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from . import geometry as w
 from .averaging import avg_pool_

@@ -15,7 +15,8 @@ import numpy as np
 from ...core import numeric, xp
 from ...core.primitive import OPAQUE, Primitive, define
 from ..elementwise import arithmetic as e
-from ..shape.movement import padded, reshape_
+from ..shape.padding import padded
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from . import geometry as w
 from .geometry import Window

@@ -20,8 +20,8 @@ from ...core.primitive import OPAQUE, PRODUCT_SIZE, Primitive, define
 from ..elementwise import arithmetic as e
 from ..precision import check_same_dtype
 from ..reduce.reductions import sum_
-from ..shape.movement import padded as bordered
-from ..shape.movement import reshape_
+from ..shape.padding import padded as bordered
+from ..shape.reshaping import reshape_
 from ..table import Sample, op
 from . import geometry as w
 from .geometry import Sizes, Window

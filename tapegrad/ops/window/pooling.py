@@ -22,7 +22,7 @@ from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
 from ..index.gather import gather_, scatter_, zeros_as
 from ..index.indexing import take_
-from ..shape.movement import reshape_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from . import geometry as w
 from .geometry import Sizes, Window

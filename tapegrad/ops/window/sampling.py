@@ -20,7 +20,9 @@ from ..elementwise import comparison as c
 from ..index.gather import gather_
 from ..linalg.matmul import matmul
 from ..precision import check_floating, check_same_dtype, rounded, widened
-from ..shape.movement import expand_, reshape_, swapped
+from ..shape.expanding import expand_
+from ..shape.reordering import swapped
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 
 if TYPE_CHECKING:
