@@ -2,7 +2,16 @@
 
 from . import convert, creation
 from .creation import CREATION
-from .elementwise import arithmetic, bits, blends, extremes, functions
+from .elementwise import (
+    arithmetic,
+    bits,
+    blends,
+    copies,
+    exponentials,
+    extremes,
+    functions,
+    rounding,
+)
 from .index import gather, indexing, search
 from .linalg import diagonals, distance, einsum, matmul, matrices, products, solving
 from .loss import classification, ctc, margin, regression
@@ -33,11 +42,11 @@ from .window import adaptive, averaging, columns, convolution, pooling, resampli
 
 MODULES = (
     activation, adaptive, arithmetic, attention, averaging, bags, bits, blends, classification,
-    columns, comparing, convert, convolution, creation, ctc, diagonals, distance, einsum, embedding,
-    expanding, extremes, functions, gather, indexing, joining, margin, matmul, matrices, multihead,
-    normalization, padding, pieces, pooling, products, recurrent, reductions, regression,
-    reordering, resampling, reshaping, sampling, scans, search, sequence, shuffling, slicing,
-    solving, sorting, statistics,
+    columns, comparing, convert, convolution, copies, creation, ctc, diagonals, distance, einsum,
+    embedding, expanding, exponentials, extremes, functions, gather, indexing, joining, margin,
+    matmul, matrices, multihead, normalization, padding, pieces, pooling, products, recurrent,
+    reductions, regression, reordering, resampling, reshaping, rounding, sampling, scans, search,
+    sequence, shuffling, slicing, solving, sorting, statistics,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

@@ -15,8 +15,8 @@ from ...core import numeric, xp
 from ...core.dtypes import int64
 from ...core.tensor import wrap
 from ..checks import checked
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import exponentials as e
 from ..elementwise import extremes
 from ..index.gather import gather_, scatter_add_, zeros_as
 from ..index.indexing import take_

@@ -18,10 +18,12 @@ from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ..creation import random_array
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import exponentials as e
 from ..elementwise import extremes
+from ..elementwise.copies import detach
 from ..elementwise.functions import normal_cdf, normal_pdf
+from ..elementwise.rounding import abs
 from ..precision import as_floating, check_floating, check_same_dtype, rounded, widened
 from ..reduce.reductions import amax_, sum_
 from ..shape.dims import normal_dim
@@ -78,7 +80,7 @@ def chosen(g: Any, condition: Any, slope: Any) -> Any:
 
 def _softmax(x: Any, *, dims: tuple[int, ...]) -> Any:
     wide = widened(x)
-    powers = e.exp(wide - amax_(e.detach(wide), dims=dims, keepdim=True))
+    powers = e.exp(wide - amax_(detach(wide), dims=dims, keepdim=True))
     return rounded(powers / sum_(powers, dims=dims, keepdim=True), x)
 
 
@@ -93,7 +95,7 @@ softmax_ = define(
 
 def _log_softmax(x: Any, *, dims: tuple[int, ...]) -> Any:
     wide = widened(x)
-    lower = wide - amax_(e.detach(wide), dims=dims, keepdim=True)
+    lower = wide - amax_(detach(wide), dims=dims, keepdim=True)
     return rounded(lower - e.log(sum_(e.exp(lower), dims=dims, keepdim=True)), x)
 
 
@@ -355,7 +357,7 @@ def mish(input: Tensor, inplace: bool = False) -> Any:
 
 logsigmoid_ = composite(
     "logsigmoid",
-    lambda x: below(x, 0.0) - e.log1p(e.exp(-e.abs(x))),
+    lambda x: below(x, 0.0) - e.log1p(e.exp(-abs(x))),
     lambda g, x: g * e.sigmoid(-x),
 )
 
@@ -373,11 +375,11 @@ def logsigmoid(input: Tensor) -> Any:
 
 
 def _softsign_gradient(g: Any, x: Any) -> Any:
-    size = 1 + e.abs(x)
+    size = 1 + abs(x)
     return g / (size * size)
 
 
-softsign_ = composite("softsign", lambda x: x / (1 + e.abs(x)), _softsign_gradient)
+softsign_ = composite("softsign", lambda x: x / (1 + abs(x)), _softsign_gradient)
 
 
 @op(module=F, samples=_shapes())
@@ -649,8 +651,8 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 
 hardshrink_ = composite(
     "hardshrink",
-    lambda x, *, limit: c.where(c.less_equal(e.abs(x), limit), 0.0, x),
-    lambda g, x, limit: c.where(c.less_equal(e.abs(x), limit), 0.0, g),
+    lambda x, *, limit: c.where(c.less_equal(abs(x), limit), 0.0, x),
+    lambda g, x, limit: c.where(c.less_equal(abs(x), limit), 0.0, g),
 )
 
 
@@ -664,7 +666,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Any:
 softshrink_ = composite(
     "softshrink",
     lambda x, *, limit: x - extremes.clamp_numbers(x, low=-limit, high=limit),
-    lambda g, x, limit: c.where(c.less_equal(e.abs(x), limit), 0.0, g),
+    lambda g, x, limit: c.where(c.less_equal(abs(x), limit), 0.0, g),
 )
 
 

@@ -16,9 +16,9 @@ from ...core import numeric, xp
 from ...core.primitive import OPAQUE, define
 from ...core.tensor import Tensor
 from ..checks import checked
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
 from ..elementwise import extremes
+from ..elementwise.copies import cast
 from ..index.gather import gather_
 from ..index.indexing import put_add_
 from ..precision import check_floating, check_same_dtype, rounded, widened
@@ -142,7 +142,7 @@ def embedding_bag(
     if mode != "sum":
         if counted is None:
             counted = reshape_(c.equal(input, input), shape=column)
-        number = reduce(e.cast(counted, dtype=found.dtype), "sum")
+        number = reduce(cast(counted, dtype=found.dtype), "sum")
         if mode == "mean":
             out = out / extremes.clamp_numbers(number, low=1.0, high=math.inf)
         else:

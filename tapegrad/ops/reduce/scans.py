@@ -13,8 +13,8 @@ import numpy as np
 from ...core import inplace, numeric, xp
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
-from ..elementwise.arithmetic import clone_
 from ..elementwise.comparison import equal, less, where
+from ..elementwise.copies import clone_
 from ..elementwise.functions import copysign
 from ..index.indexing import setitem, take_
 from ..shape.dims import normal_dim

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
-from ..elementwise.arithmetic import clone_
+from ..elementwise.copies import clone_
 from ..table import In, Sample, op
 from .dims import as_shape
 from .reshaping import reshape_

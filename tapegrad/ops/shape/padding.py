@@ -15,7 +15,7 @@ import numpy as np
 from ...core import xp
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor, wrap
-from ..elementwise.arithmetic import clone_
+from ..elementwise.copies import clone_
 from ..index.indexing import take_
 from ..table import Sample, op
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...core import dtypes, xp
 from ...core.primitive import MOVEMENT, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
-from ..elementwise.arithmetic import clone_
+from ..elementwise.copies import clone_
 from ..table import In, Sample, op
 from .dims import as_shape, normal_dim, normal_dims
 

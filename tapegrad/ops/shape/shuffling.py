@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..elementwise.arithmetic import clone_
+from ..elementwise.copies import clone_
 from ..table import Sample, op
 from .reordering import permute_
 from .reshaping import reshape_

@@ -18,8 +18,8 @@ from ...core import xp
 from ...core.dtypes import int64
 from ...core.tensor import Tensor, wrap
 from ..creation import random_array
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise.copies import cast
 from ..index.gather import gather_
 from ..index.indexing import take_
 from ..precision import check_floating
@@ -326,7 +326,7 @@ def _starts(samples: Any, inside: int, outside: int, size: int) -> Any:
     shifted = reshape_(samples, shape=(*samples._array.shape, 1))
     # The last window ends where the input does.
     last = wrap(module.arange(outside) == outside - 1)
-    begin = e.cast((numbers + shifted) * step, dtype=int64) - e.cast(shifted * step, dtype=int64)
+    begin = cast((numbers + shifted) * step, dtype=int64) - cast(shifted * step, dtype=int64)
     return c.where(last, wrap(module.asarray(inside - size)), begin)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.primitive import OPAQUE, PRODUCT_SIZE, Primitive, define
-from ..elementwise import arithmetic as e
+from ..elementwise.arithmetic import add
 from ..precision import check_same_dtype
 from ..reduce.reductions import sum_
 from ..shape.padding import padded as bordered
@@ -157,7 +157,7 @@ def _convolution_in_loops(
     result = out if bias is None else b.new(out.shape, out.dtype)
     _contracted(b, result, _windows_in_loops(b, x, window, groups), _split(weight, 0, groups))
     if bias is not None:
-        b.apply(out, e.add, result, bias.reshape(-1, *[1] * window.dims))
+        b.apply(out, add, result, bias.reshape(-1, *[1] * window.dims))
 
 
 def _convolution_weight_in_loops(
