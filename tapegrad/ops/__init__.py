@@ -1,6 +1,6 @@
 """The operations. Importing this package fills the op table and attaches the Tensor methods."""
 
-from . import convert, creation
+from . import convert, creation, drawing, ranges
 from .creation import CREATION
 from .elementwise import (
     arithmetic,
@@ -25,7 +25,7 @@ from .nn import (
     recurrent,
     sequence,
 )
-from .reduce import reductions, scans, sorting, statistics
+from .reduce import cumulative, largest, reductions, scans, sorting, statistics
 from .shape import (
     comparing,
     expanding,
@@ -42,11 +42,11 @@ from .window import adaptive, averaging, columns, convolution, pooling, resampli
 
 MODULES = (
     activation, adaptive, arithmetic, attention, averaging, bags, bits, blends, classification,
-    columns, comparing, convert, convolution, copies, creation, ctc, diagonals, distance, einsum,
-    embedding, expanding, exponentials, extremes, functions, gather, indexing, joining, margin,
-    matmul, matrices, multihead, normalization, padding, pieces, pooling, products, recurrent,
-    reductions, regression, reordering, resampling, reshaping, rounding, sampling, scans, search,
-    sequence, shuffling, slicing, solving, sorting, statistics,
+    columns, comparing, convert, convolution, copies, creation, ctc, cumulative, diagonals,
+    distance, drawing, einsum, embedding, expanding, exponentials, extremes, functions, gather,
+    indexing, joining, largest, margin, matmul, matrices, multihead, normalization, padding, pieces,
+    pooling, products, ranges, recurrent, reductions, regression, reordering, resampling, reshaping,
+    rounding, sampling, scans, search, sequence, shuffling, slicing, solving, sorting, statistics,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

@@ -13,7 +13,7 @@ from ..core.dtypes import DType
 from ..core.modes import STATE
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Size, Tensor, not_recorded, wrap
-from .creation import as_chance, random_array
+from .drawing import as_chance, random_array
 from .elementwise.copies import cast, clone_
 from .shape.dims import normal_dim
 from .shape.reordering import t, transpose

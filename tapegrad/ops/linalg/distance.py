@@ -17,7 +17,8 @@ from ..elementwise.arithmetic import reciprocal
 from ..elementwise.rounding import abs
 from ..index.indexing import take_
 from ..precision import check_floating, check_same_dtype, rounded, widened
-from ..reduce.reductions import amax_, sum_
+from ..reduce.largest import amax_
+from ..reduce.reductions import sum_
 from ..reduce.statistics import norm
 from ..shape.dims import normal_dim
 from ..shape.expanding import expand_

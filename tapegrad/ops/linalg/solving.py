@@ -15,7 +15,8 @@ from ...core import xp
 from ...core.primitive import OPAQUE, Primitive, define
 from ..precision import check_floating, check_same_dtype, rounded, widened
 from ..reduce import statistics
-from ..reduce.reductions import amax, amin, sum
+from ..reduce.largest import amax, amin
+from ..reduce.reductions import sum
 from ..shape.dims import normal_dim
 from ..shape.expanding import expand_
 from ..shape.reshaping import reshape_

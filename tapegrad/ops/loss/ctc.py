@@ -22,7 +22,7 @@ from ..elementwise import comparison as c
 from ..index.gather import gather_
 from ..index.indexing import take_
 from ..precision import check_floating
-from ..reduce.reductions import cumsum_
+from ..reduce.cumulative import cumsum_
 from ..shape.reordering import roll
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op

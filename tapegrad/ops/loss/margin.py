@@ -23,7 +23,8 @@ from ..index.indexing import take_
 from ..linalg.distance import pairwise_distance
 from ..nn.activation import logsigmoid
 from ..precision import check_floating, rounded, widened
-from ..reduce.reductions import cumprod, mean_, sum_
+from ..reduce.cumulative import cumprod
+from ..reduce.reductions import mean_, sum_
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .regression import (

@@ -17,7 +17,7 @@ from ...core import fast, inplace, numeric
 from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
-from ..creation import random_array
+from ..drawing import random_array
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
@@ -25,7 +25,8 @@ from ..elementwise.copies import detach
 from ..elementwise.functions import normal_cdf, normal_pdf
 from ..elementwise.rounding import abs
 from ..precision import as_floating, check_floating, check_same_dtype, rounded, widened
-from ..reduce.reductions import amax_, sum_
+from ..reduce.largest import amax_
+from ..reduce.reductions import sum_
 from ..shape.dims import normal_dim
 from ..shape.joining import chunk
 from ..shape.reshaping import reshape_

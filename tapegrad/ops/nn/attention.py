@@ -24,7 +24,8 @@ from ..elementwise.copies import detach
 from ..linalg.matmul import matmul_
 from ..linalg.triangular import product
 from ..precision import check_floating, check_same_dtype, is_half, rounded, widened
-from ..reduce.reductions import amax_, sum_
+from ..reduce.largest import amax_
+from ..reduce.reductions import sum_
 from ..shape.expanding import expand_
 from ..shape.reordering import swapped
 from ..shape.reshaping import reshape_

@@ -22,7 +22,8 @@ from ..elementwise.copies import cast
 from ..index.gather import gather_
 from ..index.indexing import put_add_
 from ..precision import check_floating, check_same_dtype, rounded, widened
-from ..reduce.reductions import cumsum_, sum_
+from ..reduce.cumulative import cumsum_
+from ..reduce.reductions import sum_
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .embedding import check_padding, check_tokens, embedding_, limit_rows

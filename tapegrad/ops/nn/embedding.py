@@ -14,7 +14,7 @@ from ...core.modes import no_grad
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded
 from ..checks import check_range
-from ..creation import random_array
+from ..drawing import random_array
 from ..elementwise import comparison as c
 from ..elementwise.copies import cast
 from ..index.indexing import put_add_, take_

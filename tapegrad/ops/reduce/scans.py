@@ -22,7 +22,8 @@ from ..shape.joining import split
 from ..shape.pieces import tensor_split
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, attach, op
-from .reductions import Extreme, along, amax, amin, cumsum
+from .cumulative import cumsum
+from .largest import Extreme, along, amax, amin
 from .sorting import sort
 
 if TYPE_CHECKING:

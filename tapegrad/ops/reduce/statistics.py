@@ -21,7 +21,8 @@ from ..precision import check_floating, rounded, widened
 from ..shape.dims import normal_dim, normal_dims
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .reductions import amax_, amin_, count, mean, mean_, spread, sum_
+from .largest import amax_, amin_
+from .reductions import count, mean, mean_, spread, sum_
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor

@@ -17,7 +17,7 @@ import numpy as np
 from ...core import xp
 from ...core.dtypes import int64
 from ...core.tensor import Tensor, wrap
-from ..creation import random_array
+from ..drawing import random_array
 from ..elementwise import comparison as c
 from ..elementwise.copies import cast
 from ..index.gather import gather_
