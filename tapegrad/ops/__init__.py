@@ -22,8 +22,10 @@ from .nn import (
     embedding,
     multihead,
     normalization,
+    piecewise,
     recurrent,
     sequence,
+    softmax,
 )
 from .reduce import cumulative, largest, reductions, scans, sorting, statistics
 from .shape import (
@@ -38,15 +40,25 @@ from .shape import (
     slicing,
 )
 from .table import TABLE, public_functions
-from .window import adaptive, averaging, columns, convolution, pooling, resampling, sampling
+from .window import (
+    adaptive,
+    averaging,
+    columns,
+    convolution,
+    pooling,
+    resampling,
+    sampling,
+    transposed_convolution,
+)
 
 MODULES = (
     activation, adaptive, arithmetic, attention, averaging, bags, bits, blends, classification,
     columns, comparing, convert, convolution, copies, creation, ctc, cumulative, diagonals,
     distance, drawing, einsum, embedding, expanding, exponentials, extremes, functions, gather,
     indexing, joining, largest, margin, matmul, matrices, multihead, normalization, padding, pieces,
-    pooling, products, ranges, recurrent, reductions, regression, reordering, resampling, reshaping,
-    rounding, sampling, scans, search, sequence, shuffling, slicing, solving, sorting, statistics,
+    piecewise, pooling, products, ranges, recurrent, reductions, regression, reordering, resampling,
+    reshaping, rounding, sampling, scans, search, sequence, shuffling, slicing, softmax, solving,
+    sorting, statistics, transposed_convolution,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

@@ -21,7 +21,7 @@ from ..elementwise.copies import cast
 from ..index.gather import gather_
 from ..index.indexing import take_
 from ..linalg.matmul import linear
-from ..nn.activation import log_softmax_
+from ..nn.softmax import log_softmax_
 from ..precision import check_floating, in_dtype, rounded, widened
 from ..reduce.reductions import sum_
 from ..shape.reshaping import reshape_

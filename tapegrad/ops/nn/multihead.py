@@ -22,9 +22,9 @@ from ..shape.reordering import permute_, swapped
 from ..shape.reshaping import reshape_
 from ..shape.slicing import narrow
 from ..table import In, Sample, op
-from .activation import softmax
 from .attention import scaled_dot_product_attention
 from .embedding import dropout
+from .softmax import softmax
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor
