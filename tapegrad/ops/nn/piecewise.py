@@ -182,7 +182,12 @@ hardsigmoid_ = composite(
     samples=lambda: [*activation_samples()(), Sample(In(4, 5, low=-5, high=5, distinct=True))],
 )
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Any:
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.hardsigmoid(tapegrad.tensor([-4.0, 0.0, 1.5]))
+    tensor([0.0000, 0.5000, 0.7500])
+    """
     check_floating(input, "hardsigmoid")
     return in_place_or_new(input, hardsigmoid_(input), inplace, "hardsigmoid")
 
@@ -211,7 +216,12 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Any:
-    """x above 0, below it x times a slope: drawn from lower..upper in training, else their mean."""
+    """x above 0, below it x times a slope: drawn from lower..upper in training, else their mean.
+
+    >>> import tapegrad
+    >>> tapegrad.rrelu(tapegrad.tensor([-1.0, 2.0]), lower=0.1, upper=0.3)
+    tensor([-0.2000,  2.0000])
+    """
     check_floating(input, "rrelu")
     if lower > upper:
         raise RuntimeError(f"rrelu: lower {lower} must be at most upper {upper}")
@@ -226,7 +236,12 @@ def rrelu(
 
 @op(method=False, samples=activation_samples(0.3, -7.0))
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Any:
-    """x above the threshold, else `value`."""
+    """x above the threshold, else `value`.
+
+    >>> import tapegrad
+    >>> tapegrad.threshold(tapegrad.tensor([0.0, 1.0, 2.0]), 1.0, -5.0)
+    tensor([-5., -5.,  2.])
+    """
     dtype, least = input._array.dtype, min(threshold, value)
     if numeric.is_boolean(dtype) or (numeric.is_unsigned(dtype) and int(least) < 0):
         raise RuntimeError(f"threshold of {input.dtype} cannot have {threshold} and {value}")
@@ -244,7 +259,12 @@ hardshrink_ = composite(
 
 @op(samples=lambda: [*activation_samples()(), *activation_samples(0.9)()])
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Any:
-    """x where |x| exceeds lambd, else 0."""
+    """x where |x| exceeds lambd, else 0.
+
+    >>> import tapegrad
+    >>> tapegrad.hardshrink(tapegrad.tensor([-1.0, 0.25, 2.0]))
+    tensor([-1.,  0.,  2.])
+    """
     check_floating(input, "hardshrink")
     return hardshrink_(input, limit=float(lambd))
 
@@ -258,7 +278,12 @@ softshrink_ = composite(
 
 @op(module=F, samples=lambda: [*activation_samples()(), *activation_samples(0.9)()])
 def softshrink(input: Tensor, lambd: float = 0.5) -> Any:
-    """x moved towards 0 by lambd, and 0 where |x| is at most lambd."""
+    """x moved towards 0 by lambd, and 0 where |x| is at most lambd.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.softshrink(tapegrad.tensor([-1.0, 0.25, 2.0]))
+    tensor([-0.5000,  0.0000,  1.5000])
+    """
     check_floating(input, "softshrink")
     if lambd < 0:
         raise RuntimeError(f"softshrink: lambd must be at least 0, got {lambd}")

@@ -155,7 +155,13 @@ def _log_softmax_of_layers(
 def softmin(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
 ) -> Any:
-    """exp(-x) / sum(exp(-x)) along a dimension."""
+    """exp(-x) / sum(exp(-x)) along a dimension: the softmax of -x.
+
+    >>> import tapegrad
+    >>> tapegrad.nn.functional.softmin(tapegrad.tensor([[0.0, 0.0], [0.0, 1.0]]), dim=1)
+    tensor([[0.5000, 0.5000],
+            [0.7311, 0.2689]])
+    """
     dim = _implied_dim("softmin", dim, input._array.ndim, _stacklevel)
     return softmax(-input, dim, dtype)
 
@@ -175,6 +181,11 @@ def gumbel_softmax(
     """Draws of a softmax with temperature tau: softmax((logits + Gumbel noise) / tau).
 
     With `hard` the result is one-hot, and the gradient that of the soft draw.
+
+    >>> import tapegrad
+    >>> drawn = tapegrad.nn.functional.gumbel_softmax(tapegrad.zeros(2, 3), hard=True)
+    >>> drawn.sum(dim=-1)
+    tensor([1., 1.])
     """
     check_floating(logits, "gumbel_softmax")
     shape = tuple(logits._array.shape)

@@ -75,7 +75,12 @@ def _expanded(input: Any, shape: tuple[int, ...]) -> Any:
 
 @op(samples=lambda: [Sample((3, 1), [2, 3, 4])])
 def broadcast_to(input: Tensor, shape: Sequence[int]) -> Any:
-    """Expand to a shape, without copying: (3, 1) to (2, 3, 4)."""
+    """Expand to a shape, without copying.
+
+    >>> import tapegrad
+    >>> tapegrad.broadcast_to(tapegrad.zeros(3, 1), (2, 3, 4)).shape
+    Size([2, 3, 4])
+    """
     return expand(input, shape)
 
 
@@ -83,7 +88,13 @@ def broadcast_to(input: Tensor, shape: Sequence[int]) -> Any:
     function=False, samples=lambda: [Sample((3, 1), In(3, 4, grad=False))], torch="Tensor.expand_as"
 )
 def expand_as(input: Tensor, other: Tensor) -> Any:
-    """Expand to the shape of another tensor."""
+    """Expand to the shape of another tensor, without copying.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([[1], [2]]).expand_as(tapegrad.zeros(2, 3))
+    tensor([[1, 1, 1],
+            [2, 2, 2]])
+    """
     return _expanded(input, other._array.shape)
 
 
@@ -114,6 +125,12 @@ def repeat(input: Tensor, *repeats: int | Sequence[int]) -> Any:
 
 @op(samples=lambda: [Sample((2, 3), [2]), Sample((2, 3), [2, 1, 2])])
 def tile(input: Tensor, *dims: int | Sequence[int]) -> Any:
-    """Like `repeat`, with missing numbers taken as 1 from the left: (2, 3) by [2] is (2, 6)."""
+    """Like `repeat`, with missing numbers taken as 1 from the left.
+
+    >>> import tapegrad
+    >>> tapegrad.tile(tapegrad.tensor([[1, 2], [3, 4]]), (2,))
+    tensor([[1, 2, 1, 2],
+            [3, 4, 3, 4]])
+    """
     times = as_shape(dims)
     return repeat(input, (1,) * (input._array.ndim - len(times)) + times)

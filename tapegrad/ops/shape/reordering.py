@@ -95,7 +95,13 @@ def transpose(input: Tensor, dim0: Dims | None = None, dim1: int | None = None) 
 
 @op(samples=lambda: [Sample((2, 3)), Sample((3,)), Sample(())])
 def t(input: Tensor) -> Any:
-    """The transpose of a matrix; vectors and numbers stay as they are."""
+    """The transpose of a matrix, out[i, j] = x[j, i]; vectors and numbers stay as they are.
+
+    >>> import tapegrad
+    >>> tapegrad.t(tapegrad.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 3],
+            [2, 4]])
+    """
     if input._array.ndim > 2:
         raise RuntimeError(f"t() needs at most 2 dimensions, got shape {tuple(input.shape)}")
     return transpose(input)
@@ -167,13 +173,25 @@ def flip(input: Tensor, *dims: int | Sequence[int]) -> Any:
 
 @op(samples=lambda: [Sample((3, 4))])
 def fliplr(input: Tensor) -> Any:
-    """Reverse the second dimension."""
+    """Reverse the second dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.fliplr(tapegrad.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 1],
+            [4, 3]])
+    """
     return flip(input, 1)
 
 
 @op(samples=lambda: [Sample((3, 4))])
 def flipud(input: Tensor) -> Any:
-    """Reverse the first dimension."""
+    """Reverse the first dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.flipud(tapegrad.tensor([[1, 2], [3, 4]]))
+    tensor([[3, 4],
+            [1, 2]])
+    """
     return flip(input, 0)
 
 

@@ -140,7 +140,12 @@ def view(input: Tensor, *shape: int | Sequence[int] | dtypes.DType) -> Any:
 
 @op(function=False, samples=lambda: [Sample((3, 4), In(2, 6, grad=False))], torch="Tensor.view_as")
 def view_as(input: Tensor, other: Tensor) -> Any:
-    """A view in the shape of another tensor."""
+    """A view in the shape of another tensor; an error where that would need a copy.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(3, 4).view_as(tapegrad.zeros(2, 6)).shape
+    Size([2, 6])
+    """
     return view(input, other._array.shape)
 
 
@@ -150,7 +155,13 @@ def view_as(input: Tensor, other: Tensor) -> Any:
     torch="Tensor.reshape_as",
 )
 def reshape_as(input: Tensor, other: Tensor) -> Any:
-    """The shape of another tensor."""
+    """The same elements in the shape of another tensor.
+
+    >>> import tapegrad
+    >>> tapegrad.arange(4).reshape_as(tapegrad.zeros(2, 2))
+    tensor([[0, 1],
+            [2, 3]])
+    """
     return reshaped(input, other._array.shape)
 
 
@@ -184,7 +195,12 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 @op(samples=lambda: [Sample((2, 6), 1, [2, 3]), Sample((2, 6), -1, [-1, 2])])
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Any:
-    """Split one dimension into several: (2, 6) with dim 1 and sizes (2, 3) becomes (2, 2, 3)."""
+    """Split one dimension into several; one of the sizes may be -1.
+
+    >>> import tapegrad
+    >>> tapegrad.unflatten(tapegrad.zeros(2, 6), 1, (2, -1)).shape
+    Size([2, 2, 3])
+    """
     shape = input._array.shape
     d = normal_dim(dim, len(shape))
     inner = resolve_shape(as_shape((sizes,)), shape[d], (shape[d],))
@@ -193,7 +209,12 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Any:
 
 @op(samples=lambda: [Sample((3, 4)), Sample((2, 1, 2))])
 def ravel(input: Tensor) -> Any:
-    """All elements in one dimension."""
+    """All elements in one dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.ravel(tapegrad.tensor([[1, 2], [3, 4]]))
+    tensor([1, 2, 3, 4])
+    """
     return reshaped(input, (-1,))
 
 
@@ -235,5 +256,11 @@ def unsqueeze(input: Tensor, dim: int) -> Any:
 
 @op(samples=lambda: [Sample((3, 4))], function=False, torch=None)
 def contiguous(input: Tensor, memory_format: object = None) -> Any:
-    """This tensor if its memory is in order, else a copy that is."""
+    """This tensor if its memory is in order, else a copy that is.
+
+    >>> import tapegrad
+    >>> x = tapegrad.zeros(2, 3).t()
+    >>> x.is_contiguous(), x.contiguous().is_contiguous()
+    (False, True)
+    """
     return input if input._array.flags.c_contiguous else clone_(input)

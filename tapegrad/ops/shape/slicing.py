@@ -87,7 +87,12 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Any:
 
 @op(samples=lambda: [Sample((3, 4), 0, 1), Sample((3, 4), 1, -1)])
 def select(input: Tensor, dim: int, index: int) -> Any:
-    """One element of a dimension, which disappears: `select(0, 1)` is `x[1]`."""
+    """One element of a dimension, which disappears: `select(0, 1)` is `x[1]`.
+
+    >>> import tapegrad
+    >>> tapegrad.select(tapegrad.tensor([[1, 2], [3, 4]]), dim=1, index=0)
+    tensor([1, 3])
+    """
     shape = input._array.shape
     d = normal_dim(dim, len(shape))
     i = operator.index(index)

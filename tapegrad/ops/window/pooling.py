@@ -422,7 +422,16 @@ def max_pool3d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of a volume, and where it stood."""
+    """The largest element of each window of a volume, and its index.
+
+    `input` is (batch, channels, depth, height, width). Indices count the elements of a volume.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> out, indices = F.max_pool3d_with_indices(tapegrad.arange(8.0).reshape(1, 1, 2, 2, 2), 2)
+    >>> out.tolist(), indices.tolist()
+    ([[[[[7.0]]]]], [[[[[7]]]]])
+    """
     return _max_pooled(3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
