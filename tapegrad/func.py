@@ -16,7 +16,7 @@ from .core.tape import Output
 from .core.tensor import Tensor
 from .core.tree import leaves, map_leaves, rebuilt
 from .ops.creation import zeros_like
-from .ops.elementwise.arithmetic import clone_
+from .ops.elementwise.copies import clone_
 from .ops.shape.joining import stack
 
 Argnums = int | tuple[int, ...]

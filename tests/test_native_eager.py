@@ -163,7 +163,7 @@ def everywhere(fresh: Counting, monkeypatch: pytest.MonkeyPatch) -> Counting:
             monkeypatch.setattr(p, "_pull", None)
             assert p.pull
             monkeypatch.setattr(p, "native_size", 0)
-    monkeypatch.setattr(fast, "ARRAY_SIZE", 0)
+    monkeypatch.setitem(fast.NAMES, "ARRAY_SIZE", 0)
     monkeypatch.setattr(eager, "SMALL_PRODUCT", 0)
     return fresh
 

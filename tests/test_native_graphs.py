@@ -59,7 +59,8 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
                 monkeypatch.setattr(p, "native_size", 0)
             assert p.pull
             monkeypatch.setattr(p, "native_size", 0)
-    for module, name in ((fast, "ARRAY_SIZE"), (engine, "PRODUCT_SIZE"), (eager, "SMALL_PRODUCT")):
+    monkeypatch.setitem(fast.NAMES, "ARRAY_SIZE", 0)
+    for module, name in ((engine, "PRODUCT_SIZE"), (eager, "SMALL_PRODUCT")):
         monkeypatch.setattr(module, name, 0)
 
 

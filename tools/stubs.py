@@ -40,7 +40,7 @@ NAMES = {
     ".ops.convert": ("Extent",),
     ".ops.index.search": ("Indexed",),
     ".ops.linalg.solving": ("SignAndLog",),
-    ".ops.reduce.reductions": ("Extreme",),
+    ".ops.reduce.largest": ("Extreme",),
     ".ops.reduce.scans": ("Bounds",),
     ".ops.reduce.sorting": ("Sorted",),
     ".random": ("Generator",),

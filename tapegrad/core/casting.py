@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import numeric, storage
+from .codegen import function_of
 from .dtypes import DType, bfloat16, float16, float32, from_numpy_dtype
 from .modes import AUTOCAST, GRAD, STATE, TAPE, switched
 from .primitive import ELEMENTWISE, Primitive, bind, cast_to, define
-from .source import LIBRARY
 from .tensor import Tensor
 
 Choice = str | Callable[..., str | None]
@@ -141,9 +141,8 @@ def applied(function: Any, policy: Policy) -> Callable[..., Any]:
         f"    return function({', '.join((*given, *keywords))})",
     ]
     namespace = {"STATE": STATE, "cast_call": cast_call, "function": function, "policy": policy}
-    # Named as a part of the library, so that source lines are those of its caller.
-    exec(compile("\n".join(lines), f"{LIBRARY}autocast of {function.__name__}", "exec"), namespace)
-    call: Any = functools.update_wrapper(namespace["call"], function)
+    made = function_of(lines, "call", namespace, f"autocast of {function.__name__}")
+    call: Any = functools.update_wrapper(made, function)
     call.__defaults__, call.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     return call  # type: ignore[no-any-return]
 

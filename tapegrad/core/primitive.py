@@ -283,8 +283,9 @@ def _make_direct(p: Primitive) -> Callable[..., Any]:
     namespace = {
         "F32": _F32, "F64": _F64, "GRAD": GRAD, "STATE": STATE, "Entry": Entry, "Output": Output,
         "Tensor": Tensor, "as_array": _as_array, "bind": bind, "getframe": sys._getframe,
-        "kernel": p.kernel, "ndarray": _ndarray, "new": _new, "note_view": note_view,
-        "outside": source.outside, "refresh": refresh, "run": run, "wrap": wrap,
+        "kernel": p.kernel, "LIBRARY": source.LIBRARY, "ndarray": _ndarray, "new": _new,
+        "note_view": note_view, "outside": source.outside, "refresh": refresh, "run": run,
+        "wrap": wrap,
     }  # fmt: skip
     several = len(p.inputs) > 1
     return shortpaths.direct(p, several and p.kind == ELEMENTWISE, p.kind == CONTRACTION, namespace)

@@ -1,9 +1,12 @@
-"""Functions that are written for each primitive, because general ones would take longer.
+"""Functions that are written as text, because general ones would take longer.
 
 `pull` calls the gradient rules of a recorded operation, `saver` picks what its entry keeps, and
 `direct` is the short way through `bind`: the checks and the entry in one frame, for the inputs that
 this primitive has. Unpacking by name in loops would cost 1 µs more for `pull` and `saver` each, and
-`bind` costs 5 µs more than `direct`. Called by `primitive.py`, on the first use of a primitive.
+`bind` costs 5 µs more than `direct`. `primitive.py` calls them on the first use of a primitive.
+
+`small_unary` and `small_binary` are for elementwise operations on small tensors, which `fast.py`
+offers. All short paths write their entries with the lines of `_entry`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import source
+from .codegen import function_of
 from .numeric import DIFFERENTIABLE
 
 if TYPE_CHECKING:
@@ -50,9 +53,7 @@ def source_of(p: Primitive, name: str) -> tuple[str, int]:
 
 
 def _compiled(name: str, of: Primitive, lines: Sequence[str], namespace: dict[str, Any]) -> Any:
-    # Named as a part of the library, so that source lines are those of its caller.
-    exec(compile("\n".join(lines), f"{source.LIBRARY}{name} of {of.name}", "exec"), namespace)
-    return namespace[name]
+    return function_of(lines, name, namespace, f"{name} of {of.name}")
 
 
 def pull(
@@ -92,24 +93,194 @@ def pull(
     return function
 
 
-def _kept(p: Primitive, array: str, out: str, edge: str) -> str:
-    """The tuple of what an entry keeps, where inputs, results and edges have these names."""
+def _kept(p: Primitive, array: str, out: str, wanted: Callable[[Any], str]) -> str:
+    """The tuple of what an entry keeps, where inputs and results have these names.
+
+    `wanted` gives the condition under which the rules of some inputs are needed.
+    """
     parts = []
     for what, index, users in p.slots:
         part = _SAVED[what].format(array=array.format(index), out=out.format(index), index=index)
-        if users is not None:
-            wanted = " or ".join(f"{edge.format(i)} is not None" for i in users)
-            part = f"({part} if {wanted} else None)"
+        condition = "True" if users is None else wanted(users)
+        if condition == "False":
+            part = "None"
+        elif condition != "True":
+            part = f"({part} if {condition} else None)"
         parts.append(f"{part}, ")
     return f"({''.join(parts)})"
 
 
+def _any_edge(edge: str) -> Callable[[Any], str]:
+    return lambda users: " or ".join(f"{edge.format(i)} is not None" for i in users)
+
+
 def saver(p: Primitive) -> Callable[..., tuple[Any, ...]]:
     """`saver(arrays, outs, edges)`: what an entry keeps, in the order of the slots."""
-    kept = _kept(p, "arrays[{}]", "outs[{}]", "edges[{}]")
+    kept = _kept(p, "arrays[{}]", "outs[{}]", _any_edge("edges[{}]"))
     lines = ["def saver(arrays, outs, edges):", f"    return {kept}"]
     function: Callable[..., tuple[Any, ...]] = _compiled("saver", p, lines, {})
     return function
+
+
+def small_savers(p: Primitive) -> list[Callable[..., tuple[Any, ...]]]:
+    """`saver(a0, a1, out)` for each set of inputs that need gradients: bit i for input i.
+
+    Many primitives keep the same, and share these functions.
+    """
+
+    def text_of(needs: int) -> str:
+        return _kept(p, "a{}", "out", lambda users: str(any(needs >> i & 1 for i in users)))
+
+    texts = [text_of(needs) for needs in range(1 << len(p.inputs))]
+    for text in texts:
+        if text not in _SMALL_SAVERS:
+            _SMALL_SAVERS[text] = eval(f"lambda a0, a1, out: {text}")
+    return [_SMALL_SAVERS[text] for text in texts]
+
+
+_SMALL_SAVERS: dict[str, Callable[..., tuple[Any, ...]]] = {}
+
+
+def _entry(params: str, edges: str, saved: str, number: str) -> list[str]:
+    """Lines that make `entry` for the operation of the calling function's caller."""
+    return [
+        "entry = new(Entry)",
+        "entry.primitive = p",
+        f"entry.params = {params}",
+        f"entry.number = {number}",
+        "entry.shapes = entry.hooks = entry.log = None",
+        f"entry.edges = {edges}",
+        f"entry.saved = {saved}",
+        "frame = getframe(1)",
+        "code = frame.f_code",
+        "if code.co_filename.startswith(LIBRARY):",
+        "    entry.location = outside(frame)",
+        "else:",  # nearly always: saves a call
+        "    entry.location = (code, frame.f_lasti)",
+    ]
+
+
+def _small(run: str, needs: str, edges: str, saved: str, more: Sequence[str] = ()) -> list[str]:
+    """Lines that run a kernel, make `result` and its entry, and return."""
+    return [
+        f"out = {run}",
+        "if out.__class__ is not ndarray and isinstance(out, generic):",
+        "    out = as_array(out)",
+        "result = new(Tensor)",
+        "result._array = out",
+        "result._extra = result._grad = result._view = None",
+        "result.id = number = next(numbers)",
+        f"if not ({needs}) or not mode & recording:",
+        "    result._edge = None",
+        "    result._requires = False",
+        "    return result",
+        *_entry("NO_PARAMS", edges, f"(savers or fill(savers, p))[{saved}", "number"),
+        *more,
+        "result._edge = entry",
+        "result._requires = True",
+        "return result",
+    ]
+
+
+def _indented(lines: Sequence[str], depth: int) -> list[str]:
+    return ["    " * depth + line for line in lines]
+
+
+def small_unary(namespace: dict[str, Any]) -> Callable[..., Callable[..., Any]]:
+    """`make(p, kernel, slow, recording, limit)`: makes `call(input)` for an elementwise operation.
+
+    `call` does all in one frame for a tensor of fewer elements than the limit. Other tensors, and
+    all while a tape, hooks or other modes are on, go to `slow` or, if that is None, to `bind`.
+    """
+    lines = [
+        "def make_unary(p, kernel, slow, recording, limit):",
+        "    savers = []",
+        "    def call(input):",
+        "        x = input",
+        "        mode = STATE.mode",
+        "        if mode <= GRAD:",
+        "            if x._view is not None:",
+        "                refresh(x)",
+        "            a = x._array",
+        "            if (a.dtype is F32 or a.dtype is F64) and a.size < limit:",
+        *_indented(_small("kernel(a)", "x._requires", "(x._edge or x,)", "1](a, None, out)"), 4),
+        "        return p.direct(x, NO_PARAMS) if slow is None else slow(x)",
+        "    return call",
+    ]
+    make: Callable[..., Callable[..., Any]] = function_of(lines, "make_unary", namespace)
+    return make
+
+
+def small_binary(namespace: dict[str, Any]) -> tuple[Callable[..., Callable[..., Any]], ...]:
+    """Two functions `make(p, kernel, slow, recording)`, as `small_unary`: `x op y` and `y op x`.
+
+    The first makes `call(x, y)` for a tensor x, and y that is a number, or a tensor of the same
+    shape, or of the shape of its last dimensions, as a bias is. The second makes it for numbers y.
+    """
+    plain = [
+        "def make_binary(p, kernel, slow, recording):",
+        "    savers = []",
+        "    def call(x, y):",
+        "        mode = STATE.mode",
+        "        if mode <= GRAD:",
+        "            if x._view is not None:",
+        "                refresh(x)",
+        "            a = x._array",
+        "            dtype = a.dtype",
+        "            if (dtype is F32 or dtype is F64) and a.size < ARRAY_SIZE:",
+        "                if isinstance(y, Tensor):",
+        "                    if y._view is not None:",
+        "                        refresh(y)",
+        "                    b = y._array",
+        "                    same = (",
+        "                        b.dtype is dtype",
+        "                        and b.__class__ is a.__class__",
+        "                        and (b.shape == a.shape or fits(a.shape, b.shape))",
+        "                    )",
+        "                    needs = x._requires | y._requires << 1",
+        "                elif y.__class__ is float or y.__class__ is int:",
+        "                    b = y",
+        "                    same = True",
+        "                    needs = x._requires | 0",
+        "                else:",
+        "                    same = False",
+        "                if same:",
+        *_indented(
+            _small(
+                "kernel(a, b)",
+                "needs",
+                "(x._edge or x if needs & 1 else None, y._edge or y if needs & 2 else None)",
+                "needs](a, b, out)",
+                [
+                    "if b is not y and b.shape != a.shape:",
+                    "    entry.shapes = (a.shape, b.shape)",
+                ],
+            ),
+            5,
+        ),
+        "        return bind(p, (x, y)) if slow is None else slow(x, y)",
+        "    return call",
+    ]
+    reflected = [
+        "def make_reflected(p, kernel, slow, recording):",
+        "    savers = []",
+        "    def call(x, y):",
+        "        mode = STATE.mode",
+        "        if mode <= GRAD and (y.__class__ is int or y.__class__ is float):",
+        "            if x._view is not None:",
+        "                refresh(x)",
+        "            a = x._array",
+        "            if (a.dtype is F32 or a.dtype is F64) and a.size < ARRAY_SIZE:",
+        *_indented(
+            _small("kernel(y, a)", "x._requires", "(None, x._edge or x)", "2](y, a, out)"), 4
+        ),
+        "        return bind(p, (y, x)) if slow is None else slow(y, x)",
+        "    return call",
+    ]
+    return (
+        function_of(plain, "make_binary", namespace),
+        function_of(reflected, "make_reflected", namespace),
+    )
 
 
 def direct(
@@ -190,17 +361,11 @@ def direct(
             there = "" if i == 0 else f"t{i} is not None and "
             lines.append(f"    e{i} = (t{i}._edge or t{i}) if {there}t{i}._requires else None")
         needed = " or ".join(f"{e} is not None" for e in edges if e != "None")
-        lines += [
-            f"    if mode and ({needed}):",
-            "        entry = new(Entry)",
-            "        entry.primitive = p",
-            "        entry.params = params",
-            f"        entry.edges = ({''.join(f'{e}, ' for e in edges)})",
-            "        entry.number = result0.id",
-            "        entry.location = outside(getframe(1))",
-            "        entry.hooks = entry.log = entry.shapes = None",
-            f"        entry.saved = {_kept(p, 'a{}', 'out{}', 'e{}')}",
-        ]
+        kept = _kept(p, "a{}", "out{}", _any_edge("e{}"))
+        lines.append(f"    if mode and ({needed}):")
+        lines += _indented(
+            _entry("params", f"({''.join(f'{e}, ' for e in edges)})", kept, "result0.id"), 2
+        )
         if shapes:
             shown = "".join(f"getattr(a{i}, 'shape', ()), " for i in count)
             lines.append(f"        entry.shapes = ({shown}) if out0.ndim > 2 else None")

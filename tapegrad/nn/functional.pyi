@@ -13,7 +13,7 @@ from ..ops.annotations import DeviceLike, Dims, DTypeLike, Ints, Number, Operand
 from ..ops.convert import Extent
 from ..ops.index.search import Indexed
 from ..ops.linalg.solving import SignAndLog
-from ..ops.reduce.reductions import Extreme
+from ..ops.reduce.largest import Extreme
 from ..ops.reduce.scans import Bounds
 from ..ops.reduce.sorting import Sorted
 from ..random import Generator

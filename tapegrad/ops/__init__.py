@@ -1,11 +1,20 @@
 """The operations. Importing this package fills the op table and attaches the Tensor methods."""
 
-from . import convert, creation
+from . import convert, creation, drawing, ranges
 from .collective import conjugate, moving, reducing
 from .creation import CREATION
-from .elementwise import arithmetic, bits, blends, extremes, functions
+from .elementwise import (
+    arithmetic,
+    bits,
+    blends,
+    copies,
+    exponentials,
+    extremes,
+    functions,
+    rounding,
+)
 from .index import gather, indexing, search
-from .linalg import distance, matmul, matrices, products, solving
+from .linalg import diagonals, distance, einsum, matmul, matrices, products, solving
 from .loss import classification, ctc, margin, regression
 from .nn import (
     activation,
@@ -14,20 +23,44 @@ from .nn import (
     embedding,
     multihead,
     normalization,
+    piecewise,
     recurrent,
     sequence,
+    softmax,
 )
-from .reduce import reductions, scans, sorting, statistics
-from .shape import comparing, joining, movement, padding, pieces, shuffling
+from .reduce import cumulative, largest, reductions, scans, sorting, statistics
+from .shape import (
+    comparing,
+    expanding,
+    joining,
+    padding,
+    pieces,
+    reordering,
+    reshaping,
+    shuffling,
+    slicing,
+)
 from .table import TABLE, public_functions
-from .window import adaptive, averaging, columns, convolution, pooling, resampling, sampling
+from .window import (
+    adaptive,
+    averaging,
+    columns,
+    convolution,
+    pooling,
+    resampling,
+    sampling,
+    transposed_convolution,
+)
 
 MODULES = (
     activation, adaptive, arithmetic, attention, averaging, bags, bits, blends, classification,
-    columns, comparing, conjugate, convert, convolution, creation, ctc, distance, embedding, extremes,
-    functions, gather, indexing, joining, margin, matmul, matrices, movement, moving, multihead,
-    normalization, padding, pieces, pooling, products, recurrent, reducing, reductions, regression,
-    resampling, sampling, scans, search, sequence, shuffling, solving, sorting, statistics,
+    columns, comparing, conjugate, convert, convolution, copies, creation, ctc, cumulative,
+    diagonals, distance, drawing, einsum, embedding, expanding, exponentials, extremes,
+    functions, gather, indexing, joining, largest, margin, matmul, matrices, moving, multihead,
+    normalization, padding, pieces, piecewise, pooling, products, ranges, recurrent, reducing,
+    reductions, regression, reordering, resampling, reshaping, rounding, sampling, scans,
+    search, sequence, shuffling, slicing, softmax, solving, sorting, statistics,
+    transposed_convolution,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

@@ -13,12 +13,16 @@ from ..core.dtypes import DType
 from ..core.modes import STATE
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Size, Tensor, not_recorded, wrap
-from .creation import as_chance, random_array
-from .elementwise.arithmetic import cast, clone_
-from .shape.movement import normal_dim
+from .drawing import as_chance, random_array
+from .elementwise.copies import cast, clone_
+from .shape.dims import normal_dim
+from .shape.reordering import t, transpose
+from .shape.reshaping import squeeze, unsqueeze
 from .table import In, Sample, attach, op
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .annotations import DeviceLike, DTypeLike, Operand
 
 move_: Primitive = define(
@@ -293,9 +297,8 @@ def _data_ptr(self: Tensor) -> int:
     return xp.address(self._array)
 
 
-def _turning(name: str) -> None:
+def _turning(name: str, movement: Callable[..., Any]) -> None:
     """Give Tensor the version of a movement that rearranges the tensor itself."""
-    movement: Any = getattr(Tensor, name)
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return inplace.turn(self, lambda x: movement(x, *args, **kwargs), f"{name}_")
@@ -305,8 +308,11 @@ def _turning(name: str) -> None:
     setattr(Tensor, f"{name}_", method)
 
 
-for _name in ("squeeze", "unsqueeze", "transpose", "swapaxes", "swapdims", "t"):
-    _turning(_name)
+_turning("squeeze", squeeze)
+_turning("unsqueeze", unsqueeze)
+for _name in ("transpose", "swapaxes", "swapdims"):
+    _turning(_name, transpose)
+_turning("t", t)
 
 
 def _is_nonzero(self: Tensor) -> bool:

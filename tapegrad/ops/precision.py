@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core import numeric
 from ..core.dtypes import as_dtype, float32, get_default_dtype
-from .elementwise.arithmetic import cast
+from .elementwise.copies import cast
 
 
 def is_half(x: Any) -> bool:

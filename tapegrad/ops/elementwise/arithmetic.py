@@ -1,21 +1,21 @@
-"""Elementwise operations: one block each.
+"""Arithmetic: sums, products, quotients, remainders and powers, and Python's operators for them.
 
 A block has the kernel, the gradient rules, the scalar expression for native code, the samples and
 the public names. Rules are written with operators and primitives only, so they differentiate again.
+Operands are tensors or numbers, which broadcast; each gets a gradient of its own shape.
 """
 
 from __future__ import annotations
 
-import builtins
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core import fast, inplace, numeric, xp
+from ...core import fast, inplace, numeric
 from ...core.casting import ON_GPU
-from ...core.dtypes import BOOL, as_dtype
-from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.dtypes import BOOL
+from ...core.primitive import Primitive
 from ...core.tensor import Tensor
 from ..families import binary, operator, pairs, unary
 from ..table import In, Sample, attach, op
@@ -30,11 +30,12 @@ from .comparison import (
     result_dtype,
     where,
 )
+from .exponentials import log, rsqrt, sqrt
+from .rounding import abs, trunc, zero
 
 if TYPE_CHECKING:
     from ..annotations import Number, Operand
 
-# -- arithmetic --------------------------------------------------------------------------------
 
 add: Primitive = binary("add", np.add, (lambda g: g, lambda g: g), "x + y", public=False)
 sub: Primitive = binary("sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False)
@@ -230,8 +231,6 @@ fmod: Primitive = binary(
     doc="`input - trunc(input / other) * other`: the remainder with the sign of `input`.",
     example=("tapegrad.fmod(tapegrad.tensor([7.0, -7.0]), 4)", "tensor([ 3., -3.])"),
 )
-
-zero: Primitive = define("zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, expression="0")
 neg: Primitive = unary(
     "neg",
     np.negative,
@@ -352,319 +351,6 @@ def pow_(input: Operand, exponent: Operand) -> Any:
     """
     root = _special_power(input, exponent)
     return pow(input, exponent) if root is None else root
-
-
-# -- signs and rounding ------------------------------------------------------------------------
-
-
-def _sign(x: Any) -> Any:
-    """-1, 0 or 1; NaN has no sign, so 0."""
-    return x.copy() if numeric.is_boolean(x.dtype) else np.subtract(x > 0, x < 0, dtype=x.dtype)
-
-
-sign: Primitive = unary(
-    "sign",
-    _sign,
-    lambda g: zero(g),
-    "sign(x)",
-    promote=None,
-    low=0.3,
-    doc="-1, 0 or 1: the sign of each element.",
-    example=("tapegrad.sign(tapegrad.tensor([-2.0, 0.0, 3.0]))", "tensor([-1.,  0.,  1.])"),
-)
-sgn: Primitive = unary(
-    "sgn",
-    _sign,
-    lambda g: zero(g),
-    "sign(x)",
-    promote=None,
-    low=0.3,
-    doc="-1, 0 or 1: the sign of each element.",
-    example=("tapegrad.sgn(tapegrad.tensor([-2.0, 0.0, 3.0]))", "tensor([-1.,  0.,  1.])"),
-)
-abs: Primitive = unary(
-    "abs",
-    np.abs,
-    lambda g, x: g * sign(x),
-    "abs(x)",
-    promote=None,
-    aliases=("absolute",),
-    distinct=True,
-    doc="`|x|`, the absolute value of each element; the gradient at 0 is 0.",
-    example=("tapegrad.abs(tapegrad.tensor([-2.0, 3.0]))", "tensor([2., 3.])"),
-)
-
-
-def _rounding(
-    name: str,
-    function: Any,
-    expression: str,
-    public: bool = True,
-    doc: str | None = None,
-    example: tuple[str, str] | None = None,
-) -> Primitive:
-    """A function to whole numbers; integers stay as they are."""
-    return unary(
-        name,
-        lambda x: function(x) if numeric.is_floating(x.dtype) else x.copy(),
-        lambda g: zero(g),
-        expression,
-        promote=None,
-        distinct=True,
-        public=public,
-        doc=doc,
-        example=example,
-    )
-
-
-floor: Primitive = _rounding(
-    "floor",
-    np.floor,
-    "floor(x)",
-    doc="Each element rounded down.",
-    example=("tapegrad.floor(tapegrad.tensor([1.5, -1.5]))", "tensor([ 1., -2.])"),
-)
-ceil: Primitive = _rounding(
-    "ceil",
-    np.ceil,
-    "ceil(x)",
-    doc="Each element rounded up.",
-    example=("tapegrad.ceil(tapegrad.tensor([1.2, -1.5]))", "tensor([ 2., -1.])"),
-)
-trunc: Primitive = _rounding(
-    "trunc",
-    np.trunc,
-    "trunc(x)",
-    doc="Each element rounded towards 0.",
-    example=("tapegrad.trunc(tapegrad.tensor([1.5, -1.5]))", "tensor([ 1., -1.])"),
-)
-round_half_even: Primitive = _rounding("round", np.rint, "rint(x)", public=False)
-
-
-@op(
-    "round",
-    samples=lambda: [Sample(In(3, 4)), Sample(In(3), decimals=2), Sample(In(3), decimals=-1)],
-    inplace=True,
-)
-def round_(input: Tensor, *, decimals: int = 0) -> Any:
-    """Round to the nearest integer (halves to even), or to `decimals` places.
-
-    >>> import tapegrad
-    >>> tapegrad.round(tapegrad.tensor([0.5, 1.5, 2.7]))
-    tensor([0., 2., 3.])
-    """
-    if decimals == 0:
-        return round_half_even(input)
-    scale = 10.0 ** builtins.abs(decimals)
-    if decimals > 0:
-        return round_half_even(input * scale) / scale
-    return round_half_even(input / scale) * scale
-
-
-@op(samples=lambda: [Sample((3, 4))], inplace=True)
-def frac(input: Tensor) -> Any:
-    """The fractional part: `x - trunc(x)`.
-
-    >>> import tapegrad
-    >>> tapegrad.frac(tapegrad.tensor([1.5, -2.25]))
-    tensor([ 0.5000, -0.2500])
-    """
-    return input - trunc(input)
-
-
-# -- exponentials and logarithms ---------------------------------------------------------------
-
-exp: Primitive = unary(
-    "exp",
-    np.exp,
-    lambda g, out: g * out,
-    "exp(x)",
-    autocast=ON_GPU,
-    doc="`e^x` of each element.",
-    example=("tapegrad.exp(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 2.7183])"),
-)
-exp2: Primitive = unary(
-    "exp2",
-    np.exp2,
-    lambda g, out: g * (out * math.log(2)),
-    "exp2(x)",
-    doc="`2^x` of each element.",
-    example=("tapegrad.exp2(tapegrad.tensor([0.0, 3.0]))", "tensor([1., 8.])"),
-)
-expm1: Primitive = unary(
-    "expm1",
-    np.expm1,
-    lambda g, out: g * (out + 1),
-    "expm1(x)",
-    autocast=ON_GPU,
-    doc="`e^x - 1` of each element, accurate for small x.",
-    example=("tapegrad.expm1(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.7183])"),
-)
-log: Primitive = unary(
-    "log",
-    np.log,
-    lambda g, x: g / x,
-    "log(x)",
-    low=0.3,
-    autocast=ON_GPU,
-    doc="The natural logarithm of each element; NaN below 0.",
-    example=("tapegrad.log(tapegrad.tensor([1.0, 10.0]))", "tensor([0.0000, 2.3026])"),
-)
-log2: Primitive = unary(
-    "log2",
-    np.log2,
-    lambda g, x: g / (x * math.log(2)),
-    "log2(x)",
-    low=0.3,
-    autocast=ON_GPU,
-    doc="The logarithm to base 2 of each element.",
-    example=("tapegrad.log2(tapegrad.tensor([1.0, 8.0]))", "tensor([0., 3.])"),
-)
-log10: Primitive = unary(
-    "log10",
-    np.log10,
-    lambda g, x: g / (x * math.log(10)),
-    "log10(x)",
-    low=0.3,
-    autocast=ON_GPU,
-    doc="The logarithm to base 10 of each element.",
-    example=("tapegrad.log10(tapegrad.tensor([1.0, 20.0]))", "tensor([0.0000, 1.3010])"),
-)
-log1p: Primitive = unary(
-    "log1p",
-    np.log1p,
-    lambda g, x: g / (x + 1),
-    "log1p(x)",
-    low=-0.5,
-    autocast=ON_GPU,
-    doc="`log(1 + x)` of each element, accurate for small x.",
-    example=("tapegrad.log1p(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.6931])"),
-)
-sqrt: Primitive = unary(
-    "sqrt",
-    np.sqrt,
-    lambda g, out: g / (2 * out),
-    "sqrt(x)",
-    low=0.3,
-    doc="The square root of each element; NaN below 0.",
-    example=("tapegrad.sqrt(tapegrad.tensor([4.0, 9.0]))", "tensor([2., 3.])"),
-)
-rsqrt: Primitive = unary(
-    "rsqrt",
-    xp.rounded_once(lambda x: 1 / np.sqrt(x)),
-    lambda g, out: g * (-0.5 * (out * out * out)),
-    "1 / sqrt(x)",
-    low=0.3,
-    autocast=ON_GPU,
-    doc="`1 / sqrt(x)` of each element.",
-    example=("tapegrad.rsqrt(tapegrad.tensor([4.0, 16.0]))", "tensor([0.5000, 0.2500])"),
-)
-
-
-def _xlogy(x: Any, y: Any) -> Any:
-    # A number would be float64 for np.log.
-    y = x.dtype.type(y) if isinstance(y, (int, float)) else y
-    return np.where(np.logical_and(np.equal(x, 0), np.logical_not(np.isnan(y))), 0, x * np.log(y))
-
-
-def _log_of(y: Any) -> Any:
-    return float(np.log(y)) if isinstance(y, (int, float)) else log(y)
-
-
-xlogy: Primitive = binary(
-    "xlogy",
-    xp.rounded_once(_xlogy),
-    (
-        lambda g, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, g * _log_of(y)),
-        lambda g, x, y: g * (x / y),
-    ),
-    "where(x == 0 and y == y, 0, x * log(y))",
-    promote="float",
-    samples=lambda: [
-        *[Sample(s.args[0], In(*s.args[1].shape, low=0.4)) for s in pairs()],
-        Sample((3,), 2.0),
-    ],
-    doc="`input * log(other)`, with broadcasting; 0 where `input` is 0.",
-    example=(
-        "tapegrad.xlogy(tapegrad.tensor([0.0, 2.0]), tapegrad.tensor([0.0, 3.0]))",
-        "tensor([0.0000, 2.1972])",
-    ),
-)
-
-# -- activations that are primitives -----------------------------------------------------------
-
-
-def _relu(x: Any) -> Any:
-    if numeric.is_boolean(x.dtype):
-        raise RuntimeError("relu of a bool tensor has no meaning; convert it first")
-    return np.maximum(x, 0)
-
-
-relu: Primitive = unary(
-    "relu",
-    _relu,
-    lambda g, out: where(less_equal(out, 0), 0.0, g),
-    "where(x <= 0, 0, x)",
-    promote=None,
-    distinct=True,
-    doc="`max(x, 0)` of each element.",
-    example=("tapegrad.relu(tapegrad.tensor([-1.0, 2.0]))", "tensor([0., 2.])"),
-)
-
-
-def _sigmoid(x: Any) -> Any:
-    wide = xp.widened(x)
-    out = np.exp(-wide)
-    if x.ndim:
-        out += 1
-        np.divide(1, out, out=out)
-    else:
-        out = 1 / (1 + out)
-    return out if wide is x else out.astype(x.dtype)
-
-
-tanh: Primitive = unary(
-    "tanh",
-    np.tanh,
-    lambda g, out: g * (1 - out * out),
-    "tanh(x)",
-    doc="The hyperbolic tangent of each element.",
-    example=("tapegrad.tanh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7616])"),
-)
-sigmoid: Primitive = unary(
-    "sigmoid",
-    _sigmoid,
-    lambda g, out: g * ((1 - out) * out),
-    "sigmoid(x)",
-    doc="`1 / (1 + e^-x)` of each element.",
-    example=("tapegrad.sigmoid(tapegrad.tensor([0.0, 2.0]))", "tensor([0.5000, 0.8808])"),
-)
-
-# -- dtype -------------------------------------------------------------------------------------
-
-cast: Primitive = define(
-    "cast",
-    lambda x, *, dtype: x.astype(as_dtype(dtype).numpy),
-    kind=ELEMENTWISE,
-    vjp=lambda g, x_dtype: cast(g, dtype=as_dtype(x_dtype)),
-    expression="cast(x)",
-)
-
-detach: Primitive = define("detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x")
-clone_: Primitive = define(
-    "clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x"
-)
-
-
-@op(samples=lambda: [Sample((3, 4)), Sample(())])
-def clone(input: Tensor, *, memory_format: object = None) -> Any:
-    """A copy with memory of its own; gradients flow through.
-
-    >>> import tapegrad
-    >>> tapegrad.clone(tapegrad.tensor([1.0, 2.0]))
-    tensor([1., 2.])
-    """
-    return clone_(input)
 
 
 # -- Python operators --------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""Elementwise extremes: the larger or smaller of two, and clamping between bounds."""
+"""Elementwise extremes: the larger or smaller of two, clamping between bounds, and `relu`.
+
+In come tensors, or a tensor and numbers, that broadcast; out comes one tensor. Rules say which
+operand gets the gradient, and how it is shared where both are equal.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import numpy as np
 from ...core import numeric
 from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
-from ..families import binary
+from ..families import binary, unary
 from ..table import In, Sample, op
 from .comparison import (
     equal,
@@ -200,3 +204,21 @@ def clamp_max(input: Tensor, max: Operand) -> Any:
     tensor([0.5000, 1.0000])
     """
     return clamp(input, max=max)
+
+
+def _relu(x: Any) -> Any:
+    if numeric.is_boolean(x.dtype):
+        raise RuntimeError("relu of a bool tensor has no meaning; convert it first")
+    return np.maximum(x, 0)
+
+
+relu: Primitive = unary(
+    "relu",
+    _relu,
+    lambda g, out: where(less_equal(out, 0), 0.0, g),
+    "where(x <= 0, 0, x)",
+    promote=None,
+    distinct=True,
+    doc="`max(x, 0)` of each element.",
+    example=("tapegrad.relu(tapegrad.tensor([-1.0, 2.0]))", "tensor([0., 2.])"),
+)

@@ -1,6 +1,6 @@
 """Further elementwise functions: trigonometric, hyperbolic, logarithmic and special ones.
 
-Built like `elementwise.py`, on whose primitives their rules rest.
+Blocks like those of `arithmetic.py`. Rules rest on the primitives of the other elementwise files.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from ...core.tensor import Tensor
 from ..families import binary, unary
 from ..precision import rounded, widened
 from ..table import In, Sample, op
-from .arithmetic import exp, pow, rsqrt, sigmoid, sign, zero
+from .arithmetic import pow
 from .comparison import equal, greater, less, logical_or, where
+from .exponentials import exp, rsqrt, sigmoid
 from .extremes import clamp
+from .rounding import sign, zero
 
 if TYPE_CHECKING:
     from ..annotations import Operand

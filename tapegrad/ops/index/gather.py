@@ -11,7 +11,10 @@ from ...core.failures import BAD_PLACE
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..elementwise.blends import number_for
-from ..shape.movement import expand_, normal_dim, padded, reshape_
+from ..shape.dims import normal_dim
+from ..shape.expanding import expand_
+from ..shape.padding import padded
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .indexing import as_indices, put_, put_add_, take_
 

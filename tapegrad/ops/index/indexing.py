@@ -16,7 +16,8 @@ from ...core.modes import capturing, numbers
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
 from ..elementwise import comparison as c
-from ..shape.movement import reshape_, slice_
+from ..shape.reshaping import reshape_
+from ..shape.slicing import slice_
 from ..table import In, Sample, attach, op
 
 if TYPE_CHECKING:

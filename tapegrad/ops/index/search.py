@@ -12,13 +12,17 @@ from ...core.dtypes import as_dtype, float32, int32, int64
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded, wrap
 from ..checks import checked
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
 from ..elementwise import extremes
+from ..elementwise.arithmetic import floor_divide
+from ..elementwise.copies import cast
 from ..precision import check_floating
 from ..reduce.reductions import any_, sum_
 from ..reduce.sorting import argsort_, sort
-from ..shape.movement import movedim, narrow, normal_dim, reshape_, select, squeeze, unsqueeze
+from ..shape.dims import normal_dim
+from ..shape.reordering import movedim
+from ..shape.reshaping import reshape_, squeeze, unsqueeze
+from ..shape.slicing import narrow, select
 from ..table import In, Sample, op
 from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
 from .indexing import take_
@@ -304,9 +308,9 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ind
 def _middle_places(x: Any, d: int, skips_nan: bool) -> Any:
     """Where the median along a dimension is, or the first NaN if those count."""
     size = x.shape[d]
-    known = sum_(e.cast(c.equal(x, x), dtype=int64), dims=(d,), keepdim=True)  # NaN comes last
+    known = sum_(cast(c.equal(x, x), dtype=int64), dims=(d,), keepdim=True)  # NaN comes last
     if skips_nan:
-        rank = extremes.clamp_low(e.floor_divide(known - 1, 2), 0)
+        rank = extremes.clamp_low(floor_divide(known - 1, 2), 0)
     else:
         rank = c.where(c.equal(known, size), (size - 1) // 2, known)
     return gather_(argsort_(x, dim=d, descending=False), rank, dim=d)
@@ -320,7 +324,7 @@ def _median(x: Any, *, skips_nan: bool) -> Any:
 def _median_gradient(g: Any, x: Any, out: Any) -> Any:
     """Equal parts to all elements that equal the median, or are NaN as it is."""
     hit = c.where(c.isnan(out), c.isnan(x), c.equal(x, out))
-    shares = e.cast(hit, dtype=as_dtype(g.dtype))
+    shares = cast(hit, dtype=as_dtype(g.dtype))
     return g * (shares / sum_(shares, dims=tuple(range(len(x.shape))), keepdim=False))
 
 
@@ -471,8 +475,8 @@ def _scatter_extreme_gradient(
     g: Any, x: Any, index: Any, src: Any, out: Any, dim: int, largest: bool, needs: list[bool]
 ) -> tuple[Any, ...]:
     """Equal extremes share the gradient."""
-    own = e.cast(c.equal(x, out), dtype=g.dtype)
-    theirs = e.cast(c.equal(src, gather_(out, index, dim=dim)), dtype=g.dtype)
+    own = cast(c.equal(x, out), dtype=g.dtype)
+    theirs = cast(c.equal(src, gather_(out, index, dim=dim)), dtype=g.dtype)
     share = g / scatter_add_(own, index, theirs, dim=dim)
     return own * share, None, theirs * gather_(share, index, dim=dim)
 
@@ -537,7 +541,7 @@ def scatter_reduce(
     total = scatter_add_(first, index, values, dim=d)
     if reduce == "sum":
         return total
-    ones = e.cast(c.equal(index, index), dtype=input.dtype)
+    ones = cast(c.equal(index, index), dtype=input.dtype)
     begin = input.new_ones(input.shape)
     if not include_self:
         begin = scatter_(begin, index, 0.0, dim=d)

@@ -10,16 +10,21 @@ import numpy as np
 from ...core import xp
 from ...core.casting import ON_GPU
 from ...core.tensor import wrap
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import exponentials as e
 from ..elementwise import extremes
+from ..elementwise.arithmetic import reciprocal
+from ..elementwise.rounding import abs
 from ..index.indexing import take_
 from ..precision import check_floating, check_same_dtype, rounded, widened
-from ..reduce.reductions import amax_, sum_
+from ..reduce.largest import amax_
+from ..reduce.reductions import sum_
 from ..reduce.statistics import norm
-from ..shape.movement import expand_, normal_dim, reshape_
+from ..shape.dims import normal_dim
+from ..shape.expanding import expand_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .matmul import einsum
+from .einsum import einsum
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor
@@ -59,7 +64,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     if not shape:
         x1, x2, shape = reshape_(x1, shape=(1,)), reshape_(x2, shape=(1,)), (1,)
     a, b = (x if x._array.shape == shape else expand_(x, shape=shape) for x in (x1, x2))
-    first, second = (e.reciprocal(_at_least(norm(x, 2, d, True), float(eps))) for x in (a, b))
+    first, second = (reciprocal(_at_least(norm(x, 2, d, True), float(eps))) for x in (a, b))
     return sum_((a * first) * (b * second), dims=(d,), keepdim=False)
 
 
@@ -102,7 +107,7 @@ def _lengths(difference: Any, p: float) -> Any:
         return sum_(terms, dims=(terms._array.ndim - 1,), keepdim=False)
     if p != math.inf:
         return norm(difference, p, -1)
-    sizes = e.abs(difference)
+    sizes = abs(difference)
     fixed = sizes.detach()
     largest = amax_(fixed, dims=(fixed._array.ndim - 1,), keepdim=True)
     changes = c.where(c.equal(fixed, largest), sizes - fixed, 0.0)

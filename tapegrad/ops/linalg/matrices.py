@@ -15,7 +15,8 @@ from ...core.primitive import OPAQUE, Primitive, define
 from ..index.gather import zeros_as
 from ..precision import check_floating, rounded, widened
 from ..shape.joining import cat_
-from ..shape.movement import permute_, slice_
+from ..shape.reordering import permute_
+from ..shape.slicing import slice_
 from ..table import In, Sample, op
 from .matmul import matmul_
 

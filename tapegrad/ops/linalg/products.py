@@ -18,10 +18,16 @@ from ..index.indexing import take_
 from ..precision import as_floating, check_floating
 from ..reduce.reductions import mean, sum
 from ..reduce.statistics import norm
+from ..shape.dims import normal_dim
+from ..shape.expanding import expand_
 from ..shape.joining import cat, stack
-from ..shape.movement import expand_, narrow, normal_dim, padded, reshape_, roll
+from ..shape.padding import padded
+from ..shape.reordering import roll
+from ..shape.reshaping import reshape_
+from ..shape.slicing import narrow
 from ..table import In, Sample, op
-from .matmul import diag, dot, matmul, outer
+from .diagonals import diag
+from .matmul import dot, matmul, outer
 from .matrices import check_square, inverse
 
 if TYPE_CHECKING:

@@ -15,10 +15,14 @@ from ...core import xp
 from ...core.primitive import OPAQUE, Primitive, define
 from ..precision import check_floating, check_same_dtype, rounded, widened
 from ..reduce import statistics
-from ..reduce.reductions import amax, amin, sum
-from ..shape.movement import expand_, normal_dim, reshape_
+from ..reduce.largest import amax, amin
+from ..reduce.reductions import sum
+from ..shape.dims import normal_dim
+from ..shape.expanding import expand_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .matmul import matmul, matmul_, tril_
+from .diagonals import tril_
+from .matmul import matmul, matmul_
 from .matrices import check_square, inverse, inverse_, transposed
 from .products import cross as _cross
 from .products import matrix_power as _matrix_power

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.primitive import CONTRACTION, Primitive, define
-from ..shape.movement import swapped
+from ..shape.reordering import swapped
 from .matmul import matmul_
 
 

@@ -15,15 +15,16 @@ from ...core.modes import GRAD, STATE, TAPE
 from ...core.primitive import OPAQUE, define
 from ...core.tensor import Tensor
 from ..checks import check_range
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import exponentials as e
+from ..elementwise.copies import cast
 from ..index.gather import gather_
 from ..index.indexing import take_
 from ..linalg.matmul import linear
-from ..nn.activation import log_softmax_
+from ..nn.softmax import log_softmax_
 from ..precision import check_floating, in_dtype, rounded, widened
 from ..reduce.reductions import sum_
-from ..shape.movement import reshape_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .regression import as_reduction, reduced, reduction_samples
 
@@ -45,7 +46,7 @@ def _label_weights(
     counted = c.not_equal(labels, ignored)
     index = c.where(counted, labels, 0)
     if weight is None:
-        weights = e.cast(counted, dtype=like.dtype)
+        weights = cast(counted, dtype=like.dtype)
     else:
         weights = c.where(counted, take_(weight, index, dims=(0,)), 0.0)
     return reshape_(index, shape=column), weights, counted
@@ -138,7 +139,7 @@ def _cross_entropy_gradient(
         index, weights, counted = _label_weights(labels, weight, log_p, ignored, dim)
         each = _label_gradients(g_loss, weights, counted, reduction, dim, tuple(labels.shape))
         here = _at_label(index, log_p.shape[dim], dim, len(log_p.shape))
-        g_x = (p - e.cast(here, dtype=p.dtype)) * each
+        g_x = (p - cast(here, dtype=p.dtype)) * each
     if g_log_p is not None:
         through = g_log_p - p * sum_(g_log_p, dims=(dim,), keepdim=True)
         g_x = through if g_x is None else g_x + through

@@ -22,8 +22,9 @@ from ..elementwise import comparison as c
 from ..index.gather import gather_
 from ..index.indexing import take_
 from ..precision import check_floating
-from ..reduce.reductions import cumsum_
-from ..shape.movement import reshape_, roll
+from ..reduce.cumulative import cumsum_
+from ..shape.reordering import roll
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .regression import check_reduction, reduced
 

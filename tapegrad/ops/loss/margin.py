@@ -15,16 +15,17 @@ from ...core import numeric, xp
 from ...core.dtypes import int64
 from ...core.tensor import wrap
 from ..checks import checked
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import exponentials as e
 from ..elementwise import extremes
 from ..index.gather import gather_, scatter_add_, zeros_as
 from ..index.indexing import take_
 from ..linalg.distance import pairwise_distance
 from ..nn.activation import logsigmoid
 from ..precision import check_floating, rounded, widened
-from ..reduce.reductions import cumprod, mean_, sum_
-from ..shape.movement import reshape_
+from ..reduce.cumulative import cumprod
+from ..reduce.reductions import mean_, sum_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .regression import (
     as_float,

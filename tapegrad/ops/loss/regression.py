@@ -18,12 +18,14 @@ from ...core import numeric
 from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
 from ..checks import checked
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import exponentials as e
 from ..elementwise.extremes import clamp_numbers
+from ..elementwise.rounding import abs, sign
 from ..precision import as_floating, check_floating, rounded, widened
 from ..reduce.reductions import mean, sum
-from ..shape.movement import expand_, reshape_
+from ..shape.expanding import expand_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 
 F = "nn.functional"
@@ -127,14 +129,12 @@ squared_error_ = _of_difference(
     "squared_error", lambda d, *, limit: d * d, lambda d, *, limit: 2 * d
 )
 absolute_error_ = _of_difference(
-    "absolute_error", lambda d, *, limit: e.abs(d), lambda d, *, limit: e.sign(d)
+    "absolute_error", lambda d, *, limit: abs(d), lambda d, *, limit: sign(d)
 )
 # Quadratic within `limit` of 0 and straight beyond; the slope goes from -1 to 1.
 smooth_error_ = _of_difference(
     "smooth_error",
-    lambda d, *, limit: c.where(
-        c.less(e.abs(d), limit), d * d * (0.5 / limit), e.abs(d) - 0.5 * limit
-    ),
+    lambda d, *, limit: c.where(c.less(abs(d), limit), d * d * (0.5 / limit), abs(d) - 0.5 * limit),
     lambda d, *, limit: clamp_numbers(d / limit, low=-1.0, high=1.0),
 )
 
@@ -208,7 +208,7 @@ def l1_loss(
     """
     reduction = as_reduction(reduction, size_average, reduce)
     if numeric.is_integer(input._array.dtype) and numeric.is_integer(target._array.dtype):
-        return reduced(e.abs(input - target), reduction)
+        return reduced(abs(input - target), reduction)
     x, y = _pair_of("l1_loss", input, target)
     return _weighted(absolute_error_(x, y, limit=1.0), weight, reduction, "l1_loss")
 
@@ -342,7 +342,7 @@ def binary_cross_entropy(
 
 def _bce_logits(x: Any, y: Any, positive: Any) -> Any:
     logit, t = widened(x), widened(y)
-    softplus = e.log1p(e.exp(-e.abs(logit))) - clamp_numbers(logit, low=-math.inf, high=0.0)
+    softplus = e.log1p(e.exp(-abs(logit))) - clamp_numbers(logit, low=-math.inf, high=0.0)
     if positive is None:
         return rounded((1 - t) * logit + softplus, x)
     return rounded((1 - t) * logit + ((positive - 1) * t + 1) * softplus, x)
@@ -364,7 +364,7 @@ def _bce_target_gradient(g: Any, x: Any, positive: Any) -> Any:
 
 def logsigmoid_of(x: Any) -> Any:
     """log(sigmoid(x)) of a Tensor or a raw array."""
-    return clamp_numbers(x, low=-math.inf, high=0.0) - e.log1p(e.exp(-e.abs(x)))
+    return clamp_numbers(x, low=-math.inf, high=0.0) - e.log1p(e.exp(-abs(x)))
 
 
 bce_logits_ = define(

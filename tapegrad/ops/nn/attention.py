@@ -18,13 +18,17 @@ from ...core import numeric, xp
 from ...core.dtypes import bool_, float32
 from ...core.primitive import OPAQUE, define
 from ...core.tensor import Tensor
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import exponentials as e
+from ..elementwise.copies import detach
 from ..linalg.matmul import matmul_
 from ..linalg.triangular import product
 from ..precision import check_floating, check_same_dtype, is_half, rounded, widened
-from ..reduce.reductions import amax_, sum_
-from ..shape.movement import expand_, reshape_, swapped
+from ..reduce.largest import amax_
+from ..reduce.reductions import sum_
+from ..shape.expanding import expand_
+from ..shape.reordering import swapped
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .embedding import dropout
 
@@ -57,7 +61,7 @@ def _attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool)
     wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
     scores = _scores(wide_q, wide_k, mask, scale, causal)
     last = (len(scores.shape) - 1,)
-    top = amax_(e.detach(scores), dims=last, keepdim=True)
+    top = amax_(detach(scores), dims=last, keepdim=True)
     powers = _powers(scores, top)
     attended = product(powers, wide_v, "lower" if causal else None)
     return rounded(attended * _inverse_sums(powers), q), top
@@ -75,7 +79,7 @@ def _attention_gradient(
     needs: list[bool],
 ) -> tuple[Any, ...]:
     wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
-    powers = _powers(_scores(wide_q, wide_k, mask, scale, causal), e.detach(top))
+    powers = _powers(_scores(wide_q, wide_k, mask, scale, causal), detach(top))
     p = powers * _inverse_sums(powers)
     wide_g = widened(g[0])
     # No key counts for the queries before it.

@@ -16,14 +16,15 @@ from ...core import numeric, xp
 from ...core.primitive import OPAQUE, define
 from ...core.tensor import Tensor
 from ..checks import checked
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
 from ..elementwise import extremes
+from ..elementwise.copies import cast
 from ..index.gather import gather_
 from ..index.indexing import put_add_
 from ..precision import check_floating, check_same_dtype, rounded, widened
-from ..reduce.reductions import cumsum_, sum_
-from ..shape.movement import reshape_
+from ..reduce.cumulative import cumsum_
+from ..reduce.reductions import sum_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .embedding import check_padding, check_tokens, embedding_, limit_rows
 
@@ -142,7 +143,7 @@ def embedding_bag(
     if mode != "sum":
         if counted is None:
             counted = reshape_(c.equal(input, input), shape=column)
-        number = reduce(e.cast(counted, dtype=found.dtype), "sum")
+        number = reduce(cast(counted, dtype=found.dtype), "sum")
         if mode == "mean":
             out = out / extremes.clamp_numbers(number, low=1.0, high=math.inf)
         else:

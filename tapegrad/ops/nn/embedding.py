@@ -14,13 +14,13 @@ from ...core.modes import no_grad
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded
 from ..checks import check_range
-from ..creation import random_array
-from ..elementwise import arithmetic as e
+from ..drawing import random_array
 from ..elementwise import comparison as c
+from ..elementwise.copies import cast
 from ..index.indexing import put_add_, take_
 from ..precision import check_floating
 from ..reduce.statistics import norm
-from ..shape.movement import reshape_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 
 F = "nn.functional"
@@ -32,12 +32,12 @@ def _row_scale(index: Any, dtype: Any, rows: int, padding: int | None, by_count:
     """What each looked-up row's gradient is multiplied by, or None for 1."""
     if padding is None and not by_count:
         return None
-    scale = e.cast(c.equal(index, index), dtype=dtype)
+    scale = cast(c.equal(index, index), dtype=dtype)
     if by_count:
         counts = put_add_(scale, index, dims=(0,), shape=(rows,))
         scale = scale / take_(counts, index, dims=(0,))
     if padding is not None:
-        scale = scale * e.cast(c.not_equal(index, padding), dtype=dtype)
+        scale = scale * cast(c.not_equal(index, padding), dtype=dtype)
     return reshape_(scale, shape=(*index.shape, 1))
 
 

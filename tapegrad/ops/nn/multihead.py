@@ -17,11 +17,14 @@ from ..elementwise import comparison as c
 from ..linalg.matmul import linear, matmul
 from ..precision import check_floating
 from ..shape.joining import cat
-from ..shape.movement import narrow, padded, permute_, reshape_, swapped
+from ..shape.padding import padded
+from ..shape.reordering import permute_, swapped
+from ..shape.reshaping import reshape_
+from ..shape.slicing import narrow
 from ..table import In, Sample, op
-from .activation import softmax
 from .attention import scaled_dot_product_attention
 from .embedding import dropout
+from .softmax import softmax
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor

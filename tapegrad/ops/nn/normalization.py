@@ -15,12 +15,15 @@ from ...core.dtypes import finfo
 from ...core.modes import no_grad
 from ...core.primitive import OPAQUE, define
 from ...core.tensor import Tensor
-from ..elementwise import arithmetic as e
+from ..elementwise import exponentials as e
 from ..elementwise import extremes
+from ..elementwise.arithmetic import reciprocal
 from ..precision import check_floating, check_parameters, in_dtype, rounded, widened
 from ..reduce.reductions import count, mean_, sum_
 from ..reduce.statistics import norm
-from ..shape.movement import as_shape, expand_, normal_dim, reshape_
+from ..shape.dims import as_shape, normal_dim
+from ..shape.expanding import expand_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 
 if TYPE_CHECKING:
@@ -492,5 +495,5 @@ def normalize(
     if not isinstance(dim, (tuple, list)):
         dim = normal_dim(dim, input._array.ndim)
     size = extremes.clamp_numbers(norm(input, p, dim, True), low=float(eps), high=math.inf)
-    result = input * e.reciprocal(size)
+    result = input * reciprocal(size)
     return result if out is None else out.copy_(result)

@@ -17,7 +17,9 @@ from ...core.dtypes import float32
 from ..linalg.matmul import linear
 from ..precision import check_floating, check_same_dtype
 from ..shape.joining import cat_, stack
-from ..shape.movement import reshape_, slice_, swapped
+from ..shape.reordering import swapped
+from ..shape.reshaping import reshape_
+from ..shape.slicing import slice_
 from ..table import In, Sample, op
 from .embedding import dropout as dropped
 from .recurrent import gru_, gru_steps_, is_single_piece, lstm_, lstm_steps_, rnn_, rnn_steps_
@@ -333,7 +335,28 @@ def _enter(name: str, kind: str, what: str) -> None:
             bidirectional=bidirectional,
         )
 
-    call.__doc__ = f"A network of {what} layers: (results of all steps, last hidden states)."
+    call.__doc__ = f"""A network of {what} layers: (results of all steps, last hidden states).
+
+    `input` is (times, batch, features), or (batch, times, features) with `batch_first`. `hx` is
+    (layers * directions, batch, hidden). `params` lists w_ih, w_hh and, with `has_biases`, b_ih,
+    b_hh of each layer and direction.
+
+    >>> import tapegrad
+    >>> weights = tapegrad.ones({4 * GATES[kind]}, 3), tapegrad.ones({4 * GATES[kind]}, 4)
+    >>> out, h = tapegrad.{name}(
+    ...     tapegrad.ones(5, 2, 3),
+    ...     tapegrad.zeros(1, 2, 4),
+    ...     weights,
+    ...     has_biases=False,
+    ...     num_layers=1,
+    ...     dropout=0.0,
+    ...     train=False,
+    ...     bidirectional=False,
+    ...     batch_first=False,
+    ... )
+    >>> out.shape, h.shape
+    (Size([5, 2, 4]), Size([1, 2, 4]))
+    """
     op(name, method=False, samples=lambda: _samples(kind), autocast=AUTOCAST, applies=True)(call)
 
 

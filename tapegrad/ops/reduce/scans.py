@@ -13,15 +13,17 @@ import numpy as np
 from ...core import inplace, numeric, xp
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
-from ..elementwise.arithmetic import clone_
 from ..elementwise.comparison import equal, less, where
+from ..elementwise.copies import clone_
 from ..elementwise.functions import copysign
 from ..index.indexing import setitem, take_
+from ..shape.dims import normal_dim
 from ..shape.joining import split
-from ..shape.movement import normal_dim, reshape_
 from ..shape.pieces import tensor_split
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, attach, op
-from .reductions import Extreme, along, amax, amin, cumsum
+from .cumulative import cumsum
+from .largest import Extreme, along, amax, amin
 from .sorting import sort
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ...core import xp
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import wrap
 from ..index.gather import gather_
-from ..shape.movement import normal_dim
+from ..shape.dims import normal_dim
 from ..table import In, Sample, op
 
 if TYPE_CHECKING:

@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype
 from ...core.primitive import OPAQUE, Primitive, define
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise import exponentials as e
+from ..elementwise.arithmetic import pow
+from ..elementwise.copies import detach
+from ..elementwise.rounding import abs, sign
 from ..precision import check_floating, rounded, widened
-from ..shape.movement import normal_dim, normal_dims, reshape_
+from ..shape.dims import normal_dim, normal_dims
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .reductions import amax_, amin_, count, mean, mean_, spread, sum_
+from .largest import amax_, amin_
+from .reductions import count, mean, mean_, spread, sum_
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor
@@ -169,7 +174,7 @@ def _logsumexp(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
 
 def _finite(x: Any) -> Any:
     """`x` with infinities replaced by 0, so that subtracting it makes no NaN."""
-    return c.where(c.isinf(x), 0.0, e.detach(x))
+    return c.where(c.isinf(x), 0.0, detach(x))
 
 
 logsumexp_: Primitive = define(
@@ -229,14 +234,14 @@ def _p_norm_gradient(
     """sign(x) (|x| / norm)^(p - 1), and 0 where x or the norm is 0."""
     norm = spread(out, x.shape, dims, keepdim)
     zero = c.logical_or(c.equal(norm, 0), c.equal(x, 0))
-    ratio = c.where(zero, 1.0, e.abs(x)) / c.where(zero, 1.0, norm)
-    slope = c.where(zero, 0.0, e.sign(x) * e.pow(ratio, p - 1))
+    ratio = c.where(zero, 1.0, abs(x)) / c.where(zero, 1.0, norm)
+    slope = c.where(zero, 0.0, sign(x) * pow(ratio, p - 1))
     return spread(g, x.shape, dims, keepdim) * slope
 
 
 def _norm(x: Any, *, p: float, dims: tuple[int, ...], keepdim: bool) -> Any:
-    total = sum_(e.pow(e.abs(widened(x)), p), dims=dims, keepdim=keepdim)
-    return rounded(e.pow(total, 1.0 / p), x)
+    total = sum_(pow(abs(widened(x)), p), dims=dims, keepdim=keepdim)
+    return rounded(pow(total, 1.0 / p), x)
 
 
 norm_: Primitive = define(
@@ -283,11 +288,11 @@ def norm(
     if p in (2, "fro", None):
         return norm2_(x, dims=dims, keepdim=keepdim)
     if p == math.inf:
-        return amax_(e.abs(x), dims=dims, keepdim=keepdim)
+        return amax_(abs(x), dims=dims, keepdim=keepdim)
     if p == -math.inf:
-        return amin_(e.abs(x), dims=dims, keepdim=keepdim)
+        return amin_(abs(x), dims=dims, keepdim=keepdim)
     if p == 1:
-        return sum_(e.abs(x), dims=dims, keepdim=keepdim)
+        return sum_(abs(x), dims=dims, keepdim=keepdim)
     if p == 0:
         return sum_(c.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
     return norm_(x, p=float(p), dims=dims, keepdim=keepdim)

@@ -10,12 +10,13 @@ from ...core import numeric
 from ...core.device import as_device, to_device
 from ...core.tensor import Size, Tensor, not_recorded
 from ..creation import CREATION, creation
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise.rounding import abs
 from ..precision import widened
 from ..table import In, Sample, op
+from .dims import as_shape
 from .joining import cat
-from .movement import as_shape, reshape_
+from .reshaping import reshape_
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def isclose(
     if input._array.dtype != other._array.dtype:
         raise RuntimeError(f"isclose needs one dtype, got {input.dtype} and {other.dtype}")
     a, b = (_floating(x.detach()) for x in (input, other))
-    near = c.less_equal(e.abs(a - b), e.abs(b) * rtol + atol)
+    near = c.less_equal(abs(a - b), abs(b) * rtol + atol)
     found: Tensor = c.logical_or(c.logical_and(near, c.isfinite(b)), c.equal(a, b))
     if equal_nan:
         found = c.logical_or(found, c.logical_and(c.isnan(a), c.isnan(b)))

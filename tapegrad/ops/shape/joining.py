@@ -12,7 +12,8 @@ from ...core import xp
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
 from ..table import In, Sample, attach, op
-from .movement import normal_dim, slice_
+from .dims import normal_dim
+from .slicing import slice_
 
 
 def _split_gradient(g: Any, shapes: Any, dim: int, needs: Any) -> list[Any]:

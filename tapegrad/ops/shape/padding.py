@@ -1,4 +1,9 @@
-"""Padding with constants or with the tensor's own elements."""
+"""Borders around a tensor, of constants or of its own elements.
+
+In come a tensor and the widths of its borders; negative widths cut. Out comes a tensor with other
+sizes. `pad` is the public function. `padded` adds constant borders inside other operations, such as
+convolutions and pools.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,48 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
-from ...core.tensor import wrap
+from ...core.primitive import MOVEMENT, Primitive, define
+from ...core.tensor import Tensor, wrap
+from ..elementwise.copies import clone_
 from ..index.indexing import take_
 from ..table import Sample, op
-from .movement import padded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...core.tensor import Tensor
+
+def _pad_in_loops(b: Any, out: Any, x: Any, *, widths: Any, value: Any) -> None:
+    b.fill(out, value)
+    b.copy(out[tuple(slice(a, a + n) for (a, _), n in zip(widths, x.shape, strict=True))], x)
+
+
+pad_: Primitive = define(
+    "pad",
+    lambda x, *, widths, value: np.pad(x, widths, constant_values=value),
+    kind=MOVEMENT,
+    lower=_pad_in_loops,
+    vjp=lambda g, widths: unpad_(g, widths=widths),
+)
+unpad_: Primitive = define(
+    "unpad",
+    lambda x, *, widths: x[
+        tuple(slice(a, n - b) for (a, b), n in zip(widths, x.shape, strict=True))
+    ],
+    kind=MOVEMENT,
+    vjp=lambda g, widths: pad_(g, widths=widths, value=0),
+    view=True,
+)
+
+
+def padded(x: Any, widths: tuple[tuple[int, int], ...], value: float = 0) -> Any:
+    """`x` with constant borders; negative widths cut."""
+    if any(a < 0 or b < 0 for a, b in widths):
+        cut = tuple((max(-a, 0), max(-b, 0)) for a, b in widths)
+        x = unpad_(x, widths=cut)
+        if isinstance(x, Tensor):
+            x = clone_(x)
+        widths = tuple((max(a, 0), max(b, 0)) for a, b in widths)
+    return pad_(x, widths=widths, value=value) if any(a or b for a, b in widths) else x
 
 
 def _source(n: int, before: int, after: int, mode: str) -> Any:

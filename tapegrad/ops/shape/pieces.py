@@ -18,8 +18,11 @@ from ...core.strided import strided_
 from ...core.tensor import Tensor, not_recorded, wrap
 from ..index.indexing import take_
 from ..table import In, Sample, op
+from .dims import normal_dim
 from .joining import cat, cat_
-from .movement import flip, narrow, normal_dim, permute_, reshape_, transpose
+from .reordering import flip, permute_, transpose
+from .reshaping import reshape_
+from .slicing import narrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..elementwise.arithmetic import clone_
+from ..elementwise.copies import clone_
 from ..table import Sample, op
-from .movement import permute_, reshape_
+from .reordering import permute_
+from .reshaping import reshape_
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor

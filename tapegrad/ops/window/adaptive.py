@@ -17,13 +17,14 @@ import numpy as np
 from ...core import xp
 from ...core.dtypes import int64
 from ...core.tensor import Tensor, wrap
-from ..creation import random_array
-from ..elementwise import arithmetic as e
+from ..drawing import random_array
 from ..elementwise import comparison as c
+from ..elementwise.copies import cast
 from ..index.gather import gather_
 from ..index.indexing import take_
 from ..precision import check_floating
-from ..shape.movement import expand_, reshape_
+from ..shape.expanding import expand_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from . import geometry as w
 from .averaging import avg_pool_
@@ -272,7 +273,13 @@ def adaptive_max_pool3d(
 def adaptive_max_pool1d_with_indices(
     input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
-    """`adaptive_max_pool1d` and where the maxima stood."""
+    """`adaptive_max_pool1d` and the indices of the maxima.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> F.adaptive_max_pool1d_with_indices(tapegrad.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    (tensor([[[3., 2.]]]), tensor([[[1, 2]]]))
+    """
     return _adaptive_maximum(1, input, output_size, True)
 
 
@@ -298,7 +305,15 @@ def adaptive_max_pool2d_with_indices(
 def adaptive_max_pool3d_with_indices(
     input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
-    """`adaptive_max_pool3d` and where the maxima stood."""
+    """`adaptive_max_pool3d` and the indices of the maxima.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> volume = tapegrad.arange(8.0).reshape(1, 1, 2, 2, 2)
+    >>> out, indices = F.adaptive_max_pool3d_with_indices(volume, 1)
+    >>> out.tolist(), indices.tolist()
+    ([[[[[7.0]]]]], [[[[[7]]]]])
+    """
     return _adaptive_maximum(3, input, output_size, True)
 
 
@@ -325,7 +340,7 @@ def _starts(samples: Any, inside: int, outside: int, size: int) -> Any:
     shifted = reshape_(samples, shape=(*samples._array.shape, 1))
     # The last window ends where the input does.
     last = wrap(module.arange(outside) == outside - 1)
-    begin = e.cast((numbers + shifted) * step, dtype=int64) - e.cast(shifted * step, dtype=int64)
+    begin = cast((numbers + shifted) * step, dtype=int64) - cast(shifted * step, dtype=int64)
     return c.where(last, wrap(module.asarray(inside - size)), begin)
 
 
@@ -469,7 +484,15 @@ def fractional_max_pool2d_with_indices(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """`fractional_max_pool2d` and where the maxima stood."""
+    """`fractional_max_pool2d` and the indices of the maxima.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> image = tapegrad.ones(1, 1, 5, 5)
+    >>> out, indices = F.fractional_max_pool2d_with_indices(image, 2, output_size=3)
+    >>> out.shape, indices.shape
+    (Size([1, 1, 3, 3]), Size([1, 1, 3, 3]))
+    """
     return _fractional(2, input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
@@ -487,5 +510,13 @@ def fractional_max_pool3d_with_indices(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """`fractional_max_pool3d` and where the maxima stood."""
+    """`fractional_max_pool3d` and the indices of the maxima.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> volume = tapegrad.ones(1, 1, 5, 5, 5)
+    >>> out, indices = F.fractional_max_pool3d_with_indices(volume, 2, output_size=3)
+    >>> out.shape, indices.shape
+    (Size([1, 1, 3, 3, 3]), Size([1, 1, 3, 3, 3]))
+    """
     return _fractional(3, input, kernel_size, output_size, output_ratio, True, _random_samples)

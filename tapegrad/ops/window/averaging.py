@@ -14,8 +14,9 @@ import numpy as np
 
 from ...core import numeric, xp
 from ...core.primitive import OPAQUE, Primitive, define
-from ..elementwise import arithmetic as e
-from ..shape.movement import padded, reshape_
+from ..elementwise.arithmetic import add, div, mul
+from ..shape.padding import padded
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from . import geometry as w
 from .geometry import Window
@@ -77,9 +78,9 @@ def _avg_unpool(values: Any, *, window: Window, with_padding: bool, override: in
 
 def _divided_in_loops(b: Any, out: Any, x: Any, divisor: Any) -> None:
     if isinstance(divisor, float):
-        b.apply(out, e.mul, x, 1.0 / divisor)
+        b.apply(out, mul, x, 1.0 / divisor)
     else:
-        b.apply(out, e.div, x, b.constant(np.asarray(divisor, x.dtype)))
+        b.apply(out, div, x, b.constant(np.asarray(divisor, x.dtype)))
 
 
 def _avg_pool_in_loops(
@@ -100,7 +101,7 @@ def _sum_in_loops(b: Any, taps: Any) -> Any:
     total = next(taps)
     for tap in taps:
         more = b.new(tap.shape, tap.dtype)
-        b.apply(more, e.add, total, tap)
+        b.apply(more, add, total, tap)
         total = more
     return total
 

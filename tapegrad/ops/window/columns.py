@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import xp
 from ...core.primitive import OPAQUE, Primitive, define
-from ..shape.movement import reshape_
+from ..shape.reshaping import reshape_
 from ..table import Sample, op
 from . import geometry as w
-from .convolution import add_columns
+from .convolution_primitives import add_columns
 from .geometry import Window
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...core import xp
-from ..shape.movement import reshape_
+from ..shape.reshaping import reshape_
 
 Sizes = tuple[int, ...]
 

@@ -18,11 +18,12 @@ from ...core import numeric, xp
 from ...core.dtypes import int64
 from ...core.primitive import ELEMENTWISE, OPAQUE, PRODUCT_SIZE, Primitive, define
 from ...core.tensor import Tensor, wrap
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise.arithmetic import add
+from ..elementwise.copies import cast
 from ..index.gather import gather_, scatter_, zeros_as
 from ..index.indexing import take_
-from ..shape.movement import reshape_
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from . import geometry as w
 from .geometry import Sizes, Window
@@ -98,7 +99,7 @@ def _best_in_loops(b: Any, out: Any, winners: Any, taps: Any, start: Any) -> Non
         if not isinstance(given, tuple):
             return given
         there = b.new(winners.shape, winners.dtype)
-        b.apply(there, e.add, *given)
+        b.apply(there, add, *given)
         return there
 
     with b.together():
@@ -181,7 +182,7 @@ def flat_indices(winners: Any, window: Window) -> Any:
         steps = steps + position * (window.dilation[axis] * one)
     table = module.asarray(steps)
     table = wrap(table) if isinstance(winners, Tensor) else table
-    return take_(table, e.cast(winners, dtype=int64), dims=(0,)) + module.asarray(corner)
+    return take_(table, cast(winners, dtype=int64), dims=(0,)) + module.asarray(corner)
 
 
 def _flat(x: Any, dims: int) -> Any:
@@ -421,7 +422,16 @@ def max_pool3d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of a volume, and where it stood."""
+    """The largest element of each window of a volume, and its index.
+
+    `input` is (batch, channels, depth, height, width). Indices count the elements of a volume.
+
+    >>> import tapegrad
+    >>> from tapegrad.nn import functional as F
+    >>> out, indices = F.max_pool3d_with_indices(tapegrad.arange(8.0).reshape(1, 1, 2, 2, 2), 2)
+    >>> out.tolist(), indices.tolist()
+    ([[[[[7.0]]]]], [[[[[7]]]]])
+    """
     return _max_pooled(3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 

@@ -19,7 +19,7 @@ from ...core import xp
 from ...core.primitive import OPAQUE, Primitive, define
 from ..precision import check_floating
 from ..table import Sample, op
-from .convolution import in_float32
+from .convolution_primitives import in_float32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,12 +15,14 @@ import numpy as np
 from ...core import xp
 from ...core.dtypes import int64
 from ...core.tensor import wrap
-from ..elementwise import arithmetic as e
 from ..elementwise import comparison as c
+from ..elementwise.copies import cast
 from ..index.gather import gather_
 from ..linalg.matmul import matmul
 from ..precision import check_floating, check_same_dtype, rounded, widened
-from ..shape.movement import expand_, reshape_, swapped
+from ..shape.expanding import expand_
+from ..shape.reordering import swapped
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def _element(flat: Any, whole: list[Any], sizes: tuple[int, ...]) -> tuple[Any, 
         inside = here if inside is None else c.logical_and(inside, here)
     index: Any = 0
     for position, n in zip(whole, sizes, strict=True):
-        index = index * n + e.cast(c.where(inside, position, 0.0), dtype=int64)
+        index = index * n + cast(c.where(inside, position, 0.0), dtype=int64)
     shape = (*flat._array.shape[:2], index._array.shape[-1])
     return gather_(flat, expand_(index, shape=shape), dim=2), inside
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...core.source import LIBRARY
+from ...core.codegen import function_of
 from .entries import Listed, Row, Walk, keeps_order_in_itself, table_of
 from .references import dict_item
 
@@ -116,9 +116,8 @@ class Conjunction:
         text = " and ".join(clauses) or "True"
         made: dict[str, Any] = dict(self._values)
         names = ", ".join([parameter] * bool(parameter) + [f"{name}={name}" for name in made])
-        text = f"def test({names}):\n    return {text}"
-        exec(compile(text, f"{LIBRARY}conjunction", "exec"), made)
-        found: Callable[..., bool] = made["test"]
+        lines = [f"def test({names}):", f"    return {text}"]
+        found: Callable[..., bool] = function_of(lines, "test", made, "conjunction")
         return found
 
 

@@ -1,0 +1,338 @@
+"""Random tensors.
+
+In come a size and the state of a generator (`tapegrad/random.py`), out come random numbers and the
+state moved past them. `random_` is the draw as a primitive, so that tapes and compiled functions
+repeat it; `random_array` calls it and moves the generator. Dropout and other random operations call
+`random_array`; the functions of the main namespace do too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import random
+from ..core import dtypes
+from ..core.device import as_device, to_device
+from ..core.inplace import rebind
+from ..core.modes import STATE, TAPE
+from ..core.primitive import OPAQUE, Primitive, define, record
+from ..core.tensor import Tensor, not_recorded, wrap
+from .checks import checked
+from .creation import as_size, creation, made_like, numpy_dtype
+from .reduce.sorting import argsort_
+from .shape.dims import as_shape
+from .table import attach
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..random import Generator
+    from .annotations import DeviceLike, DTypeLike
+
+
+def _words(kind: str, count: int, dtype: Any) -> int:
+    """How many words of 64 bits a draw takes: a half of one for each float32."""
+    if kind == "words":
+        return count
+    wide = dtype == np.float64 or kind == "integers"
+    return count + count % 2 if wide else -(-count // 2)
+
+
+def _draw(
+    state: Any, *, kind: str, shape: tuple[int, ...], dtype: Any, low: int, high: int
+) -> tuple[Any, Any]:
+    """A random array, and the state with the offset moved past the blocks that it took."""
+    count = math.prod(shape)
+    size = _words(kind, count, dtype)
+    words = random.words_at(*random.pair_of(state), size)
+    if kind == "words":
+        flat = (words ^ np.uint64(1 << 63)).view(np.int64)
+    elif kind == "integers":
+        flat = (words[:count] % np.uint64(high - low)).astype(np.int64) + low
+    elif kind == "normal":
+        flat = random.normal(words, count, dtype)
+    elif dtype == np.float64:
+        flat = random.uniform64(words)[:count]
+    else:
+        flat = random.uniform32(words, count)
+    return flat.reshape(shape).astype(dtype, copy=False), random.moved(state, size)
+
+
+_RADIUS = "sqrt(-2.0 * log(1.0 - ({})))"
+_COSINE = "sine_of_turn(fabs(({0}) - 0.5) - 0.25)"
+_SINE = "sine_of_turn(copysign(0.25 - fabs(fabs(({0}) - 0.5) - 0.25), 0.5 - ({0})))"
+
+
+def _uniforms(word: str, wide: bool) -> tuple[str, ...]:
+    """The floats in [0, 1) in a word, as expressions: one of 53 bits, or two of 24."""
+    if wide:
+        return (f"as_float64({word} >> 11) * {2.0**-53!r}",)
+    halves = (f"({word} >> 8) & 16777215", f"{word} >> 40")
+    return tuple(f"as_float32(as_int32({half})) * {2.0**-24!r}" for half in halves)
+
+
+def _expressions(kind: str, wide: bool, low: int, high: int) -> list[str]:
+    """The values that a pair of words `x` and `y` gives, in order."""
+    if kind == "words":
+        return [f"as_int64({word} ^ {1 << 63})" for word in "xy"]
+    if kind == "integers":
+        return [f"cast(as_int64(remainder({word}, {high - low})) + {low})" for word in "xy"]
+    u = [*_uniforms("x", wide), *_uniforms("y", wide)]
+    if kind == "normal":
+        pairs = zip(u[::2], u[1::2], strict=True)
+        parts = (_COSINE, _SINE)
+        u = [f"{_RADIUS.format(a)} * {part.format(b)}" for a, b in pairs for part in parts]
+    return [f"cast({value})" for value in u]
+
+
+def _draw_in_loops(
+    b: Any, outs: Any, state: Any, *, kind: str, shape: Any, dtype: Any, low: int, high: int
+) -> None:
+    """A loop over blocks of four words, and one for the part of a block at the end."""
+    out, after = outs
+    body = b.over((2,))
+    taken = f"x + place * {-(-_words(kind, out.size, dtype) // 4)}"
+    body.store(after, body.compute(taken, np.int64, x=body.read(state), place=body.along(0)))
+    body.done()
+    flat = out.reshape(-1)
+    pair = _expressions(kind, dtype == np.float64, low, high)
+    each = 2 * len(pair)
+    blocks, rest = divmod(out.size, each)
+    for first, count, values in ((0, blocks, each), (blocks, 1, rest)):
+        if count == 0 or values == 0:
+            continue
+        body = b.over((count,))
+        seed, offset = body.read(state[:1]), body.read(state[1:])
+        place = body.position((1,), first)
+        words = [
+            body.compute(
+                f"philox(as_uint64(seed), as_uint64(offset + place), {which})",
+                np.uint64,
+                seed=seed,
+                offset=offset,
+                place=place,
+            )
+            for which in range(4)
+        ]
+        part = flat[first * each : first * each + (count - 1) * each + values]
+        for i in range(values):
+            start = i // len(pair) * 2
+            x, y = words[start : start + 2]
+            value = body.compute(pair[i % len(pair)], out.dtype, x=x, y=y)
+            body.store(part[i::each], value)
+        body.done()
+
+
+random_: Primitive = define(
+    "random",
+    _draw,
+    kind=OPAQUE,
+    outputs=("out", "after"),
+    lower=_draw_in_loops,
+    abstract=lambda state, *, shape, dtype, **rest: ((tuple(shape), np.dtype(dtype)), state),
+)
+
+
+def random_array(
+    kind: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    generator: Any = None,
+    low: int = 0,
+    high: int = 0,
+) -> Tensor:
+    """A random tensor; on an explicit tape the draw is an entry."""
+    source = generator or random.default_generator
+    params = {"kind": kind, "shape": shape, "dtype": np.dtype(dtype), "low": low, "high": high}
+    for tape in STATE.tapes:
+        tape.value_of(source.state)  # as it is before the draw, which changes it
+        tape.will_write(source.state)
+    before = source.take(_words(kind, math.prod(shape), params["dtype"]))
+    array, after = random_.kernel(before, **params)
+    out = wrap(array)
+    if STATE.mode & TAPE:
+        moved = wrap(after)
+        record(random_, params, (source.state,), [before], (array, after), (out, moved), TAPE)
+        rebind(source.state, moved)
+    return out
+
+
+def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
+    if device is not None:
+        out._array = to_device(out._array, as_device(device))
+    return out.requires_grad_() if requires_grad else out
+
+
+@creation
+def rand(
+    *size: int | Sequence[int],
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
+) -> Tensor:
+    """Uniform random numbers in [0, 1): `rand(2, 3)` has the shape (2, 3)."""
+    out = random_array("uniform", as_size(size, unused), numpy_dtype(dtype), generator)
+    return _placed(out, device, requires_grad)
+
+
+@creation
+def randn(
+    *size: int | Sequence[int],
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
+) -> Tensor:
+    """Normal random numbers (mean 0, standard deviation 1): `randn(2, 3)` has the shape (2, 3)."""
+    out = random_array("normal", as_size(size, unused), numpy_dtype(dtype), generator)
+    return _placed(out, device, requires_grad)
+
+
+@creation
+def randint(
+    low: int = 0,
+    high: int | Sequence[int] | None = None,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Random integers with low <= x < high: `randint(10, (2, 3))`, `randint(5, 10, (2, 3))`."""
+    end: Any = high
+    if isinstance(end, (tuple, list)) and size is None:  # randint(high, size)
+        low, end, size = 0, low, end
+    elif end is None:  # randint(high, size=size)
+        low, end = 0, low
+    if size is None:
+        raise TypeError("randint needs a size, such as randint(10, (2, 3))")
+    if end is None or end <= low:
+        raise RuntimeError(f"randint needs low < high, got {low} and {end}")
+    out = random_array("integers", as_shape((size,)), np.int64, generator, int(low), int(end))
+    if dtype is not None:
+        out = out.to(dtypes.as_dtype(dtype))
+    return _placed(out, device, requires_grad)
+
+
+@creation
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+) -> Tensor:
+    """The integers 0 to n - 1 in random order."""
+    out = argsort_(random_array("words", (n,), np.int64, generator), dim=0, descending=False)
+    if dtype is not None:
+        out = out.to(dtypes.as_dtype(dtype))
+    return _placed(out, device, False)
+
+
+@creation
+def rand_like(input: Tensor, **options: Any) -> Tensor:
+    """Uniform random numbers in the shape of a tensor."""
+    return made_like(rand, input, options)
+
+
+@creation
+def randn_like(input: Tensor, **options: Any) -> Tensor:
+    """Normal random numbers in the shape of a tensor."""
+    return made_like(randn, input, options)
+
+
+@creation
+def randint_like(input: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
+    """Random integers in the shape of a tensor."""
+    low, high = (0, low) if high is None else (low, high)
+    return made_like(lambda size, **o: randint(low, high, size, **o), input, options)
+
+
+@creation
+def normal(
+    mean: Tensor | float = 0.0,
+    std: Tensor | float = 1.0,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal random numbers with the given mean and standard deviation."""
+    if size is None:
+        shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
+        size = np.broadcast_shapes(*shapes) if shapes else ()
+    out: Tensor = randn(size, generator=generator) * std + mean
+    return out
+
+
+def as_chance(what: str, p: Any) -> Any:
+    """A probability, a number or a tensor, if it lies between 0 and 1."""
+    message = f"{what} needs probabilities between 0 and 1, got {{}}"
+    if isinstance(p, Tensor):
+        return checked(p, low=0, high=1, message=message)
+    if not 0 <= p <= 1:
+        raise RuntimeError(message.format(p))
+    return p
+
+
+@creation
+def bernoulli(
+    input: Tensor, p: float | Tensor | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """1 with the probability that each element gives, else 0."""
+    chance = as_chance("bernoulli", input.detach() if p is None else p)
+    draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
+    out: Tensor = (draw < chance).to(input.dtype)
+    return out
+
+
+def _drawn_now(shape: tuple[int, ...], generator: Any) -> Any:
+    """Uniform numbers as an array, which a compiled function cannot have."""
+    drawn = random_array("uniform", shape, np.float64, generator)
+    not_recorded(drawn, "multinomial()")
+    return drawn._array
+
+
+@creation
+def multinomial(
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Indices drawn with the weights of each row: (rows, n) gives (rows, num_samples)."""
+    not_recorded(input, "multinomial()")
+    weights = np.asarray(to_device(input._array, as_device("cpu")), np.float64)
+    rows = weights.reshape(-1, weights.shape[-1])
+    if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():
+        raise RuntimeError("multinomial needs finite weights of at least 0 with a sum above 0")
+    if not replacement:
+        if num_samples > (rows > 0).sum(1).min():
+            raise RuntimeError(
+                f"cannot draw {num_samples} different indices where fewer have a weight above 0"
+            )
+        # The largest of exponential races: the order of u**(1/w) draws without replacement.
+        u = _drawn_now(rows.shape, generator)
+        keys = np.where(rows > 0, -np.log1p(-u) / np.where(rows > 0, rows, 1.0), np.inf)
+        picked = np.argsort(keys, axis=1)[:, :num_samples]
+    else:
+        u = _drawn_now((len(rows), num_samples), generator)
+        ends = np.cumsum(rows, axis=1)
+        picked = np.stack(
+            [
+                np.searchsorted(end, v * end[-1], side="right")
+                for end, v in zip(ends, u, strict=True)
+            ]
+        )
+        picked = np.minimum(picked, rows.shape[1] - 1)
+    return wrap(picked.reshape(*weights.shape[:-1], num_samples).astype(np.int64))
+
+
+attach(bernoulli=bernoulli, multinomial=multinomial)

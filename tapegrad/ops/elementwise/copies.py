@@ -1,0 +1,39 @@
+"""The same values again: in another dtype, without history, or in memory of their own.
+
+In comes one tensor or raw array, out comes one of the same shape. `cast` carries gradients between
+dtypes wherever operands are promoted and half precision is widened; `detach` stops them; `clone`
+copies. Used by operations of every family.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.dtypes import as_dtype
+from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.tensor import Tensor
+from ..table import Sample, op
+
+cast: Primitive = define(
+    "cast",
+    lambda x, *, dtype: x.astype(as_dtype(dtype).numpy),
+    kind=ELEMENTWISE,
+    vjp=lambda g, x_dtype: cast(g, dtype=as_dtype(x_dtype)),
+    expression="cast(x)",
+)
+
+detach: Primitive = define("detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x")
+clone_: Primitive = define(
+    "clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x"
+)
+
+
+@op(samples=lambda: [Sample((3, 4)), Sample(())])
+def clone(input: Tensor, *, memory_format: object = None) -> Any:
+    """A copy with memory of its own; gradients flow through.
+
+    >>> import tapegrad
+    >>> tapegrad.clone(tapegrad.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
+    return clone_(input)

@@ -1,0 +1,143 @@
+"""Tensors of counted values: ranges, identity matrices, indices of triangles, grids.
+
+In come numbers and sizes, out comes a new tensor without history; `meshgrid` expands tensors to
+the coordinates of a grid. All functions are in the main namespace.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import dtypes
+from ..core.tensor import Tensor
+from .creation import creation, finished, numpy_dtype, valid_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .annotations import DeviceLike, DTypeLike, Number
+
+
+@creation
+def arange(
+    start: Number | Tensor,
+    end: Number | Tensor | None = None,
+    step: Number | Tensor = 1,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Numbers from start up to but not including end.
+
+    >>> import tapegrad
+    >>> tapegrad.arange(3), tapegrad.arange(1, 7, 2), tapegrad.arange(0, 1, 0.5)
+    (tensor([0, 1, 2]), tensor([1, 3, 5]), tensor([0.0000, 0.5000]))
+    """
+    if end is None:
+        start, end = 0, start
+    start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
+    if step == 0:
+        raise RuntimeError("arange needs a step other than 0")
+    if (end - start) * step < 0:
+        raise RuntimeError(f"arange from {start} to {end} never arrives with step {step}")
+    if dtype is None:
+        whole = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
+        dtype = dtypes.int64 if whole else dtypes.get_default_dtype()
+    count = math.ceil((end - start) / step)
+    array = start + np.arange(count) * step
+    return finished(np.asarray(array), dtype, device, requires_grad)
+
+
+@creation
+def linspace(
+    start: Number | Tensor,
+    end: Number | Tensor,
+    steps: int,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` numbers evenly spaced from start to end: `linspace(0, 1, 3)` is [0, 0.5, 1]."""
+    start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    _check_steps(steps)
+    array = np.linspace(start, end, steps).astype(numpy_dtype(dtype))
+    return finished(array, None, device, requires_grad)
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 0:
+        raise RuntimeError(f"the number of steps must not be negative, got {steps}")
+
+
+@creation
+def logspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """base**start to base**end in `steps` numbers: `logspace(0, 2, 3)` is [1, 10, 100]."""
+    _check_steps(steps)
+    array = np.logspace(start, end, steps, base=base).astype(numpy_dtype(dtype))
+    return finished(array, None, device, requires_grad)
+
+
+@creation
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Ones on the diagonal, zeros elsewhere, in n rows and m (or n) columns."""
+    valid_shape((n,) if m is None else (n, m))
+    return finished(np.eye(n, m, dtype=numpy_dtype(dtype)), None, device, requires_grad)
+
+
+@creation
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, device: DeviceLike | None = None
+) -> Tensor:
+    """Row and column indices of a lower triangle, as a tensor of shape (2, count)."""
+    return finished(np.stack(np.tril_indices(row, offset, col)), dtypes.int64, device, False)
+
+
+@creation
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, device: DeviceLike | None = None
+) -> Tensor:
+    """Row and column indices of an upper triangle, as a tensor of shape (2, count)."""
+    return finished(np.stack(np.triu_indices(row, offset, col)), dtypes.int64, device, False)
+
+
+@creation
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Coordinates of a grid, one tensor per dimension; "xy" exchanges the first two dimensions."""
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise ValueError(f"indexing must be 'ij' or 'xy', got {indexing!r}")
+    parts: list[Any] = list(tensors)
+    swap = indexing == "xy" and len(parts) > 1
+    if swap:
+        parts[0], parts[1] = parts[1], parts[0]
+    n = len(parts)
+    shape = [p._array.size for p in parts]
+    out = [
+        p.reshape([-1 if k == i else 1 for k in range(n)]).expand(shape)
+        for i, p in enumerate(parts)
+    ]
+    if swap:
+        out[0], out[1] = out[1], out[0]
+    return tuple(out)

@@ -1,0 +1,288 @@
+"""The largest and the smallest elements, and where they are.
+
+In come a tensor and the dimensions to fold, out come values, indices or both (`Extreme`). Where
+several elements are extreme, `amax` and `amin` share the gradient among them. Used by softmax,
+norms and running extremes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+
+from ...core import numeric, xp
+from ...core.primitive import OPAQUE, REDUCE, Primitive, define
+from ...core.tensor import Tensor, wrap
+from ..elementwise import comparison as c
+from ..elementwise import extremes
+from ..index.gather import gather_
+from ..shape.dims import normal_dim, normal_dims
+from ..table import In, Sample, op
+from .reductions import count, reduction_samples, spread, sum_
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..annotations import Dims
+
+
+def _not_empty(
+    x: Any, dims: tuple[int, ...], what: str, error: type[Exception] = IndexError
+) -> None:
+    if count(x.shape, dims) == 0:
+        raise error(
+            f"{what} of no elements has no value: a tensor of shape {tuple(x.shape)} is empty "
+            f"along {dims}"
+        )
+
+
+def _share_ties(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The gradient goes to the extreme element, in equal parts to several of them."""
+    hit = c.equal(x, spread(out, x.shape, dims, keepdim))
+    shares = c.where(hit, spread(g * 0 + 1, x.shape, dims, keepdim), 0.0)
+    each = shares / sum_(shares, dims=dims, keepdim=True)
+    return spread(g, x.shape, dims, keepdim) * each
+
+
+amax_: Primitive = define(
+    "amax",
+    lambda x, *, dims, keepdim: xp.contiguous(x.max(axis=dims, keepdims=keepdim)),
+    kind=REDUCE,
+    vjp=_share_ties,
+    expression="maximum(a, x)",
+)
+amin_: Primitive = define(
+    "amin",
+    lambda x, *, dims, keepdim: xp.contiguous(x.min(axis=dims, keepdims=keepdim)),
+    kind=REDUCE,
+    vjp=_share_ties,
+    expression="minimum(a, x)",
+)
+
+
+def _share_with_nan(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The same, but if the extreme is NaN then to the elements that are NaN."""
+    hit = c.logical_or(c.isnan(x), c.equal(x, spread(out, x.shape, dims, keepdim)))
+    shares = c.where(hit, spread(g * 0 + 1, x.shape, dims, keepdim), 0.0)
+    return spread(g, x.shape, dims, keepdim) * (shares / sum_(shares, dims=dims, keepdim=True))
+
+
+max_: Primitive = define(
+    "max", amax_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="maximum(a, x)"
+)
+min_: Primitive = define(
+    "min", amin_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="minimum(a, x)"
+)
+
+
+def _extreme_samples() -> list[Sample]:
+    return reduction_samples(distinct=True)
+
+
+@op(samples=_extreme_samples)
+def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
+    """The largest element of all, or along dimensions; ties share the gradient.
+
+    >>> import tapegrad
+    >>> tapegrad.amax(tapegrad.tensor([[1.0, 5.0], [3.0, 4.0]]), dim=1)
+    tensor([5., 4.])
+    """
+    dims = normal_dims(dim, input._array.ndim)
+    _not_empty(input, dims, "amax")
+    return amax_(input, dims=dims, keepdim=bool(keepdim))
+
+
+@op(samples=_extreme_samples)
+def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
+    """The smallest element of all, or along dimensions; ties share the gradient.
+
+    >>> import tapegrad
+    >>> tapegrad.amin(tapegrad.tensor([[1.0, 5.0], [3.0, 4.0]]), dim=1)
+    tensor([1., 3.])
+    """
+    dims = normal_dims(dim, input._array.ndim)
+    _not_empty(input, dims, "amin")
+    return amin_(input, dims=dims, keepdim=bool(keepdim))
+
+
+def _arg(extreme: Any) -> Any:
+    def kernel(x: Any, *, dim: int | None, keepdim: bool) -> Any:
+        if numeric.is_boolean(x.dtype):
+            x = x.astype(np.uint8)
+        out = extreme(x, axis=dim, keepdims=keepdim)
+        return (
+            out
+            if isinstance(out, np.ndarray) or not isinstance(out, np.generic)
+            else np.asarray(out)
+        )
+
+    return kernel
+
+
+def _arg_in_loops(extreme: str) -> Any:
+    """First the extreme value, then the first place that has it; NaN is extreme."""
+
+    def lower(b: Any, out: Any, x: Any, *, dim: int | None, keepdim: bool) -> None:
+        n = x.ndim
+        dims = tuple(range(n)) if dim is None else (dim,)
+        one = tuple(1 if d in dims else size for d, size in enumerate(x.shape))
+        best = b.new(one, np.uint8 if x.dtype == np.bool_ else b.widest(x.dtype))
+        body = b.over(x.shape)
+        value = body.compute("cast(x)", best.dtype, x=body.read(x))
+        body.fold(best, value, f"{extreme}(a, x)", dims)
+        body = b.over(x.shape)
+        value = body.compute("cast(x)", best.dtype, x=body.read(x))
+        flat = [math.prod(x.shape[d + 1 :]) if dim is None else int(d == dim) for d in range(n)]
+        place = body.compute(
+            f"where(x == best or x != x, place, {x.size})",
+            np.int64,
+            x=value,
+            best=body.read(best),
+            place=body.position(tuple(flat)),
+        )
+        body.fold(out.reshape(one), place, "minimum(a, x)", dims)
+
+    return lower
+
+
+argmax_: Primitive = define(
+    "argmax", _arg(np.argmax), kind=OPAQUE, inputs=("x",), lower=_arg_in_loops("maximum")
+)
+argmin_: Primitive = define(
+    "argmin", _arg(np.argmin), kind=OPAQUE, inputs=("x",), lower=_arg_in_loops("minimum")
+)
+
+
+def _arg_op(primitive: Any, what: str, input: Any, dim: Any, keepdim: bool) -> Any:
+    if dim is None:
+        _not_empty(input, tuple(range(input._array.ndim)), what)
+        return primitive(input, dim=None, keepdim=bool(keepdim))
+    n = input._array.ndim
+    d = normal_dim(dim, n)
+    if n == 0:
+        return primitive(input, dim=None, keepdim=False)
+    _not_empty(input, (d,), what)
+    return primitive(input, dim=d, keepdim=bool(keepdim))
+
+
+def _arg_samples() -> list[Sample]:
+    return [
+        Sample(In(3, 4, distinct=True)),
+        Sample(In(3, 4, distinct=True), 0),
+        Sample(In(3, 4, distinct=True), -1, True),
+        Sample(In()),
+    ]
+
+
+@op(samples=_arg_samples, differentiable=False)
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The index of the largest element; without `dim`, in the tensor read as one row.
+
+    >>> import tapegrad
+    >>> tapegrad.argmax(tapegrad.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
+    tensor([1, 0])
+    """
+    return _arg_op(argmax_, "argmax", input, dim, keepdim)
+
+
+@op(samples=_arg_samples, differentiable=False)
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The index of the smallest element; without `dim`, in the tensor read as one row.
+
+    >>> import tapegrad
+    >>> tapegrad.argmin(tapegrad.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
+    tensor([0, 1])
+    """
+    return _arg_op(argmin_, "argmin", input, dim, keepdim)
+
+
+class Extreme(NamedTuple):
+    """Extreme elements, and where they are."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def along(input: Any, indices: Any, dim: int) -> Any:
+    """The elements that `indices` name along a dimension."""
+    return gather_(input, indices, dim=dim)
+
+
+def _extreme(arg: Any, input: Any, dim: Any, keepdim: bool, what: str) -> Any:
+    n = input._array.ndim
+    d = normal_dim(dim, n)
+    if n == 0:
+        return Extreme(input.clone(), wrap(xp.module(input._array).zeros((), np.int64)))
+    _not_empty(input, (d,), what)
+    indices = arg(input, dim=d, keepdim=True)
+    values = along(input, indices, d)
+    return Extreme(values, indices) if keepdim else Extreme(values.squeeze(d), indices.squeeze(d))
+
+
+@overload
+def max(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+@overload
+def max(input: Tensor, dim: int, keepdim: bool = False) -> Extreme: ...
+@overload
+def max(input: Tensor, dim: Tensor | Sequence[int], keepdim: bool = False) -> Tensor: ...
+@op(
+    samples=lambda: [
+        Sample(In(3, 4, distinct=True)),
+        Sample(In(3, 4, distinct=True), 1),
+        Sample(In(3, 4, distinct=True), 0, True),
+        Sample(In(3, 4, distinct=True), In(4, distinct=True)),
+        Sample(In()),
+    ]
+)
+def max(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) -> Any:
+    """The largest element; with `dim`, values and indices; with a tensor, the larger one.
+
+    >>> import tapegrad
+    >>> values, indices = tapegrad.max(tapegrad.tensor([[1.0, 5.0], [3.0, 4.0]]), dim=1)
+    >>> values, indices
+    (tensor([5., 4.]), tensor([1, 1]))
+    """
+    if isinstance(dim, Tensor):
+        return extremes.maximum(input, dim)
+    if dim is None:
+        dims = tuple(range(input._array.ndim))
+        _not_empty(input, dims, "max", RuntimeError)
+        return max_(input, dims=dims, keepdim=False)
+    if isinstance(dim, (tuple, list)):
+        return amax(input, dim, keepdim)
+    return _extreme(argmax_, input, dim, keepdim, "max")
+
+
+@overload
+def min(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ...
+@overload
+def min(input: Tensor, dim: int, keepdim: bool = False) -> Extreme: ...
+@overload
+def min(input: Tensor, dim: Tensor | Sequence[int], keepdim: bool = False) -> Tensor: ...
+@op(
+    samples=lambda: [
+        Sample(In(3, 4, distinct=True)),
+        Sample(In(3, 4, distinct=True), 1),
+        Sample(In(3, 4, distinct=True), 0, True),
+        Sample(In(3, 4, distinct=True), In(4, distinct=True)),
+    ]
+)
+def min(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) -> Any:
+    """The smallest element; with `dim`, values and indices; with a tensor, the smaller one.
+
+    >>> import tapegrad
+    >>> values, indices = tapegrad.min(tapegrad.tensor([[1.0, 5.0], [3.0, 4.0]]), dim=1)
+    >>> values, indices
+    (tensor([1., 3.]), tensor([0, 0]))
+    """
+    if isinstance(dim, Tensor):
+        return extremes.minimum(input, dim)
+    if dim is None:
+        dims = tuple(range(input._array.ndim))
+        _not_empty(input, dims, "min", RuntimeError)
+        return min_(input, dims=dims, keepdim=False)
+    if isinstance(dim, (tuple, list)):
+        return amin(input, dim, keepdim)
+    return _extreme(argmin_, input, dim, keepdim, "min")

@@ -1,0 +1,51 @@
+"""Dims and shapes as people write them, made plain.
+
+In come dims that may count from the end, one or several of them, and sizes as separate integers or
+as a sequence. Out come non-negative integers and tuples of them, or an error that says what was
+expected. Called by public functions before they call a primitive.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from ...core.tensor import Size
+
+
+def normal_dim(dim: Any, ndim: int, what: str = "dim") -> int:
+    """`dim` counted from the front, or IndexError when it is out of range."""
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise TypeError(f"{what} must be an integer, got {type(dim).__name__}")
+    place: int = operator.index(dim)
+    limit = max(ndim, 1)
+    if not -limit <= place < limit:
+        raise IndexError(
+            f"{what} {dim} is out of range for a tensor of {ndim} dimensions: "
+            f"expected {-limit} to {limit - 1}"
+        )
+    return place % limit
+
+
+def normal_dims(dim: Any, ndim: int) -> tuple[int, ...]:
+    """One dim, several, or None for all, as a sorted tuple."""
+    if dim is None:
+        return tuple(range(ndim))
+    if isinstance(dim, (tuple, list)):
+        if not dim:
+            return tuple(range(ndim))
+        dims = [normal_dim(d, ndim) for d in dim]
+        if len(set(dims)) < len(dims):
+            raise RuntimeError(f"dim {tuple(dim)} names a dimension twice")
+        return tuple(sorted(dims)) if ndim else ()
+    return (normal_dim(dim, ndim),) if ndim else ()
+
+
+def as_shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Sizes given as separate integers or as one sequence."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list, Size)):
+        sizes = tuple(sizes[0])
+    try:
+        return tuple(operator.index(n) for n in sizes)
+    except TypeError:
+        raise TypeError(f"a shape must be made of integers, got {sizes}") from None

@@ -1,0 +1,136 @@
+"""Elements that stand several times in the result.
+
+In comes a tensor, out comes a larger one. `expand` and its relatives are views that show an element
+many times; `repeat` and `tile` copy. `expand_` also spreads the gradients of reductions. Gradients
+are summed over all places that show an element.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...core.primitive import MOVEMENT, Primitive, define
+from ...core.tensor import Tensor
+from ..elementwise.copies import clone_
+from ..table import In, Sample, op
+from .dims import as_shape
+from .reshaping import reshape_
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _sum_to(g: Any, x_shape: Any) -> Any:
+    from ...autograd.engine import unbroadcast
+
+    return unbroadcast(g, x_shape)
+
+
+expand_: Primitive = define(
+    "expand",
+    lambda x, *, shape: np.broadcast_to(x, shape),
+    kind=MOVEMENT,
+    vjp=_sum_to,
+    view=True,
+)
+
+
+@op(
+    samples=lambda: [
+        Sample((3, 1), [3, 4]),
+        Sample((3,), [2, 3]),
+        Sample((1, 3), [2, -1]),
+        Sample((), [2]),
+    ],
+    torch="Tensor.expand",
+)
+def expand(input: Tensor, *sizes: int | Sequence[int]) -> Any:
+    """Repeat dimensions of size 1 without copying; -1 keeps a size.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(3, 1).expand(2, -1, 4).shape
+    Size([2, 3, 4])
+    """
+    wanted = as_shape(sizes)
+    shape = input._array.shape
+    extra = len(wanted) - len(shape)
+    resolved = tuple(
+        shape[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)
+    )
+    return _expanded(input, resolved)
+
+
+def _expanded(input: Any, shape: tuple[int, ...]) -> Any:
+    old = input._array.shape
+    extra = len(shape) - len(old)
+    if extra < 0 or any(n != 1 and n != shape[i + extra] for i, n in enumerate(old)):
+        raise RuntimeError(
+            f"a tensor of shape {tuple(old)} cannot be expanded to {shape}: only dimensions of "
+            "size 1 can grow, and new ones come in front"
+        )
+    return input if old == shape else expand_(input, shape=shape)
+
+
+@op(samples=lambda: [Sample((3, 1), [2, 3, 4])])
+def broadcast_to(input: Tensor, shape: Sequence[int]) -> Any:
+    """Expand to a shape, without copying.
+
+    >>> import tapegrad
+    >>> tapegrad.broadcast_to(tapegrad.zeros(3, 1), (2, 3, 4)).shape
+    Size([2, 3, 4])
+    """
+    return expand(input, shape)
+
+
+@op(
+    function=False, samples=lambda: [Sample((3, 1), In(3, 4, grad=False))], torch="Tensor.expand_as"
+)
+def expand_as(input: Tensor, other: Tensor) -> Any:
+    """Expand to the shape of another tensor, without copying.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([[1], [2]]).expand_as(tapegrad.zeros(2, 3))
+    tensor([[1, 1, 1],
+            [2, 2, 2]])
+    """
+    return _expanded(input, other._array.shape)
+
+
+@op(
+    samples=lambda: [Sample((2, 3), 2, 2), Sample((3,), [2, 2]), Sample((2, 1), [1, 3, 2])],
+    torch="Tensor.repeat",
+)
+def repeat(input: Tensor, *repeats: int | Sequence[int]) -> Any:
+    """Copies of the tensor side by side: one number for each dimension.
+
+    >>> import tapegrad
+    >>> tapegrad.tensor([1, 2]).repeat(2), tapegrad.zeros(2, 3).repeat(4, 2).shape
+    (tensor([1, 2, 1, 2]), Size([8, 6]))
+    """
+    times = as_shape(repeats)
+    shape = input._array.shape
+    if len(times) < len(shape):
+        raise RuntimeError(
+            f"repeat needs a number for each of the {len(shape)} dimensions, got {times}"
+        )
+    shape = (1,) * (len(times) - len(shape)) + shape
+    spread = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
+    ones = tuple(n for size in shape for n in (1, size))
+    joined = tuple(a * b for a, b in zip(times, shape, strict=True))
+    out = reshape_(expand_(reshape_(input, shape=ones), shape=spread), shape=joined)
+    return out if out._view is None else clone_(out)
+
+
+@op(samples=lambda: [Sample((2, 3), [2]), Sample((2, 3), [2, 1, 2])])
+def tile(input: Tensor, *dims: int | Sequence[int]) -> Any:
+    """Like `repeat`, with missing numbers taken as 1 from the left.
+
+    >>> import tapegrad
+    >>> tapegrad.tile(tapegrad.tensor([[1, 2], [3, 4]]), (2,))
+    tensor([[1, 2, 1, 2],
+            [3, 4, 3, 4]])
+    """
+    times = as_shape(dims)
+    return repeat(input, (1,) * (input._array.ndim - len(times)) + times)

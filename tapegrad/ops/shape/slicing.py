@@ -1,0 +1,101 @@
+"""Parts of a tensor that integers and slices name: views.
+
+In come a tensor and a static index, which has for each dimension an integer, (start, stop, step) or
+None for all of it. Out comes a view. The gradient of a part is written into zeros by `unslice_`, or
+added to the gradient of the whole. Called by `x[...]`, `split` and other operations on parts.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from ...core import xp
+from ...core.primitive import MOVEMENT, Primitive, define
+from ...core.tensor import Tensor
+from ..table import Sample, op
+from .dims import normal_dim
+
+
+def _add_slice(total: Any, g: Any, *, index: Any) -> None:
+    total[_slices(index)] += g
+
+
+slice_: Primitive = define(
+    "slice",
+    lambda x, *, index: x[_slices(index)],
+    kind=MOVEMENT,
+    vjp=lambda g, x_shape, index: unslice_(g, shape=tuple(x_shape), index=index),
+    view=True,
+    into=_add_slice,
+)
+
+
+def _unslice(x: Any, *, shape: tuple[int, ...], index: Any) -> Any:
+    out = xp.module(x).zeros(shape, x.dtype)
+    out[_slices(index)] = x
+    return out
+
+
+def _unslice_in_loops(b: Any, out: Any, x: Any, *, shape: tuple[int, ...], index: Any) -> None:
+    b.fill(out, 0)
+    b.copy(out[_slices(index)], x)
+
+
+unslice_: Primitive = define(
+    "unslice",
+    _unslice,
+    kind=MOVEMENT,
+    lower=_unslice_in_loops,
+    vjp=lambda g, index: slice_(g, index=index),
+)
+
+
+_WHOLE = slice(None)
+
+
+def _slices(index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Static indices are an integer, (start, stop, step), or None for a whole dimension."""
+    # The Ellipsis makes NumPy return a view, and not a scalar, when all indices are integers.
+    return (
+        *[_WHOLE if i is None else slice(*i) if isinstance(i, tuple) else i for i in index],
+        ...,
+    )
+
+
+@op(samples=lambda: [Sample((3, 4), 1, 1, 2), Sample((3, 4), -2, 0, 1)])
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Any:
+    """The part of a dimension that begins at `start` and has `length` elements.
+
+    >>> import tapegrad
+    >>> tapegrad.narrow(tapegrad.arange(5), dim=0, start=1, length=3)
+    tensor([1, 2, 3])
+    """
+    shape = input._array.shape
+    if not shape:
+        raise RuntimeError("narrow needs a tensor with dimensions, got a 0-d one")
+    d = normal_dim(dim, len(shape))
+    start = int(start)
+    start = start + shape[d] if start < 0 else start
+    if length < 0 or start < 0 or start + length > shape[d]:
+        raise RuntimeError(
+            f"narrow: {start}..{start + length} does not lie in dimension {d} of size {shape[d]}"
+        )
+    index = tuple((start, start + length, 1) if i == d else None for i in range(len(shape)))
+    return slice_(input, index=index)
+
+
+@op(samples=lambda: [Sample((3, 4), 0, 1), Sample((3, 4), 1, -1)])
+def select(input: Tensor, dim: int, index: int) -> Any:
+    """One element of a dimension, which disappears: `select(0, 1)` is `x[1]`.
+
+    >>> import tapegrad
+    >>> tapegrad.select(tapegrad.tensor([[1, 2], [3, 4]]), dim=1, index=0)
+    tensor([1, 3])
+    """
+    shape = input._array.shape
+    d = normal_dim(dim, len(shape))
+    i = operator.index(index)
+    if not shape or not -shape[d] <= i < shape[d]:
+        raise IndexError(f"select: index {i} is out of range for dimension {d} of {tuple(shape)}")
+    return slice_(input, index=tuple(i % shape[d] if k == d else None for k in range(len(shape))))

@@ -1,0 +1,308 @@
+"""Convolution: three primitives that are each other's gradients, so any order of derivative works.
+
+Over one, two or three dimensions, `convolution` is bilinear in its input and weight. Windows are
+gathered into columns and multiplied by the weight as matrices, a few samples at a time, so that
+columns stay in the cache and take little memory. Nothing but the input and the weight is kept for
+backward. Called by `convolution.py` and `transposed_convolution.py`, which have checked arguments.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...core import xp
+from ...core.primitive import OPAQUE, PRODUCT_SIZE, Primitive, define
+from ..elementwise.arithmetic import add
+from ..reduce.reductions import sum_
+from . import geometry as w
+from .geometry import Window
+
+# Bytes of columns at a time: beyond 2 MB the products slow down on a machine with 1 MB of L2 cache.
+_CHUNK = 1 << 21
+
+
+def _chunks(count: int, bytes_each: int) -> Iterator[slice]:
+    """Slices of samples whose columns fit the chunk."""
+    step = max(_CHUNK // max(bytes_each, 1), 1)
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
+
+
+def _convolution(x: Any, weight: Any, bias: Any, *, window: Window, groups: int) -> Any:
+    wide, kernel = xp.widened(x), xp.widened(weight)
+    n, outs = len(x), len(weight)
+    depth, positions = math.prod(weight.shape[1:]), math.prod(window.outside)
+    matrices = kernel.reshape(groups, outs // groups, depth)
+    view = w.columns(w.padded(wide, window, 0), window)
+    out = xp.module(x).empty((n, groups, outs // groups, positions), wide.dtype)
+    for part in _chunks(n, groups * depth * positions * wide.itemsize):
+        columns = view[part].reshape(-1, groups, depth, positions)
+        np.matmul(matrices, columns, out=out[part])
+    out = out.reshape(n, outs, *window.outside)
+    if bias is not None:
+        out += bias.reshape(-1, *[1] * window.dims)
+    return out.astype(x.dtype, copy=False)
+
+
+def _convolution_weight(grad: Any, x: Any, *, window: Window, groups: int) -> Any:
+    """The gradient of the weight: products of columns and gradients, summed over samples."""
+    wide, gradient = xp.widened(x), xp.widened(grad)
+    (n, outs), channels = grad.shape[:2], x.shape[1] // groups
+    depth, positions = channels * math.prod(window.size), math.prod(window.outside)
+    view = w.columns(w.padded(wide, window, 0), window)
+    gradient = gradient.reshape(n, groups, outs // groups, positions).swapaxes(-1, -2)
+    total = xp.module(x).zeros((groups, depth, outs // groups), wide.dtype)
+    for part in _chunks(n, groups * depth * max(positions, outs) * wide.itemsize):
+        columns = view[part].reshape(-1, groups, depth, positions)
+        total += np.matmul(columns, gradient[part]).sum(axis=0)
+    weight = xp.contiguous(total.swapaxes(-1, -2)).reshape(outs, channels, *window.size)
+    return weight.astype(grad.dtype, copy=False)
+
+
+def _convolution_input(grad: Any, weight: Any, *, window: Window, groups: int) -> Any:
+    """The gradient of the input: the transpose of the convolution."""
+    turned = _turned(window)
+    outs, channels = len(weight), weight.shape[1]
+    # Gathering gradients is 2.5 times faster than scattering columns for the same channels.
+    if turned is not None and outs <= 2 * channels * groups:
+        kernel = _flipped(weight).reshape(groups, outs // groups, channels, *window.size)
+        kernel = kernel.swapaxes(1, 2).reshape(groups * channels, outs // groups, *window.size)
+        return _convolution(grad, kernel, None, window=turned, groups=groups)
+    gradient, kernel = xp.widened(grad), xp.widened(weight)
+    n, depth, positions = len(grad), math.prod(weight.shape[1:]), math.prod(window.outside)
+    matrices = kernel.reshape(groups, outs // groups, depth).swapaxes(-1, -2)
+    gradient = gradient.reshape(n, groups, outs // groups, positions)
+    out = xp.module(grad).zeros((n, groups * channels, *window.extents), gradient.dtype)
+    for part in _chunks(n, groups * depth * positions * gradient.itemsize):
+        columns = np.matmul(matrices, gradient[part])
+        add_columns(out[part], columns, window)
+    return xp.contiguous(w.cropped(out, window)).astype(grad.dtype, copy=False)
+
+
+def _turned(window: Window) -> Window | None:
+    """The geometry that takes output gradients to input gradients, for windows that move by 1."""
+    borders = tuple(s - 1 - p for s, p in zip(window.spans, window.padding, strict=True))
+    if max(window.stride) > 1 or min(borders) < 0:
+        return None
+    return window._replace(padding=borders, inside=window.outside, outside=window.inside)
+
+
+def _flipped(weight: Any) -> Any:
+    """Filters turned round along all dimensions of the window."""
+    return np.flip(weight, tuple(range(2, weight.ndim)))
+
+
+def add_columns(target: Any, columns: Any, window: Window) -> None:
+    """Add each column to the positions of the padded `target` that it was gathered from."""
+    n, channels = target.shape[:2]
+    columns = columns.reshape(n, channels, math.prod(window.size), *window.outside)
+    for i, tap in enumerate(w.taps(target, window)):
+        tap += columns[:, :, i]
+
+
+# -- in loops ------------------------------------------------------------------------------------
+
+
+def _windows_in_loops(b: Any, x: Any, window: Window, groups: int) -> Any:
+    """A view (batch, groups, channels, *window size, *output size) in which rows follow by 1."""
+    x = b.ordered(w.padded_in_loops(b, x, window, 0))
+    shape, strides = w.layout(x, window)
+    if window.stride[-1] > 1 and window.outside[-1] > 1:
+        # A copy of x for each column of the window: what follows in a row then lies side by side.
+        (n, channels), rows = x.strides[:2], x.strides[2:-1]
+        wide = (*shape[:2], window.size[-1], *x.shape[2:-1], window.outside[-1])
+        step = strides[1 + window.dims]
+        x = b.ordered(b.strided(x, wide, (n, channels, step, *rows, strides[-1])))
+        n, channels, position, *inner, column = x.strides
+        gaps = (row * d for row, d in zip(inner, window.dilation[:-1], strict=True))
+        moves = (row * s for row, s in zip(inner, window.stride[:-1], strict=True))
+        strides = (n, channels, *gaps, position, *moves, column)
+    view = b.strided(x, shape, strides)
+    return _split(view, 1, groups)
+
+
+def _split(x: Any, axis: int, groups: int) -> Any:
+    """A dimension of channels as two: groups, and channels of each."""
+    before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    return x.reshape(*before, groups, n // groups, *after)
+
+
+def _contracted(b: Any, out: Any, view: Any, kernel: Any) -> None:
+    """The sum over channels and positions: views n g c i j y x and kernels g o c i j."""
+    dims = kernel.ndim - 3
+    inner, outer = range(2, 3 + dims), range(3 + dims, 3 + 2 * dims)
+    b.contract(
+        _split(out, 1, len(kernel))[(..., *[None] * (1 + dims))],
+        view.transpose(0, 1, *outer, *inner)[:, :, None],
+        kernel[(None, slice(None), slice(None), *[None] * dims)],
+    )
+
+
+def _convolution_in_loops(
+    b: Any, out: Any, x: Any, weight: Any, bias: Any, *, window: Window, groups: int
+) -> None:
+    result = out if bias is None else b.new(out.shape, out.dtype)
+    _contracted(b, result, _windows_in_loops(b, x, window, groups), _split(weight, 0, groups))
+    if bias is not None:
+        b.apply(out, add, result, bias.reshape(-1, *[1] * window.dims))
+
+
+def _convolution_weight_in_loops(
+    b: Any, out: Any, grad: Any, x: Any, *, window: Window, groups: int
+) -> None:
+    view = _windows_in_loops(b, x, window, groups)  # n g c i j y x
+    gradient = _split(b.ordered(grad), 1, groups)  # n g o y x
+    dims, new = window.dims, [None] * (1 + window.dims)
+    inner, outer = range(2, 3 + dims), range(3 + dims, 3 + 2 * dims)
+    b.contract(
+        _split(out, 0, groups)[(..., *new)],
+        gradient.transpose(1, 2, 0, *range(3, 3 + dims))[(slice(None), slice(None), *new)],
+        view.transpose(1, *inner, 0, *outer)[:, None],
+    )
+
+
+def _convolution_input_in_loops(
+    b: Any, out: Any, grad: Any, weight: Any, *, window: Window, groups: int
+) -> None:
+    """A convolution of gradients with the windows turned round.
+
+    Windows that move by several elements meet every input element with a part of their positions:
+    each such part is a convolution of its own.
+    """
+    if max(window.stride) == 1:
+        _turned_in_loops(b, out, grad, weight, window, groups)
+        return
+    once = (1,) * window.dims
+    for remainders in itertools.product(*map(range, window.stride)):
+        phases = [_phase(window, axis, r) for axis, r in enumerate(remainders)]
+        firsts, taps, dilation, before = zip(*phases, strict=True)
+        part = out[(..., *map(_every, firsts, window.stride))]
+        kernel = weight[(..., *taps)]
+        if kernel.size == 0:
+            b.fill(part, 0)
+        elif part.size:
+            inside, size = tuple(part.shape[2:]), tuple(kernel.shape[2:])
+            geometry = Window(size, once, before, dilation, inside, window.outside)
+            found = b.new(part.shape, out.dtype)
+            _turned_in_loops(b, found, grad, kernel, geometry, groups)
+            b.copy(part, found)
+
+
+def _every(first: int, step: int) -> slice:
+    return slice(first, None, step)
+
+
+def _phase(window: Window, axis: int, remainder: int) -> tuple[int, slice, int, int]:
+    """The part of one axis whose positions, borders included, leave `remainder` by the stride.
+
+    Returns its first input element, the taps of the window that ever stand on it, and the dilation
+    and the border of a window of those taps alone, which moves by 1 over that part.
+    """
+    stride, dilation = window.stride[axis], window.dilation[axis]
+    before = -((remainder - window.padding[axis]) // stride)  # positions of it inside the border
+    first = remainder + before * stride - window.padding[axis]
+    taps = [k for k in range(window.size[axis]) if k * dilation % stride == remainder]
+    if not taps:
+        return first, slice(0, 0), 1, 0
+    common = math.gcd(stride, dilation)
+    border = before - (taps[0] * dilation - remainder) // stride
+    return first, slice(taps[0], None, stride // common), dilation // common, border
+
+
+def _turned_in_loops(b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int) -> None:
+    """Gradients spread out by the stride, with borders as wide as a window, convolved."""
+    reach = tuple(n + s - 1 for n, s in zip(window.inside, window.spans, strict=True))
+    spread = b.new((*grad.shape[:2], *reach), grad.dtype)
+    found = (_spread(window, axis, n) for axis, n in enumerate(reach))
+    positions, taken = zip(*found, strict=True)
+    b.fill(spread, 0)
+    b.copy(spread[(..., *positions)], grad[(..., *taken)])
+    once, none = (1,) * window.dims, (0,) * window.dims
+    turned = Window(window.size, once, none, window.dilation, reach, window.inside)
+    kernel = _split(_flipped(weight), 0, groups).swapaxes(1, 2)
+    _contracted(b, out, _windows_in_loops(b, spread, turned, groups), kernel)
+
+
+def _spread(window: Window, axis: int, reach: int) -> tuple[slice, slice]:
+    """Where outputs go among positions from one window before the input on, and which of them."""
+    stride, padding = window.stride[axis], window.padding[axis]
+    start = padding - window.spans[axis] + 1
+    first = max(-(-start // stride), 0)
+    last = min((start + reach - 1) // stride, window.outside[axis] - 1)
+    if last < first:
+        return slice(0, 0), slice(0, 0)
+    begin = first * stride - start
+    return slice(begin, begin + (last - first) * stride + 1, stride), slice(first, last + 1)
+
+
+def in_float32(lower: Any) -> Any:
+    """A lowering that computes half precision in float32 and rounds once."""
+
+    def wide(b: Any, out: Any, *inputs: Any, **params: Any) -> None:
+        wide_inputs = [None if x is None else b.widened(x) for x in inputs]
+        if b.widest(out.dtype) == out.dtype:
+            lower(b, out, *wide_inputs, **params)
+            return
+        total = b.new(out.shape, b.widest(out.dtype))
+        lower(b, total, *wide_inputs, **params)
+        b.each(out, "cast(x)", x=total)
+
+    return wide
+
+
+# Of 2304 elements, a convolution with its backward takes 219 µs in NumPy and 102 in native code.
+convolution_: Primitive = define(
+    "convolution",
+    _convolution,
+    kind=OPAQUE,
+    native_size=PRODUCT_SIZE,
+    lower=in_float32(_convolution_in_loops),
+    abstract=lambda x, weight, bias, *, window, groups: (
+        (x[0][0], weight[0][0], *window.outside),
+        x[1],
+    ),
+    vjp=(
+        lambda g, weight, window, groups: convolution_input_(
+            g, weight, window=window, groups=groups
+        ),
+        lambda g, x, window, groups: convolution_weight_(g, x, window=window, groups=groups),
+        lambda g, window: sum_(g, dims=(0, *range(2, 2 + window.dims)), keepdim=False),
+    ),
+)
+convolution_weight_: Primitive = define(
+    "convolution_weight",
+    _convolution_weight,
+    kind=OPAQUE,
+    native_size=PRODUCT_SIZE,
+    lower=in_float32(_convolution_weight_in_loops),
+    abstract=lambda grad, x, *, window, groups: (
+        (grad[0][1], x[0][1] // groups, *window.size),
+        grad[1],
+    ),
+    vjp=(
+        lambda g, x, window, groups: convolution_(x, g, None, window=window, groups=groups),
+        lambda g, grad, window, groups: convolution_input_(grad, g, window=window, groups=groups),
+    ),
+)
+convolution_input_: Primitive = define(
+    "convolution_input",
+    _convolution_input,
+    kind=OPAQUE,
+    native_size=PRODUCT_SIZE,
+    lower=in_float32(_convolution_input_in_loops),
+    abstract=lambda grad, weight, *, window, groups: (
+        (grad[0][0], groups * weight[0][1], *window.inside),
+        grad[1],
+    ),
+    vjp=(
+        lambda g, weight, window, groups: convolution_(
+            g, weight, None, window=window, groups=groups
+        ),
+        lambda g, grad, window, groups: convolution_weight_(grad, g, window=window, groups=groups),
+    ),
+)
