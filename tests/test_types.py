@@ -78,7 +78,7 @@ assert_type(nn.CrossEntropyLoss()(x, x), Tensor)
 assert_type(nn.MaxPool2d(2)(x), Tensor)
 assert_type(nn.GRUCell(3, 4)(x), Tensor)
 model(3)  # type: ignore[arg-type]
-nn.Linear(3)  # type: ignore[call-overload]
+nn.Linear(3)  # type: ignore[call-arg]
 assert_type(Unannotated()(x), Any)
 layers: list[Callable[[Tensor], Tensor]] = [nn.ReLU(), F.relu, tapegrad.relu, Tensor.relu]
 
@@ -133,6 +133,9 @@ tapegrad.cat(x)  # type: ignore[arg-type]
 
 # A step of training.
 optimizer = optim.SGD(model.parameters(), lr=0.1)
+optim.Adam([{"params": [x], "lr": 0.1}, {"params": model.parameters()}])
+optim.AdamW(model.named_parameters(), lr=tapegrad.tensor(0.1))
+optim.Adam(0.1)  # type: ignore[arg-type]
 loss = F.cross_entropy(model(x), tapegrad.zeros(2, dtype=tapegrad.int64))
 assert_type(loss, Tensor)
 loss.backward()
