@@ -265,6 +265,7 @@ def _projected() -> Sample:
     samples=lambda: [*_samples("LSTM"), _projected()],
     autocast=AUTOCAST,
     applies=True,
+    result="tuple[Tensor, Tensor, Tensor]",
 )
 def lstm(
     input: Tensor,
@@ -334,7 +335,14 @@ def _enter(name: str, kind: str, what: str) -> None:
         )
 
     call.__doc__ = f"A network of {what} layers: (results of all steps, last hidden states)."
-    op(name, method=False, samples=lambda: _samples(kind), autocast=AUTOCAST, applies=True)(call)
+    op(
+        name,
+        method=False,
+        samples=lambda: _samples(kind),
+        autocast=AUTOCAST,
+        applies=True,
+        result="tuple[Tensor, Tensor]",
+    )(call)
 
 
 _enter("gru", "GRU", "GRU")
@@ -407,7 +415,12 @@ def _choice_of_cell(input: Any, hx: Any, *params: Any) -> str:
 _OF_CELLS: Policy = {"cpu": _choice_of_cell, "cuda": "lower"}
 
 
-@op(method=False, samples=lambda: _cell_samples("LSTM"), autocast=_OF_CELLS)
+@op(
+    method=False,
+    samples=lambda: _cell_samples("LSTM"),
+    autocast=_OF_CELLS,
+    result="tuple[Tensor, Tensor]",
+)
 def lstm_cell(
     input: Tensor,
     hx: Sequence[Tensor],
