@@ -142,6 +142,13 @@ optimizer = optim.SGD(model.parameters(), lr=0.1)
 optim.Adam([{"params": [x], "lr": 0.1}, {"params": model.parameters()}])
 optim.AdamW(model.named_parameters(), lr=tapegrad.tensor(0.1))
 optim.Adam(0.1)  # type: ignore[arg-type]
+
+# Names that do not exist.
+optim.Adamm  # type: ignore[attr-defined]
+nn.Linaer  # type: ignore[attr-defined]
+F.reluu  # type: ignore[attr-defined]
+tapegrad.conv_2d  # type: ignore[attr-defined]
+tapegrad.autograd.gradd  # type: ignore[attr-defined]
 loss = F.cross_entropy(model(x), tapegrad.zeros(2, dtype=tapegrad.int64))
 assert_type(loss, Tensor)
 loss.backward()
