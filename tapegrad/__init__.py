@@ -147,13 +147,20 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 }
 
 
+#: folders and files that are no part of the API
+_INNER = ("core", "replay", "insight", "saving", "demos", "cli", "typed")
+
+
 def __getattr__(name: str) -> object:
     try:
         module, attribute = _LAZY[name]
     except KeyError:
         from .core.missing import missing
 
-        raise missing(__name__, name, __dir__()) from None
+        # Python asks for a folder before it imports it, maybe for one of the modules named here.
+        others = () if name in _INNER else ("nn", "nn.functional", "optim", "func")
+        others = tuple(f"{__name__}.{other}" for other in others)
+        raise missing(__name__, name, __dir__(), others) from None
     found = _import_module(module, __name__)
     value = found if attribute is None else getattr(found, attribute)
     globals()[name] = value
@@ -161,8 +168,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    inner = {"core", "replay", "insight", "saving", "demos", "cli", "typed"}
-    return sorted(n for n in {*globals(), *_LAZY} if n[0] != "_" and n not in inner)
+    return sorted(n for n in {*globals(), *_LAZY} if n[0] != "_" and n not in _INNER)
 
 
 _keep_freed_memory()

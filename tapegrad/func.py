@@ -8,7 +8,7 @@ gradients already stay connected, so `grad(grad(f))` is the second derivative.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .autograd.api import grad as _grad
 from .core.modes import enable_grad, numbers
@@ -337,3 +337,10 @@ __all__ = [
     "value_and_grad",
     "vjp",
 ]
+
+if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
+
+    def __getattr__(name: str) -> object:
+        from .core.missing import missing
+
+        raise missing(__name__, name, __all__)

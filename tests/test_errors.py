@@ -1,8 +1,12 @@
 """Bad input: an error that says what was expected, raised before anything changes."""
 
+import subprocess
+import sys
+
 import pytest
 
 import tapegrad as tg
+from tapegrad.core import missing
 
 CASES = {
     "broadcast": (lambda: tg.ones(3) + tg.ones(4), RuntimeError, r"\(3,\) and \(4,\)"),
@@ -115,6 +119,9 @@ def test_integer_division_towards_zero_is_exact():
         (tg.nn.functional, "cross_entopy", "cross_entropy"),
         (tg.linalg, "cholesy", "cholesky"),
         (tg.autograd, "Fuction", "Function"),
+        (tg.optim, "Adamm", "Adam"),
+        (tg.func, "jacrve", "jacrev"),
+        (tg.nn, "Relu", "ReLU"),
     ],
 )
 def test_a_missing_name_answers_with_the_nearest_one(module, name, nearest):
@@ -125,6 +132,35 @@ def test_a_missing_name_answers_with_the_nearest_one(module, name, nearest):
     with pytest.raises(AttributeError, match=r"has no attribute 'zzzz'$"):
         _ = module.zzzz
     assert not hasattr(module, "__wrapped__")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [
+        (tg, "Adam", "did you mean 'tapegrad.optim.Adam'"),
+        (tg, "mse_loss", "did you mean 'tapegrad.nn.functional.mse_loss'"),
+        (tg, "jit", "use tapegrad.compile"),
+        (tg, "complex64", "complex tensors are not supported"),
+        (tg.nn, "relu", "did you mean 'tapegrad.nn.functional.relu'"),
+        (tg.nn, "DataParallel", "distributed training is not supported"),
+        (tg.optim, "StepLR", "did you mean 'tapegrad.optim.lr_scheduler.StepLR'"),
+        (tg.func, "vmap", "write the batch dimension explicitly"),
+    ],
+)
+def test_a_missing_name_answers_with_what_to_use_instead(module, name, hint):
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'; {hint}"):
+        getattr(module, name)
+
+
+def test_names_with_a_replacement_do_not_exist():
+    for name in missing._INSTEAD:
+        assert not hasattr(tg, name)
+
+
+def test_python_adds_no_guess_of_its_own():
+    command = [sys.executable, "-c", "import tapegrad; tapegrad.conv_2d"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert shown.lower().count("did you mean") == 1
 
 
 def test_dir_shows_public_names_alone():

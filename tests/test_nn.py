@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import sys
@@ -25,8 +26,11 @@ from tapegrad.testing import gradcheck, gradgradcheck
 def test_linear_takes_both_spellings() -> None:
     layer = nn.Linear(input_size=784, output_size=256)
     assert (layer.in_features, layer.out_features) == (784, 256)
-    with pytest.raises(ValueError, match="in_features must be an integer"):
+    assert "input_size" not in inspect.signature(nn.Linear).parameters
+    with pytest.raises(TypeError, match="'in_features'"):
         nn.Linear(output_size=3)
+    with pytest.raises(TypeError, match="both in_features and input_size"):
+        nn.Linear(in_features=3, input_size=3, out_features=2)
     with pytest.raises(ValueError, match="out_features must be an integer"):
         nn.Linear(3, -1)
 

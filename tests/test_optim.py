@@ -1,6 +1,7 @@
 """Optimizers and schedules: updates against their formulas, groups, state, and bad input."""
 
 import copy
+import inspect
 import pickle
 
 import numpy as np
@@ -279,6 +280,15 @@ def test_the_learning_rate_alone():
     assert optim.SGD(0.25).defaults["lr"] == 0.25
     assert optim.Adam(learning_rate=0.25).defaults["lr"] == 0.25
     assert optim.RMSprop([parameter(1.0)], learning_rate=0.25).param_groups[0]["lr"] == 0.25
+    with pytest.raises(TypeError, match="LBFGS needs its parameters"):
+        optim.LBFGS(0.25)
+
+
+@pytest.mark.parametrize("name", [n for n in optim.__all__ if n[0].isupper()])
+def test_signatures_are_those_of_pytorch(name):
+    arguments = inspect.signature(getattr(optim, name)).parameters
+    assert "learning_rate" not in arguments
+    assert arguments["params"].default is inspect.Parameter.empty
 
 
 def test_gradients_given_to_step():

@@ -1,13 +1,19 @@
 """What type checkers see: a user's program goes through mypy, and stubs say more than `Any`."""
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tapegrad
+from tapegrad import Tensor
+from tapegrad.nn import functional as F
+from tapegrad.ops import TABLE
+from tapegrad.testing import make_arguments
 
 PACKAGE = Path(tapegrad.__file__).parent
 
@@ -78,7 +84,7 @@ assert_type(nn.CrossEntropyLoss()(x, x), Tensor)
 assert_type(nn.MaxPool2d(2)(x), Tensor)
 assert_type(nn.GRUCell(3, 4)(x), Tensor)
 model(3)  # type: ignore[arg-type]
-nn.Linear(3)  # type: ignore[call-overload]
+nn.Linear(3)  # type: ignore[call-arg]
 assert_type(Unannotated()(x), Any)
 layers: list[Callable[[Tensor], Tensor]] = [nn.ReLU(), F.relu, tapegrad.relu, Tensor.relu]
 
@@ -133,6 +139,16 @@ tapegrad.cat(x)  # type: ignore[arg-type]
 
 # A step of training.
 optimizer = optim.SGD(model.parameters(), lr=0.1)
+optim.Adam([{"params": [x], "lr": 0.1}, {"params": model.parameters()}])
+optim.AdamW(model.named_parameters(), lr=tapegrad.tensor(0.1))
+optim.Adam(0.1)  # type: ignore[arg-type]
+
+# Names that do not exist.
+optim.Adamm  # type: ignore[attr-defined]
+nn.Linaer  # type: ignore[attr-defined]
+F.reluu  # type: ignore[attr-defined]
+tapegrad.conv_2d  # type: ignore[attr-defined]
+tapegrad.autograd.gradd  # type: ignore[attr-defined]
 loss = F.cross_entropy(model(x), tapegrad.zeros(2, dtype=tapegrad.int64))
 assert_type(loss, Tensor)
 loss.backward()
@@ -168,3 +184,37 @@ def test_stubs_have_types(path):
     unknown = [f.name for f in functions if ast.unparse(f.returns) == "Any"]
     assert len(untyped) <= len(parameters) / 25, untyped
     assert len(unknown) <= len(functions) / 50, unknown
+
+
+# -- what `help` shows -----------------------------------------------------------------------------
+
+
+def results_of(function):
+    """The types that a signature says a function may return."""
+    annotation = inspect.signature(function).return_annotation
+    return annotation.replace("Tensor | None]", "Tensor]").split(" | ")
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_operations_return_what_they_show(name):
+    op = TABLE[name]
+    shown = results_of(op.function)
+    for sample in op.samples() if op.samples is not None else ():
+        args, kwargs = make_arguments(sample, np.random.default_rng(0), tapegrad.float64, False)
+        value = op.function(*args, **kwargs)
+        kinds = {type(value).__name__}
+        if type(value) is tuple:
+            kinds = {"tuple[Tensor, ...]", f"tuple[{', '.join(['Tensor'] * len(value))}]"}
+            assert all(isinstance(v, Tensor | None) for v in value)
+        assert kinds & set(shown), f"{name} shows {shown} and returns {kinds}"
+
+
+def test_help_shows_types():
+    assert str(inspect.signature(tapegrad.add)) == (
+        "(input: 'Operand', other: 'Operand', *, alpha: 'Number' = 1) -> 'Tensor'"
+    )
+    assert results_of(tapegrad.ones(2).max) == ["Tensor", "Extreme"]
+    assert results_of(F.max_pool2d) == ["Tensor", "tuple[Tensor, Tensor]"]
+    assert list(inspect.signature(tapegrad.ones(2).squeeze_).parameters) == ["dim"]
+    assert list(inspect.signature(F.elu_).parameters) == ["input", "alpha"]
+    assert list(inspect.signature(tapegrad.nn.LSTM).parameters)[:2] == ["input_size", "hidden_size"]

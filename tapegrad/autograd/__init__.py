@@ -67,20 +67,22 @@ _SOURCES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name == "backward":
-        value: object = _import_module(".api", __name__).autograd_backward
-    elif name in ("function", "functional", "graph"):
-        value = _import_module(f".{name}", __name__)
-    else:
-        module = next((m for m, names in _SOURCES.items() if name in names), None)
-        if module is None:
-            from ..core.missing import missing
+if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
 
-            raise missing(__name__, name, __all__)
-        value = getattr(_import_module(module, __name__), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        if name == "backward":
+            value: object = _import_module(".api", __name__).autograd_backward
+        elif name in ("function", "functional", "graph"):
+            value = _import_module(f".{name}", __name__)
+        else:
+            module = next((m for m, names in _SOURCES.items() if name in names), None)
+            if module is None:
+                from ..core.missing import missing
+
+                raise missing(__name__, name, __all__)
+            value = getattr(_import_module(module, __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

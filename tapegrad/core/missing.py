@@ -1,13 +1,61 @@
-"""The error for a name that a module does not have, which tells the nearest one that it has."""
+"""The error for a name that a module does not have: it says what to use instead.
+
+Comes in: the name, and the names that there are. Goes out: an AttributeError for a module's
+`__getattr__` to raise, with the same name in another module or the nearest name in this one.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import import_module
+
+_COMPLEX = "complex tensors are not supported"
+_SPARSE = "sparse tensors are not supported"
+_QUANTIZED = "quantized tensors are not supported"
+_DISTRIBUTED = "distributed training is not supported"
+_EXPORT = "programs cannot be exported; save a state_dict with tapegrad.save"
+
+#: names of PyTorch, NumPy and JAX that no module of tapegrad has, and what to do without them
+_INSTEAD = {
+    **dict.fromkeys(("cdouble", "cfloat", "complex", "complex32", "complex64"), _COMPLEX),
+    **dict.fromkeys(("complex128", "fft", "polar", "view_as_complex", "view_as_real"), _COMPLEX),
+    **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), _SPARSE),
+    **dict.fromkeys(("ao", "quantization", "quantize_per_tensor", "quantized"), _QUANTIZED),
+    **dict.fromkeys(("distributed", "DataParallel", "SyncBatchNorm", "parallel"), _DISTRIBUTED),
+    **dict.fromkeys(("export", "fx", "onnx"), _EXPORT),
+    "Dense": "use tapegrad.nn.Linear",
+    "array": "use tapegrad.tensor",
+    "astype": "use tapegrad.Tensor.to",
+    "distributions": "draw with tapegrad.randn, rand, bernoulli or multinomial",
+    "expand_dims": "use tapegrad.unsqueeze",
+    "jit": "use tapegrad.compile",
+    "profiler": "use explain() of a compiled function",
+    "special": "the functions of torch.special that exist are in tapegrad itself",
+    "vmap": "write the batch dimension explicitly",
+}
 
 
-def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
-    """An error to raise from a module's `__getattr__`; `known` are the names that there are."""
+def missing(
+    module: str, name: str, known: Iterable[str], elsewhere: Iterable[str] = ()
+) -> AttributeError:
+    """An error to raise from a module's `__getattr__`.
+
+    `known` are the names that there are; `elsewhere` are modules that may have the name instead.
+    """
     text = f"module {module!r} has no attribute {name!r}"
-    close = [] if name.startswith("_") else difflib.get_close_matches(name, list(known), 1, 0.75)
-    return AttributeError(f"{text}; did you mean {close[0]!r}?" if close else text)
+    hint = "" if name.startswith("_") else _hint(name, known, elsewhere)
+    # With an `obj`, Python would add its own guess to the text of an uncaught error.
+    return AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=None)
+
+
+def _hint(name: str, known: Iterable[str], elsewhere: Iterable[str]) -> str:
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    for other in elsewhere:
+        if name in import_module(other).__all__:
+            return f"did you mean '{other}.{name}'?"
+    names = list(known)
+    close = [one for one in names if one.lower() == name.lower()]
+    close = close or difflib.get_close_matches(name, names, 1, 0.75)
+    return f"did you mean {close[0]!r}?" if close else ""

@@ -1,5 +1,7 @@
 """Neural networks: modules, layers, losses, initialisation and gradient utilities."""
 
+from typing import TYPE_CHECKING
+
 from . import functional, init, modules, utils
 from .activation import (
     CELU,
@@ -160,20 +162,21 @@ from .upsampling import (
     UpsamplingNearest2d,
 )
 
+if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
 
-def __getattr__(name: str) -> object:
-    """Names that the documents keep in `nn`, from the layers above it, loaded at first use."""
-    if name == "SGD":
-        from ..optim import SGD
+    def __getattr__(name: str) -> object:
+        """Names that the documents keep in `nn`, from the layers above it, loaded at first use."""
+        if name == "SGD":
+            from ..optim import SGD
 
-        return SGD
-    if name in ("binary_cross_entropy", "cross_entropy_loss", "mse_loss"):
-        from .. import dialects
+            return SGD
+        if name in ("binary_cross_entropy", "cross_entropy_loss", "mse_loss"):
+            from .. import dialects
 
-        return getattr(dialects, name)
-    from ..core.missing import missing
+            return getattr(dialects, name)
+        from ..core.missing import missing
 
-    raise missing(__name__, name, __all__)
+        raise missing(__name__, name, __all__, (f"{__name__}.functional",))
 
 
 __all__ = [

@@ -7,6 +7,7 @@ PyTorch has in both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from ..ops import public_functions
@@ -33,6 +34,9 @@ def _changing(name: str) -> Callable[..., Any]:
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = f"`{name}` that overwrites its input."
+    shown = signature(function)
+    rest = [p for p in shown.parameters.values() if p.name != "inplace"]
+    change.__signature__ = shown.replace(parameters=rest)  # type: ignore[attr-defined]
     return change
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from ..ops.creation import CREATION
 from . import functional as F
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     from ..core.tensor import Tensor
     from ..ops.annotations import DeviceLike, DTypeLike
+
+P = ParamSpec("P")
 
 _empty = CREATION["empty"]
 
@@ -73,8 +77,23 @@ class Unflatten(Module):
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
+def _accept_sizes(init: Callable[P, None]) -> Callable[P, None]:
+    """Let the sizes of `Linear` be named as in GT; `help` shows PyTorch's names."""
+
+    @wraps(init)
+    def __init__(*args: P.args, **kwargs: P.kwargs) -> None:
+        for theirs, ours in (("input_size", "in_features"), ("output_size", "out_features")):
+            if theirs in kwargs:
+                if ours in kwargs:
+                    raise TypeError(f"got both {ours} and {theirs}, which are the same thing")
+                kwargs[ours] = kwargs.pop(theirs)
+        init(*args, **kwargs)
+
+    return __init__
+
+
 class Linear(Module):
-    """y = x @ weight.T + bias. The sizes may also be named input_size and output_size.
+    """y = x @ weight.T + bias.
 
     Inputs (..., in_features) give (..., out_features); `weight` is (out_features, in_features).
 
@@ -84,7 +103,7 @@ class Linear(Module):
     Size([3, 2])
     """
 
-    @overload
+    @_accept_sizes
     def __init__(
         self,
         in_features: int,
@@ -92,33 +111,10 @@ class Linear(Module):
         bias: bool = True,
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self,
-        *,
-        input_size: int,
-        output_size: int,
-        bias: bool = True,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-    ) -> None: ...
-    def __init__(
-        self,
-        in_features: int | None = None,
-        out_features: int | None = None,
-        bias: bool = True,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        *,
-        input_size: int | None = None,
-        output_size: int | None = None,
     ) -> None:
         super().__init__()
-        first = input_size if in_features is None else in_features
-        second = output_size if out_features is None else out_features
-        self.in_features = checked_size(first, "in_features", self)
-        self.out_features = checked_size(second, "out_features", self)
+        self.in_features = checked_size(in_features, "in_features", self)
+        self.out_features = checked_size(out_features, "out_features", self)
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.weight = new_parameter(self.out_features, self.in_features, **options)
         self.bias: Parameter | None

@@ -363,29 +363,38 @@ class LSTM(RNNBase):
     (Size([2, 5, 8]), Size([2, 2, 4]))
     """
 
-    if TYPE_CHECKING:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        super().__init__(
+            "LSTM",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+        )
 
-        def __init__(
-            self,
-            input_size: int,
-            hidden_size: int,
-            num_layers: int = 1,
-            bias: bool = True,
-            batch_first: bool = False,
-            dropout: float = 0.0,
-            bidirectional: bool = False,
-            proj_size: int = 0,
-            device: DeviceLike | None = None,
-            dtype: DTypeLike | None = None,
-        ) -> None: ...
+    if TYPE_CHECKING:
 
         def forward(
             self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
         ) -> tuple[Any, tuple[Tensor, Tensor]]: ...
-    else:
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__("LSTM", *args, **kwargs)
 
     def get_expected_cell_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
         """The shape of the cells."""
@@ -395,28 +404,38 @@ class LSTM(RNNBase):
 class GRU(RNNBase):
     """Layers with a gate that resets the hidden state and one that updates it."""
 
-    if TYPE_CHECKING:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            "GRU",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            device=device,
+            dtype=dtype,
+            **options,
+        )
 
-        def __init__(
-            self,
-            input_size: int,
-            hidden_size: int,
-            num_layers: int = 1,
-            bias: bool = True,
-            batch_first: bool = False,
-            dropout: float = 0.0,
-            bidirectional: bool = False,
-            device: DeviceLike | None = None,
-            dtype: DTypeLike | None = None,
-        ) -> None: ...
+    if TYPE_CHECKING:
 
         def forward(
             self, input: Tensor | PackedSequence, hx: Tensor | None = None
         ) -> tuple[Any, Tensor]: ...
-    else:
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__("GRU", *args, **kwargs)
 
 
 # -- cells -------------------------------------------------------------------------------------

@@ -304,6 +304,7 @@ def _turning(name: str, movement: Callable[..., Any]) -> None:
         return inplace.turn(self, lambda x: movement(x, *args, **kwargs), f"{name}_")
 
     method.__name__ = f"{name}_"
+    method.__wrapped__ = movement  # type: ignore[attr-defined]  # gives the signature
     method.__doc__ = f"In-place version of `{name}`: the same memory, seen in another shape."
     setattr(Tensor, f"{name}_", method)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_overloads
 
 from ..core import casting
 from ..core import inplace as inplace_
@@ -114,17 +114,21 @@ def op(
     shortcut: Callable[..., bool] | None = None,
     autocast: Policy | None = None,
     applies: bool = False,
+    result: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a public function in the table.
 
     `torch=""` means the same name in torch; None means there is none. With `inplace`, a method with
     a trailing underscore changes the tensor. `primitive` lets that method compute straight into
     memory. `autocast` says in which dtype it runs inside `autocast`: see `casting.py`; a function
-    that does so by itself `applies` it.
+    that does so by itself `applies` it. `result` is the type of the result where the function is
+    annotated with Any and does not return a Tensor.
     """
 
     def enter(body: Callable[..., Any]) -> Callable[..., Any]:
         label = name or body.__name__.rstrip("_")
+        if body.__annotations__.get("return") == "Any":
+            body.__annotations__["return"] = result or _result_of(body)
         body.__name__ = body.__qualname__ = label
         plain = accept_numpy_names(body)
         public = plain if autocast is None or applies else accept_numpy_names(body, autocast)
@@ -160,6 +164,20 @@ def op(
         return public
 
     return enter
+
+
+def _result_of(body: Callable[..., Any]) -> str:
+    """The type of a result that is annotated with Any, since primitives are that to type checkers.
+
+    Stub files and `help` show it. A test compares it with what samples return.
+    """
+    overloads = get_overloads(body)
+    if overloads:
+        return " | ".join(dict.fromkeys(o.__annotations__["return"] for o in overloads))
+    if "return_indices" not in body.__annotations__:
+        return "Tensor"
+    always = body.__name__.endswith("_with_indices")
+    return "tuple[Tensor, Tensor]" if always else "Tensor | tuple[Tensor, Tensor]"
 
 
 def attach(**members: Any) -> None:

@@ -1,5 +1,7 @@
 """Optimizers and learning-rate schedules, with PyTorch's names."""
 
+from typing import TYPE_CHECKING
+
 from . import lr_scheduler, swa_utils
 from .adadelta import Adadelta
 from .adafactor import Adafactor
@@ -38,3 +40,10 @@ __all__ = [
     "lr_scheduler",
     "swa_utils",
 ]
+
+if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
+
+    def __getattr__(name: str) -> object:
+        from ..core.missing import missing
+
+        raise missing(__name__, name, __all__, (f"{__name__}.lr_scheduler",))

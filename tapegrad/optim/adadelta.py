@@ -7,10 +7,8 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from .optimizer import Group, Optimizer
-from .options import check_not_negative, check_ways, learning_rate_of
-
-LR = 1.0
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_not_negative, check_ways
 
 
 class Adadelta(Optimizer):
@@ -22,8 +20,8 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: Any = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0,
@@ -32,9 +30,7 @@ class Adadelta(Optimizer):
         capturable: bool = False,
         maximize: bool = False,
         differentiable: bool = False,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "rho": rho,

@@ -8,10 +8,8 @@ from typing import Any
 from ..core.dtypes import finfo
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from .optimizer import Group, Optimizer
-from .options import check_not_negative, largest, learning_rate_of, smallest
-
-LR = 1e-2
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_not_negative, largest, smallest
 
 
 class Adafactor(Optimizer):
@@ -28,8 +26,8 @@ class Adafactor(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: Any = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0,
@@ -37,9 +35,7 @@ class Adafactor(Optimizer):
         *,
         foreach: bool | None = None,
         maximize: bool = False,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "beta2_decay": beta2_decay,

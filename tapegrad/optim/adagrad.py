@@ -7,10 +7,8 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops.creation import full_like
-from .optimizer import Group, Optimizer
-from .options import check_not_negative, check_ways, learning_rate_of
-
-LR = 1e-2
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_not_negative, check_ways
 
 
 class Adagrad(Optimizer):
@@ -22,8 +20,8 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: Any = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
         lr_decay: float = 0,
         weight_decay: float = 0,
         initial_accumulator_value: float = 0,
@@ -33,9 +31,7 @@ class Adagrad(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
         fused: bool | None = None,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "lr_decay": lr_decay,

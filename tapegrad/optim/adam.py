@@ -7,10 +7,8 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from .optimizer import Group, Optimizer
-from .options import check_adaptive, learning_rate_of
-
-LR = 1e-3
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_adaptive
 
 
 class Adam(Optimizer):
@@ -24,8 +22,8 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: float = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -37,9 +35,7 @@ class Adam(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "betas": tuple(betas),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from .adam import LR, Adam
+from ..core.tensor import Tensor
+from .adam import Adam
+from .optimizer import ParamsT
 
 
 class AdamW(Adam):
@@ -12,8 +12,8 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: float = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
@@ -24,7 +24,6 @@ class AdamW(Adam):
         capturable: bool = False,
         differentiable: bool = False,
         fused: bool | None = None,
-        learning_rate: float | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -39,5 +38,4 @@ class AdamW(Adam):
             differentiable=differentiable,
             fused=fused,
             decoupled_weight_decay=True,
-            learning_rate=learning_rate,
         )

@@ -7,10 +7,8 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from .optimizer import Group, Optimizer
-from .options import check_not_negative, check_ways, choose, largest, learning_rate_of
-
-LR = 1e-2
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_not_negative, check_ways, choose, largest
 
 
 class ASGD(Optimizer):
@@ -23,8 +21,8 @@ class ASGD(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: Any = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
         lambd: float = 1e-4,
         alpha: float = 0.75,
         t0: float = 1e6,
@@ -33,10 +31,7 @@ class ASGD(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
         capturable: bool = False,
-        *,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "lambd": lambd,

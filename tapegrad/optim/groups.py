@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..core.modes import STATE, TAPE
 from ..core.tensor import Tensor
 from ..replay.trace.options import decided, happens_once, runtime_number, setting
 
 Group = dict[str, Any]
+#: what optimizers are made of: tensors, groups, or (name, tensor) pairs
+ParamsT: TypeAlias = Iterable[Tensor | Group | tuple[str, Tensor]]
 
 
 class State(dict[str, Any]):

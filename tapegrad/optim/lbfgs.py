@@ -10,7 +10,7 @@ from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
 from ..ops.shape.joining import cat
 from .line_search import Point, strong_wolfe
-from .optimizer import Group, Optimizer
+from .optimizer import Group, Optimizer, ParamsT
 from .options import check_not_negative
 
 #: curvature below which a step says nothing about the function
@@ -33,8 +33,8 @@ class LBFGS(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1,
+        params: ParamsT,
+        lr: float | Tensor = 1,
         max_iter: int = 20,
         max_eval: int | None = None,
         tolerance_grad: float = 1e-7,
@@ -42,6 +42,8 @@ class LBFGS(Optimizer):
         history_size: int = 100,
         line_search_fn: str | None = None,
     ) -> None:
+        if params is None:
+            raise TypeError("LBFGS needs its parameters; step(closure) cannot be given any")
         defaults = {
             "lr": lr,
             "max_iter": max_iter,

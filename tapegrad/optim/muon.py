@@ -9,10 +9,9 @@ from typing import Any
 from ..core.dtypes import float32, promote_types
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from .optimizer import Group, Optimizer
-from .options import check_not_negative, learning_rate_of
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_not_negative
 
-LR = 1e-3
 ADJUSTMENTS = (None, "original", "match_rms_adamw")
 
 
@@ -28,8 +27,8 @@ class Muon(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: Any = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
         weight_decay: float = 0.1,
         momentum: float = 0.95,
         nesterov: bool = True,
@@ -37,10 +36,7 @@ class Muon(Optimizer):
         eps: float = 1e-7,
         ns_steps: int = 5,
         adjust_lr_fn: str | None = None,
-        *,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "weight_decay": weight_decay,

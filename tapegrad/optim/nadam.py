@@ -7,10 +7,8 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from .optimizer import Group, Optimizer
-from .options import check_adaptive, check_not_negative, learning_rate_of, rounded
-
-LR = 2e-3
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_adaptive, check_not_negative, rounded
 
 
 class NAdam(Optimizer):
@@ -24,8 +22,8 @@ class NAdam(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: Any = LR,
+        params: ParamsT,
+        lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -36,9 +34,7 @@ class NAdam(Optimizer):
         maximize: bool = False,
         capturable: bool = False,
         differentiable: bool = False,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "betas": tuple(betas),

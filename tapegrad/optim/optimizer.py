@@ -19,7 +19,7 @@ from ..core.modes import STATE, TAPE, enable_grad, no_grad
 from ..core.tensor import RemovableHandle, Tensor, wrap
 from ..replay.trace.options import as_known_code, decided, given, runtime_number, setting
 from ..replay.use.update import Update, pays
-from .groups import Group, States, WatchedGroup, as_groups, as_parameters, ordered
+from .groups import Group, ParamsT, States, WatchedGroup, as_groups, as_parameters, ordered
 from .hooks import (
     Hook,
     register,
@@ -27,11 +27,13 @@ from .hooks import (
     register_optimizer_step_pre_hook,
     with_hooks,
 )
+from .options import accept_learning_rate
 from .saving import packed, unpacked
 
 __all__ = [
     "Group",
     "Optimizer",
+    "ParamsT",
     "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook",
     "required",
@@ -63,7 +65,7 @@ class Optimizer:
     tensor([0., 0.], requires_grad=True)
     """
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: ParamsT | None, defaults: dict[str, Any]) -> None:
         """`params` is an iterable of tensors, of (name, tensor) pairs or of groups.
 
         With None, the parameters are those given to `step(parameters)`.
@@ -81,6 +83,8 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+        if "__init__" in cls.__dict__ and cls.__module__.startswith(__package__):
+            cls.__init__ = accept_learning_rate(cls.__dict__["__init__"])  # type: ignore[method-assign]
         methods = [getattr(cls, name) for name in _OF_UPDATES]
         cls._library = all(m.__module__.startswith(__package__) for m in methods)
 

@@ -1,4 +1,4 @@
-"""Checks of hyperparameters, and arithmetic on numbers that may be tensors.
+"""Arguments of optimizers: another way to give them, checks, arithmetic on tensors and numbers.
 
 In eager code the numbers of an update are Python's; while a step is captured they are 0-d tensors,
 which no `if` may look at. `choose`, `largest` and `smallest` serve both. Used by the optimizers.
@@ -6,7 +6,8 @@ which no `if` may look at. `choose`, `largest` and `smallest` serve both. Used b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from numbers import Real
 from typing import Any
 
@@ -14,6 +15,36 @@ import numpy as np
 
 from ..core.tensor import Tensor, wrap
 from ..ops.elementwise.comparison import where_
+
+# -- the learning rate -------------------------------------------------------------------------
+
+
+def accept_learning_rate(init: Callable[..., None]) -> Callable[..., None]:
+    """Let `__init__` of an optimizer also take `(learning_rate=0.01)` or `(0.01)`.
+
+    `step(parameters)` then gets the parameters. `help` shows the arguments of `init`, PyTorch's.
+    """
+
+    @wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        has_lr = len(args) > 1 or "lr" in kwargs
+        if args and isinstance(args[0], (int, float)) and not isinstance(args[0], bool):
+            if has_lr or "learning_rate" in kwargs:
+                raise TypeError(
+                    "two numbers could be a learning rate and a momentum; name them: "
+                    "learning_rate=..., momentum=..."
+                )
+            kwargs["lr"], args = args[0], ()
+        elif "learning_rate" in kwargs:
+            if has_lr:
+                raise TypeError("got both lr and learning_rate, which are the same thing")
+            kwargs["lr"] = kwargs.pop("learning_rate")
+        if not args:
+            kwargs.setdefault("params", None)
+        init(self, *args, **kwargs)
+
+    return __init__
+
 
 # -- checks ------------------------------------------------------------------------------------
 
@@ -63,22 +94,6 @@ def check_ways(options: Mapping[str, Any]) -> None:
         raise ValueError(
             "a tensor as the learning rate needs capturable=True where foreach is True"
         )
-
-
-def learning_rate_of(params: Any, lr: float, default: float, named: float | None) -> Any:
-    """`params` and `lr`, given as `(params, lr)`, `(learning_rate=0.01)` or `(0.01)`."""
-    if isinstance(params, (int, float)) and not isinstance(params, bool):
-        if lr != default or named is not None:
-            raise TypeError(
-                "two numbers could be a learning rate and a momentum; name them: "
-                "learning_rate=..., momentum=..."
-            )
-        return None, params
-    if named is None:
-        return params, lr
-    if lr != default:
-        raise TypeError("got both lr and learning_rate, which are the same thing")
-    return params, named
 
 
 # -- numbers that may be tensors ----------------------------------------------------------------

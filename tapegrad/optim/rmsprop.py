@@ -7,10 +7,8 @@ from typing import Any
 
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
-from .optimizer import Group, Optimizer
-from .options import check_not_negative, check_ways, learning_rate_of
-
-LR = 1e-2
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_not_negative, check_ways
 
 
 class RMSprop(Optimizer):
@@ -23,8 +21,8 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: float = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -34,10 +32,7 @@ class RMSprop(Optimizer):
         foreach: bool | None = None,
         maximize: bool = False,
         differentiable: bool = False,
-        *,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "momentum": momentum,

@@ -8,10 +8,8 @@ from typing import Any
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
 from ..ops.elementwise.comparison import where_
-from .optimizer import Group, Optimizer
-from .options import check_not_negative, check_ways, learning_rate_of
-
-LR = 1e-2
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_not_negative, check_ways
 
 
 class Rprop(Optimizer):
@@ -24,8 +22,8 @@ class Rprop(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: Any = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50),
         *,
@@ -33,9 +31,7 @@ class Rprop(Optimizer):
         foreach: bool | None = None,
         maximize: bool = False,
         differentiable: bool = False,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "etas": tuple(etas),

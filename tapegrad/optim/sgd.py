@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.tensor import Tensor
-from .optimizer import Group, Optimizer
-from .options import check_not_negative, check_ways, learning_rate_of
-
-LR = 1e-3
+from .optimizer import Group, Optimizer, ParamsT
+from .options import check_not_negative, check_ways
 
 
 class SGD(Optimizer):
@@ -21,8 +19,8 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        params: Any = None,
-        lr: float = LR,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
         momentum: float = 0,
         dampening: float = 0,
         weight_decay: float = 0,
@@ -32,9 +30,7 @@ class SGD(Optimizer):
         foreach: bool | None = None,
         differentiable: bool = False,
         fused: bool | None = None,
-        learning_rate: float | None = None,
     ) -> None:
-        params, lr = learning_rate_of(params, lr, LR, learning_rate)
         defaults = {
             "lr": lr,
             "momentum": momentum,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from .optimizer import Optimizer
+from ..core.tensor import Tensor
+from .optimizer import Optimizer, ParamsT
 
 
 class SparseAdam(Optimizer):
@@ -12,8 +11,8 @@ class SparseAdam(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: float = 1e-3,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         maximize: bool = False,

@@ -98,10 +98,6 @@ def test_norms(number: int) -> None:
     check_call(getattr(F, name), getattr(TF, name), given, name, **options)
 
 
-#: arguments of ours that PyTorch does not have
-EXTRA = {"Linear": {"input_size", "output_size"}}
-
-
 def test_arguments_are_those_of_pytorch() -> None:
     """Names and order of the arguments of all functions and classes of these families."""
     ours = [
@@ -121,5 +117,4 @@ def test_arguments_are_those_of_pytorch() -> None:
         kind = getattr(torch.nn, name, None)
         if inspect.isclass(kind) and "kwargs" not in inspect.signature(kind).parameters:
             mine = list(inspect.signature(getattr(nn, name)).parameters)
-            mine = [n for n in mine if n not in EXTRA.get(name, ())]
             assert mine == list(inspect.signature(kind).parameters), name

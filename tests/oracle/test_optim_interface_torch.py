@@ -76,12 +76,10 @@ def converted(state_dict):
 def test_arguments(name):
     ours = inspect.signature(getattr(tg.optim, name)).parameters
     theirs = inspect.signature(getattr(torch.optim, name)).parameters
-    ours = {k: v for k, v in ours.items() if k != "learning_rate"}
     assert list(ours) == list(theirs)
     for key, argument in theirs.items():
         assert ours[key].kind == argument.kind, key
-        if key != "params":
-            assert ours[key].default == argument.default, key
+        assert ours[key].default == argument.default, key
 
 
 def test_schedules_and_averages_have_the_same_arguments():

@@ -278,7 +278,7 @@ def _det(A: Tensor) -> Any:
     return det(A)
 
 
-@op("slogdet", module=L, samples=lambda: [Sample(_PAIR)])
+@op("slogdet", module=L, samples=lambda: [Sample(_PAIR)], result="SignAndLog")
 def _slogdet(A: Tensor) -> Any:
     """The sign of the determinant, and the logarithm of its size.
 

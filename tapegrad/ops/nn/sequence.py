@@ -267,6 +267,7 @@ def _projected() -> Sample:
     samples=lambda: [*_samples("LSTM"), _projected()],
     autocast=AUTOCAST,
     applies=True,
+    result="tuple[Tensor, Tensor, Tensor]",
 )
 def lstm(
     input: Tensor,
@@ -357,7 +358,14 @@ def _enter(name: str, kind: str, what: str) -> None:
     >>> out.shape, h.shape
     (Size([5, 2, 4]), Size([1, 2, 4]))
     """
-    op(name, method=False, samples=lambda: _samples(kind), autocast=AUTOCAST, applies=True)(call)
+    op(
+        name,
+        method=False,
+        samples=lambda: _samples(kind),
+        autocast=AUTOCAST,
+        applies=True,
+        result="tuple[Tensor, Tensor]",
+    )(call)
 
 
 _enter("gru", "GRU", "GRU")
@@ -430,7 +438,12 @@ def _choice_of_cell(input: Any, hx: Any, *params: Any) -> str:
 _OF_CELLS: Policy = {"cpu": _choice_of_cell, "cuda": "lower"}
 
 
-@op(method=False, samples=lambda: _cell_samples("LSTM"), autocast=_OF_CELLS)
+@op(
+    method=False,
+    samples=lambda: _cell_samples("LSTM"),
+    autocast=_OF_CELLS,
+    result="tuple[Tensor, Tensor]",
+)
 def lstm_cell(
     input: Tensor,
     hx: Sequence[Tensor],

@@ -133,7 +133,7 @@ def _cut(name: str, least: int, input: Any, given: Any, dim: int) -> Any:
     return tensor_split(input, given, dim)
 
 
-@op(samples=lambda: [Sample((4, 6), 3), Sample((4,), [1, 3])])
+@op(samples=lambda: [Sample((4, 6), 3), Sample((4,), [1, 3])], result="tuple[Tensor, ...]")
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> Any:
     """Pieces along the second dimension, or the only one.
 
@@ -146,7 +146,7 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> 
     return _cut("hsplit", 1, input, indices_or_sections, 1 if input._array.ndim > 1 else 0)
 
 
-@op(samples=lambda: [Sample((4, 6), 2), Sample((4, 2), [1, 3])])
+@op(samples=lambda: [Sample((4, 6), 2), Sample((4, 2), [1, 3])], result="tuple[Tensor, ...]")
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> Any:
     """Pieces along the first dimension.
 
@@ -159,7 +159,7 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> 
     return _cut("vsplit", 2, input, indices_or_sections, 0)
 
 
-@op(samples=lambda: [Sample((2, 2, 6), 3), Sample((2, 2, 4), [1, 3])])
+@op(samples=lambda: [Sample((2, 2, 6), 3), Sample((2, 2, 4), [1, 3])], result="tuple[Tensor, ...]")
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> Any:
     """Pieces along the third dimension.
 
@@ -172,7 +172,9 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor) -> 
     return _cut("dsplit", 3, input, indices_or_sections, 2)
 
 
-@op(samples=lambda: [Sample((5, 2), [1, 4]), Sample((2, 5), [2, 3], 1)])
+@op(
+    samples=lambda: [Sample((5, 2), [1, 4]), Sample((2, 5), [2, 3], 1)], result="tuple[Tensor, ...]"
+)
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Any:
     """Pieces of the given sizes along a dimension.
 

@@ -196,7 +196,7 @@ def _split(self: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple
 attach(split=_split)
 
 
-@op(samples=lambda: [Sample((7, 2), 3), Sample((2, 6), 2, dim=1)])
+@op(samples=lambda: [Sample((7, 2), 3), Sample((2, 6), 2, dim=1)], result="tuple[Tensor, ...]")
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
     """At most `chunks` pieces of equal size; the last may be smaller.
 
@@ -210,7 +210,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
     return split(input, max(-(-size // chunks), 1), dim)
 
 
-@op(samples=lambda: [Sample((3, 2)), Sample((2, 3), 1)])
+@op(samples=lambda: [Sample((3, 2)), Sample((2, 3), 1)], result="tuple[Tensor, ...]")
 def unbind(input: Tensor, dim: int = 0) -> Any:
     """All slices along a dimension, which disappears.
 

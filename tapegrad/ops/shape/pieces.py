@@ -240,6 +240,7 @@ def _counts(repeats: Any) -> Any:
 
 @op(
     samples=lambda: [Sample((7, 2), 3), Sample((7, 2), [1, 4]), Sample((2, 5), 2, dim=1)],
+    result="tuple[Tensor, ...]",
 )
 def tensor_split(
     input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
