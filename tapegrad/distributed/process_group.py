@@ -7,6 +7,7 @@ functions that change tensors. `init_process_group` makes the group of all ranks
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -93,6 +94,22 @@ class ProcessGroup(Group):
         self._call(
             "all_reduce", lambda: _shown("all_reduce", x, op), transport.all_reduce_in_place, x, op
         )
+
+    def reduce_memory(self, x: Any, op: str) -> Work:
+        """Begin to reduce a contiguous array into its own memory."""
+        return self.start("all_reduce", x, transport.all_reduce_in_place, op)
+
+    def start_all_reduce(self, x: Any, op: str) -> int:
+        out = np.array(x, order="C")
+        work = self.reduce_memory(out, op)
+        handle = next(_handles)
+        _started[handle] = (work, out)
+        return handle
+
+    def wait_all_reduce(self, handle: int) -> Any:
+        work, out = _started.pop(handle)
+        work.wait()
+        return out
 
     def all_gather(self, x: Any) -> Any:
         return self._call("all_gather", lambda: _shown("all_gather", x), transport.all_gather, x)
@@ -197,6 +214,11 @@ class ProcessGroup(Group):
 def _shown(kind: str, x: Any, *details: Any) -> str:
     shown = "".join(f", {d}" for d in details)
     return f"{kind}({x.dtype.name}{list(x.shape)}{shown})"
+
+
+_handles = itertools.count(1)
+#: reductions that were begun, and where their results will be, by handle
+_started: dict[int, tuple[Work, Any]] = {}
 
 
 # -- the process's groups ------------------------------------------------------------------------

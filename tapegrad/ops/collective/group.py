@@ -7,6 +7,7 @@ on raw arrays. This class is the group of one process, which needs no other; the
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -37,6 +38,16 @@ class Group:
     def all_reduce(self, x: Any, op: str) -> Any:
         """The reduction of all members' arrays."""
         return x.copy()
+
+    def start_all_reduce(self, x: Any, op: str) -> int:
+        """Begin a reduction; returns its handle."""
+        handle = next(_handles)
+        _started[handle] = x.copy()
+        return handle
+
+    def wait_all_reduce(self, handle: int) -> Any:
+        """The result of a reduction that was begun."""
+        return _started.pop(handle)
 
     def all_gather(self, x: Any) -> Any:
         """The arrays of all members, stacked in the order of ranks."""
@@ -84,6 +95,9 @@ class Group:
         """Wait until all members are here."""
 
 
+_handles = itertools.count(1)
+#: results of reductions that were begun, by handle
+_started: dict[int, Any] = {}
 #: what this process has sent to itself and not received yet, by tag
 _mail: dict[int, deque[Any]] = {}
 

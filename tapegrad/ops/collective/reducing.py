@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..elementwise.comparison import equal
@@ -155,3 +157,33 @@ def reduce_scatter(input: Tensor, op: str = SUM, group: Group = SELF) -> Tensor:
     if op not in (SUM, AVG) and input.requires_grad:
         raise ValueError(f"reduce_scatter with op={op!r} has no gradient; use all_reduce")
     return reduce_scatter_(input, op=op, group=group)  # type: ignore[no-any-return]
+
+
+# -- all_reduce in two steps -------------------------------------------------------------------
+
+
+def _start(x: Any, *, op: str, group: Group) -> Any:
+    return np.array(group.start_all_reduce(x, op), np.int64)
+
+
+def _wait(handle: Any, x: Any, *, group: Group) -> Any:
+    return group.wait_all_reduce(int(handle))
+
+
+#: begins an `all_reduce` and gives its handle; `all_reduce_wait` takes that and gives the result.
+#: What is computed in between runs while the members communicate. Both are for code that works on
+#: gradients: neither has a rule.
+all_reduce_start_: Primitive = define(
+    "all_reduce_start",
+    _start,
+    kind=OPAQUE,
+    pure=False,
+    abstract=lambda x, **params: ((), np.dtype(np.int64)),
+)
+all_reduce_wait_: Primitive = define(
+    "all_reduce_wait",
+    _wait,
+    kind=OPAQUE,
+    pure=False,
+    abstract=lambda handle, x, **params: x,
+)
