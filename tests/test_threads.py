@@ -348,9 +348,9 @@ def test_an_exception_while_a_recording_begins_or_ends():
         from tapegrad.replay.trace import capture
         from tapegrad.replay.guards import observe
         from tapegrad.replay.trace import roots
-        from tapegrad.replay.use import watch
+        from tapegrad.replay.use import leaf_tracker
         from tapegrad.core.modes import STATE
-        files = {m.__file__ for m in (tape, capture, observe, roots, watch)}
+        files = {m.__file__ for m in (tape, capture, observe, roots, leaf_tracker)}
         class Interrupt(Exception):
             pass
         names = {"__enter__", "__exit__", "start_recording", "stop_recording", "stop",

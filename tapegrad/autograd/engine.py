@@ -54,7 +54,7 @@ class Walk:
         #: by tensor id: gradients of results that retain them
         self.retained: dict[int, Any] = {}
         #: by value number: every gradient, for explicit tapes
-        self.watched: dict[int, Any] | None = None
+        self.value_gradients: dict[int, Any] | None = None
         #: what takes the final gradient of a leaf, and whether nobody else can see its array
         self.deliver: Callable[[Tensor, Any, bool], None] | None = None
         #: whether hooks wait for final gradients while the walk goes on
@@ -109,11 +109,11 @@ class Walk:
         """Visit every entry that a gradient reaches."""
         heap, pending, needed = self.heap, self.pending, self.needed
         retain, on_tensors = self.retain, self.on_tensors
-        special = self.wanted is not None or self.watched is not None
+        special = self.wanted is not None or self.value_gradients is not None
         anomaly = STATE.mode & ANOMALY
         # bfloat16 has a NumPy type from its first use on; until then nothing needs rounding.
         rounds = bfloat16._numpy is not None and not on_tensors
-        chains = not (on_tensors or anomaly or self.watched is not None)
+        chains = not (on_tensors or anomaly or self.value_gradients is not None)
         while heap:
             entry = heappop(heap)[1]
             g = pending.pop(entry)
@@ -294,10 +294,10 @@ class Walk:
             for index, part in enumerate(parts):
                 if (entry.number, index) in self.wanted:
                     self.wanted[entry.number, index] = part
-        if self.watched is not None and entry.log is not None:
+        if self.value_gradients is not None and entry.log is not None:
             for value, part in zip(entry.log[1], parts, strict=True):
                 if part is not None:
-                    self.watched[value.number] = part
+                    self.value_gradients[value.number] = part
         return parts if several else parts[0]
 
 

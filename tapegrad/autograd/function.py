@@ -98,9 +98,10 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run the function and record it."""
         ctx = Context()
-        watched = bool(STATE.mode & GRAD) and any(tape.watches for tape in STATE.tapes)
+        on_watching_tape = bool(STATE.mode & GRAD) and any(tape.watches for tape in STATE.tapes)
         ctx.needs_input_grad = tuple(
-            isinstance(a, Tensor) and (a.requires_grad or (watched and a.dtype.is_floating_point))
+            isinstance(a, Tensor)
+            and (a.requires_grad or (on_watching_tape and a.dtype.is_floating_point))
             for a in args
         )
         mode, inlined = STATE.mode, capturing()

@@ -142,17 +142,17 @@ def _is_stale(value: Any, entry: Entry) -> bool:
 
 
 def _linked(members: Sequence[_Member]) -> tuple[list[Any], list[Link]]:
-    """The edges that leave the run, and the rules with the numbers of the places they send to."""
-    place = {id(member.entry): i for i, member in enumerate(members)}
+    """The edges that leave the run, and the rules with the indices of the gradients they add to."""
+    index_of = {id(member.entry): i for i, member in enumerate(members)}
     ends: list[Any] = []
     links = []
     for entry, edges, saved in members:
         targets: list[int | None] = []
         for edge in edges:
-            if edge is not None and id(edge) not in place:
-                place[id(edge)] = len(members) + len(ends)
+            if edge is not None and id(edge) not in index_of:
+                index_of[id(edge)] = len(members) + len(ends)
                 ends.append(edge)
-            targets.append(None if edge is None else place[id(edge)])
+            targets.append(None if edge is None else index_of[id(edge)])
         links.append(Link(entry.primitive, entry.params, saved, tuple(targets)))
     return ends, links
 

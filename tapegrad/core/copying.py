@@ -50,8 +50,9 @@ def reduced(tensor: Tensor) -> tuple[Any, ...]:
     name = tensor.dtype.name
     if name == "bfloat16":
         array = array.view(np.uint16)
-    place = str(tensor.device)
-    return _unpickled, (type(tensor), array, name, place, tensor._requires, _attributes(tensor))
+    device_name = str(tensor.device)
+    about = (type(tensor), array, name, device_name, tensor._requires, _attributes(tensor))
+    return _unpickled, about
 
 
 def duplicate(tensor: Tensor) -> Tensor:
@@ -81,9 +82,9 @@ def _unpickled(
     kind: type[Tensor],
     array: Any,
     dtype: str,
-    place: str,
+    device_name: str,
     requires: bool,
     attributes: dict[str, Any],
 ) -> Tensor:
     array = array.view(dtypes.dtype_named(dtype).numpy)
-    return _copied(kind, to_device(array, as_device(place)), requires, attributes)
+    return _copied(kind, to_device(array, as_device(device_name)), requires, attributes)

@@ -16,7 +16,7 @@ _INSTALL = (
 
 
 class device:
-    """A place for tensors: `device('cpu')`, `device('cuda')`, `device('cuda', 1)`.
+    """Where tensors are stored: `device('cpu')`, `device('cuda')`, `device('cuda', 1)`.
 
     >>> import tapegrad
     >>> tapegrad.device("cpu")
@@ -34,11 +34,11 @@ class device:
             type = type.type
         if not isinstance(type, str):
             raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {type!r}")
-        name, _, number = type.partition(":")
-        if name not in ("cpu", "cuda") or (number and not number.isdigit()):
+        name, _, ordinal = type.partition(":")
+        if name not in ("cpu", "cuda") or (ordinal and not ordinal.isdigit()):
             raise RuntimeError(f"unknown device {type!r}: expected 'cpu', 'cuda' or 'cuda:N'")
         self.type = name
-        self.index = int(number) if number else index
+        self.index = int(ordinal) if ordinal else index
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, device):

@@ -27,7 +27,7 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
     """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed.
 
     Refuses memory that cannot be written to as well, and, if the `whole` tensor is to be written,
-    elements that share a place.
+    elements that share an address.
     """
     array, extra = tensor._array, tensor._extra
     lent = extra is not None and extra.lender is not None  # copied before the first write
@@ -172,8 +172,8 @@ def assign(
     if value._view is not None:
         refresh(value)  # another view of its memory may have changed it
     # A capture knows values by number; a tape that differentiates needs an edge to the value.
-    watched = STATE.mode & TAPE and any(tape.watches for tape in STATE.tapes)
-    is_leaf = value._edge is None and (value._requires or watched)
+    on_watching_tape = STATE.mode & TAPE and any(tape.watches for tape in STATE.tapes)
+    is_leaf = value._edge is None and (value._requires or on_watching_tape)
     if STATE.mode & GRAD and (is_leaf or (given and value._edge is not None)):
         value = bind(PRIMITIVES["clone"], (value,))  # an edge that leads there
     target = tensor._array
@@ -297,9 +297,9 @@ def _write_kernel(base: Any, value: Any, *, chain: Chain) -> Any:
     if storage.owner_of(view) is storage.owner_of(out):
         view[...] = value
     else:
-        # In this memory order the movements copy: follow them with the places of the elements.
-        places = xp.module(out).arange(out.size).reshape(out.shape)
-        out.reshape(-1)[through(chain, places)] = value
+        # In this memory order the movements copy: follow them with the positions of the elements.
+        positions = xp.module(out).arange(out.size).reshape(out.shape)
+        out.reshape(-1)[through(chain, positions)] = value
     return out
 
 

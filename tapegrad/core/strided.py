@@ -30,9 +30,9 @@ def _strided(x: Any, *, shape: Any, strides: Any, offset: int) -> Any:
 
 def _put_strided(g: Any, *, size: int, strides: Any, offset: int) -> Any:
     """Zeros of one dimension with the elements of `g` added where the steps lead."""
-    places = _strided(np.arange(size), shape=tuple(g.shape), strides=strides, offset=offset)
+    positions = _strided(np.arange(size), shape=tuple(g.shape), strides=strides, offset=offset)
     is_tensor = isinstance(g, Tensor)
-    index = xp.module(g._array if is_tensor else g).asarray(np.ascontiguousarray(places))
+    index = xp.module(g._array if is_tensor else g).asarray(np.ascontiguousarray(positions))
     put_add = PRIMITIVES["index_put_add"]
     return put_add(g, wrap(index) if is_tensor else index, dims=(0,), shape=(size,))
 

@@ -1,4 +1,4 @@
-"""Tensor: an array and its place on the tape.
+"""Tensor: an array and its history on the tape.
 
 This module knows nothing of operations: operators and methods are attached to the class from the op
 table when `tapegrad.ops` is imported (see `ops/table.py`). What stands here is identity, gradients,
@@ -543,7 +543,7 @@ def plain_array(array: Any) -> Any:
     return array.view(np.ndarray)
 
 
-def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
+def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
     """An array of anything array-like: Python floats become the default dtype."""
     if isinstance(data, Tensor):
         not_recorded(data, "making a tensor of another (use .detach().clone() or .to())")
@@ -566,7 +566,7 @@ def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:
         array = array.astype(wanted.numpy)
-    return array if place is None else to_device(array, as_device(place))
+    return array if device is None else to_device(array, as_device(device))
 
 
 def _first(data: Any) -> Any:

@@ -61,7 +61,7 @@ def address(x: Any) -> int:
 
 
 def overlaps_itself(x: Any) -> bool:
-    """Whether several elements of an array share a place in memory."""
+    """Whether several elements of an array share an address."""
     reach = x.itemsize
     if x.ndim == 2:  # the short way: 0.2 instead of 2 µs
         (rows, columns), (down, across) = x.shape, x.strides
@@ -74,11 +74,11 @@ def overlaps_itself(x: Any) -> bool:
         reach += stride * (n - 1)
     else:
         return False
-    places = np.zeros(1, np.int64)
+    offsets = np.zeros(1, np.int64)
     for stride, n in steps:
-        places = (places[:, None] + stride * np.arange(n)).reshape(-1)
-    places.sort()
-    return bool((np.diff(places) < x.itemsize).any())
+        offsets = (offsets[:, None] + stride * np.arange(n)).reshape(-1)
+    offsets.sort()
+    return bool((np.diff(offsets) < x.itemsize).any())
 
 
 def contiguous(x: Any) -> Any:

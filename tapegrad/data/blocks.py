@@ -161,7 +161,7 @@ class BlockWriter:
         if not arrays:
             dropped = self._take_dropped()
             return PackedBatch(out.getvalue(), dropped=dropped), ()
-        ranges = self._placed(arrays)
+        ranges = self._copied_in(arrays)
         block = self._block
         assert block is not None
         files = () if block.file is None else (block.file,)
@@ -185,7 +185,7 @@ class BlockWriter:
         dropped, self._dropped = tuple(self._dropped), []
         return dropped
 
-    def _placed(self, arrays: list[Any]) -> list[tuple[int, int]]:
+    def _copied_in(self, arrays: list[Any]) -> list[tuple[int, int]]:
         """Where each array lies in the block of this batch, after bringing it there."""
         inside = [self._offset(x) for x in arrays]
         missing = sum(_aligned(x.size) for x, o in zip(arrays, inside, strict=True) if o is None)

@@ -120,10 +120,10 @@ class Crew:
     def _post(self, number: int, *request: Any) -> None:
         worker = self._workers[number]
         worker.channel.post(pickle.dumps((*request, worker.blocks.take_returned()), 5))
-        self._watch_for_room(worker)
+        self._poll_for_writing(worker)
 
-    def _watch_for_room(self, worker: _WorkerHandle) -> None:
-        """Wait for room in a connection too while something could not be sent."""
+    def _poll_for_writing(self, worker: _WorkerHandle) -> None:
+        """Poll a connection for writing too, while something could not be sent."""
         events = select.POLLIN | (select.POLLOUT if worker.channel.has_unsent else 0)
         self._poll.modify(worker.channel.socket.fileno(), events)
 
@@ -146,7 +146,7 @@ class Crew:
                 worker = self._workers[number]
                 if event & select.POLLOUT:
                     worker.channel.flush()
-                    self._watch_for_room(worker)
+                    self._poll_for_writing(worker)
                 if event & ~select.POLLOUT:
                     replies += self._received(number, ended)
                 if file == worker.process.sentinel and number not in ended:

@@ -216,7 +216,7 @@ def _share(a: _NamedArray, b: _NamedArray) -> bool:
 
 
 def _overlaps_itself(array: Any) -> bool:
-    """Whether two elements may lie in the same place, as in an expanded tensor."""
+    """Whether two elements may lie at the same address, as in an expanded tensor."""
     reach = array.itemsize
     for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)):
         if n > 1:

@@ -50,7 +50,7 @@ class _Storage(NamedTuple):
     """The memory of tensors: all elements, and the device they were saved on."""
 
     array: Any
-    place: str
+    device: str
 
 
 class _MemberFile:
@@ -145,10 +145,10 @@ class Archive:
         return array
 
 
-def load_pytorch(source: ReadSource, places: Any) -> Any:
-    """The value in a file of PyTorch; `places.put(array, device)` says where tensors go."""
+def load_pytorch(source: ReadSource, devices: Any) -> Any:
+    """The value in a file of PyTorch; `devices.put(array, device)` says where tensors go."""
     archive = Archive(source)
-    reader = _Reader(archive, places)
+    reader = _Reader(archive, devices)
     try:
         return reader.read(archive.member("data.pkl"))
     except SavingError as error:
@@ -169,9 +169,9 @@ def load_pytorch(source: ReadSource, places: Any) -> Any:
 class _Reader:
     """The interpreter: a stack, marks in it, and a memo of what may be used again."""
 
-    def __init__(self, archive: Archive, places: Any) -> None:
+    def __init__(self, archive: Archive, devices: Any) -> None:
         self.archive = archive
-        self.places = places
+        self.devices = devices
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -277,7 +277,7 @@ class _Reader:
 
     def persistent(self) -> None:
         """A storage: ("storage", type, name, device, number of elements)."""
-        ((kind, storage, key, place, *_),) = self.last(1)
+        ((kind, storage, key, device, *_),) = self.last(1)
         name = storage.name if isinstance(storage, _Name) else ""
         if kind != "storage" or name not in _STORAGES or not isinstance(key, str):
             shown = getattr(storage, "name", storage)
@@ -288,7 +288,7 @@ class _Reader:
         if known not in self.storages:
             dtype = dtypes.dtype_named(_STORAGES[name]).numpy
             array = self.archive.storage(f"data/{key}", dtype)
-            self.storages[known] = _Storage(self.places.put(array, str(place)), str(place))
+            self.storages[known] = _Storage(self.devices.put(array, str(device)), str(device))
         self.push(self.storages[known])
 
     def tensor(self, storage: Any, offset: int, shape: Any, strides: Any, grad: Any = False) -> Any:

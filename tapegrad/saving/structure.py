@@ -203,11 +203,11 @@ def _refusal(value: Any, path: tuple[Any, ...]) -> SavingError:
 
 
 class Decoder:
-    """Values from JSON; `array(name)` gives the arrays and `place(array, device)` moves them."""
+    """Values from JSON; `array(name)` gives arrays, and `on_device(name, device)` moves them."""
 
-    def __init__(self, array: Callable[[str], Any], place: Callable[[str, str], Any]) -> None:
+    def __init__(self, array: Callable[[str], Any], on_device: Callable[[str, str], Any]) -> None:
         self._array = array
-        self._place = place
+        self._on_device = on_device
         self._tensors: dict[str, Tensor] = {}
         self._bytes: dict[tuple[str, Any], Any] = {}
 
@@ -230,7 +230,7 @@ class Decoder:
         name = content["name"]
         if name in self._tensors:
             return self._tensors[name]
-        array = self._place(name, str(content.get("device", "cpu")))
+        array = self._on_device(name, str(content.get("device", "cpu")))
         dtypes.from_numpy_dtype(array.dtype)
         tensor = wrap(array, Parameter if content.get("parameter") is True else Tensor)
         if content.get("requires_grad") is True:

@@ -73,11 +73,11 @@ def folder() -> Path | None:
 
 def load(name: str) -> bytes | None:
     """What is kept under this name, if it is there and whole."""
-    place = folder()
-    if place is None:
+    directory = folder()
+    if directory is None:
         return None
     try:
-        data = (place / name).read_bytes()
+        data = (directory / name).read_bytes()
     except OSError:
         return None
     checksum, content = data[:CHECKSUM], data[CHECKSUM:]
@@ -86,15 +86,15 @@ def load(name: str) -> bytes | None:
 
 def store(name: str, content: bytes) -> None:
     """Keep something; a full or read-only disk is no reason to fail."""
-    place = folder()
-    if place is None:
+    directory = folder()
+    if directory is None:
         return
     try:
-        handle, path = tempfile.mkstemp(UNFINISHED, dir=place)
+        handle, path = tempfile.mkstemp(UNFINISHED, dir=directory)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(content).digest() + content)
-            os.replace(path, place / name)
+            os.replace(path, directory / name)
         except BaseException:
             os.unlink(path)
             raise

@@ -125,8 +125,8 @@ class ContractionWriter:
         if self.lanes == 1:
             return number
         first = code.value(f"insertelement {self.vector} poison, {self.kind} {number}, i64 0")
-        places = f"<{self.lanes} x i32> zeroinitializer"
-        return code.value(f"shufflevector {self.vector} {first}, {self.vector} poison, {places}")
+        zeros = f"<{self.lanes} x i32> zeroinitializer"
+        return code.value(f"shufflevector {self.vector} {first}, {self.vector} poison, {zeros}")
 
     def multiply_add(self, cell: str, x: str, y: str) -> None:
         code = self.code
@@ -286,8 +286,8 @@ class Rows:
         for at, value in values.items():
             code.line(f"store {writer.vector} {value}, ptr {held[at]}")
         with code.loop("0", str(used)) as lane:
-            place = {**indices, self.v: code.value(f"add nsw i64 {indices[self.v]}, {lane}")}
-            start = writer.at("%p2", writer.out, place)
+            moved = {**indices, self.v: code.value(f"add nsw i64 {indices[self.v]}, {lane}")}
+            start = writer.at("%p2", writer.out, moved)
             for (i, j, k), cell in held.items():
                 element = code.load(code.element(cell, writer.dtype, lane), writer.dtype).text
                 steps = str(sum(writer.out[d] * n for d, n in self.moved(i, j, k)))
@@ -327,7 +327,7 @@ class Dots:
         )
         self.corners: list[list[tuple[int, int]]] = [[]]
         for d in self.whole:
-            self.corners = [[*place, (d, i)] for place in self.corners for i in range(sizes[d])]
+            self.corners = [[*corner, (d, i)] for corner in self.corners for i in range(sizes[d])]
         room = budget // (self.few * len(self.corners))
         self.many = 1 if self.t is None else _tile(sizes[self.t], room)
 
@@ -356,8 +356,8 @@ class Dots:
         bounds: dict[int, tuple[str, str]],
     ) -> None:
         writer, code, sizes = self.writer, self.writer.code, self.writer.sizes
-        places = self.corners if self.u is None else [[(self.u, i)] for i in range(few)]
-        sums = {(i, j): writer.cell() for i in range(many) for j in range(len(places))}
+        corners = self.corners if self.u is None else [[(self.u, i)] for i in range(few)]
+        sums = {(i, j): writer.cell() for i in range(many) for j in range(len(corners))}
         with ExitStack() as stack:
             inner = dict(indices)
             for d in writer.summed:
@@ -365,22 +365,22 @@ class Dots:
                     low, high = bounds.get(d, ("0", str(sizes[d])))
                     inner[d] = stack.enter_context(code.loop(low, high))
             writer.blocks(
-                [(self.v, self.lanes)], inner, lambda at, n: self.row(at, n, many, places, sums)
+                [(self.v, self.lanes)], inner, lambda at, n: self.row(at, n, many, corners, sums)
             )
         for (i, j), cell in sums.items():
-            moved = [*places[j], *_known((self.t, i)).items()]
+            moved = [*corners[j], *_known((self.t, i)).items()]
             writer.add_lanes(cell, writer.at("%p2", writer.out, indices, moved), first)
 
     def row(
-        self, indices: dict[int, str], width: int, many: int, places: Any, sums: dict[Any, str]
+        self, indices: dict[int, str], width: int, many: int, corners: Any, sums: dict[Any, str]
     ) -> None:
         writer = self.writer
         ones = [
             writer.load(writer.at("%p0", writer.x, indices, _known((self.t, i)).items()), width)
             for i in range(many)
         ]
-        for j, place in enumerate(places):
-            other = writer.load(writer.at("%p1", writer.y, indices, place), width)
+        for j, corner in enumerate(corners):
+            other = writer.load(writer.at("%p1", writer.y, indices, corner), width)
             for i in range(many):
                 writer.multiply_add(sums[i, j], ones[i], other)
 

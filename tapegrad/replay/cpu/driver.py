@@ -174,17 +174,17 @@ entry:
   %thread = add i64 %others, 1
   br label %wait
 wait:
-  %seen = phi i64 [ %began, %entry ], [ %seen, %again ], [ %seen, %doze ], [ %now, %ran ],
+  %seen = phi i64 [ %began, %entry ], [ %seen, %retry ], [ %seen, %doze ], [ %now, %ran ],
     [ %now, %move ]
-  %i = phi i64 [ 0, %entry ], [ %next, %again ], [ 0, %doze ], [ 0, %ran ], [ 0, %move ]
+  %i = phi i64 [ 0, %entry ], [ %next, %retry ], [ 0, %doze ], [ 0, %ran ], [ 0, %move ]
   %now = load atomic i64, ptr %job acquire, align 8
   %came = icmp ne i64 %now, %seen
   br i1 %came, label %take, label %idle
 idle:
   %next = add i64 %i, 1
   %enough = icmp sge i64 %next, {tuning.SPINS_BEFORE_SLEEP}
-  br i1 %enough, label %doze, label %again
-again:
+  br i1 %enough, label %doze, label %retry
+retry:
   {pause()}
   br label %wait
 doze:
@@ -340,11 +340,11 @@ open:
   store atomic i64 %after, ptr %opened.cell release, align 8
   br label %out
 wait:
-  %spins = phi i64 [ 0, %arrive ], [ %more, %again ]
+  %spins = phi i64 [ 0, %arrive ], [ %more, %retry ]
   %now = load atomic i64, ptr %opened.cell acquire, align 8
   %opened = icmp ne i64 %now, %before
-  br i1 %opened, label %out, label %again
-again:
+  br i1 %opened, label %out, label %retry
+retry:
   call void @rest(i64 %spins)
   %more = add i64 %spins, 1
   br label %wait
@@ -383,7 +383,7 @@ next:
     i64 {SHARED}, label %shared
     i64 {SERIAL}, label %serial
     i64 {FINISH}, label %finish
-    i64 {BARRIER}, label %meet
+    i64 {BARRIER}, label %synchronize
     i64 {CHECK}, label %check
   ]
 shared:
@@ -404,7 +404,7 @@ finish:
 combine:
   call void %kernel(i64 0, i64 %threads, i64 0, ptr %table)
   br label %done
-meet:
+synchronize:
   call void @barrier(ptr %job, i64 %threads)
   br label %done
 check:
@@ -528,18 +528,18 @@ count:
   br i1 %short, label %grow, label %enough
 enough:
   %long = icmp uge i64 %runs, {tuning.RUNS_BEFORE_SHRINKING_SCRATCH}
-  br i1 %long, label %look, label %place
+  br i1 %long, label %look, label %assign
 look:
   store i64 0, ptr %runs.cell
   store i64 0, ptr %largest.cell
   %twice = shl i64 %largest, 1
   %wasted = icmp ult i64 %twice, %size
-  br i1 %wasted, label %grow, label %place
+  br i1 %wasted, label %grow, label %assign
 grow:
   %wanted = phi i64 [ %need, %count ], [ %largest, %look ]
   %got = call i1 @allocate(ptr %job, i64 %wanted)
-  br i1 %got, label %place, label %fail
-place:
+  br i1 %got, label %assign, label %fail
+assign:
   {_at("%address.cell", SCRATCH_ADDRESS)}
   %address = load i64, ptr %address.cell
   %padded = add i64 %address, 63
@@ -602,11 +602,11 @@ join:
   {_at("%joined.cell", DONE)}
   br label %wait
 wait:
-  %spins = phi i64 [ 0, %join ], [ %more, %again ]
+  %spins = phi i64 [ 0, %join ], [ %more, %retry ]
   %done = load atomic i64, ptr %joined.cell acquire, align 8
   %all = icmp eq i64 %done, %others
-  br i1 %all, label %ended, label %again
-again:
+  br i1 %all, label %ended, label %retry
+retry:
   call void @rest(i64 %spins)
   %more = add i64 %spins, 1
   br label %wait

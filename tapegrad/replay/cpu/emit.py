@@ -153,10 +153,11 @@ class Emitter:
             return memory, ranges
         return "arena", [(low + allocation.index, high + allocation.index) for low, high in ranges]
 
-    def _meet(self, kernel: Kernel) -> int:
-        """Put a barrier before a kernel that meets memory another thread may be busy with.
+    def _schedule(self, kernel: Kernel) -> int:
+        """Choose SERIAL or SHARED execution for a kernel, whichever avoids a barrier.
 
-        Says how it should run: what is small runs on one thread or on all, as it needs no barrier.
+        Where neither does, put a barrier before it: it touches memory that another thread may
+        still be reading or writing.
         """
         ways = [driver.SERIAL] if kernel.serial else [driver.SHARED]
         if kernel.small and not kernel.serial:
@@ -198,7 +199,7 @@ class Emitter:
         if kernel is None:
             return
         self.work += kernel.work
-        what = self._meet(kernel)
+        what = self._schedule(kernel)
         self.kernels.append((kernel.text, instruction))
         table: list[Pointer | int] = [self._pointer(*pointer) for pointer in kernel.pointers]
         status = Pointer(self.status, 8 * len(self.failures))

@@ -306,9 +306,9 @@ class GemmWriter:
 
     def transposed(self, code: Code, rows: list[str]) -> list[str]:
         """The transpose of a square: interleaving halves, as often as it can be halved."""
-        half, places = self.lanes // 2, range(self.lanes // 2)
-        low = ", ".join(f"i32 {i}, i32 {i + self.lanes}" for i in places)
-        high = ", ".join(f"i32 {i + half}, i32 {i + half + self.lanes}" for i in places)
+        half, lanes = self.lanes // 2, range(self.lanes // 2)
+        low = ", ".join(f"i32 {i}, i32 {i + self.lanes}" for i in lanes)
+        high = ", ".join(f"i32 {i + half}, i32 {i + half + self.lanes}" for i in lanes)
         kind = f"<{self.lanes} x i32>"
         for _ in range(self.lanes.bit_length() - 1):
             following = []

@@ -119,10 +119,10 @@ def with_entry(
     names = [f"ptr noalias %p{i}" for i in range(pointers)] + ["ptr %status"] * checks
     names += [f"ptr noalias %partial{i}" for i in range(partials)]
     names += [f"i64 %number{i}" for i in range(numbers)]
-    places = itertools.count()
+    positions = itertools.count()
 
     def following() -> str:
-        return entry.value(f"getelementptr inbounds i64, ptr %table, i64 {next(places)}")
+        return entry.value(f"getelementptr inbounds i64, ptr %table, i64 {next(positions)}")
 
     for name in names:
         kind = name.split()[0]

@@ -80,8 +80,8 @@ def _describe(program: Program, parts: list[str]) -> None:
     for apply in program.instructions:
         if not isinstance(apply, Apply):
             raise _NotStorable
-        place = apply.location and (id(apply.location[0]), apply.location[1])
-        line = lines.setdefault(place, len(lines))
+        location = apply.location and (id(apply.location[0]), apply.location[1])
+        line = lines.setdefault(location, len(lines))
         given = ",".join(
             [f"%{x.number}" if x.__class__ is Value else _exact(x) for x in apply.inputs]
         )
@@ -159,7 +159,7 @@ def store(name: str, program: Program, blueprint: Blueprint, kernels: list[str])
     known = {id(array): i for i, (_, array) in enumerate(program.constants)}
     constants = [known.get(id(array)) for array in blueprint.constants]
     arrays = [part for s in segments for part in (s.steps, s.tables, s.patches)]
-    new = [a for a, place in zip(blueprint.constants, constants, strict=True) if place is None]
+    new = [a for a, index in zip(blueprint.constants, constants, strict=True) if index is None]
     about = {
         "name": name,
         "kernels": kernels,
@@ -209,13 +209,13 @@ def _parsed(name: str, program: Program, data: bytes) -> tuple[Blueprint, list[s
     ]
     sizes = iter(about["sizes"])
     constants = []
-    for place in about["constants"]:
-        if place is None:
+    for index in about["constants"]:
+        if index is None:
             size = next(sizes)
             constants.append(np.frombuffer(data, np.uint8, size, end).copy())
             end += size
         else:
-            constants.append(np.ascontiguousarray(program.constants[place][1]))
+            constants.append(np.ascontiguousarray(program.constants[index][1]))
     if end != len(data):
         raise ValueError("another length than the parts have")
     applied = program.instructions

@@ -1,4 +1,4 @@
-"""The numbers that decide about speed on a CPU, in one place: sizes, tiles, ratios and limits.
+"""The numbers that decide about speed on a CPU, all in this file: sizes, tiles, ratios and limits.
 
 Read by the other files of this folder as `tuning.NAME`, when they need one; the text of the driver
 takes its numbers when `driver.py` is imported. No number decides whether a result is right, though

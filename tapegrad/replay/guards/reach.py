@@ -266,7 +266,7 @@ class Reach:
             return
         found = self.seen.get(id(value))
         if found is not None:
-            self._mark("again", found, None, parent, step, reference)
+            self._mark("repeated", found, None, parent, step, reference)
             return
         at = len(self.marks)
         self.seen[id(value)] = at

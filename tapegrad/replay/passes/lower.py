@@ -59,7 +59,7 @@ FLOAT32 = np.dtype(np.float32)
 
 
 class Picked:
-    """Elements of a ghost at places that index arrays give; made by `Builder.along` and `index`."""
+    """Elements of a ghost at the positions in index arrays; from `Builder.along` and `index`."""
 
     def __init__(
         self,
@@ -494,13 +494,13 @@ class Builder:
     def valid(self, index: Any, size: int, failure: int = BAD_INDEX) -> Any:
         """Indices counted from the front, checked before what is lowered next.
 
-        What writes at these places cannot fail, so it may change memory from outside in place.
+        What writes at these positions cannot fail, so it may change memory from outside in place.
         """
         out = self.new(index.shape, INT64)
         self._valid.add(id(owner_of(out)))
         body = self.over(out.shape)
         among = body.position((0,) * len(out.shape), size)  # no number: other sizes share the code
-        text = f"place(as_int64(x), among, {failure})"
+        text = f"valid_index(as_int64(x), among, {failure})"
         body.store(out, body.compute(text, INT64, x=body.read(index), among=among))
         body.done()
         return out

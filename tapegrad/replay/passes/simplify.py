@@ -73,19 +73,19 @@ def trimmed(loop: Loop, needed: set[int]) -> Loop:
         and len(wanted) == len(loop.nodes)
     ):
         return loop
-    place = {old: new for new, old in enumerate(sorted(wanted))}
+    renumbered = {old: new for new, old in enumerate(sorted(wanted))}
     nodes = []
     for i in sorted(wanted):
         node = loop.nodes[i]
         if isinstance(node, Compute):
-            operands = tuple(place[o] if isinstance(o, int) else o for o in node.operands)
+            operands = tuple(renumbered[o] if isinstance(o, int) else o for o in node.operands)
             node = replace(node, operands=operands)
         nodes.append(node)
     return replace(
         loop,
         nodes=tuple(nodes),
-        stores=tuple(replace(s, node=place[s.node]) for s in stores),
-        folds=tuple(replace(f, node=place[f.node]) for f in folds),
+        stores=tuple(replace(s, node=renumbered[s.node]) for s in stores),
+        folds=tuple(replace(f, node=renumbered[f.node]) for f in folds),
     )
 
 

@@ -202,7 +202,7 @@ class WriteSinker:
     # -- copies ----------------------------------------------------------------------------------
 
     def _copy(self, position: int) -> None:
-        """If a loop copies a value that nobody else reads, let it be made in the copy's place."""
+        """If a loop copies a value that nobody else reads, compute it directly in the copy."""
         loop = self.instructions[position]
         source = copied(loop)
         if source is None or not self._only_for(source.value, position):
@@ -224,7 +224,7 @@ class WriteSinker:
         changed = []
         for instruction in self._written(value.number):
             try:
-                moved = _placed(instruction, value, table, store.access)
+                moved = _written_to_copy(instruction, value, table, store.access)
             except _Unfit:
                 return
             changed.append(moved)
@@ -414,12 +414,12 @@ def _moved(access: Access, shape: tuple[int, ...], table: Any, to: Access) -> Ac
         if n == 1 or stride == 0:
             strides.append(0)
             continue
-        place = next((i for i, (old, _, _) in enumerate(table) if 0 < old <= stride), None)
-        if place is None or stride % table[place][0]:
+        row = next((i for i, (old, _, _) in enumerate(table) if 0 < old <= stride), None)
+        if row is None or stride % table[row][0]:
             raise _Unfit
-        times = stride // table[place][0]
-        digits[place] += times * (n - 1)
-        strides.append(times * table[place][1])
+        times = stride // table[row][0]
+        digits[row] += times * (n - 1)
+        strides.append(times * table[row][1])
     if any(digit >= n for digit, (_, _, n) in zip(digits, table, strict=True)):
         raise _Unfit
     return Access(to.value, offset, tuple(strides))
@@ -439,7 +439,7 @@ def _renamed(instruction: Instruction, value: Value, to: Value) -> Instruction:
     return _redirected(instruction, new)
 
 
-def _placed(instruction: Instruction, value: Value, table: Any, to: Access) -> Instruction:
+def _written_to_copy(instruction: Instruction, value: Value, table: Any, to: Access) -> Instruction:
     """An instruction that writes a value where a copy would put it."""
 
     def new(access: Access, shape: tuple[int, ...]) -> Access:
@@ -463,7 +463,7 @@ def _placed(instruction: Instruction, value: Value, table: Any, to: Access) -> I
 def _redirected(
     instruction: Instruction, new: Callable[[Access, tuple[int, ...]], Access]
 ) -> Instruction:
-    """An instruction with other places for what it writes."""
+    """An instruction that writes to other memory."""
     if isinstance(instruction, Loop):
         shape, scan = instruction.shape, instruction.scan
         stores = tuple(replace(s, access=new(s.access, shape)) for s in instruction.stores)

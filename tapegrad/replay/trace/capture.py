@@ -27,7 +27,7 @@ from ..guards.facts import constant_of, overlapping, steps_of
 from ..guards.layers import Layers
 from ..ir.program import Apply, Input, Program
 from .decisions import Decision, decision_of
-from .derivative import Derivative, Obstacle, place_of, runs_user_rules, trace
+from .derivative import Derivative, Obstacle, output_key, runs_user_rules, trace
 from .recording import Recording
 from .results import NotRepeatable, Template
 from .returned import Returned
@@ -119,7 +119,7 @@ class Capture(Tape):
         self.first_edges: dict[int, tuple[Tensor, Any, bool]] = {}
         #: by tensor id: tensors from outside whose requires_grad was set, with what it was before
         self.first_flags: dict[int, tuple[Tensor, bool]] = {}
-        #: results that can be differentiated, and their places among all results
+        #: results that can be differentiated, and their indices among all results
         self.outputs: list[Tensor] = []
         self.output_places: list[int] = []
         self.born: list[weakref.ref[Tensor]] = []
@@ -222,9 +222,9 @@ class Capture(Tape):
         edge = tensor._edge if tensor._requires else None
         self.first_edges[tensor.id] = (tensor, edge, tensor._requires)
         if edge is not None:
-            place = place_of(edge)
-            self.histories.setdefault(place, tensor)
-            if place[0] > self.start:
+            key = output_key(edge)
+            self.histories.setdefault(key, tensor)
+            if key[0] > self.start:
                 self.obstacle = _CHANGED_HISTORY
 
     def _number_of(self, tensor: Tensor) -> int | None:

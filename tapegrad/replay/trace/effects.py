@@ -48,7 +48,7 @@ class Effect:
 
     def do(self, value: Any, containers: Sequence[Any]) -> None:
         """Repeat it, with the value that this replay has made."""
-        reference = self._place(containers)
+        reference = self._target(containers)
         if self.kind == STORE:
             reference.write(value)
         elif self.kind == DELETE:
@@ -62,13 +62,13 @@ class Effect:
 
     def undo(self, before: Any, containers: Sequence[Any]) -> None:
         """Put back what was there."""
-        reference = self._place(containers)
+        reference = self._target(containers)
         if self.kind in (EXTEND, FILL):
             _fill(reference.read(), before)
         else:
             reference.write(before)
 
-    def _place(self, containers: Sequence[Any]) -> Reference:
+    def _target(self, containers: Sequence[Any]) -> Reference:
         if self.mark is None:
             owner = containers[self.argument]
         else:

@@ -25,7 +25,7 @@ class Made:
 
     index: int
     spent: Entry | None
-    output: int | None  # its place among the results that can be differentiated
+    output: int | None  # its index among the results that can be differentiated
     arguments: tuple[Argument, ...] = ()  # that its used-up history leads to
     order: tuple[int, ...] = ()  # its dimensions by their strides, where it is not contiguous
 

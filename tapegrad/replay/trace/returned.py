@@ -32,7 +32,7 @@ class Returned:
         self.made: list[Value] = []
         #: by id of a tensor: what stands for it
         self._results: dict[int, Any] = {}
-        #: by id of an array: its place among the values
+        #: by id of an array: its index among the values
         self._indices: dict[int, int] = {}
 
     def of(self, leaf: Any) -> Any:

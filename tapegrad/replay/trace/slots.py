@@ -1,6 +1,6 @@
 """Slots: where the inputs of a program come from, and where its writes go.
 
-A slot is found anew in every call: an argument by its place, a captured tensor by identity, the
+A slot is found anew in every call: an argument by its position, a captured tensor by identity, the
 gradient of a leaf through the leaf, a number through the dict that holds it, memory that several
 tensors show through those (see `roots.py`).
 """
@@ -20,7 +20,7 @@ from ...core.xp import address
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """The tensor at this place among the tensors in the arguments."""
+    """The tensor at this position among the tensors in the arguments."""
 
     index: int
 

@@ -77,7 +77,7 @@ def _patterned(x: Any, tensors: list[Tensor]) -> Any:
 
 
 def _filled(pattern: Any, operands: Iterator[Any]) -> Any:
-    """A pattern with operands in their places."""
+    """A pattern with its operands filled in."""
     if isinstance(pattern, list):
         return [_filled(item, operands) for item in pattern]
     return next(operands) if pattern is _OPERAND else pattern

@@ -90,10 +90,10 @@ class Check:
         """What the replay left: values of the program and the arrays that should hold them."""
         recording, results = self.replay.recording, self.program.results
         entry = None
-        for place, leaf in matched(recording.results, result):
-            if isinstance(place, Made):
-                yield results[place.index], leaf._array
-                if place.output is not None:
+        for expected, leaf in matched(recording.results, result):
+            if isinstance(expected, Made):
+                yield results[expected.index], leaf._array
+                if expected.output is not None:
                     entry = leaf._edge.entry if isinstance(leaf._edge, Output) else leaf._edge
         for slot, at in recording.grads:
             if isinstance(at, int):
@@ -105,12 +105,12 @@ class Check:
 
     def _gradients(self, entry: Entry) -> Iterator[tuple[Value, Any]]:
         """The compiled backward pass on gradients of ones, which the witness saw too."""
-        node, derivative = self.replay.node, self.replay.recording.derivative
-        assert node is not None
+        vjp, derivative = self.replay.vjp, self.replay.recording.derivative
+        assert vjp is not None
         assert derivative is not None
         results = self.program.results
         ones = [np.ones(results[i].shape, results[i].dtype) for i in derivative.outputs]
-        found = node.pull(ones, entry.edges, entry.saved, {})
+        found = vjp.pull(ones, entry.edges, entry.saved, {})
         for at, array in zip(derivative.gradients, found, strict=True):
             yield results[at], array
 
@@ -176,6 +176,6 @@ def _shown(found: Any, expected: Any) -> str:
     gap = np.where(
         (a == b) | (np.isnan(a) & np.isnan(b)), 0, np.nan_to_num(np.abs(a - b), nan=np.inf)
     )
-    place = np.unravel_index(int(gap.argmax()), gap.shape)
-    at = list(map(int, place)) if np.ndim(expected) else []
-    return f"{a[place]:.8g} instead of {b[place]:.8g} at {at}"
+    index = np.unravel_index(int(gap.argmax()), gap.shape)
+    at = list(map(int, index)) if np.ndim(expected) else []
+    return f"{a[index]:.8g} instead of {b[index]:.8g} at {at}"

@@ -31,11 +31,11 @@ from ..trace.recording import Recording
 from ..trace.results import NotRepeatable
 from ..trace.signature import Arguments, likeness, shown, unlike
 from .check import Check
+from .leaf_tracker import LeafTracker
 from .replay import DataError, Replay
 from .targets import BACKENDS, DEFAULT, target_names, target_of
 from .undo import UndoableCapture
 from .variant import Signature, Variant
-from .watch import Watch
 
 if TYPE_CHECKING:
     from typing import Concatenate, Protocol, TypedDict, Unpack
@@ -183,9 +183,9 @@ class Compiled(Generic[P, R]):
         call = self._call if self._lock._is_owned() else self._freely
         if self.options.keep_grads:
             return call(args, kwargs)
-        with left_as_found(), Watch() as watch:
+        with left_as_found(), LeafTracker() as tracker:
             result = call(args, kwargs)
-        watch.drop_grads()
+        tracker.drop_grads()
         return result
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Watch: a tape for calls that run eagerly, which notices which leaves are used.
+"""LeafTracker: a tape for calls that run eagerly, which notices which leaves are used.
 
 Comes in: what a function does. Goes out: nothing but `drop_grads`. Called by `compiled.py`.
 """
@@ -12,7 +12,7 @@ from ...core.tape import Entry, Tape
 from ...core.tensor import Tensor
 
 
-class Watch(Tape):
+class LeafTracker(Tape):
     """A tape that notices which leaves are used, for calls that run eagerly, and logs nothing."""
 
     watches = False
@@ -21,7 +21,7 @@ class Watch(Tape):
         super().clear()
         self.leaves: dict[int, Tensor] = {}
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> LeafTracker:
         super().__enter__()
         return self
 
