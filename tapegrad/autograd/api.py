@@ -159,8 +159,8 @@ def backward(
     with switched(*_modes_of(walk)):
         _start(walk, outputs, gradients, taped=False)
         walk.run()
-        for number, g in walk.retained.items():
-            result._adopt(number, g)
+        for tensor_id, g in walk.retained.items():
+            result._adopt(tensor_id, g)
         walk.finish()
         for target, g in _wanted_gradients(walk, targets) if targets else ():
             if target._edge is not None and g is not None and target.id not in walk.retained:

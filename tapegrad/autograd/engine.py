@@ -47,13 +47,13 @@ class Walk:
         self.leaves: dict[int, tuple[Tensor, Any, bool]] = {}
         #: entries whose pending gradient is an array made here, so that it may be added to in place
         self.owned: set[Entry] = set()
-        #: by (entry number, output index): gradients wanted of results in between
+        #: by (number of an entry, output index): gradients wanted of results in between
         self.wanted: dict[tuple[int, int], Any] | None = None
         #: id() of the entries and leaves on the way to what is wanted; None for all
         self.needed: set[int] | None = None
         #: by tensor id: gradients of results that retain them
         self.retained: dict[int, Any] = {}
-        #: by value number: every gradient, for explicit tapes
+        #: by number of a value: every gradient, for explicit tapes
         self.value_gradients: dict[int, Any] | None = None
         #: what takes the final gradient of a leaf, and whether nobody else can see its array
         self.deliver: Callable[[Tensor, Any, bool], None] | None = None
@@ -240,8 +240,8 @@ class Walk:
 
     def finish(self) -> None:
         """Hand out the gradients of all leaves that are left, in order of creation."""
-        for number in sorted(self.leaves):
-            self.settle(self.leaves[number][0])
+        for tensor_id in sorted(self.leaves):
+            self.settle(self.leaves[tensor_id][0])
 
     # -- totals ------------------------------------------------------------------------------
 

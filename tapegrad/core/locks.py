@@ -19,15 +19,15 @@ PRUNED_EVERY = 1024
 # A `WeakSet` would run Python code wherever a lock is dropped, also in the midst of a function
 # that is being recorded.
 _locks: dict[int, weakref.ref[Any]] = {}
-_numbers = itertools.count(1)
+_counter = itertools.count(1)
 
 
 def new() -> Any:
     """A new reentrant lock."""
     lock = threading.RLock()
-    number = next(_numbers)
-    _locks[number] = weakref.ref(lock)
-    if number % PRUNED_EVERY == 0:
+    count = next(_counter)
+    _locks[count] = weakref.ref(lock)
+    if count % PRUNED_EVERY == 0:
         for old, reference in list(_locks.items()):
             if reference() is None:
                 _locks.pop(old, None)

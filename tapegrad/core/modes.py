@@ -27,7 +27,8 @@ AUTOCAST = 32  # operations choose the dtype that they run in, see `casting.py`
 CAPTURE = 64  # one of the tapes captures a program: ask `capturing()`
 LISTENING = TAPE | CAPTURE
 
-# One counter numbers tensors and entries of the whole process: later work has higher numbers.
+# Sequence numbers of tensors, entries and changes, from one counter of the process: what is later
+# has a higher one.
 numbers = itertools.count(1)
 
 F = TypeVar("F", bound=Callable[..., Any])

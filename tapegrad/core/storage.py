@@ -32,7 +32,7 @@ _mutations: dict[int, Mutation] = {}
 
 _counting = locks.new()
 
-# The number of the newest change anywhere. Backward looks no further for entries newer than this.
+# The sequence number of the newest change anywhere. Backward does not check newer entries.
 latest = 0
 
 
@@ -57,7 +57,7 @@ def find(array: Any) -> Mutation | None:
 
 
 def note(array: Any) -> int:
-    """Say that the memory of `array` was overwritten just now; returns the change's number."""
+    """Say that the memory of `array` was just overwritten; returns the change's sequence number."""
     number = _next_change()
     mutation = _change_of(owner_of(array))
     mutation.count += 1
@@ -100,6 +100,6 @@ def version(array: Any) -> int:
 
 
 def changed_since(array: Any, number: int) -> Mutation | None:
-    """The latest change of the memory of `array` if it came after `number`, else None."""
+    """The latest change of the memory of `array`, if its sequence number is above `number`."""
     mutation = find(array)
     return mutation if mutation is not None and mutation.number > number else None

@@ -55,7 +55,7 @@ class Entry:
         "hooks",  # None, or a list of (output index, callable) to run on the gradient
         "location",  # the user's line, as (code, instruction)
         "log",  # None, or what an explicit tape wrote: (inputs, outputs)
-        "number",  # later entries have higher numbers
+        "number",  # sequence number: later entries have higher ones
         "params",
         "primitive",
         "saved",
@@ -191,7 +191,7 @@ def entries_of(*tensors: Tensor) -> list[Entry]:
 
 
 class Value:
-    """One value on an explicit tape: its number, shape and dtype."""
+    """One value on an explicit tape: its sequence number, shape and dtype."""
 
     __slots__ = ("dtype", "number", "shape")
 

@@ -63,7 +63,8 @@ class Extra:
         self.post_hooks: dict[int, Callable[[Any], Any]] = {}
         # None, or a callable that says whether somebody else still reads this array.
         self.lender: Callable[[], Any] | None = None
-        # The number of the latest `transpose_` and the like: older views lead through other dims.
+        # The sequence number of the latest `transpose_` or the like: older views lead through other
+        # dimensions.
         self.last_relayout = 0
 
 
@@ -88,7 +89,7 @@ class RemovableHandle:
 class Tensor(TensorMethods):
     """An n-dimensional array that remembers how it was made.
 
-    `id` is a number of its own, by which mappings of gradients know it.
+    `id` is its sequence number, by which mappings of gradients know it.
 
     >>> import tapegrad
     >>> x = tapegrad.Tensor([1.0, 2.0], requires_grad=True)
@@ -104,7 +105,8 @@ class Tensor(TensorMethods):
         "_extra",
         "_grad",
         "_requires",  # whether gradients are wanted
-        "_view",  # None, or (base tensor, ((primitive, params), ...), number of last refresh)
+        # None, or (base tensor, ((primitive, params), ...), sequence number of the last refresh)
+        "_view",
         "id",  # unique and growing; never reused
     )
     _array: Any
@@ -594,16 +596,16 @@ def own(tensor: Tensor) -> None:
 def refresh(tensor: Tensor) -> None:
     """Re-derive a view's history from its base if the shared memory was changed meanwhile."""
     assert tensor._view is not None
-    base, chain, number = tensor._view
-    if number >= storage.latest:
+    base, chain, refreshed_at = tensor._view
+    if refreshed_at >= storage.latest:
         return  # nothing at all was changed since
-    change = storage.changed_since(tensor._array, number)
+    change = storage.changed_since(tensor._array, refreshed_at)
     if change is None or not STATE.mode & (GRAD | TAPE):
         return
     if not base._requires and all(change.number < tape.started for tape in STATE.tapes):
         tensor._view = (base, chain, change.number)
         return
-    if base._extra is not None and base._extra.last_relayout > number:
+    if base._extra is not None and base._extra.last_relayout > refreshed_at:
         raise RuntimeError(
             "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
             "...) and written to, so its history is unknown; take the view again"

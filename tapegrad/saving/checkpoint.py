@@ -48,7 +48,7 @@ class Saved(NamedTuple):
 class _File(NamedTuple):
     """A file of a folder by what its name says, in the order in which they were written."""
 
-    number: int
+    sequence: int
     step: int
     path: Path
 
@@ -119,21 +119,21 @@ class Checkpoint:
         if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
             raise ValueError(f"step is a number of steps, 0 or more, got {step!r}")
         step = int(step)
-        numbers = {name: float(value) for name, value in metrics.items()}
-        if self.metric is not None and self.metric not in numbers:
+        values = {name: float(value) for name, value in metrics.items()}
+        if self.metric is not None and self.metric not in values:
             raise ValueError(
                 f"the best states are kept by {self.metric!r}: save(step, {self.metric}=...)"
             )
-        about: dict[str, Any] = {"step": step, "metrics": numbers, "extra": extra}
+        about: dict[str, Any] = {"step": step, "metrics": values, "extra": extra}
         if self._saves_random_state:
             about["random"] = _random_state()
         state = {name: _state_of(part) for name, part in self.parts.items()}
-        layout = laid_out({**state, _ABOUT: about}, {_DESCRIPTION: _described(step, numbers)})
+        layout = laid_out({**state, _ABOUT: about}, {_DESCRIPTION: _described(step, values)})
         files = self._files()
-        number = files[-1].number + 1 if files else 1
-        path = self.directory / f"checkpoint-{number:06d}-step-{step}.safetensors"
+        sequence = files[-1].sequence + 1 if files else 1
+        path = self.directory / f"checkpoint-{sequence:06d}-step-{step}.safetensors"
         write(layout, str(path))
-        self._remove_old(_File(number, step, path), files)
+        self._remove_old(_File(sequence, step, path), files)
         return path
 
     def _remove_old(self, newest: _File, others: list[_File]) -> None:

@@ -210,8 +210,8 @@ class _Reader:
         del self.stack[len(self.stack) - count :]
         return values
 
-    def memoize(self, number: Any) -> None:
-        self.memo[len(self.memo) if number is None else number] = self.stack[-1]
+    def memoize(self, index: Any) -> None:
+        self.memo[len(self.memo) if index is None else index] = self.stack[-1]
 
     def extend(self, values: Any) -> None:
         target = self.stack[-1]
@@ -446,9 +446,9 @@ _OPCODES: dict[str, Callable[[_Reader, Any], Any]] = {
     "NEWOBJ": lambda r, _: r.call(),
     "BUILD": lambda r, _: r.build(),
     "BINPERSID": lambda r, _: r.persistent(),
-    "BINPUT": lambda r, number: r.memoize(number),
-    "LONG_BINPUT": lambda r, number: r.memoize(number),
+    "BINPUT": lambda r, index: r.memoize(index),
+    "LONG_BINPUT": lambda r, index: r.memoize(index),
     "MEMOIZE": lambda r, _: r.memoize(None),
-    "BINGET": lambda r, number: r.push(r.memo[number]),
-    "LONG_BINGET": lambda r, number: r.push(r.memo[number]),
+    "BINGET": lambda r, index: r.push(r.memo[index]),
+    "LONG_BINGET": lambda r, index: r.push(r.memo[index]),
 }

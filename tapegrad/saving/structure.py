@@ -146,10 +146,10 @@ class Encoder:
             return found
         plain = ".".join(str(part) for part in path) or "tensor"
         plain = name = plain.encode("utf-8", "replace").decode()
-        number = 1
+        suffix = 1
         while name in self._taken:
-            number += 1
-            name = f"{plain}~{number}"
+            suffix += 1
+            name = f"{plain}~{suffix}"
         self._taken.add(name)
         self._names[id(value)] = name
         self._kept.append(value)

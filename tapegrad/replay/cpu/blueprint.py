@@ -47,17 +47,20 @@ class Blueprint:
 
 
 def texts_of(emitted: Emitted) -> list[str]:
-    """The different kernels of a program, in the order in which a blueprint numbers them."""
+    """The different kernels of a program, in the order of their indices in a blueprint."""
     steps = (step for s in emitted.segments if isinstance(s, Segment) for step in s.steps)
     return list(dict.fromkeys(step.text for step in steps if step.text is not None))
 
 
 def blueprint_of(plan: Plan, emitted: Emitted) -> Blueprint:
     """What running a program needs, apart from its kernels."""
-    numbers: dict[str | None, int] = {text: i for i, text in enumerate(texts_of(emitted))}
-    numbers[None] = -1
+    kernels: dict[str | None, int] = {text: i for i, text in enumerate(texts_of(emitted))}
+    kernels[None] = -1
     return Blueprint(
-        tuple(s if isinstance(s, Callback) else _numbered(s, numbers) for s in emitted.segments),
+        tuple(
+            s if isinstance(s, Callback) else _without_addresses(s, kernels)
+            for s in emitted.segments
+        ),
         tuple(np.ascontiguousarray(array) for _, array in plan.program.constants),
         emitted.failures,
         plan.arena,
@@ -66,7 +69,7 @@ def blueprint_of(plan: Plan, emitted: Emitted) -> Blueprint:
     )
 
 
-def _numbered(segment: Segment, kernels: dict[str | None, int]) -> Steps:
+def _without_addresses(segment: Segment, kernels: dict[str | None, int]) -> Steps:
     steps: list[tuple[int, ...]] = []
     tables: list[int] = []
     patches: list[tuple[int, ...]] = []

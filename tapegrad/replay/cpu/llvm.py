@@ -163,7 +163,7 @@ class Code:
         return Register(self.value(f"bitcast i32 {cut} to float"), dtype)
 
     def fail(self, condition: str, failure: int) -> None:
-        """Set the status if an i1 holds; what the number means stands in program.py."""
+        """Set the status if an i1 holds; `core/failures.py` has the codes."""
         self.fails = True
         with self.when(condition):
             self.line(f"store i64 {failure}, ptr %status")

@@ -170,7 +170,7 @@ class LoopWriter:
         self.allocations = allocations
         self.general = general
         self.numbers: list[int] = []
-        self.places_of_numbers: dict[int, int] = {}
+        self.number_indices: dict[int, int] = {}
         self.code = Code()
         accesses = list(dict.fromkeys(_accesses(loop)))
         positions = [n for n in loop.nodes if isinstance(n, Position)]
@@ -208,10 +208,10 @@ class LoopWriter:
         """
         if not self.general or number in (0, 1):
             return str(number)
-        if number not in self.places_of_numbers:
-            self.places_of_numbers[number] = len(self.numbers)
+        if number not in self.number_indices:
+            self.number_indices[number] = len(self.numbers)
             self.numbers.append(number)
-        return f"%number{self.places_of_numbers[number]}"
+        return f"%number{self.number_indices[number]}"
 
     def literal(self, number: Any, node: Compute, operands: list[Any]) -> Any:
         """A number as an operand; a general kernel reads those of floating arithmetic.

@@ -1,7 +1,7 @@
 """The worker threads that native programs run on.
 
 Every thread walks all steps of a program and does its part of each, with barriers where one needs
-what another has made. The calling thread is number 0; the others are Python threads that never
+what another has made. The calling thread is thread 0; the others are Python threads that never
 leave the native code of `driver.py`: they spin for a short time after a program, then sleep until
 the next. One program runs at a time, in one native call, and scratch memory is that of the one
 which runs.

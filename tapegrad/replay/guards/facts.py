@@ -66,11 +66,11 @@ def overlapping(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     order = sorted((*bounds(t._array), t.id) for t in known.values())
     group: list[Tensor] = []
     reach = 0
-    for start, end, number in order:
+    for start, end, tensor_id in order:
         if start >= reach and group:
             yield group
             group = []
-        group.append(known[number])
+        group.append(known[tensor_id])
         reach = max(reach, end)
     if group:
         yield group

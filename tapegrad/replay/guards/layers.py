@@ -34,7 +34,7 @@ class Layers:
         self._paths = [""]
         #: by id of a module: a reference, which does not keep it alive, and its path
         self._known: dict[int, tuple[weakref.ref[Any], str]] = {}
-        #: by number of an entry: the path of the module that ran
+        #: by entry_number of an entry: the path of the module that ran
         self._entries: dict[int, str] = {}
 
     @property
@@ -59,18 +59,18 @@ class Layers:
         if len(self._paths) > 1:
             self._paths.pop()
 
-    def wrote(self, number: int) -> None:
+    def wrote(self, entry_number: int) -> None:
         """An operation left an entry."""
         if self._paths[-1]:
-            self._entries[number] = self._paths[-1]
+            self._entries[entry_number] = self._paths[-1]
 
-    def visits(self, number: int) -> None:
+    def visits(self, entry_number: int) -> None:
         """The backward pass computes the gradients of an entry: they belong to its module."""
-        self._paths[-1] = self._entries.get(number, "")
+        self._paths[-1] = self._entries.get(entry_number, "")
 
-    def of(self, number: int) -> str:
+    def of(self, entry_number: int) -> str:
         """The path of the module that left an entry."""
-        return self._entries.get(number, "")
+        return self._entries.get(entry_number, "")
 
     # -- names -------------------------------------------------------------------------------
 

@@ -294,7 +294,7 @@ class Reach:
             self._members(own, at)
 
     def _hooks(self, group: dict[int, Any], parent: int) -> None:
-        """Hooks of a tensor: the functions count, not the numbers under which they are kept."""
+        """Hooks of a tensor: the functions count, not the keys under which they are kept."""
         keys = list(group)
         reference = Reference(group, None, itself)
         at = self._mark("list", list, len(keys), parent, ".hooks", reference)

@@ -104,10 +104,10 @@ class Capture(Tape):
         self.wholes: list[Entry] = []
         #: their gradient rules, in the same way
         self.vjp_wholes: list[Entry] = []
-        #: how often a checkpointed function has run again, and the numbers of those that do now
+        #: how many reruns of checkpointed functions have begun, and which of them are running now
         self.repeats = 0
         self.repeating: list[int] = []
-        #: by entry number: the number of the rerun that it belongs to
+        #: by number of an entry: which rerun it belongs to
         self.regions: dict[int, int] = {}
         #: by tensor id: further tensors from outside around arrays that have a value already
         self.twins: dict[int, Tensor] = {}

@@ -160,7 +160,7 @@ def kept_elsewhere(result: Any, witness: Any, born: set[int]) -> bool:
     seen = [*parts.values(), inside[0], witness]
     *counts, of_child, of_result = map(sys.getrefcount, seen)
     # Of the two last, `parts` has none, and one reference is that of a container inside.
-    expected = [known[number] + of_child for number in parts]
+    expected = [known[key] + of_child for key in parts]
     if id(result) in parts:
         expected[list(parts).index(id(result))] += of_result + 1 - of_child
     if not any(map(operator.gt, counts, expected)):

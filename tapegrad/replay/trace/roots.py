@@ -95,11 +95,11 @@ class Roots:
         for made in (reference() for reference in born):
             if made is None or made._view is None:
                 continue
-            root, chain, number = made._view
+            root, chain, refreshed_at = made._view
             root, chain = self.member_of(root, chain)
             view = views.get(root.id)
             base, before, _ = view or (root, (), 0)
-            made._view = (base, (*before, *chain), number)
+            made._view = (base, (*before, *chain), refreshed_at)
         for tensor in (*(t for t, _ in self._views), *(t for t, _, _ in self._members)):
             tensor._view = views[tensor.id]
         self._views, self._members = [], []

@@ -310,10 +310,10 @@ def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
         f"({len({text for text, _ in kernels})} different) and "
         f"{len(executable.callbacks)} callbacks; compiled in {executable.compile_seconds:.2f} s"
     ]
-    numbers: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for text, instruction in kernels:
-        number = numbers.setdefault(text, len(numbers))
-        lines.append(f"      {_titled(number, instruction)}")
+        index = indices.setdefault(text, len(indices))
+        lines.append(f"      {_titled(index, instruction)}")
     for callback in executable.callbacks:
         lines.append(f"      callback {show_origins(callback.origins)}")
     for note in dict.fromkeys(executable.program.notes):
@@ -321,9 +321,9 @@ def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
     return lines
 
 
-def _titled(number: int, instruction: Instruction) -> str:
+def _titled(index: int, instruction: Instruction) -> str:
     layers = _layers(instruction.origins)
-    shown = f"kernel {number}: {show_origins(instruction.origins)}"
+    shown = f"kernel {index}: {show_origins(instruction.origins)}"
     return f"{shown} | {layers}" if layers else shown
 
 

@@ -117,8 +117,8 @@ class Replay:
         self.written_elsewhere = [s for s in self.written if not isinstance(s, Captured)]
         self.confirm(recording)
 
-    def _captures(self, number: int) -> bool:
-        return any(t.id == number for t in self.captured)
+    def _captures(self, tensor_id: int) -> bool:
+        return any(t.id == tensor_id for t in self.captured)
 
     def confirm(self, recording: Recording) -> None:
         """Take over the circumstances of another recording that agrees with this one."""
@@ -439,7 +439,7 @@ def _hooks_of(tensor: Tensor) -> tuple[tuple[int, ...], ...]:
 
 
 def _hooks_in(extra: Any) -> tuple[tuple[int, ...], ...]:
-    """The numbers under which hooks are kept."""
+    """The keys under which hooks are kept."""
     return tuple(extra.hooks), tuple(extra.post_hooks)
 
 

@@ -198,7 +198,7 @@ class Signature:
         self._tensors = now
         self._sharing = aliasing_of([*world.given, *found.values()]) if found else ()
         count = len(world.given)
-        world.arguments |= {number: count + i for i, number in enumerate(found)}
+        world.arguments |= {tensor_id: count + i for i, tensor_id in enumerate(found)}
         return list(found.values())
 
     def cover(self, seen: Scope) -> bool:
