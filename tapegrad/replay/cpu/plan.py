@@ -28,7 +28,7 @@ from ..ir.program import (
     contiguous,
     in_order,
 )
-from ..passes.lower import COPY
+from ..passes.builder import COPY
 from ..passes.sink_writes import copied
 from . import tuning
 

@@ -16,7 +16,7 @@ from ..ir.expressions import NoLowering
 from ..ir.program import Compute, Literal, Loop, LoopFold, Node, Position, Read, Scan, Shape, Store
 
 if TYPE_CHECKING:
-    from .lower import Builder
+    from .builder import Builder
 
 
 @functools.cache

@@ -37,7 +37,7 @@ from ..ir.program import (
     size_of,
 )
 from ..ir.shapes import joined
-from .lower import COPY
+from .builder import COPY
 
 #: elements of a value, at most, for which each is counted to learn whether parts cover all of it:
 #: counting takes a byte for each, and a pass over them for each part
