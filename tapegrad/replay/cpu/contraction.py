@@ -21,8 +21,8 @@ from typing import Any
 from ..ir.program import Access, Contraction, size_of
 from ..ir.shapes import joined
 from . import tuning, vectors
+from .kernel import ByteRange, Kernel, byte_range_of, with_entry
 from .llvm import Code, literal, type_of
-from .loops import ByteRange, Kernel, byte_range_of, with_entry
 
 
 def _tile(n: int, most: int) -> int:

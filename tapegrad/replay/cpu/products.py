@@ -13,8 +13,8 @@ from ..ir.program import Product, size_of
 from ..ir.shapes import joined
 from . import tuning
 from .gemm import multiplication
+from .kernel import ByteRange, Kernel, byte_range_of, grain_of, with_entry
 from .llvm import Code
-from .loops import ByteRange, Kernel, byte_range_of, grain_of, with_entry
 
 #: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
 NUMBERS = (
