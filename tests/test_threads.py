@@ -777,12 +777,12 @@ def test_programs_share_scratch_memory():
 
 
 def test_a_program_that_needs_more_memory_than_there_is():
-    from tapegrad.replay.cpu import driver, pool
+    from tapegrad.replay.cpu import driver_layout, pool
 
     x = tg.ones(300, 1000)
     expected = (x.softmax(1) * 2).numpy()
-    descriptor = np.zeros(driver.DESCRIPTOR_WORDS, np.int64)
-    descriptor[driver.SCRATCH] = 1 << 60
+    descriptor = np.zeros(driver_layout.DESCRIPTOR_WORDS, np.int64)
+    descriptor[driver_layout.SCRATCH] = 1 << 60
     with pytest.raises(MemoryError, match="not enough memory"):
         pool.pool.run(descriptor.ctypes.data, 1, 0)
     np.testing.assert_array_equal((x.softmax(1) * 2).numpy(), expected)

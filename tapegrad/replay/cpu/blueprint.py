@@ -27,7 +27,7 @@ PATCH_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of a segment, as numbers; see `driver.py` for what they mean."""
+    """The steps of a segment, as numbers; see `driver_layout.py` for what they mean."""
 
     steps: Any  # int64, (steps, STEP_WORDS)
     tables: Any  # int64: the tables of all kernels

@@ -17,8 +17,9 @@ import numpy as np
 from ...core import numeric
 from ...core.primitive import Primitive
 from ..ir.program import Callback, Input, View, bytes_of, contiguous
-from . import driver, pool, stored, tuning
+from . import pool, stored, tuning
 from .blueprint import blueprint_of
+from .driver_layout import END
 from .emit import Segment, Step, one_by_one
 from .executable import Frame, Layout, NativeProgram
 
@@ -64,7 +65,7 @@ class _SeparateKernels(NativeProgram):
         made, emitted, before = self.plan, self.emitted, self._layout
         self._threads = before.threads if self.large else 1
         apart = one_by_one(emitted).segments
-        nothing = Segment((Step(driver.END, None, 0, 1, ()),))
+        nothing = Segment((Step(END, None, 0, 1, ()),))
         # One frame has all three ways of running, so that they run on the same memory.
         together = replace(emitted, segments=(*apart, *emitted.segments, nothing))
         functions = list(self.functions.values())
