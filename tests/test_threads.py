@@ -345,12 +345,12 @@ def test_an_exception_while_a_recording_begins_or_ends():
     """Modes, tapes, the profiler and the views of arguments are as they were before the call."""
     found = output_of_code("""
         from tapegrad.core import tape
-        from tapegrad.replay.trace import capture
+        from tapegrad.replay.trace import log
         from tapegrad.replay.guards import observe
         from tapegrad.replay.trace import roots
         from tapegrad.replay.use import leaf_tracker
         from tapegrad.core.modes import STATE
-        files = {m.__file__ for m in (tape, capture, observe, roots, leaf_tracker)}
+        files = {m.__file__ for m in (tape, log, observe, roots, leaf_tracker)}
         class Interrupt(Exception):
             pass
         names = {"__enter__", "__exit__", "start_recording", "stop_recording", "stop",

@@ -1,9 +1,10 @@
-"""`compile`: a function that is recorded for its first calls and replayed natively afterwards.
+"""`compile`: a function that is recorded in its first calls and replayed natively afterwards.
 
-A call is looked up by the signature of its arguments (`signature.py`). For each signature there are
-variants: a recording that two calls agreed on, and the world that it was made in (`world.py`). A
-variant is replayed while its world holds; every other call runs eagerly, is recorded, and is
-replaced by what the recording gives (`undo.py`).
+Comes in: a function. Goes out: a `Compiled`. A call is looked up by the signature of its arguments
+(`trace/signature.py`). For each signature there are variants: a recording that two calls agreed on,
+and the world that it was made in (`guards/world.py`). A variant is replayed while its world holds.
+Every other call runs eagerly and is recorded; then it is undone, and the recording is replayed
+(`undo.py`). Called by users and by `nn/module.py`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from ..cpu.collector import gc_paused
 from ..guards.kinds import Unguardable
 from ..guards.observe import Observer
 from ..guards.world import World
-from ..trace.capture import ELSEWHERE, CaptureError
 from ..trace.effects import Effects, effects_of
+from ..trace.log import ELSEWHERE, CaptureError
 from ..trace.recording import Recording
 from ..trace.results import NotRepeatable
 from ..trace.signature import Arguments, likeness, shown, unlike

@@ -1,12 +1,12 @@
 """Eager operations as native code, where that pays.
 
-A primitive's kernel, or its rule of gradients, is traced once for each form of its arguments
-(layouts, dtypes, parameters) and run as a small program. Its loops are general: other sizes share
-their code, unless a size enters the formula, as that of a mean does. What is traced is what runs
-without llvmlite, so results agree up to rounding; which of the two runs depends on nothing but the
-arguments, so a run repeats bit for bit.
+Comes in: a primitive's kernel or gradient rule, and its arguments. It is traced once for each form
+of the arguments (layouts, dtypes, parameters) and runs as a small program. The loops are general:
+other sizes share their code, unless a size is part of the formula, as in a mean. What is traced is
+what runs without llvmlite, so results agree up to rounding. Only the arguments decide which of the
+two runs, so a run repeats bit for bit.
 
-`primitive.py` asks this before it calls a kernel or a rule on arrays that are large enough.
+`core/primitive.py` calls this instead of a kernel or a rule, if the arrays are large enough.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from ..cpu import jit, progress
 from ..cpu.executable import NativeProgram, build
 from ..ir.expressions import NoLowering
 from ..ir.program import Apply, Input, Program
-from ..trace.capture import Capture, CaptureError
+from ..trace.capture import Capture
+from ..trace.log import CaptureError
 from ..trace.recording import Given, Made, Part, Plain, Recording
 from ..trace.slots import Argument
 
