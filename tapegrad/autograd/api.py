@@ -1,7 +1,8 @@
-"""Backward calls: what users of gradients ask for, on top of the walk over entries.
+"""Backward calls: what users ask of gradients, built on the walk over entries.
 
 Comes in: outputs and their gradients. Goes out: a mapping of gradients, `.grad` of leaves, or the
-gradients of chosen inputs. Accumulation into `.grad` lives here and nowhere else.
+gradients of chosen inputs. Gradients are added to `.grad` here and nowhere else. Called by
+`Tensor.backward`, `Tape.backward`, `autograd.grad`, `func.py` and `replay/use/compiled_entry.py`.
 """
 
 from __future__ import annotations

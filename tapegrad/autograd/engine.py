@@ -1,12 +1,12 @@
 """The reverse walk over entries.
 
 Comes in: gradients sent to edges. Goes out: gradients of leaves, and of whatever else was asked
-for. Entries are visited from the highest number down, off a heap, so an entry is visited only when
-everything that used its result has been. Un-broadcasting lives here and nowhere else.
+for. Entries are taken from a heap, the highest number first, so an entry is visited only after
+everything that used its result. Gradients of broadcast inputs are summed here and nowhere else.
 
-The gradient of a leaf is final when the last entry that uses the leaf has been visited. Where
-hooks wait for that, the uses that are left are counted and gradients are handed out as soon as they
-are final; otherwise all are handed out in the end.
+The gradient of a leaf is final when the last entry that uses the leaf has been visited. If hooks
+wait for that, the remaining uses are counted, and gradients are handed out as soon as they are
+final; otherwise all are handed out at the end.
 
 With raw arrays nothing is wrapped or recorded. With `create_graph`, and while a capturing tape
 listens, the same rules run on Tensors. Called by `api.py`.

@@ -1,8 +1,9 @@
 """Function and Context: operations whose gradients the user writes.
 
-`MyFunction.apply(...)` runs `forward` without recording and leaves one entry; backward calls the
-user's `backward` with the saved tensors. With `create_graph` the saved tensors lead back to where
-they came from, so a backward written in tensor operations differentiates again.
+Comes in: a class with `forward` and `backward`, and its inputs. Goes out: results with one entry.
+`MyFunction.apply(...)` runs `forward` without recording; the engine calls the user's `backward`
+with the saved tensors. With `create_graph` the saved tensors lead back to where they came from, so
+a backward written in tensor operations can be differentiated. Called by users and by `nn/hooks.py`.
 """
 
 from __future__ import annotations

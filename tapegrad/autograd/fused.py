@@ -1,10 +1,11 @@
 """Runs of elementwise entries in the reverse walk, as one native program each.
 
 Comes in: an entry that the walk has reached, with its large gradient. Goes out: what the run of
-elementwise entries that begins there sends to edges outside it, added to what waited at them.
-Gradients between the entries are never in memory, and neither is a term before it joins its sum:
-large elementwise rules take as long as their memory traffic. The order of visits is the walk's own,
-and results are new arrays, so nothing that others can see is written to. Called by `engine.py`.
+elementwise entries that begins there sends to edges outside the run, added to the gradients that
+wait there. Gradients between the entries are never in memory, and neither is a term before it is
+added to its sum: large elementwise rules take as long as their memory traffic. The order of visits
+is that of the walk, and results are new arrays, so no array that others can see is written to.
+Called by `engine.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Gradients: what a backward call returns, a mapping from tensors to their gradients.
 
-Keys are tensors or their ids. The mapping holds this call's gradients while `.grad` accumulates
-over calls; the two share memory until one of them is written to.
+Keys are tensors or their ids. The mapping holds the gradients of this call, while `.grad`
+accumulates over calls; the two share memory until one of them is written to. Made by `api.py`, read
+by users and by `optim/optimizer.py`.
 """
 
 from __future__ import annotations

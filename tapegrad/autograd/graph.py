@@ -1,4 +1,4 @@
-"""The names of `torch.autograd.graph`."""
+"""The names of `torch.autograd.graph`. Used by programs written for PyTorch."""
 
 from .checkpointing import saved_tensors_hooks
 

@@ -1,7 +1,7 @@
 """Whether two results are equal up to rounding: `testing.assert_close`.
 
-Comes in: what was found and what was expected, tensors or structures of them. Goes out: nothing, or
-an AssertionError that names the first difference.
+Comes in: the actual and the expected result, tensors or structures of tensors. Goes out: nothing,
+or an AssertionError that names the first difference. Called by `testing.py`.
 """
 
 from __future__ import annotations

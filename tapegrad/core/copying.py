@@ -1,4 +1,9 @@
-"""Copies and pickles of tensors. Called by the methods of `Tensor` that Python asks for them."""
+"""Copies and pickles of tensors.
+
+Comes in: a tensor. Goes out: a copy, or what a pickle keeps of it: an array on the CPU, the names
+of its dtype and device, and its attributes. Called by the methods of `Tensor` that `copy` and
+`pickle` call.
+"""
 
 from __future__ import annotations
 

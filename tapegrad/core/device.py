@@ -1,6 +1,8 @@
-"""Devices: where a tensor's array lives. `cpu` means a NumPy array, `cuda` a CuPy array.
+"""Devices: where a tensor's array is stored. `cpu` means a NumPy array, `cuda` a CuPy array.
 
-CuPy is imported only when a CUDA device is first asked for.
+Comes in: names such as "cuda:1", and arrays. Goes out: `device` objects, and arrays moved to a
+device. CuPy is imported only when a CUDA device is first asked for. Called wherever tensors are
+made or moved: `tensor.py`, `ops/creation.py`, `ops/convert.py`, `nn/module.py`, `saving/`.
 """
 
 from __future__ import annotations

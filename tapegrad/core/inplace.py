@@ -1,10 +1,11 @@
-"""Changing a tensor in place.
+"""In-place operations: how a tensor is changed without a primitive that mutates.
 
-No primitive mutates. An in-place operation computes a new value with the pure operation, puts it
-into the tensor's memory and points the tensor's history at it. If the tensor is a view, its base
-gets a new history too: the base with that value written through the view's chain of movements.
-Other views of the same memory re-derive their history from the base when they are next used
-(`tensor.refresh`).
+Comes in: a tensor and its new value, which a pure operation has computed. Goes out: the value in
+the tensor's memory, and the value's history as the tensor's history. If the tensor is a view, its
+base gets a new history too: the base with the value written through the view's chain of movements.
+Other views of the same memory derive their history from the base again at their next use
+(`tensor.refresh`). Called by the operations of `ops/` whose names end in `_`, and by
+`ops/index/indexing.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Locks that are free in a forked child, whoever held them in the parent.
 
-A child has only the thread that forked. A lock that another thread held at that moment would stay
-taken for ever, so every lock of the package is made here, and those are freed that the forking
-thread does not hold itself. What they protect is consistent at every switch between threads.
+A forked child has only the thread that forked. A lock that another thread held at that moment would
+stay locked for ever. So every lock of the package is made here, by `new`, and after a fork those
+are freed that the forking thread does not hold. What they protect is consistent at every switch
+between threads. Called by every module that has a lock.
 """
 
 from __future__ import annotations

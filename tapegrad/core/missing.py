@@ -1,4 +1,8 @@
-"""The error for a name that a module does not have, which tells the nearest one that it has."""
+"""The error for a name that a module does not have, with the closest name that it has.
+
+Comes in: a module, the missing name, and the names that exist. Goes out: an AttributeError. Called
+by `__getattr__` of the public modules.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What each thread is doing: is gradient recording on, which tapes listen, which checks run.
+"""Modes: whether gradients are recorded, which tapes listen, which checks run, for each thread.
 
-`STATE.mode` is a set of bits so that the hot path of an operation reads one attribute. A mode of at
-most `GRAD` means that nothing unusual is going on.
+`STATE.mode` is a set of bits, so that the hot path of an operation reads one attribute. A mode of
+at most `GRAD` means that nothing unusual is going on. Contexts here (`no_grad`, `switched`,
+`unrecorded`, `left_as_found`) change it and restore it. The counter of sequence numbers is here
+too. Read by every operation, in `primitive.py` and its short paths.
 """
 
 from __future__ import annotations

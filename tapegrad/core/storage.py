@@ -1,8 +1,9 @@
 """Which memory was overwritten, when, and by which line.
 
-A storage is the array that owns memory; every view of it leads there through `.base`. Only
-in-place operations write here, so tensors that are never changed in place pay nothing. A saved
-value is stale when its storage was changed after the entry that saved it: `changed_since`.
+A storage is the array that owns memory; every view of it leads there through `.base`. In-place
+operations call `note`, so tensors that are never changed in place cost nothing. A saved value is
+stale if its storage was changed after the entry that saved it: the engine asks `changed_since`
+before it uses the value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Views by steps: the primitive `strided`, which finds elements of memory by offset and strides.
+"""Views by offset and strides: the primitive `strided`.
 
-Every other view can be written so. `as_strided` makes one from the user's numbers, a compiled
-function from tensors that overlap each other in memory.
+Comes in: a one-dimensional tensor, a shape, strides and an offset, in elements. Goes out: a view.
+Every other view can be written in this way. Called by `as_strided` (`ops/shape/pieces.py`), and by
+`replay/trace/roots.py` for tensors that overlap in memory.
 """
 
 from __future__ import annotations

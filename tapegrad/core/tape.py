@@ -1,9 +1,10 @@
 """The tape: entries, and explicit tapes that log every operation in order.
 
 An `Entry` is one recorded operation: its primitive, its static parameters, edges to where its
-inputs came from, and the few values that its gradient rules declared. Entries are appended in
-topological order and numbered, so nothing here or in backward recurses. Without an explicit
-`Tape`, entries are kept alive by the tensors that need them and by nothing else.
+inputs came from, and the few values that its gradient rules declared. Entries are made in
+topological order and numbered, so nothing here or in backward recurses. Without an explicit `Tape`,
+only the tensors that need an entry keep it alive. Entries are made by `primitive.py` and its short
+paths, and visited by `autograd/engine.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tensor: an array and its history on the tape.
 
-This module knows nothing of operations: operators and methods are attached to the class from the op
-table when `tapegrad.ops` is imported (see `ops/table.py`). What stands here is identity, gradients,
-hooks, conversion and display.
+This module knows no operation: operators and methods are attached to the class from the op table,
+when `tapegrad.ops` is imported (see `ops/table.py`). Here are identity, gradients, hooks,
+conversion and display. Used by everything above; inside the library, `wrap` makes a tensor of an
+array.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The array functions that kernels use, for NumPy and CuPy arrays alike.
 
-NumPy's own functions hand CuPy arrays over to CuPy, so most kernels just call NumPy. What stands
-here is what NumPy cannot hand over (creation beside an array, scatter, special functions) and
-where the two differ: CuPy wraps indices that are out of range, so `check_index` looks first.
+Comes in: arrays of either kind. Goes out: arrays of the same kind. NumPy's own functions pass CuPy
+arrays on to CuPy, so most kernels just call NumPy. Here is what NumPy cannot pass on (creating an
+array of the same kind, scatter, special functions), and where the two differ: CuPy wraps indices
+that are out of range, so `check_index` checks them first. Called by the kernels in `ops/`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Arrays of batches in shared memory: no copy between the processes, and no names.
 
-A block is memory without a name in the file system, so nothing can be left behind. A worker makes
-blocks (`BlockWriter`), sends each one's file once, and puts the arrays of a batch into it; the
-loader (`BlockReader`) makes tensors that show the block itself. When nobody refers to these any
-more, the loader returns the block's id to the worker with its next request, and the worker
-uses the block again. Batches are pickled with their arrays left out, so any type can hold them.
+A block is memory without a name in the file system, so nothing can be left behind. In a worker, a
+`BlockWriter` makes blocks, sends the file of each one once, and puts the arrays of a batch into it.
+In the loader, a `BlockReader` makes tensors that show the block itself. When nobody refers to these
+tensors any more, the loader returns the block's id to the worker with its next request, and the
+worker reuses the block. Batches are pickled without their arrays, so any type can hold them. Called
+by `worker.py` and `crew.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The worker processes of one iterator: started, spoken to, watched, and ended.
+"""The worker processes of one iterator: started, asked for batches, supervised, and stopped.
 
-Comes in: a `Source` and how many workers. Requests go out with `begin` and `request`; `wait` gives
-what arrives, and raises an error that names the worker when one has died. `stop` leaves nothing
-behind; it also runs when the crew is forgotten and when the program ends.
+Comes in: a `Source` and the number of workers. `begin` and `request` send requests; `wait` returns
+what arrives, and raises an error that names the worker if one has died. `stop` leaves nothing
+behind; it also runs when the crew is garbage and when the program ends. Called by `iterate.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""How tensors and tapes are shown."""
+"""How tensors and tapes are shown.
+
+Comes in: a tensor, an entry or a tape. Goes out: text. Called by `repr` of `Tensor` and `Tape`, and
+by `debug.py`.
+"""
 
 from __future__ import annotations
 

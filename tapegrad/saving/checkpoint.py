@@ -1,9 +1,8 @@
-"""Checkpoint: the whole state of a training in a folder, to go on from after an interruption.
+"""Checkpoint: the whole state of a training in a folder, to resume after an interruption.
 
 Comes in: a folder and the parts of a training (model, optimizer, schedule, scaler, loader, random
-generators). `save(step)` writes one file with the state of all of them and removes files that are
-no longer wanted; `restore()` brings all of them back to the latest file that is whole, or changes
-nothing.
+generators). `save(step)` writes one file with the state of all of them and removes old files.
+`restore()` sets all of them to the latest complete file, or changes nothing. Called by users.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`save` and `load`: values to files and back.
 
-A file is one of safetensors (`container.py`) whose metadata holds the structure of the value as
-JSON (`structure.py`) and which arrays are views of others (`memory.py`). `load` also reads files
-of safetensors by other programs, as a dict of tensors, and the tensors and plain values in
-PyTorch's own files (`pytorch.py`).
+Comes in: a value and a file. The file is in the safetensors format (`container.py`). Its metadata
+holds the structure of the value as JSON (`structure.py`) and says which arrays are views of others
+(`memory.py`). `load` also reads safetensors files of other programs, as a dict of tensors, and the
+tensors and plain values in PyTorch's files (`pytorch.py`). Called by users and by `checkpoint.py`.
 """
 
 from __future__ import annotations

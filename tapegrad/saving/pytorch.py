@@ -1,9 +1,9 @@
 """PyTorch's own files (.pt, .pth): their tensors and plain values; nothing in them is run.
 
-Such a file is a zip archive: `data.pkl`, a pickle of the structure, and one member for each
-storage. A pickle is a program that may call anything. Here it is read by an interpreter of its own,
-which knows the opcodes that build containers, and of functions only those of the table below; any
-other name is an error. Called by `files.py`.
+Comes in: a file. Goes out: the value in it. Such a file is a zip archive: `data.pkl`, a pickle of
+the structure, and one member for each storage. A pickle is a program that may call anything, so it
+is read by an interpreter here. It knows the opcodes that build containers, and only the functions
+of the table below; any other name is an error. Called by `files.py`.
 """
 
 from __future__ import annotations

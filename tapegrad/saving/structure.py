@@ -1,7 +1,7 @@
-"""Nested values as JSON, with a name in place of each array: the plan of a file.
+"""Nested values as JSON, with names instead of arrays: the plan of a file.
 
-`Encoder` takes a value apart into JSON and named arrays, `Decoder` puts one together again. None,
-booleans, numbers, text and lists are themselves in JSON; everything else is an object of one item,
+`Encoder` turns a value into JSON and named arrays, `Decoder` does the reverse. None, booleans,
+numbers, text and lists are themselves in JSON; everything else is an object with one item,
 `{"kind": content}`. Nothing in a file is ever run: a kind names one of the functions below. Called
 by `files.py`.
 """

@@ -1,8 +1,8 @@
-"""Blueprints: a compiled program without addresses, as it is kept on disk and put into memory.
+"""Blueprints: a compiled program without addresses, as it is stored on disk.
 
-Comes in: a plan and what was emitted for it. Goes out: arrays of numbers, names of kernels and
-constants, which are all that running needs. `executable.py` fills in the addresses, `stored.py`
-keeps blueprints for later processes.
+Comes in: a plan and what was emitted for it. Goes out: arrays of integers, names of kernels, and
+constants, which are all that running needs. `executable.py` makes blueprints and fills in
+addresses; `stored.py` keeps them for later processes.
 """
 
 from __future__ import annotations

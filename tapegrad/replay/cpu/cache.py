@@ -1,9 +1,10 @@
-"""Object code and blueprints on disk, by name, so that a later process need not make them again.
+"""Object code and blueprints on disk, by name, so that a later process need not make them.
 
-A file holds a checksum and the data. It is written elsewhere and renamed, so other processes see it
-whole or not at all; a file that is not what its checksum says is ignored and replaced. The folder
-belongs to the user alone. `TAPEGRAD_CACHE` names another folder; `TAPEGRAD_CACHE=0` keeps nothing.
-When there are too many files, the oldest go: of those that are named as here, and no others.
+Comes in: a name and bytes. A file holds a checksum and the data. It is written under another name
+and renamed, so other processes see it complete or not at all; a file that does not match its
+checksum is ignored and replaced. The folder belongs to the user alone. `TAPEGRAD_CACHE` names
+another folder; `TAPEGRAD_CACHE=0` stores nothing. If there are too many files, the oldest are
+removed, but only files with names like those made here. Called by `jit.py` and `stored.py`.
 """
 
 from __future__ import annotations

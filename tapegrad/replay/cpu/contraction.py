@@ -1,12 +1,12 @@
 """Kernels of contractions: sums of products over strided views, in tiles of registers.
 
 Comes in: a `Contraction`, out = sum of x * y over some dimensions of a common index space. Goes
-out: a `Kernel`. How the operands lie in memory decides what a vector is:
+out: a `Kernel`. The strides of the operands decide what a vector is:
 
-    along a kept dimension     one operand is read in vectors, the other a number at a time; a tile
-                               is several vectors times several numbers
+    along a kept dimension     one operand is read in vectors, the other one number at a time; a
+                               tile is several vectors times several numbers
     along a summed dimension   both are read in vectors; a tile is several of each, and the lanes
-                               are added up at the end
+                               are added at the end
     neither                    one element at a time
 
 A tile is summed in registers from beginning to end. Called by `emit.py`.

@@ -1,8 +1,10 @@
 """Emission: a planned program becomes kernels, and the list of steps that calls them.
 
-Every instruction becomes a kernel that does a part of it; instructions with the same text share
-one. `driver.py` has the code that walks the steps: each thread does its part of each, with a
-barrier where it needs what another thread has made. Callbacks of NumPy lie between segments.
+Comes in: a `Plan`. Goes out: `Emitted`: steps, tables, and the text of kernels. Every instruction
+becomes a kernel that does a part of it; instructions with the same text share one. The driver
+(`driver.py`) walks the steps: each thread does its part of each, with a barrier where it needs what
+another thread has written. Callbacks to NumPy divide the steps into segments. Called by
+`executable.py`.
 """
 
 from __future__ import annotations

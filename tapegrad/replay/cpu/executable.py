@@ -1,11 +1,11 @@
-"""Executable: a program is taken through all passes and compiled, then called with memory.
+"""Executables: a program goes through all passes, is compiled, and is called with memory.
 
-`build` makes a `NativeProgram` of a recorded program. Its table of buffers holds the addresses of
-inputs, constants, results and the arena; those that stay the same are filled in once. The arena is
-scratch memory that all programs share, for one runs at a time; only a program with callbacks has
-its own while it runs, because its callbacks may start others. A program whose blueprint an earlier
-process has left on disk (`stored.py`) goes through the passes only when somebody asks what became
-of it, or for another number of threads.
+Comes in: a recorded program (`build`). Goes out: a `NativeProgram`. Its table of buffers holds the
+addresses of inputs, constants, results and the arena; addresses that stay the same are filled in
+once. The arena is scratch memory that all programs share, because one runs at a time. Only a
+program with callbacks has its own while it runs, because its callbacks may start others. If an
+earlier process left the blueprint on disk (`stored.py`), the passes run only when somebody asks for
+their result, or for another number of threads. Called by `target.py` and `use/eager.py`.
 """
 
 from __future__ import annotations

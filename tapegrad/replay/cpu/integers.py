@@ -1,7 +1,9 @@
-"""Arithmetic of integers that is more than one instruction, with NumPy's results.
+"""Integer arithmetic that takes more than one instruction, with NumPy's results.
 
-`scalar.Scalar` inherits these methods and calls them for expressions on integer registers. Division
-by zero sets the status, as a bad index does; the quotient that would trap becomes another one.
+Comes in: integer registers. Goes out: LLVM instructions for division, powers, shifts and checked
+indices. `scalar.Scalar` inherits these methods and calls them for expressions on integers. Division
+by zero sets the status, as a bad index does; a division that would trap the processor is replaced
+by another one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Text of LLVM IR: registers, blocks and loops of one function.
 
-Emission writes text because LLVM reads text anyway; what stands here keeps it short. A `Register`
-is a typed value of one element. Memory holds booleans as bytes. float16 and bfloat16 exist in
-memory only: in a register they are a float whose value has been rounded to them.
+Comes in: calls of the methods of `Code`. Goes out: the text of a function. Emission writes text
+because LLVM reads text anyway. A `Register` is a typed value of one element. Memory holds booleans
+as bytes. float16 and bfloat16 exist in memory only: in a register they are a float whose value has
+been rounded to them. Called by everything here that writes kernels.
 """
 
 from __future__ import annotations

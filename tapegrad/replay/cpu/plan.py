@@ -1,9 +1,9 @@
-"""Planning: where each value lives while a program runs.
+"""Planning: the memory of each value while a program runs.
 
-Comes in: a lowered program. Goes out: the same program with an `Allocation` for every value. Values
-in between share one arena, each for as long as it is needed. A value that ends up in memory from
-outside is computed straight into it when nothing that comes later needs the old contents;
-otherwise it is copied there at the end.
+Comes in: a lowered program. Goes out: a `Plan`: the same program with an `Allocation` for every
+value. Intermediate values share one arena, each for as long as it is needed. A value that belongs
+in memory from outside is computed directly there if nothing later needs the old contents; otherwise
+it is copied there at the end. Called by `executable.py`.
 """
 
 from __future__ import annotations

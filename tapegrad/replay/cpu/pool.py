@@ -1,10 +1,10 @@
 """The worker threads that native programs run on.
 
-Every thread walks all steps of a program and does its part of each, with barriers where one needs
-what another has made. The calling thread is thread 0; the others are Python threads that never
-leave the native code of `driver.py`: they spin for a short time after a program, then sleep until
-the next. One program runs at a time, in one native call, and scratch memory is that of the one
-which runs.
+Comes in: the descriptor of a program. Goes out: 0, or what failed. Every thread walks all steps of
+a program and does its part of each, with barriers where one needs what another has written. The
+calling thread is thread 0; the others are Python threads that stay in the native code of
+`driver.py`: after a program they spin for a short time, then sleep until the next. One program runs
+at a time, in one native call, and it has the scratch memory to itself. Called by `executable.py`.
 """
 
 from __future__ import annotations

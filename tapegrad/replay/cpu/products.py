@@ -1,7 +1,8 @@
 """Kernels of matrix products: each thread multiplies its part.
 
-Sizes and strides are numbers in the kernel's table, so one function serves all products of a dtype
-and layout with the same number of batch dimensions. Called by `emit.py`.
+Comes in: a `Product`. Goes out: a `Kernel`. Sizes and strides are numbers in the kernel's table, so
+one function serves all products of a dtype and layout with the same number of batch dimensions.
+`gemm.py` writes the multiplication itself. Called by `emit.py`.
 """
 
 from __future__ import annotations

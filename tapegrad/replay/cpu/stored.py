@@ -1,11 +1,12 @@
-"""Whole programs on disk: a later process takes a blueprint instead of running passes and emission.
+"""Whole programs on disk: a later process takes a blueprint instead of running the passes.
 
-A blueprint is found by a checksum of everything that decides it: the recorded program with its
-shapes, strides, parameters and the bytes of its constants, the number of threads, the settings of
-passes, the source of tapegrad, the versions of NumPy and LLVM, and the processor. Files hold JSON
-and raw arrays; `cache.py` keeps them, and checks that they are whole. A program that cannot be
-described exactly, because a primitive or a parameter is not tapegrad's own, is not stored, nor is
-one with callbacks.
+Comes in: a recorded program. Goes out: its blueprint, if one is stored. It is found by a checksum
+of everything that decides it: the recorded program with its shapes, strides, parameters and the
+bytes of its constants, the number of threads, the settings of passes, the source of tapegrad, the
+versions of NumPy and LLVM, and the processor. Files hold JSON and raw arrays; `cache.py` stores
+them and checks that they are complete. A program is not stored if it has callbacks, or if a
+primitive or parameter that is not tapegrad's own cannot be described exactly. Called by
+`executable.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Timing: how long the kernels of a compiled program take, measured when somebody asks.
 
 Comes in: an executable, and values for its inputs where they are known. Goes out: a `Timing`. The
-program runs on copies and on memory of its own, one kernel at a time, so that nothing changes which
-anybody can see. Called by `explain.py`.
+program runs on copies and on memory of its own, one kernel at a time, so nobody sees a change.
+Called by `use/explain.py`.
 """
 
 from __future__ import annotations

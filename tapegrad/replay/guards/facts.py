@@ -1,7 +1,8 @@
 """Facts of memory: what decides whether a program fits a tensor, other than its values.
 
-The same for arguments, captured tensors and gradients: shape, dtype, layout, writability, whether
-gradients are wanted, and which tensors show the same bytes.
+Comes in: tensors. Goes out: their shape, dtype, layout, writability, whether they want gradients,
+and which of them show the same bytes. The same facts are compared for arguments, captured tensors
+and gradients. Called by `reach.py`, `world.py`, `trace/` and `use/replay.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Layers: which module of a model runs, while a function is recorded.
 
-`Observer` says when a module is called and when a backward pass runs; `Capture` asks for the path
-of the module, such as `model.layers.3`, for each operation that it writes down. Outside of
-recordings nothing of this happens.
+Comes in: calls of modules, from `Observer` (`observe.py`), and entries, from the log of a capture
+(`trace/log.py`). Goes out: for each entry the path of its module, such as `model.layers.3`. Outside
+of recordings nothing of this happens.
 """
 
 from __future__ import annotations

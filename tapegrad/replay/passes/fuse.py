@@ -1,9 +1,10 @@
 """Fusion: loops over the same elements become one, and values in between stay in registers.
 
-A value that only one loop reads is computed there (`inline`). A loop may then join an earlier group
-of loops of the same shape when everything that it reads was made before that group, or inside it at
-the same element (`fuse`). Computations of a single element are repeated inside the loops that read
-them; LLVM moves them out of the loop again.
+Comes in: a lowered program. Goes out: the same program with fewer loops. A value that only one loop
+reads is computed there (`inline`). A loop may then join an earlier group of loops of the same
+shape, if everything that it reads was made before that group, or inside it at the same element
+(`fuse`). Computations of a single element are repeated inside the loops that read them; LLVM moves
+them out of the loop. Called by `pipeline.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Passes on recorded programs: drop what nobody needs, compute once what is computed twice.
+"""Simplification: drop what nobody needs, compute once what is computed twice.
 
-Each is a function from a program to a program with the same meaning. They run before lowering, on
-primitives; `dead` also runs after it.
+Comes in: a recorded program. Goes out: a program with the same meaning. The passes here fold
+constants, merge equal values and drop dead ones. They run before lowering, on primitives; `dead`
+also runs after it. Called by `pipeline.py` and `rematerialize.py`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Sinking writes: values are made where they are wanted, instead of being copied there.
+"""Sinking writes: values are computed where they are needed, instead of being copied there.
 
-Comes in: a lowered program. Goes out: the same program with fewer passes over memory. Called by
+Comes in: a lowered program. Goes out: the same program with less memory traffic. Called by
 `pipeline.py`, before fusion.
 
-    sums     of values that are zero but for a part (gradients of slices): each part is added to
-             one value, and where parts cover it, that is not filled with zeros either
+    sums     of values that are zero except for a part (gradients of slices): each part is added to
+             one value, and if the parts cover it, it is not filled with zeros either
     products that are added to other products, or to memory from outside (the gradients of a
-             weight that is used again and again): each adds to what is there
+             weight that is used several times): each adds to what is there
     copies   of a value that nobody else reads (a transpose made contiguous, a part of a
-             concatenation): whoever makes the value writes it where the copy would put it
+             concatenation): the value is written where the copy would put it
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Derivatives: a recorded function whose results are differentiated outside of it.
 
 `trace` runs the gradient rules of what was just recorded, under the same capture, so the recording
-goes on into the backward pass. `split` cuts such a recording into two programs: forward, which also
-gives the values that backward reads (its residuals), and backward, from the gradients of the
-results to those of the inputs.
+continues into the backward pass; `capture.py` calls it. `split` cuts such a recording into two
+programs; `use/replay.py` calls it. Forward also returns the values that backward reads (its
+residuals). Backward goes from the gradients of the results to those of the inputs.
 
-What backward reads is what the rules declared, less what is cheap: views, and elementwise
-computations on other values that are kept, are repeated in backward instead of being kept.
+Backward reads what the rules declared, except what is cheap: views, and elementwise computations on
+other residuals, are recomputed in backward instead of being kept.
 """
 
 from __future__ import annotations

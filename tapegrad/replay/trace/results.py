@@ -1,9 +1,10 @@
-"""Results: the structure that a function returned, taken apart and put together again.
+"""Results: the structure that a function returned, taken apart and rebuilt.
 
-A template is the returned structure with its tensors replaced by what stands for them in a
-recording. Lists, tuples and dicts are themselves; an object that the function made, such as a
-dataclass, is a `Record`, of which each replay makes a new one. Other objects are part of the result
-as they are.
+Comes in: what a function returned. Goes out: a template, the same structure with its tensors
+replaced by what stands for them in a recording. Lists, tuples and dicts are themselves. An object
+that the function made, such as a dataclass, is a `Record`; each replay makes a new one. Other
+objects are part of the result as they are. Called by `capture.py`, `effects.py` and
+`use/replay.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Checking: eager and replay side by side, and the first operation where they differ.
+"""Checking: an eager run and a replay side by side, and the first operation where they differ.
 
-`compile(check=True)` calls the function eagerly under a `Witness`, which keeps a copy of every
-value, puts memory back as it was, replays, and compares all that a call leaves behind. Where
-something differs, a program that gives every value as a result is run to find the operation.
+Comes in: a replay and a call. `compile(check=True)` calls the function eagerly under a `Witness`,
+which keeps a copy of every value, restores memory, replays, and compares everything that a call
+leaves behind. If something differs, a program that returns every value is run to find the
+operation. Goes out: the result, or a `CheckError`. Called by `compiled.py`.
 """
 
 from __future__ import annotations

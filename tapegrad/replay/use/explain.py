@@ -1,6 +1,7 @@
-"""What a compiled function has to say about itself.
+"""What a compiled function reports about itself.
 
-`brief` is one line, `summary` about ten, `explain` is everything. Called by `Compiled`.
+Comes in: a `Compiled`. Goes out: text: `brief` is one line, `summary` about ten, `explain` is
+everything. Called by the methods of `Compiled`.
 """
 
 from __future__ import annotations

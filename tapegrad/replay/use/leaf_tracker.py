@@ -1,6 +1,7 @@
-"""LeafTracker: a tape for calls that run eagerly, which notices which leaves are used.
+"""LeafTracker: a tape for calls that run eagerly, which notes which leaves are used.
 
-Comes in: what a function does. Goes out: nothing but `drop_grads`. Called by `compiled.py`.
+Comes in: the operations of one call. Goes out: nothing; `drop_grads` then removes the gradients of
+those leaves. Called by `compiled.py`.
 """
 
 from __future__ import annotations

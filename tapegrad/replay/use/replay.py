@@ -1,8 +1,9 @@
-"""Replay: one confirmed recording, run again on current memory.
+"""Replay: one confirmed recording, run on current memory.
 
-`Replay` knows what the recording took for granted (`refusal`), compiles it at its first use, finds
-the memory of its inputs in each call, and leaves Python as the recorded run left it: `.grad`,
-versions, the tensors that the function returns.
+Comes in: a recording that two runs agreed on, and the tensors of a call. Goes out: what the
+function returns. A `Replay` knows what the recording assumed (`refusal`), compiles it at its first
+use, finds the memory of its inputs in each call, and leaves tensors as the recorded run left them:
+`.grad`, versions, results. Called by `compiled.py`, `undo.py` and `update.py`.
 """
 
 from __future__ import annotations

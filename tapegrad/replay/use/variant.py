@@ -1,8 +1,9 @@
 """Variants: recordings of one signature, each with the world that it was made in.
 
-A `Signature` keeps what is known of calls with like arguments; a `Variant` is one world and what
+A `Signature` keeps what is known about calls with like arguments. A `Variant` is one world and what
 happens in it: a replay with its effects on Python objects, or a reason to run eagerly. Several
-variants may share a replay, as training and evaluation of a model without dropout do.
+variants may share a replay, as training and evaluation of a model without dropout do. Called by
+`compiled.py` and `explain.py`.
 """
 
 from __future__ import annotations
