@@ -51,7 +51,7 @@ class saved_tensors_hooks:
 
 
 class _Region:
-    """One checkpointed call: how to run it again, and what the rerun saved."""
+    """One checkpointed call: how to rerun it, and what the rerun saved."""
 
     def __init__(
         self, function: Callable[..., Any], args: Any, kwargs: Any, keep_rng: bool

@@ -83,7 +83,7 @@ def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
     check_writable(tensor, what, whole=False)
     own(tensor)
     for tape in STATE.tapes:
-        tape.will_turn(tensor)
+        tape.will_relayout(tensor)
     value = movement(tensor)
     tensor._array = value._array
     if tensor._view is not None:

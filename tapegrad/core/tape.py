@@ -315,7 +315,7 @@ class Tape:
     def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
         """Called before a tensor, in memory that was written to, gets the history of `value`."""
 
-    def will_turn(self, tensor: Tensor) -> None:
+    def will_relayout(self, tensor: Tensor) -> None:
         """Called before a tensor becomes another view of its own memory."""
 
     def unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -329,7 +329,7 @@ class Tape:
         """Called before a tensor gets other memory, through `.data`."""
 
     def repeat(self, begins: bool) -> None:
-        """Called when a checkpointed function begins to run again, and when that ends."""
+        """Called when a checkpointed function begins a rerun, and when that ends."""
 
     def visit(self, entry: Entry) -> None:
         """Called for each entry of a backward pass whose rules run on Tensors."""

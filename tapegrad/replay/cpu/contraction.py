@@ -328,8 +328,8 @@ class Dots:
         self.corners: list[list[tuple[int, int]]] = [[]]
         for d in self.whole:
             self.corners = [[*corner, (d, i)] for corner in self.corners for i in range(sizes[d])]
-        room = budget // (self.few * len(self.corners))
-        self.many = 1 if self.t is None else _tile(sizes[self.t], room)
+        left = budget // (self.few * len(self.corners))
+        self.many = 1 if self.t is None else _tile(sizes[self.t], left)
 
     def write(self) -> None:
         writer = self.writer

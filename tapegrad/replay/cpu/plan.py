@@ -162,11 +162,14 @@ def _steps(access: Access, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class _Arena:
-    """Places for values, each for as long as it is needed."""
+    """Memory for values, each for as long as it is needed."""
 
-    def __init__(self, program: Program, allocations: dict[int, Allocation], room: int) -> None:
+    def __init__(
+        self, program: Program, allocations: dict[int, Allocation], separate_bytes: int
+    ) -> None:
         self.allocations = dict(allocations)
-        self.room = room  # bytes that allocations for different sizes may take before they overlap
+        #: bytes that allocations for different sizes may take before they overlap
+        self.separate_bytes = separate_bytes
         self.peak = 0
         self.live: dict[int, tuple[int, int]] = {}  # by value number: (offset, size)
         self.taken: list[tuple[int, int]] = []  # the same, in order
@@ -233,9 +236,9 @@ class _Arena:
                 del left[offset]
                 return offset
         offset = _gap(self.taken, size)
-        if self.room and size >= tuning.MIN_SHARED_VALUE_BYTES:
+        if self.separate_bytes and size >= tuning.MIN_SHARED_VALUE_BYTES:
             apart = _gap(sorted(self.slots.union(self.taken)), size)
-            offset = apart if apart + size <= self.room else offset
+            offset = apart if apart + size <= self.separate_bytes else offset
             self.slots.add((offset, size))
         return offset
 

@@ -42,7 +42,7 @@ class Apply:
     inputs: tuple[Any, ...]  # a Value, a number or None
     outputs: tuple[Value, ...]
     location: Location | None
-    region: int = 0  # not 0 where a checkpointed function runs again: which time
+    region: int = 0  # which rerun of a checkpointed function it belongs to; 0 for none
     layer: str = field(default="", compare=False)  # the path of the module that ran
 
     def reads(self) -> Iterator[Value]:

@@ -64,7 +64,7 @@ class Group:
         if self.nodes + len(loop.nodes) > MAX_NODES_PER_LOOP:
             return None
         if self.loop.region != loop.region:
-            return None  # what is computed again later must not be computed now
+            return None  # what a rerun recomputes must not be computed now
         if any(v.number in self.made for v in loop.writes()):
             return None
         shape = common(self.loop.shape, loop.shape)

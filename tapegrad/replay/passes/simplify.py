@@ -93,8 +93,8 @@ def trimmed(loop: Loop, needed: set[int]) -> Loop:
 def common(program: Program) -> Program:
     """With equal computations done once: the later ones become names of the first.
 
-    Equal constants, such as the masks of several layers, become one as well. What a checkpointed
-    function computes again is not taken from its first run: it would have to be kept until then.
+    Equal constants, such as the masks of several layers, become one as well. What the rerun of
+    a checkpointed function computes is not taken from its first run, which would have to keep it.
     """
     first: dict[Any, tuple[Value, ...]] = {}
     same: dict[int, Value] = {}

@@ -310,7 +310,7 @@ class _Split:
     # -- what is kept ------------------------------------------------------------------------
 
     def _residuals(self, read: dict[int, Value]) -> tuple[list[Value], dict[int, Apply]]:
-        """The values that backward is given, and those that it makes again: their instructions."""
+        """The values that backward is given, and the instructions of those that it recomputes."""
         outside = self.constants | self.cotangents.keys()
         repeated: dict[int, Apply] = {}
         # Views are repeated whatever they show.
@@ -378,7 +378,7 @@ class _Split:
         return self.inputs[kept.input]
 
     def _needed_for_rerun(self, known: set[int]) -> tuple[Kept, ...]:
-        """The values without which forward cannot run again: inputs, and what was drawn."""
+        """The values without which forward cannot be rerun: inputs, and what was drawn."""
         needed = {self.program.results[i].number for i in self.derivative.outputs}
         for x in reversed(self.before):
             if x.primitive.pure and any(v.number in needed for v in x.outputs):

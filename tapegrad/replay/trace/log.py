@@ -159,7 +159,7 @@ class CaptureLog(Tape):
         if STATE.mode & GRAD and self.roots.share_history(tensor, value):
             self._give_up(CHANGED_HISTORY)
 
-    def will_turn(self, tensor: Tensor) -> None:
+    def will_relayout(self, tensor: Tensor) -> None:
         if self.roots.holds(tensor):
             self._give_up("it rearranges an argument in place")
 
@@ -401,7 +401,7 @@ class CaptureLog(Tape):
         return tensor
 
     def decide(self, number: Number, look: Callable[[Any], Any]) -> None:
-        """Note what an option looks like: a replay needs it to be so again."""
+        """Note what an option looks like: a replay needs it to look the same."""
         if (number, look) not in self.decided:
             self.decided.add((number, look))
             self.decisions.append(Decision((number,), (), look(number.read()), look))

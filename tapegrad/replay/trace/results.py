@@ -107,7 +107,7 @@ def rebuilt(tree: Any, leaf: Callable[[Any], Any], made: dict[int, Any] | None =
 
 
 def matched(tree: Any, value: Any) -> Iterator[tuple[Any, Any]]:
-    """The leaves of a template with what stands in their place in a structure like it."""
+    """The leaves of a template with their counterparts in a structure like it."""
     if isinstance(tree, (list, tuple)):
         for part, found in zip(tree, value, strict=True):
             yield from matched(part, found)

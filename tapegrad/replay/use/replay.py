@@ -56,7 +56,7 @@ class DataError(Exception):
 
 
 class Replay:
-    """A recording that was confirmed, and what must hold for it to be run again."""
+    """A recording that was confirmed, and what must hold for it to be replayed."""
 
     def __init__(
         self, recording: Recording, name: str = "an update", target: Target = DEFAULT
