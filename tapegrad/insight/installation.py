@@ -1,4 +1,7 @@
-"""`tapegrad info`: what is installed and what the machine offers, for people and bug reports."""
+"""`tapegrad info`: what is installed and what the machine offers, for people and bug reports.
+
+Comes in: nothing but this process and this machine. Goes out: lines of text. Called by `cli.py`.
+"""
 
 from __future__ import annotations
 
