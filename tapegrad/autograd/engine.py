@@ -161,7 +161,7 @@ class Walk:
             if rounds:
                 results = _rounded(p, g, edges, results)
             if not retain and saved and p.keeps_values:
-                entry.saved = FREED
+                entry.saved = FREED if p.release is None else p.release(entry.saved, g)
             if anomaly:
                 _check_nan(entry, g, results)
             shapes = entry.shapes

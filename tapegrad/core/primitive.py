@@ -109,6 +109,9 @@ class Primitive:
     slots: tuple[Slot, ...] = ()
     #: some of that are values, which backward frees; shapes and dtypes alone stay
     keeps_values: bool = True
+    #: (saved, g) -> what stays of them after backward, for operations whose results have separate
+    #: histories
+    release: Callable[..., Any] | None = None
     differentiable: bool = False
     #: elements from which on its kernel may run as native code
     native_size: int = NEVER

@@ -213,6 +213,10 @@ class Halves:
     gradients: tuple[int, ...]
     #: for each gradient of an input, the outputs whose gradients it is made of
     sources: tuple[frozenset[int], ...]
+    #: for each output, what its backward pass reads, as indices in `kept`
+    reads: tuple[frozenset[int], ...]
+    #: for each output, the outputs whose histories share an operation that keeps something
+    shares: tuple[frozenset[int], ...]
 
 
 def split(program: Program, slots: Sequence[Slot], derivative: Derivative) -> Halves:
@@ -264,6 +268,7 @@ class _Split:
             wholes=self.program.wholes,
         )
         index_of = {v.number: i for i, v in enumerate(wanted)}
+        reads, shares = self._histories(program, kept)
         return Halves(
             forward=Program(
                 self.inputs,
@@ -280,6 +285,8 @@ class _Split:
             for_rerun=for_rerun,
             gradients=tuple(index_of[v.number] for v in self._gradients()),
             sources=self._sources(),
+            reads=reads,
+            shares=shares,
         )
 
     def _gradients(self) -> tuple[Value, ...]:
@@ -388,6 +395,28 @@ class _Split:
         return tuple(
             self._keep(v) for v in (*given, *drawn) if v.number in needed and v.number not in known
         )
+
+    def _histories(
+        self, program: Program, kept: tuple[Kept, ...]
+    ) -> tuple[tuple[frozenset[int], ...], ...]:
+        """What the history of each output reads, and the outputs that it shares operations with."""
+        outputs = range(len(self.derivative.outputs))
+        made_of = {n: frozenset([i]) for n, i in self.cotangents.items()}
+        kept_in = {k.value.number: frozenset([i]) for i, k in enumerate(kept)}
+        reads: list[frozenset[int]] = [frozenset() for _ in outputs]
+        shares: list[frozenset[int]] = [frozenset() for _ in outputs]
+        for x in program.applied():
+            gradients, values = (
+                frozenset[int]().union(*(known.get(v.number, ()) for v in x.reads()))
+                for known in (made_of, kept_in)
+            )
+            if gradients and values:
+                for i in gradients:
+                    reads[i] |= values
+                    shares[i] |= gradients
+            found = (made_of, gradients) if gradients else (kept_in, values)
+            found[0].update((v.number, found[1]) for v in x.outputs)
+        return tuple(reads), tuple(shares)
 
     def _sources(self) -> tuple[frozenset[int], ...]:
         made_of: dict[int, frozenset[int]] = {n: frozenset([i]) for n, i in self.cotangents.items()}

@@ -20,7 +20,7 @@ from ...autograd.engine import copy_of
 from ...core import locks, source, storage
 from ...core.modes import GRAD, STATE, enable_grad, numbers
 from ...core.primitive import OPAQUE, Primitive, bind
-from ...core.tape import Entry, Output, Value, new_entry
+from ...core.tape import FREED, Entry, Output, Value, new_entry
 from ...core.tensor import Tensor, wrap
 from ..ir.program import Apply
 from ..ir.target import Executable, Target
@@ -30,12 +30,14 @@ from ..trace.derivative import Derivative, Halves, Kept
 class _Rerun:
     """What one call kept so that its forward pass can be rerun."""
 
-    __slots__ = ("arrays", "edges", "number")
+    __slots__ = ("arrays", "edges", "number", "spent")
 
     def __init__(self, arrays: tuple[Any, ...], edges: tuple[Any, ...], number: int) -> None:
         self.arrays = arrays
         self.edges = edges
         self.number = number
+        #: outputs whose backward passes have been here and freed what they read
+        self.spent: set[int] = set()
 
 
 class CompiledVjp:
@@ -61,6 +63,7 @@ class CompiledVjp:
             outputs=tuple(f"out{i}" for i in range(len(derivative.outputs))),
             joint=self.pull,
             slots=slots,
+            release=self.release if len(derivative.outputs) > 1 else None,
             _pull=self.pull,
         )
 
@@ -101,13 +104,43 @@ class CompiledVjp:
             with self._lock:
                 found = self.programs[key] = self.programs.get(key) or self._build(*key)
         executable, values, indices = found
-        inputs = [*saved[:-1]]
+        inputs = self._residuals(saved, parts)
         for part, value in zip(parts, self._outputs, strict=True):
             whole = np.zeros(value.shape, value.dtype) if part is None else part
             inputs.append(np.ascontiguousarray(whole, value.dtype).reshape(value.shape))
         results = [np.empty(v.shape, v.dtype) for v in values]
         executable.run((*inputs, *results))
         return [None if index is None else results[index] for index in indices]
+
+    def _residuals(self, saved: tuple[Any, ...], parts: list[Any]) -> list[Any]:
+        """What backward reads of a call; zeros for what is freed and meets no gradient."""
+        spent: set[int] = saved[-1].spent
+        if spent:
+            for i, part in enumerate(parts):
+                if part is not None and not spent.isdisjoint(self.halves.shares[i]):
+                    raise self._used_up()
+        return [
+            np.zeros(kept.value.shape, kept.value.dtype) if value is FREED else value
+            for kept, value in zip(self.halves.kept, saved, strict=False)
+        ]
+
+    def _used_up(self) -> RuntimeError:
+        return RuntimeError(
+            "backward went through this call before and freed what it had saved "
+            f"({self.primitive.name}); call the first backward with retain_graph=True to keep it"
+        )
+
+    def release(self, saved: Any, g: Any) -> Any:
+        """Free what no backward pass can need any more: results may have separate histories."""
+        if saved.__class__ is not tuple:
+            return FREED
+        spent: set[int] = saved[-1].spent
+        spent.update(i for i, part in enumerate(g) if part is not None)
+        left = [i for i, shared in enumerate(self.halves.shares) if spent.isdisjoint(shared)]
+        if not left:
+            return FREED
+        needed = {k for i in left for k in self.halves.reads[i]}
+        return (*[v if k in needed else FREED for k, v in enumerate(saved[:-1])], saved[-1])
 
     def _build(self, wanted: Sequence[bool], given: Sequence[bool]) -> Any:
         """The program for these inputs and outputs: what nobody asks for is left out."""
@@ -133,6 +166,8 @@ class CompiledVjp:
                 f"differentiated: it goes through {self.derivative.once}, which is Python code; "
                 "differentiate twice inside of the compiled function, or do not compile it"
             )
+        if saved[-1].spent:
+            raise self._used_up()
         rerun: _Rerun = saved[-1]
         create_graph = bool(STATE.mode & GRAD)
         known = {k.value.number: a for k, a in zip(self.halves.kept, saved, strict=False)}
