@@ -355,11 +355,11 @@ class _DistinctValues:
         specs = [s for s in flat if isinstance(s, In) and s.distinct]
         count = sum(math.prod(s.shape) for s in specs)
         # The uneven start keeps a single value away from the middle, which is often 0.
-        self.places = (rng.permutation(count) + 0.37) / max(count, 1)
+        self.fractions = (rng.permutation(count) + 0.37) / max(count, 1)
         self.used = 0
 
     def take(self, spec: In) -> Any:
         count = math.prod(spec.shape)
-        places = self.places[self.used : self.used + count]
+        fractions = self.fractions[self.used : self.used + count]
         self.used += count
-        return (spec.low + places * (spec.high - spec.low)).reshape(spec.shape)
+        return (spec.low + fractions * (spec.high - spec.low)).reshape(spec.shape)

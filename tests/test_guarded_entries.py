@@ -95,12 +95,12 @@ def test_native_and_written_tests_agree(data: Any) -> None:
             tests.add_names(owner, list(owner))
         if draw(st.booleans()):
             tests.add_size(owner, len(owner))
-    before = conjunction.WORTH_A_CALL
-    conjunction.WORTH_A_CALL = 0
+    before = conjunction.MIN_TESTS_FOR_NATIVE_WALK
+    conjunction.MIN_TESTS_FOR_NATIVE_WALK = 0
     try:
         native = tests.function(find_walk=find_walk)
     finally:
-        conjunction.WORTH_A_CALL = before
+        conjunction.MIN_TESTS_FOR_NATIVE_WALK = before
     written = tests.function()
 
     def answer(test: Any) -> bool:

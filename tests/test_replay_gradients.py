@@ -553,7 +553,7 @@ def test_explain_tells_of_backward_and_memory() -> None:
         assert part in text
     (replay,) = fast.replays
     # Operations of backward count as the lines that they are the gradient of.
-    places = {str(x.location) for x in replay.node.halves.backward.applied()}
+    places = {str(x.location) for x in replay.vjp.halves.backward.applied()}
     assert places <= {str(x.location) for x in replay.program.applied()}
 
 

@@ -183,8 +183,8 @@ def test_explain_shows_the_code_of_each_kernel() -> None:
         loss.backward()
     llvm, assembly = step.explain(code="llvm"), step.explain(code="assembly")
     (replay,) = step.replays
-    assert replay.node is not None
-    ((backward, _, _),) = replay.node.programs.values()
+    assert replay.vjp is not None
+    ((backward, _, _),) = replay.vjp.programs.values()
     for executable in (replay.executable, backward):
         assert executable is not None
         for function in executable.functions.values():

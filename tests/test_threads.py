@@ -345,12 +345,12 @@ def test_an_exception_while_a_recording_begins_or_ends():
     """Modes, tapes, the profiler and the views of arguments are as they were before the call."""
     found = output_of_code("""
         from tapegrad.core import tape
-        from tapegrad.replay.trace import capture
+        from tapegrad.replay.trace import log
         from tapegrad.replay.guards import observe
         from tapegrad.replay.trace import roots
-        from tapegrad.replay.use import watch
+        from tapegrad.replay.use import leaf_tracker
         from tapegrad.core.modes import STATE
-        files = {m.__file__ for m in (tape, capture, observe, roots, watch)}
+        files = {m.__file__ for m in (tape, log, observe, roots, leaf_tracker)}
         class Interrupt(Exception):
             pass
         names = {"__enter__", "__exit__", "start_recording", "stop_recording", "stop",
@@ -777,12 +777,12 @@ def test_programs_share_scratch_memory():
 
 
 def test_a_program_that_needs_more_memory_than_there_is():
-    from tapegrad.replay.cpu import driver, pool
+    from tapegrad.replay.cpu import driver_layout, pool
 
     x = tg.ones(300, 1000)
     expected = (x.softmax(1) * 2).numpy()
-    descriptor = np.zeros(driver.DESCRIPTOR_WORDS, np.int64)
-    descriptor[driver.SCRATCH] = 1 << 60
+    descriptor = np.zeros(driver_layout.DESCRIPTOR_WORDS, np.int64)
+    descriptor[driver_layout.SCRATCH] = 1 << 60
     with pytest.raises(MemoryError, match="not enough memory"):
         pool.pool.run(descriptor.ctypes.data, 1, 0)
     np.testing.assert_array_equal((x.softmax(1) * 2).numpy(), expected)

@@ -405,3 +405,22 @@ def arguments_overlap_and_show_a_captured_tensor(compile):
 @case
 def arguments_overlap_and_show_a_captured_leaf(compile):
     yield from _arguments_on_captured_memory(compile, True)
+
+
+@case
+def results_with_separate_histories(compile):
+    """The backward pass of one result does not use up the history of another."""
+    p, q = vec(0).requires_grad_(), vec(1).requires_grad_()
+    memory = {"last": None}
+
+    @compile
+    def f(x):
+        kept, y = p * 1.0, (q * x).exp()
+        y = y if memory["last"] is None else y + memory["last"].mean()
+        memory["last"] = kept
+        return y
+
+    for i in range(8):
+        p.grad = q.grad = None
+        f(vec(i)).sum().backward()
+        yield p.grad, q.grad

@@ -2,7 +2,7 @@
 
     api (backward, grad) ─> engine ─> fused ─> gradients
 
-The names are loaded at first use, since the rest of the library imports single modules from here.
+Names are loaded at first use, because the rest of the library imports single modules from here.
 """
 
 from importlib import import_module as _import_module

@@ -1,7 +1,8 @@
-"""Backward calls: what users of gradients ask for, on top of the walk over entries.
+"""Backward calls: what users ask of gradients, built on the walk over entries.
 
 Comes in: outputs and their gradients. Goes out: a mapping of gradients, `.grad` of leaves, or the
-gradients of chosen inputs. Accumulation into `.grad` lives here and nowhere else.
+gradients of chosen inputs. Gradients are added to `.grad` here and nowhere else. Called by
+`Tensor.backward`, `Tape.backward`, `autograd.grad`, `func.py` and `replay/use/compiled_entry.py`.
 """
 
 from __future__ import annotations
@@ -161,8 +162,8 @@ def backward(
         with switched(*_modes_of(walk)):
             _start(walk, outputs, gradients, taped=False)
             walk.run()
-            for number, g in walk.retained.items():
-                result._adopt(number, g)
+            for tensor_id, g in walk.retained.items():
+                result._adopt(tensor_id, g)
             walk.finish()
             for target, g in _wanted_gradients(walk, targets) if targets else ():
                 if target._edge is not None and g is not None and target.id not in walk.retained:
@@ -191,18 +192,18 @@ def _prepare_targets(walk: Walk, outputs: Sequence[Tensor], targets: Sequence[Te
                 "one of the inputs does not require gradients; call requires_grad_() on it before "
                 "the outputs are computed"
             )
-    walk.wanted = {_place(t): None for t in targets if t._edge is not None}
+    walk.wanted = {_output_key(t): None for t in targets if t._edge is not None}
     _mark_needed(walk, outputs, targets)
 
 
-def _place(tensor: Tensor) -> tuple[int, int]:
+def _output_key(tensor: Tensor) -> tuple[int, int]:
     edge = tensor._edge
     return (edge.entry.number, edge.index) if isinstance(edge, Output) else (edge.number, 0)
 
 
 def _wanted_gradients(walk: Walk, targets: Sequence[Tensor]) -> list[tuple[Tensor, Any]]:
     return [
-        (t, None if t._edge is None or walk.wanted is None else walk.wanted[_place(t)])
+        (t, None if t._edge is None or walk.wanted is None else walk.wanted[_output_key(t)])
         for t in targets
     ]
 
@@ -294,9 +295,9 @@ def tape_backward(
     """Gradients for every tensor on an explicit tape."""
     walk = Walk(retain, create_graph)
     _settle([loss])
-    walk.watched = {}
+    walk.value_gradients = {}
     outside = [t for t in tape.externals.values() if t._requires and t._edge is not None]
-    walk.wanted = {_place(t): None for t in outside}
+    walk.wanted = {_output_key(t): None for t in outside}
     result = Gradients()
     found: dict[int, Any] = {}
 
@@ -312,11 +313,11 @@ def tape_backward(
         for tensor, g in _wanted_gradients(walk, outside):
             if g is not None:
                 result._adopt(tensor.id, g)
-        for number, g in (*walk.watched.items(), *sorted(found.items())):
+        for number, g in (*walk.value_gradients.items(), *sorted(found.items())):
             result._adopt(number, g)
         for tensor_id, number in tape.values.items():
-            if number in walk.watched:
-                result._adopt(tensor_id, walk.watched[number])
+            if number in walk.value_gradients:
+                result._adopt(tensor_id, walk.value_gradients[number])
     return result
 
 

@@ -1,10 +1,10 @@
-"""Recompute instead of keep: run a part of the model now, save nothing, run it again in backward.
+"""Checkpointing: run a part of the model without saving, and rerun it in backward.
 
-`checkpoint(fn, *args)` records entries as usual but drops the arrays they saved. When backward
-first asks for one, `fn` runs again on the same inputs with the same random numbers, and the
-arrays that its entries save the second time stand in for the dropped ones. Gradients therefore
-flow through parameters that `fn` reaches by itself, nested checkpoints recompute in turn, and
-`create_graph` works.
+`checkpoint(fn, *args)` records entries as usual but drops the arrays that they saved. When backward
+first needs one of them, `fn` is rerun on the same inputs with the same random numbers, and the
+arrays that its entries save the second time replace the dropped ones. So gradients reach parameters
+that `fn` uses by itself, nested checkpoints are rerun in turn, and `create_graph` works. Called by
+users, also as `utils.checkpoint.checkpoint`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class saved_tensors_hooks:
 
 
 class _Region:
-    """One checkpointed call: how to run it again, and what the rerun saved."""
+    """One checkpointed call: how to rerun it, and what the rerun saved."""
 
     def __init__(
         self, function: Callable[..., Any], args: Any, kwargs: Any, keep_rng: bool

@@ -1,12 +1,12 @@
 """The reverse walk over entries.
 
 Comes in: gradients sent to edges. Goes out: gradients of leaves, and of whatever else was asked
-for. Entries are visited from the highest number down, off a heap, so an entry is visited only when
-everything that used its result has been. Un-broadcasting lives here and nowhere else.
+for. Entries are taken from a heap, the highest number first, so an entry is visited only after
+everything that used its result. Gradients of broadcast inputs are summed here and nowhere else.
 
-The gradient of a leaf is final when the last entry that uses the leaf has been visited. Where
-hooks wait for that, the uses that are left are counted and gradients are handed out as soon as they
-are final; otherwise all are handed out in the end.
+The gradient of a leaf is final when the last entry that uses the leaf has been visited. If hooks
+wait for that, the remaining uses are counted, and gradients are handed out as soon as they are
+final; otherwise all are handed out at the end.
 
 With raw arrays nothing is wrapped or recorded. With `create_graph`, and while a capturing tape
 listens, the same rules run on Tensors. Called by `api.py`.
@@ -47,14 +47,14 @@ class Walk:
         self.leaves: dict[int, tuple[Tensor, Any, bool]] = {}
         #: entries whose pending gradient is an array made here, so that it may be added to in place
         self.owned: set[Entry] = set()
-        #: by (entry number, output index): gradients wanted of results in between
+        #: by (number of an entry, output index): gradients wanted of results in between
         self.wanted: dict[tuple[int, int], Any] | None = None
         #: id() of the entries and leaves on the way to what is wanted; None for all
         self.needed: set[int] | None = None
         #: by tensor id: gradients of results that retain them
         self.retained: dict[int, Any] = {}
-        #: by value number: every gradient, for explicit tapes
-        self.watched: dict[int, Any] | None = None
+        #: by number of a value: every gradient, for explicit tapes
+        self.value_gradients: dict[int, Any] | None = None
         #: what takes the final gradient of a leaf, and whether nobody else can see its array
         self.deliver: Callable[[Tensor, Any, bool], None] | None = None
         #: whether hooks wait for final gradients while the walk goes on
@@ -109,11 +109,11 @@ class Walk:
         """Visit every entry that a gradient reaches."""
         heap, pending, needed = self.heap, self.pending, self.needed
         retain, on_tensors = self.retain, self.on_tensors
-        special = self.wanted is not None or self.watched is not None
+        special = self.wanted is not None or self.value_gradients is not None
         anomaly = STATE.mode & ANOMALY
         # bfloat16 has a NumPy type from its first use on; until then nothing needs rounding.
         rounds = bfloat16._numpy is not None and not on_tensors
-        chains = not (on_tensors or anomaly or self.watched is not None)
+        chains = not (on_tensors or anomaly or self.value_gradients is not None)
         while heap:
             entry = heappop(heap)[1]
             g = pending.pop(entry)
@@ -161,7 +161,7 @@ class Walk:
             if rounds:
                 results = _rounded(p, g, edges, results)
             if not retain and saved and p.keeps_values:
-                entry.saved = FREED
+                entry.saved = FREED if p.release is None else p.release(entry.saved, g)
             if anomaly:
                 _check_nan(entry, g, results)
             shapes = entry.shapes
@@ -240,8 +240,8 @@ class Walk:
 
     def finish(self) -> None:
         """Hand out the gradients of all leaves that are left, in order of creation."""
-        for number in sorted(self.leaves):
-            self.settle(self.leaves[number][0])
+        for tensor_id in sorted(self.leaves):
+            self.settle(self.leaves[tensor_id][0])
 
     # -- totals ------------------------------------------------------------------------------
 
@@ -294,10 +294,10 @@ class Walk:
             for index, part in enumerate(parts):
                 if (entry.number, index) in self.wanted:
                     self.wanted[entry.number, index] = part
-        if self.watched is not None and entry.log is not None:
+        if self.value_gradients is not None and entry.log is not None:
             for value, part in zip(entry.log[1], parts, strict=True):
                 if part is not None:
-                    self.watched[value.number] = part
+                    self.value_gradients[value.number] = part
         return parts if several else parts[0]
 
 

@@ -1,8 +1,9 @@
 """Function and Context: operations whose gradients the user writes.
 
-`MyFunction.apply(...)` runs `forward` without recording and leaves one entry; backward calls the
-user's `backward` with the saved tensors. With `create_graph` the saved tensors lead back to where
-they came from, so a backward written in tensor operations differentiates again.
+Comes in: a class with `forward` and `backward`, and its inputs. Goes out: results with one entry.
+`MyFunction.apply(...)` runs `forward` without recording; the engine calls the user's `backward`
+with the saved tensors. With `create_graph` the saved tensors lead back to where they came from, so
+a backward written in tensor operations can be differentiated. Called by users and by `nn/hooks.py`.
 """
 
 from __future__ import annotations
@@ -98,9 +99,10 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run the function and record it."""
         ctx = Context()
-        watched = bool(STATE.mode & GRAD) and any(tape.watches for tape in STATE.tapes)
+        on_watching_tape = bool(STATE.mode & GRAD) and any(tape.watches for tape in STATE.tapes)
         ctx.needs_input_grad = tuple(
-            isinstance(a, Tensor) and (a.requires_grad or (watched and a.dtype.is_floating_point))
+            isinstance(a, Tensor)
+            and (a.requires_grad or (on_watching_tape and a.dtype.is_floating_point))
             for a in args
         )
         mode, inlined = STATE.mode, capturing()

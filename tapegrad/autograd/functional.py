@@ -1,7 +1,8 @@
-"""Derivatives as `torch.autograd.functional` has them: of a function at given inputs.
+"""Derivatives as in `torch.autograd.functional`: of a function at given inputs.
 
-`inputs` is a tensor or a tuple of tensors; the results have the same form. `tapegrad.func` has the
-same derivatives as functions of functions.
+Comes in: a function, and `inputs`, a tensor or a tuple of tensors. Goes out: Jacobians, Hessians or
+their products, in the same form. Called by users; `tapegrad.func` has the same derivatives as
+functions of functions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Runs of elementwise entries in the reverse walk, as one native program each.
 
 Comes in: an entry that the walk has reached, with its large gradient. Goes out: what the run of
-elementwise entries that begins there sends to edges outside it, added to what waited at them.
-Gradients between the entries are never in memory, and neither is a term before it joins its sum:
-large elementwise rules take as long as their memory traffic. The order of visits is the walk's own,
-and results are new arrays, so nothing that others can see is written to. Called by `engine.py`.
+elementwise entries that begins there sends to edges outside the run, added to the gradients that
+wait there. Gradients between the entries are never in memory, and neither is a term before it is
+added to its sum: large elementwise rules take as long as their memory traffic. The order of visits
+is that of the walk, and results are new arrays, so no array that others can see is written to.
+Called by `engine.py`.
 """
 
 from __future__ import annotations
@@ -142,17 +143,17 @@ def _is_stale(value: Any, entry: Entry) -> bool:
 
 
 def _linked(members: Sequence[_Member]) -> tuple[list[Any], list[Link]]:
-    """The edges that leave the run, and the rules with the numbers of the places they send to."""
-    place = {id(member.entry): i for i, member in enumerate(members)}
+    """The edges that leave the run, and the rules with the indices of the gradients they add to."""
+    index_of = {id(member.entry): i for i, member in enumerate(members)}
     ends: list[Any] = []
     links = []
     for entry, edges, saved in members:
         targets: list[int | None] = []
         for edge in edges:
-            if edge is not None and id(edge) not in place:
-                place[id(edge)] = len(members) + len(ends)
+            if edge is not None and id(edge) not in index_of:
+                index_of[id(edge)] = len(members) + len(ends)
                 ends.append(edge)
-            targets.append(None if edge is None else place[id(edge)])
+            targets.append(None if edge is None else index_of[id(edge)])
         links.append(Link(entry.primitive, entry.params, saved, tuple(targets)))
     return ends, links
 

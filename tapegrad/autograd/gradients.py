@@ -1,7 +1,8 @@
 """Gradients: what a backward call returns, a mapping from tensors to their gradients.
 
-Keys are tensors or their ids. The mapping holds this call's gradients while `.grad` accumulates
-over calls; the two share memory until one of them is written to.
+Keys are tensors or their ids. The mapping holds the gradients of this call, while `.grad`
+accumulates over calls; the two share memory until one of them is written to. Made by `api.py`, read
+by users and by `optim/optimizer.py`.
 """
 
 from __future__ import annotations
@@ -44,22 +45,22 @@ class Gradients(MutableMapping[Any, Tensor]):
         for key, value in dict(items).items():
             self[key] = value
 
-    def _adopt(self, number: int, value: Any) -> None:
+    def _adopt(self, tensor_id: int, value: Any) -> None:
         """Take an array that others may share; it is copied before the first write."""
-        self._items[number] = value
+        self._items[tensor_id] = value
 
     def __getitem__(self, key: Tensor | int) -> Tensor:
-        number = _key(key)
+        tensor_id = _key(key)
         try:
-            value = self._items[number]
+            value = self._items[tensor_id]
         except KeyError:
-            raise KeyError(f"no gradient for tensor {number}") from None
+            raise KeyError(f"no gradient for tensor {tensor_id}") from None
         if isinstance(value, Tensor):
             return value
         tensor = wrap(value)
         tensor._extra = Extra()
         tensor._extra.lender = self._lease
-        self._items[number] = tensor
+        self._items[tensor_id] = tensor
         return tensor
 
     def __setitem__(self, key: Tensor | int, value: Tensor) -> None:
@@ -85,8 +86,8 @@ class Gradients(MutableMapping[Any, Tensor]):
 
     def update_each(self, function: Callable[[Tensor], Tensor]) -> Gradients:
         """Replace every gradient by `function(gradient)`; returns the mapping itself."""
-        for number in self:
-            self[number] = function(self[number])
+        for tensor_id in self:
+            self[tensor_id] = function(self[tensor_id])
         return self
 
     def scale_(self, factor: Any) -> Gradients:
@@ -95,8 +96,10 @@ class Gradients(MutableMapping[Any, Tensor]):
 
     def merge(self, other: Gradients) -> Gradients:
         """Add another call's gradients to these, tensor by tensor; returns the mapping itself."""
-        for number in other:
-            self[number] = self[number] + other[number] if number in self else other[number]
+        for tensor_id in other:
+            self[tensor_id] = (
+                self[tensor_id] + other[tensor_id] if tensor_id in self else other[tensor_id]
+            )
         return self
 
     __iadd__ = merge

@@ -1,6 +1,8 @@
 """Autocast: each operation chooses the dtype that it runs in.
 
-The record of an operation (`autocast=` of `ops/table.py`) says which:
+Comes in: a function of an operation, and the choice in its record (`autocast=` of `ops/table.py`).
+Goes out: the function with casts of its arguments (`applied`). Called by `ops/table.py`;
+`amp/autocast_mode.py` switches autocast on. The choices are:
 
     "lower"   in the dtype of autocast: products and convolutions
     "full"    in float32: losses and other sums that lose too much in half precision
@@ -8,10 +10,9 @@ The record of an operation (`autocast=` of `ops/table.py`) says which:
     "keep"    as it is outside, and so are the operations that it is made of
     "refuse"  not at all: it raises an error that says what to use
 
-One string speaks for all devices; a dict has one for each device that has any. Operations that say
-nothing take their operands as they come. The casts are recorded operations, so gradients come back
-in the dtype of the tensor. `applied` puts the choice in front of a function of the table;
-`amp/autocast_mode.py` switches it on.
+One string is for all devices; a dict has one for each device. Operations without a choice take
+their operands as they are. The casts are recorded operations, so gradients have the dtype of the
+tensor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether two results are equal up to rounding: `testing.assert_close`.
 
-Comes in: what was found and what was expected, tensors or structures of them. Goes out: nothing, or
-an AssertionError that names the first difference.
+Comes in: the actual and the expected result, tensors or structures of tensors. Goes out: nothing,
+or an AssertionError that names the first difference. Called by `testing.py`.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ def _far(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool, at: str) -> 
     worst = np.unravel_index(
         int(np.where(near, -1.0, np.nan_to_num(apart, nan=np.inf)).argmax()), a.shape
     )
-    place = tuple(map(int, worst))
+    index = tuple(map(int, worst))
     return (
         f"{at}{count} of {a.size} elements differ by more than {atol:g} + {rtol:g} * |expected|, "
-        f"most at {place}: {a[place].item()!r} is not {b[place].item()!r}"
+        f"most at {index}: {a[index].item()!r} is not {b[index].item()!r}"
     )

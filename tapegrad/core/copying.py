@@ -1,4 +1,9 @@
-"""Copies and pickles of tensors. Called by the methods of `Tensor` that Python asks for them."""
+"""Copies and pickles of tensors.
+
+Comes in: a tensor. Goes out: a copy, or what a pickle keeps of it: an array on the CPU, the names
+of its dtype and device, and its attributes. Called by the methods of `Tensor` that `copy` and
+`pickle` call.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +55,9 @@ def reduced(tensor: Tensor) -> tuple[Any, ...]:
     name = tensor.dtype.name
     if name == "bfloat16":
         array = array.view(np.uint16)
-    place = str(tensor.device)
-    return _unpickled, (type(tensor), array, name, place, tensor._requires, _attributes(tensor))
+    device_name = str(tensor.device)
+    about = (type(tensor), array, name, device_name, tensor._requires, _attributes(tensor))
+    return _unpickled, about
 
 
 def duplicate(tensor: Tensor) -> Tensor:
@@ -81,9 +87,9 @@ def _unpickled(
     kind: type[Tensor],
     array: Any,
     dtype: str,
-    place: str,
+    device_name: str,
     requires: bool,
     attributes: dict[str, Any],
 ) -> Tensor:
     array = array.view(dtypes.dtype_named(dtype).numpy)
-    return _copied(kind, to_device(array, as_device(place)), requires, attributes)
+    return _copied(kind, to_device(array, as_device(device_name)), requires, attributes)

@@ -1,6 +1,8 @@
-"""Devices: where a tensor's array lives. `cpu` means a NumPy array, `cuda` a CuPy array.
+"""Devices: where a tensor's array is stored. `cpu` means a NumPy array, `cuda` a CuPy array.
 
-CuPy is imported only when a CUDA device is first asked for.
+Comes in: names such as "cuda:1", and arrays. Goes out: `device` objects, and arrays moved to a
+device. CuPy is imported only when a CUDA device is first asked for. Called wherever tensors are
+made or moved: `tensor.py`, `ops/creation.py`, `ops/convert.py`, `nn/module.py`, `saving/`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ _INSTALL = (
 
 
 class device:
-    """A place for tensors: `device('cpu')`, `device('cuda')`, `device('cuda', 1)`.
+    """Where tensors are stored: `device('cpu')`, `device('cuda')`, `device('cuda', 1)`.
 
     >>> import tapegrad
     >>> tapegrad.device("cpu")
@@ -34,11 +36,11 @@ class device:
             type = type.type
         if not isinstance(type, str):
             raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {type!r}")
-        name, _, number = type.partition(":")
-        if name not in ("cpu", "cuda") or (number and not number.isdigit()):
+        name, _, ordinal = type.partition(":")
+        if name not in ("cpu", "cuda") or (ordinal and not ordinal.isdigit()):
             raise RuntimeError(f"unknown device {type!r}: expected 'cpu', 'cuda' or 'cuda:N'")
         self.type = name
-        self.index = int(number) if number else index
+        self.index = int(ordinal) if ordinal else index
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, device):

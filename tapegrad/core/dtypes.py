@@ -1,8 +1,10 @@
-"""Element types and how they promote.
+"""Element types and how they are promoted.
 
-A `DType` names an element type of tapegrad and knows the NumPy type that stores it. `result_type`
-follows PyTorch: tensors with dimensions decide first, then 0-d tensors, then Python numbers, and a
-later group matters only when it is of a higher category (bool < integer < float).
+A `DType` is an element type of tapegrad and knows the NumPy type that stores it. Comes in: the
+dtypes of operands. Goes out: the dtype of the result (`result_type`), as in PyTorch: tensors with
+dimensions decide first, then 0-d tensors, then Python numbers, and a later group matters only if
+its category is higher (bool < integer < float). Called by `primitive.py` before a kernel runs, and
+by the operations that make tensors.
 """
 
 from __future__ import annotations

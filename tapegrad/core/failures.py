@@ -1,7 +1,8 @@
-"""Bad data: what is raised about it, under numbers that native code can leave behind.
+"""Failures: the errors that bad data raises, each with a code that native code can store.
 
-Primitives that check their data and the code that checks indices and divisors name a failure by
-its number. The same error then comes from eager code, from replays and from any other device.
+Comes in: an exception class and a message (`ops/checks.py`). Goes out: an integer code. Kernels
+store the code of what they found, and `replay/cpu/executable.py` turns it into the exception
+(`described`). So eager code, replays and other devices raise the same error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class Failure(NamedTuple):
 
 
 #: of code that names itself in front of the message
-BAD_INDEX, ZERO_DIVISION, BAD_LABEL, BAD_PLACE = 1, 2, 3, 4
+BAD_INDEX, ZERO_DIVISION, BAD_LABEL, BAD_POSITION = 1, 2, 3, 4
 
 FAILURES: dict[int, Failure] = {
     BAD_INDEX: Failure(IndexError, "an index is out of range"),
@@ -25,22 +26,22 @@ FAILURES: dict[int, Failure] = {
         RuntimeError, "integer division by zero; divide floating tensors to get infinities"
     ),
     BAD_LABEL: Failure(RuntimeError, "a label is out of range"),
-    BAD_PLACE: Failure(RuntimeError, "an index is out of range"),
+    BAD_POSITION: Failure(RuntimeError, "an index is out of range"),
 }
 
-_FIRST = 1 << 8  # numbers below are those above
+_FIRST = 1 << 8  # codes below are those above
 
 
 def failure_of(error: type[Exception], message: str) -> int:
-    """The number of a failure, which is the same in every process: kernels are kept on disk."""
+    """The code of a failure, which is the same in every process: kernels are kept on disk."""
     import zlib  # 0.4 ms, and seldom needed
 
-    number = _FIRST + zlib.crc32(f"{error.__name__}: {message}".encode())
-    FAILURES.setdefault(number, Failure(error, message))
-    return number
+    code = _FIRST + zlib.crc32(f"{error.__name__}: {message}".encode())
+    FAILURES.setdefault(code, Failure(error, message))
+    return code
 
 
-def described(number: int, name: str) -> Failure:
+def described(code: int, name: str) -> Failure:
     """The failure that native code has found in a primitive of this name."""
-    error, message = FAILURES[number]
-    return Failure(error, message.replace(" {}", "") if number >= _FIRST else f"{name}: {message}")
+    error, message = FAILURES[code]
+    return Failure(error, message.replace(" {}", "") if code >= _FIRST else f"{name}: {message}")

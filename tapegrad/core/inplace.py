@@ -1,10 +1,11 @@
-"""Changing a tensor in place.
+"""In-place operations: how a tensor is changed without a primitive that mutates.
 
-No primitive mutates. An in-place operation computes a new value with the pure operation, puts it
-into the tensor's memory and points the tensor's history at it. If the tensor is a view, its base
-gets a new history too: the base with that value written through the view's chain of movements.
-Other views of the same memory re-derive their history from the base when they are next used
-(`tensor.refresh`).
+Comes in: a tensor and its new value, which a pure operation has computed. Goes out: the value in
+the tensor's memory, and the value's history as the tensor's history. If the tensor is a view, its
+base gets a new history too: the base with the value written through the view's chain of movements.
+Other views of the same memory derive their history from the base again at their next use
+(`tensor.refresh`). Called by the operations of `ops/` whose names end in `_`, and by
+`ops/index/indexing.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
     """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed.
 
     Refuses memory that cannot be written to as well, and, if the `whole` tensor is to be written,
-    elements that share a place.
+    elements that share an address.
     """
     array, extra = tensor._array, tensor._extra
     lent = extra is not None and extra.lender is not None  # copied before the first write
@@ -82,7 +83,7 @@ def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
     check_writable(tensor, what, whole=False)
     own(tensor)
     for tape in STATE.tapes:
-        tape.will_turn(tensor)
+        tape.will_relayout(tensor)
     value = movement(tensor)
     tensor._array = value._array
     if tensor._view is not None:
@@ -172,8 +173,8 @@ def assign(
     if value._view is not None:
         refresh(value)  # another view of its memory may have changed it
     # A capture knows values by number; a tape that differentiates needs an edge to the value.
-    watched = STATE.mode & TAPE and any(tape.watches for tape in STATE.tapes)
-    is_leaf = value._edge is None and (value._requires or watched)
+    on_watching_tape = STATE.mode & TAPE and any(tape.watches for tape in STATE.tapes)
+    is_leaf = value._edge is None and (value._requires or on_watching_tape)
     if STATE.mode & GRAD and (is_leaf or (given and value._edge is not None)):
         value = bind(PRIMITIVES["clone"], (value,))  # an edge that leads there
     target = tensor._array
@@ -297,9 +298,9 @@ def _write_kernel(base: Any, value: Any, *, chain: Chain) -> Any:
     if storage.owner_of(view) is storage.owner_of(out):
         view[...] = value
     else:
-        # In this memory order the movements copy: follow them with the places of the elements.
-        places = xp.module(out).arange(out.size).reshape(out.shape)
-        out.reshape(-1)[through(chain, places)] = value
+        # In this memory order the movements copy: follow them with the positions of the elements.
+        positions = xp.module(out).arange(out.size).reshape(out.shape)
+        out.reshape(-1)[through(chain, positions)] = value
     return out
 
 

@@ -1,8 +1,9 @@
 """Locks that are free in a forked child, whoever held them in the parent.
 
-A child has only the thread that forked. A lock that another thread held at that moment would stay
-taken for ever, so every lock of the package is made here, and those are freed that the forking
-thread does not hold itself. What they protect is consistent at every switch between threads.
+A forked child has only the thread that forked. A lock that another thread held at that moment would
+stay locked for ever. So every lock of the package is made here, by `new`, and after a fork those
+are freed that the forking thread does not hold. What they protect is consistent at every switch
+between threads. Called by every module that has a lock.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ PRUNED_EVERY = 1024
 # A `WeakSet` would run Python code wherever a lock is dropped, also in the midst of a function
 # that is being recorded.
 _locks: dict[int, weakref.ref[Any]] = {}
-_numbers = itertools.count(1)
+_counter = itertools.count(1)
 
 
 def new() -> Any:
     """A new reentrant lock."""
     lock = threading.RLock()
-    number = next(_numbers)
-    _locks[number] = weakref.ref(lock)
-    if number % PRUNED_EVERY == 0:
+    count = next(_counter)
+    _locks[count] = weakref.ref(lock)
+    if count % PRUNED_EVERY == 0:
         for old, reference in list(_locks.items()):
             if reference() is None:
                 _locks.pop(old, None)

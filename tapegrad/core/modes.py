@@ -1,7 +1,9 @@
-"""What each thread is doing: is gradient recording on, which tapes listen, which checks run.
+"""Modes: whether gradients are recorded, which tapes listen, which checks run, for each thread.
 
-`STATE.mode` is a set of bits so that the hot path of an operation reads one attribute. A mode of at
-most `GRAD` means that nothing unusual is going on.
+`STATE.mode` is a set of bits, so that the hot path of an operation reads one attribute. A mode of
+at most `GRAD` means that nothing unusual is going on. Contexts here (`no_grad`, `switched`,
+`unrecorded`, `left_as_found`) change it and restore it. The counter of sequence numbers is here
+too. Read by every operation, in `primitive.py` and its short paths.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ AUTOCAST = 32  # operations choose the dtype that they run in, see `casting.py`
 CAPTURE = 64  # one of the tapes captures a program: ask `capturing()`
 LISTENING = TAPE | CAPTURE
 
-# One counter numbers tensors and entries of the whole process: later work has higher numbers.
+# Sequence numbers of tensors, entries and changes, from one counter of the process: what is later
+# has a higher one.
 numbers = itertools.count(1)
 
 F = TypeVar("F", bound=Callable[..., Any])

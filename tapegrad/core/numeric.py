@@ -1,7 +1,9 @@
 """What kind of numbers a NumPy dtype holds.
 
-The one place that knows NumPy's letters. bfloat16 comes from another package, and NumPy takes it
-for raw bytes ("V"); there are no tensors of any other such type.
+Comes in: a NumPy dtype. Goes out: whether it is floating, half precision, an integer, a boolean.
+Only this file knows NumPy's letters. bfloat16 comes from another package, and NumPy takes it for
+raw bytes ("V"); there are no tensors of any other such type. Called wherever code depends on a
+dtype.
 """
 
 from __future__ import annotations

@@ -109,6 +109,9 @@ class Primitive:
     slots: tuple[Slot, ...] = ()
     #: some of that are values, which backward frees; shapes and dtypes alone stay
     keeps_values: bool = True
+    #: (saved, g) -> what stays of them after backward, for operations whose results have separate
+    #: histories
+    release: Callable[..., Any] | None = None
     differentiable: bool = False
     #: elements from which on its kernel may run as native code
     native_size: int = NEVER
@@ -626,16 +629,16 @@ def cast_to(x: Tensor, dtype: DType) -> Tensor:
 
 def _on_one_device(p: Primitive, arrays: list[Any]) -> list[Any]:
     """Check that all arrays are on one device; numbers in 0-d CPU tensors may join any."""
-    places = {device_of(a) for a in arrays if hasattr(a, "ndim") and a.ndim}
-    if len(places) > 1:
-        shown = " and ".join(sorted(str(place) for place in places))
+    devices = {device_of(a) for a in arrays if hasattr(a, "ndim") and a.ndim}
+    if len(devices) > 1:
+        shown = " and ".join(sorted(str(device) for device in devices))
         raise RuntimeError(
             f"{p.name} got tensors on different devices: {shown}; move them to one with .to(device)"
         )
-    for place in places:
-        if place.type != "cpu":
+    for device in devices:
+        if device.type != "cpu":
             return [
-                to_device(a, place) if isinstance(a, np.ndarray) and a.ndim == 0 else a
+                to_device(a, device) if isinstance(a, np.ndarray) and a.ndim == 0 else a
                 for a in arrays
             ]
     return arrays

@@ -1,7 +1,9 @@
 """What a primitive gives without running it, and how it runs on a whole batch at once.
 
-`abstract` tells the shapes and dtypes of results. `batch` runs a primitive on inputs that have one
-more, leading dimension. Both follow from the primitive's kind unless it states a rule of its own.
+`abstract` takes shapes and dtypes of inputs and returns those of the results. `batch` runs a
+primitive on inputs that have one more, leading dimension. Both follow from the primitive's kind,
+unless it has a rule of its own. `replay/use/eager.py` calls `abstract`; the tests of operations
+call both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Source lines: which line of the user's program called an operation.
+"""Source locations: which line of the user's program called an operation.
 
-A location is kept as (code, instruction), never as a frame, which would keep the caller's variables
-alive. The line number is worked out only when somebody reads it.
+Comes in: a frame. Goes out: a location, kept as (code, instruction). It is never a frame, which
+would keep the caller's variables alive. The line number is computed only when somebody reads it.
+Called when an entry is made, and by everything that prints or raises an error.
 """
 
 from __future__ import annotations

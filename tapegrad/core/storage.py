@@ -1,8 +1,9 @@
 """Which memory was overwritten, when, and by which line.
 
-A storage is the array that owns memory; every view of it leads there through `.base`. Only
-in-place operations write here, so tensors that are never changed in place pay nothing. A saved
-value is stale when its storage was changed after the entry that saved it: `changed_since`.
+A storage is the array that owns memory; every view of it leads there through `.base`. In-place
+operations call `note`, so tensors that are never changed in place cost nothing. A saved value is
+stale if its storage was changed after the entry that saved it: the engine asks `changed_since`
+before it uses the value.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _mutations: dict[int, Mutation] = {}
 
 _counting = locks.new()
 
-# The number of the newest change anywhere. Backward looks no further for entries newer than this.
+# The sequence number of the newest change anywhere. Backward does not check newer entries.
 latest = 0
 
 
@@ -57,7 +58,7 @@ def find(array: Any) -> Mutation | None:
 
 
 def note(array: Any) -> int:
-    """Say that the memory of `array` was overwritten just now; returns the change's number."""
+    """Say that the memory of `array` was just overwritten; returns the change's sequence number."""
     number = _next_change()
     mutation = _change_of(owner_of(array))
     mutation.count += 1
@@ -100,6 +101,6 @@ def version(array: Any) -> int:
 
 
 def changed_since(array: Any, number: int) -> Mutation | None:
-    """The latest change of the memory of `array` if it came after `number`, else None."""
+    """The latest change of the memory of `array`, if its sequence number is above `number`."""
     mutation = find(array)
     return mutation if mutation is not None and mutation.number > number else None

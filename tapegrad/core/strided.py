@@ -1,7 +1,8 @@
-"""Views by steps: the primitive `strided`, which finds elements of memory by offset and strides.
+"""Views by offset and strides: the primitive `strided`.
 
-Every other view can be written so. `as_strided` makes one from the user's numbers, a compiled
-function from tensors that overlap each other in memory.
+Comes in: a one-dimensional tensor, a shape, strides and an offset, in elements. Goes out: a view.
+Every other view can be written in this way. Called by `as_strided` (`ops/shape/pieces.py`), and by
+`replay/trace/roots.py` for tensors that overlap in memory.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ def _strided(x: Any, *, shape: Any, strides: Any, offset: int) -> Any:
 
 def _put_strided(g: Any, *, size: int, strides: Any, offset: int) -> Any:
     """Zeros of one dimension with the elements of `g` added where the steps lead."""
-    places = _strided(np.arange(size), shape=tuple(g.shape), strides=strides, offset=offset)
+    positions = _strided(np.arange(size), shape=tuple(g.shape), strides=strides, offset=offset)
     is_tensor = isinstance(g, Tensor)
-    index = xp.module(g._array if is_tensor else g).asarray(np.ascontiguousarray(places))
+    index = xp.module(g._array if is_tensor else g).asarray(np.ascontiguousarray(positions))
     put_add = PRIMITIVES["index_put_add"]
     return put_add(g, wrap(index) if is_tensor else index, dims=(0,), shape=(size,))
 

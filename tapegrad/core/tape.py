@@ -1,9 +1,10 @@
 """The tape: entries, and explicit tapes that log every operation in order.
 
 An `Entry` is one recorded operation: its primitive, its static parameters, edges to where its
-inputs came from, and the few values that its gradient rules declared. Entries are appended in
-topological order and numbered, so nothing here or in backward recurses. Without an explicit
-`Tape`, entries are kept alive by the tensors that need them and by nothing else.
+inputs came from, and the few values that its gradient rules declared. Entries are made in
+topological order and numbered, so nothing here or in backward recurses. Without an explicit `Tape`,
+only the tensors that need an entry keep it alive. Entries are made by `primitive.py` and its short
+paths, and visited by `autograd/engine.py`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Entry:
         "hooks",  # None, or a list of (output index, callable) to run on the gradient
         "location",  # the user's line, as (code, instruction)
         "log",  # None, or what an explicit tape wrote: (inputs, outputs)
-        "number",  # later entries have higher numbers
+        "number",  # sequence number: later entries have higher ones
         "params",
         "primitive",
         "saved",
@@ -191,7 +192,7 @@ def entries_of(*tensors: Tensor) -> list[Entry]:
 
 
 class Value:
-    """One value on an explicit tape: its number, shape and dtype."""
+    """One value on an explicit tape: its sequence number, shape and dtype."""
 
     __slots__ = ("dtype", "number", "shape")
 
@@ -314,7 +315,7 @@ class Tape:
     def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
         """Called before a tensor, in memory that was written to, gets the history of `value`."""
 
-    def will_turn(self, tensor: Tensor) -> None:
+    def will_relayout(self, tensor: Tensor) -> None:
         """Called before a tensor becomes another view of its own memory."""
 
     def unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -328,7 +329,7 @@ class Tape:
         """Called before a tensor gets other memory, through `.data`."""
 
     def repeat(self, begins: bool) -> None:
-        """Called when a checkpointed function begins to run again, and when that ends."""
+        """Called when a checkpointed function begins a rerun, and when that ends."""
 
     def visit(self, entry: Entry) -> None:
         """Called for each entry of a backward pass whose rules run on Tensors."""

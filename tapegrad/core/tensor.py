@@ -1,8 +1,9 @@
-"""Tensor: an array and its place on the tape.
+"""Tensor: an array and its history on the tape.
 
-This module knows nothing of operations: operators and methods are attached to the class from the op
-table when `tapegrad.ops` is imported (see `ops/table.py`). What stands here is identity, gradients,
-hooks, conversion and display.
+This module knows no operation: operators and methods are attached to the class from the op table,
+when `tapegrad.ops` is imported (see `ops/table.py`). Here are identity, gradients, hooks,
+conversion and display. Used by everything above; inside the library, `wrap` makes a tensor of an
+array.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Extra:
         self.post_hooks: dict[int, Callable[[Any], Any]] = {}
         # None, or a callable that says whether somebody else still reads this array.
         self.lender: Callable[[], Any] | None = None
-        # The number of the latest `transpose_` and the like: older views lead through other dims.
+        # The sequence number of the latest `transpose_` or the like: older views lead through other
+        # dimensions.
         self.last_relayout = 0
 
 
@@ -88,7 +90,7 @@ class RemovableHandle:
 class Tensor(TensorMethods):
     """An n-dimensional array that remembers how it was made.
 
-    `id` is a number of its own, by which mappings of gradients know it.
+    `id` is its sequence number, by which mappings of gradients know it.
 
     >>> import tapegrad
     >>> x = tapegrad.Tensor([1.0, 2.0], requires_grad=True)
@@ -104,7 +106,8 @@ class Tensor(TensorMethods):
         "_extra",
         "_grad",
         "_requires",  # whether gradients are wanted
-        "_view",  # None, or (base tensor, ((primitive, params), ...), number of last refresh)
+        # None, or (base tensor, ((primitive, params), ...), sequence number of the last refresh)
+        "_view",
         "id",  # unique and growing; never reused
     )
     _array: Any
@@ -543,7 +546,7 @@ def plain_array(array: Any) -> Any:
     return array.view(np.ndarray)
 
 
-def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
+def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
     """An array of anything array-like: Python floats become the default dtype."""
     if isinstance(data, Tensor):
         not_recorded(data, "making a tensor of another (use .detach().clone() or .to())")
@@ -566,7 +569,7 @@ def as_array(data: Any, dtype: Any = None, place: Any = None) -> Any:
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:
         array = array.astype(wanted.numpy)
-    return array if place is None else to_device(array, as_device(place))
+    return array if device is None else to_device(array, as_device(device))
 
 
 def _first(data: Any) -> Any:
@@ -594,16 +597,16 @@ def own(tensor: Tensor) -> None:
 def refresh(tensor: Tensor) -> None:
     """Re-derive a view's history from its base if the shared memory was changed meanwhile."""
     assert tensor._view is not None
-    base, chain, number = tensor._view
-    if number >= storage.latest:
+    base, chain, refreshed_at = tensor._view
+    if refreshed_at >= storage.latest:
         return  # nothing at all was changed since
-    change = storage.changed_since(tensor._array, number)
+    change = storage.changed_since(tensor._array, refreshed_at)
     if change is None or not STATE.mode & (GRAD | TAPE):
         return
     if not base._requires and all(change.number < tape.started for tape in STATE.tapes):
         tensor._view = (base, chain, change.number)
         return
-    if base._extra is not None and base._extra.last_relayout > number:
+    if base._extra is not None and base._extra.last_relayout > refreshed_at:
         raise RuntimeError(
             "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
             "...) and written to, so its history is unknown; take the view again"

@@ -1,8 +1,8 @@
 """Tracebacks of uncaught exceptions, without the frames of tapegrad.
 
 Comes in: an exception that nobody caught. Goes out: a call of the hook that was there before, which
-prints it, with tracebacks that show the user's frames. Then the exception has its own tracebacks
-back, so a debugger still sees every frame. Operations do nothing for this.
+prints it with tracebacks that show only the user's frames. After that the exception gets its own
+tracebacks back, so a debugger still sees every frame. Operations do nothing for this.
 
 `install` runs when tapegrad is imported; the import takes 0.2 ms longer for it. IPython and pytest
 print tracebacks without these hooks.

@@ -1,4 +1,8 @@
-"""Nested lists, tuples and dicts of tensors: visiting and rebuilding them."""
+"""Nested lists, tuples and dicts of tensors: visiting and rebuilding them.
+
+Comes in: a nested structure. Goes out: its leaves in order, or the same structure with other
+leaves. Called by `func.py`, `amp/`, `autograd/checkpointing.py` and `replay/`.
+"""
 
 from __future__ import annotations
 

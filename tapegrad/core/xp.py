@@ -1,8 +1,9 @@
 """The array functions that kernels use, for NumPy and CuPy arrays alike.
 
-NumPy's own functions hand CuPy arrays over to CuPy, so most kernels just call NumPy. What stands
-here is what NumPy cannot hand over (creation beside an array, scatter, special functions) and
-where the two differ: CuPy wraps indices that are out of range, so `check_index` looks first.
+Comes in: arrays of either kind. Goes out: arrays of the same kind. NumPy's own functions pass CuPy
+arrays on to CuPy, so most kernels just call NumPy. Here is what NumPy cannot pass on (creating an
+array of the same kind, scatter, special functions), and where the two differ: CuPy wraps indices
+that are out of range, so `check_index` checks them first. Called by the kernels in `ops/`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def address(x: Any) -> int:
 
 
 def overlaps_itself(x: Any) -> bool:
-    """Whether several elements of an array share a place in memory."""
+    """Whether several elements of an array share an address."""
     reach = x.itemsize
     if x.ndim == 2:  # the short way: 0.2 instead of 2 µs
         (rows, columns), (down, across) = x.shape, x.strides
@@ -74,11 +75,11 @@ def overlaps_itself(x: Any) -> bool:
         reach += stride * (n - 1)
     else:
         return False
-    places = np.zeros(1, np.int64)
+    offsets = np.zeros(1, np.int64)
     for stride, n in steps:
-        places = (places[:, None] + stride * np.arange(n)).reshape(-1)
-    places.sort()
-    return bool((np.diff(places) < x.itemsize).any())
+        offsets = (offsets[:, None] + stride * np.arange(n)).reshape(-1)
+    offsets.sort()
+    return bool((np.diff(offsets) < x.itemsize).any())
 
 
 def contiguous(x: Any) -> Any:

@@ -1,10 +1,11 @@
 """Arrays of batches in shared memory: no copy between the processes, and no names.
 
-A block is memory without a name in the file system, so nothing can be left behind. A worker makes
-blocks (`BlockWriter`), sends each one's file once, and puts the arrays of a batch into it; the
-loader (`BlockReader`) makes tensors that show the block itself. When nobody refers to these any
-more, the loader returns the block's number to the worker with its next request, and the worker
-uses the block again. Batches are pickled with their arrays left out, so any type can hold them.
+A block is memory without a name in the file system, so nothing can be left behind. In a worker, a
+`BlockWriter` makes blocks, sends the file of each one once, and puts the arrays of a batch into it.
+In the loader, a `BlockReader` makes tensors that show the block itself. When nobody refers to these
+tensors any more, the loader returns the block's id to the worker with its next request, and the
+worker reuses the block. Batches are pickled without their arrays, so any type can hold them. Called
+by `worker.py` and `crew.py`.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class _Pickler(pickle.Pickler):
 class _Block:
     """Memory of a worker, and who in the worker still refers to it."""
 
-    def __init__(self, number: int, size: int) -> None:
-        self.number = number
+    def __init__(self, block_id: int, size: int) -> None:
+        self.block_id = block_id
         self.size = size
         self.file: int | None = _new_file(size)
         self.memory = mmap.mmap(self.file, size)
@@ -107,16 +108,16 @@ class BlockWriter:
         self._bytes: Any = None
         self._used = 0
 
-    def returned(self, numbers: list[int]) -> None:
+    def returned(self, block_ids: list[int]) -> None:
         """The loader has no more use for these blocks."""
-        self._free += [self._away.pop(number) for number in numbers]
+        self._free += [self._away.pop(block_id) for block_id in block_ids]
 
     def begin(self) -> None:
         """A batch begins: choose the block for it, the most recently used one that is free."""
         for i in reversed(range(len(self._free))):
             block = self._free[i]
             if block.size < self._wanted:
-                self._dropped.append(self._free.pop(i).number)
+                self._dropped.append(self._free.pop(i).block_id)
             elif not block.is_in_use():
                 del self._free[i]
                 self._open(block)
@@ -161,18 +162,18 @@ class BlockWriter:
         if not arrays:
             dropped = self._take_dropped()
             return PackedBatch(out.getvalue(), dropped=dropped), ()
-        ranges = self._placed(arrays)
+        ranges = self._copied_in(arrays)
         block = self._block
         assert block is not None
         files = () if block.file is None else (block.file,)
         packed = PackedBatch(
             out.getvalue(),
-            block.number,
+            block.block_id,
             tuple(ranges),
             block.size if files else None,
             self._take_dropped(),
         )
-        self._away[block.number] = block
+        self._away[block.block_id] = block
         self._block = self._bytes = None
         return packed, files
 
@@ -185,7 +186,7 @@ class BlockWriter:
         dropped, self._dropped = tuple(self._dropped), []
         return dropped
 
-    def _placed(self, arrays: list[Any]) -> list[tuple[int, int]]:
+    def _copied_in(self, arrays: list[Any]) -> list[tuple[int, int]]:
         """Where each array lies in the block of this batch, after bringing it there."""
         inside = [self._offset(x) for x in arrays]
         missing = sum(_aligned(x.size) for x, o in zip(arrays, inside, strict=True) if o is None)
@@ -211,7 +212,7 @@ class BlockWriter:
     def _enlarge(self, size: int) -> None:
         """Replace the block by one that has room for batches of this size."""
         if self._block is not None:
-            self._dropped.append(self._block.number)
+            self._dropped.append(self._block.block_id)
             self._block.close_file()
         # Room for batches that are somewhat larger. Memory that is not written to costs nothing.
         self._wanted = max(self._wanted, size)
@@ -230,31 +231,31 @@ class BlockReader:
 
     def arrived(self, packed: PackedBatch, files: list[int]) -> None:
         """Take note of the blocks that a message speaks of."""
-        for number in packed.dropped:
-            self._memory.pop(number, None)
+        for block_id in packed.dropped:
+            self._memory.pop(block_id, None)
         if packed.new_size is not None and packed.block is not None:
             self._memory[packed.block] = mmap.mmap(files[0], packed.new_size)
 
     def unpack(self, packed: PackedBatch) -> Any:
         """The batch; its arrays show the block's memory, which is theirs while they live."""
-        number = packed.block
-        if number is None:
+        block_id = packed.block
+        if block_id is None:
             return pickle.loads(packed.data)
-        view = _view(self._memory[number])
+        view = _view(self._memory[block_id])
         if len(self._lent) < _LENT:
-            self._lend(number, view)
+            self._lend(block_id, view)
             return pickle.loads(packed.data, buffers=[view[a:b] for a, b in packed.ranges])
-        self._returned.append(number)
+        self._returned.append(block_id)
         return pickle.loads(packed.data, buffers=[view[a:b].copy() for a, b in packed.ranges])
 
-    def _lend(self, number: int, view: Any) -> None:
+    def _lend(self, block_id: int, view: Any) -> None:
         lent, returned = self._lent, self._returned
 
         def unused(_: Any) -> None:
-            lent.pop(number, None)
-            returned.append(number)
+            lent.pop(block_id, None)
+            returned.append(block_id)
 
-        lent[number] = weakref.ref(view, unused)
+        lent[block_id] = weakref.ref(view, unused)
 
     def discard(self, packed: PackedBatch) -> None:
         """Nobody wants this batch: its block is free at once."""
@@ -262,8 +263,8 @@ class BlockReader:
             self._returned.append(packed.block)
 
     def take_returned(self) -> list[int]:
-        """The numbers of blocks that the worker may use again."""
-        numbers = []
+        """The ids of blocks that the worker may use again."""
+        block_ids = []
         while self._returned:
-            numbers.append(self._returned.popleft())
-        return numbers
+            block_ids.append(self._returned.popleft())
+        return block_ids

@@ -1,8 +1,9 @@
 """Messages between a DataLoader and one of its workers, over a pair of Unix sockets.
 
-A message is bytes behind their length; open files can go along with it. Each worker has a pair of
-its own, so a worker that is killed in the middle of a message disturbs nobody else. The loader
-never waits here for a worker to read: what does not fit is kept and sent by `flush`.
+Comes in: bytes, and open files that are sent along. Goes out: the same, in the other process. A
+message is its length, then its bytes. Each worker has its own pair of sockets, so a worker that is
+killed in the middle of a message disturbs no other. The loader never waits for a worker to read:
+what does not fit is kept and sent by `flush`. Called by `crew.py` and `worker.py`.
 """
 
 from __future__ import annotations

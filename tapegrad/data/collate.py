@@ -1,8 +1,9 @@
 """From a list of samples to a batch: `default_collate`, and `default_convert` without batches.
 
-Tensors, NumPy arrays and numbers become tensors with one more dimension in front; strings stay as
-they are; dicts, named tuples and sequences are collated item by item. Arrays of batches are made
-with `empty`, which in a worker process takes shared memory, so that nothing is copied afterwards.
+Tensors, NumPy arrays and numbers become tensors with one more dimension in front. Strings stay as
+they are. Dicts, named tuples and sequences are collated item by item. Arrays of batches are made
+with `empty`, which in a worker process takes shared memory, so nothing is copied afterwards. Called
+by `fetch.py` and `dataset.py`.
 """
 
 from __future__ import annotations

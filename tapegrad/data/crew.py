@@ -1,8 +1,8 @@
-"""The worker processes of one iterator: started, spoken to, watched, and ended.
+"""The worker processes of one iterator: started, asked for batches, supervised, and stopped.
 
-Comes in: a `Source` and how many workers. Requests go out with `begin` and `request`; `wait` gives
-what arrives, and raises an error that names the worker when one has died. `stop` leaves nothing
-behind; it also runs when the crew is forgotten and when the program ends.
+Comes in: a `Source` and the number of workers. `begin` and `request` send requests; `wait` returns
+what arrives, and raises an error that names the worker if one has died. `stop` leaves nothing
+behind; it also runs when the crew is garbage and when the program ends. Called by `iterate.py`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Crew:
         self._pid = os.getpid()
         self.stop = weakref.finalize(self, _stop, self._pid, self._workers)
         try:
-            for number in range(count):
-                self._start(Job(source, number, count, seed + number, init), context)
+            for worker_id in range(count):
+                self._start(Job(source, worker_id, count, seed + worker_id, init), context)
         except BaseException:
             self.stop()
             raise
@@ -83,7 +83,7 @@ class Crew:
     def _start(self, job: Job, context: Any) -> None:
         channel, theirs = channels.pair()
         process = context.Process(
-            target=main, args=(job, theirs), daemon=True, name=f"tapegrad-data-{job.number}"
+            target=main, args=(job, theirs), daemon=True, name=f"tapegrad-data-{job.worker_id}"
         )
         try:
             with warnings.catch_warnings():
@@ -98,7 +98,7 @@ class Crew:
             theirs.close()
         self._workers.append(_WorkerHandle(process, channel))
         for file in (channel.socket.fileno(), process.sentinel):
-            self._by_file[file] = job.number
+            self._by_file[file] = job.worker_id
             self._poll.register(file, select.POLLIN)
 
     @property
@@ -108,22 +108,22 @@ class Crew:
 
     def begin(self, epoch: int, seed: int) -> None:
         """Tell all workers that an epoch begins; requests of others are off."""
-        for number in range(len(self._workers)):
-            self._post(number, BEGIN, epoch, seed)
+        for worker_id in range(len(self._workers)):
+            self._post(worker_id, BEGIN, epoch, seed)
 
     def request(
-        self, number: int, epoch: int, batch_index: int, indices: Any, wanted: bool
+        self, worker_id: int, epoch: int, batch_index: int, indices: Any, wanted: bool
     ) -> None:
         """Ask a worker for a batch; unless it is wanted, only to go past it."""
-        self._post(number, MAKE, epoch, batch_index, indices, wanted)
+        self._post(worker_id, MAKE, epoch, batch_index, indices, wanted)
 
-    def _post(self, number: int, *request: Any) -> None:
-        worker = self._workers[number]
+    def _post(self, worker_id: int, *request: Any) -> None:
+        worker = self._workers[worker_id]
         worker.channel.post(pickle.dumps((*request, worker.blocks.take_returned()), 5))
-        self._watch_for_room(worker)
+        self._poll_for_writing(worker)
 
-    def _watch_for_room(self, worker: _WorkerHandle) -> None:
-        """Wait for room in a connection too while something could not be sent."""
+    def _poll_for_writing(self, worker: _WorkerHandle) -> None:
+        """Poll a connection for writing too, while something could not be sent."""
         events = select.POLLIN | (select.POLLOUT if worker.channel.has_unsent else 0)
         self._poll.modify(worker.channel.socket.fileno(), events)
 
@@ -142,43 +142,43 @@ class Crew:
             replies: list[Reply] = []
             ended: list[int] = []
             for file, event in events:
-                number = self._by_file[file]
-                worker = self._workers[number]
+                worker_id = self._by_file[file]
+                worker = self._workers[worker_id]
                 if event & select.POLLOUT:
                     worker.channel.flush()
-                    self._watch_for_room(worker)
+                    self._poll_for_writing(worker)
                 if event & ~select.POLLOUT:
-                    replies += self._received(number, ended)
-                if file == worker.process.sentinel and number not in ended:
-                    ended.append(number)
+                    replies += self._received(worker_id, ended)
+                if file == worker.process.sentinel and worker_id not in ended:
+                    ended.append(worker_id)
             if ended and not replies:
                 self._fail(ended[0])
             if replies or not events:
                 return replies
 
-    def _received(self, number: int, ended: list[int]) -> list[Reply]:
-        worker = self._workers[number]
+    def _received(self, worker_id: int, ended: list[int]) -> list[Reply]:
+        worker = self._workers[worker_id]
         try:
             messages = worker.channel.receive(wait=False)
         except EOFError:
-            ended.append(number)
+            ended.append(worker_id)
             return []
         replies = []
         for data, files in messages:
             kind, epoch, batch_index, packed, error = pickle.loads(data)
-            reply = Reply(kind, epoch, batch_index, PackedBatch(*packed), error, number)
+            reply = Reply(kind, epoch, batch_index, PackedBatch(*packed), error, worker_id)
             worker.blocks.arrived(reply.packed, files)
             for file in files:
                 os.close(file)
             replies.append(reply)
         return replies
 
-    def _fail(self, number: int) -> None:
+    def _fail(self, worker_id: int) -> None:
         """Raise the error for a worker that is gone."""
-        process = self._workers[number].process
+        process = self._workers[worker_id].process
         process.join(GRACE)
         pid, code = process.pid, process.exitcode
-        which = f"DataLoader worker (pid {pid}), number {number} of {len(self._workers)},"
+        which = f"DataLoader worker (pid {pid}), number {worker_id} of {len(self._workers)},"
         self.stop()
         if code is None:
             raise RuntimeError(f"{which} has closed its connection without ending")

@@ -1,8 +1,9 @@
 """DataLoader: batches of a dataset, in this process or from worker processes.
 
-The arguments are PyTorch's. Beyond PyTorch, `state_dict()` says where the loader stands, also in
-the middle of an epoch and with workers, and `load_state_dict()` makes the next iteration go on
-from there with the same batches.
+Comes in: a dataset and PyTorch's arguments. Goes out: batches. In addition to PyTorch,
+`state_dict()` gives the position of the loader, also in the middle of an epoch and with workers,
+and `load_state_dict()` makes the next iteration continue there with the same batches. Called by
+users.
 """
 
 from __future__ import annotations

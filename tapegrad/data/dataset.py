@@ -1,9 +1,9 @@
 """Datasets: what a DataLoader reads from.
 
-A dataset gives a sample for an index (`Dataset`) or a stream of samples (`IterableDataset`). Those
-that can give a whole batch at once have two more methods: `__getitems__(indices)` returns a list of
-samples, and `collated(indices)` returns what `default_collate` would make of that list, or None
-where it cannot. `fetch.py` asks for them.
+A dataset gives a sample for an index (`Dataset`) or a stream of samples (`IterableDataset`).
+Datasets that can give a whole batch at once have two more methods: `__getitems__(indices)` returns
+a list of samples, and `collated(indices)` returns what `default_collate` would make of that list,
+or None if it cannot. Called by `fetch.py`.
 """
 
 from __future__ import annotations

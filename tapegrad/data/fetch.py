@@ -1,8 +1,9 @@
 """From indices to a batch: what the main process and the workers have in common.
 
-A fetcher is a function that takes what the sampler gave (a list of indices, or one index without
-batches) and returns a collated batch. For a stream it takes None, and raises `EndOfStream` after
-the last batch.
+Comes in: a dataset and a collate function. Goes out: a fetcher, a function that takes what the
+sampler gave (a list of indices, or one index without batches) and returns a collated batch. For a
+stream it takes None, and raises `EndOfStream` after the last batch. Called by `iterate.py` and
+`worker.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Iterators over batches: in this process, or with worker processes.
 
-Both take an `Epoch` (which batches, in which order) and tell it what the consumer has had. With
-workers, `prefetch` batches of each worker are asked for in advance. Batch i of a dataset with
-indices always goes to worker i modulo their number; streams are asked in turn, and a worker whose
-stream has ended drops out when its turn comes, so that the order never depends on timing.
+Comes in: an `Epoch`, which says which batches in which order. Goes out: batches; the epoch is told
+which of them the consumer has received. With workers, `prefetch` batches of each worker are
+requested in advance. Batch i of a dataset with indices always goes to worker i modulo the number of
+workers. Streams are asked in turn, and a worker whose stream has ended drops out when its turn
+comes, so the order never depends on timing. Called by `dataloader.py`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class ParallelIterator:
 
     def __init__(self, settings: LoaderSettings, epoch: Epoch, seed: int) -> None:
         self._settings = settings
-        self._number = 0
+        self._epoch_count = 0
         self._arrived: dict[int, Reply] = {}
         self.crew = Crew(settings.source, settings.workers, seed, settings.context, settings.init)
         self.begin(epoch)
@@ -96,12 +97,12 @@ class ParallelIterator:
             self.crew.discard(reply)
         self._arrived.clear()
         self._epoch = epoch
-        self._number += 1
+        self._epoch_count += 1
         self._count = _Count(settings)
         self._asked: dict[int, int] = {}
         self._active = list(range(settings.workers))
         self._turns = itertools.cycle(range(settings.workers))
-        self.crew.begin(self._number, epoch.seed)
+        self.crew.begin(self._epoch_count, epoch.seed)
         for _ in range(settings.prefetch * settings.workers):
             self._ask()
 
@@ -116,7 +117,7 @@ class ParallelIterator:
         stream = self._settings.source.is_stream
         wanted = not stream or batch_index >= self._epoch.resumed_at
         self._asked[batch_index] = worker
-        self.crew.request(worker, self._number, batch_index, indices, wanted)
+        self.crew.request(worker, self._epoch_count, batch_index, indices, wanted)
 
     def _choose(self, batch_index: int) -> int:
         if not self._settings.in_order:
@@ -168,7 +169,7 @@ class ParallelIterator:
         if not replies:
             raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
         for reply in replies:
-            if reply.epoch == self._number:
+            if reply.epoch == self._epoch_count:
                 self._arrived[reply.batch_index] = reply
             else:
                 self.crew.discard(reply)

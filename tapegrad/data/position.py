@@ -1,9 +1,9 @@
-"""Where a DataLoader stands: the order of an epoch, and how far its consumer has come.
+"""The position of a DataLoader: the order of an epoch, and how many batches were received.
 
-An `Epoch` numbers its batches from 0. It is decided by the state that the random sources had
-when it began, so that state and the index of the next batch are all that has to be kept to resume:
-a resumed epoch goes back to that state for as long as it takes to decide the order, and then
-returns the sources to where they were. Everything that is kept consists of JSON's types.
+An `Epoch` numbers its batches from 0. The state of the random sources at its beginning decides its
+order, so that state and the index of the next batch are all that is kept to resume. A resumed epoch
+sets the sources to that state while it decides the order, and then sets them back. Everything that
+is kept has JSON's types. Called by `dataloader.py` and `iterate.py`.
 """
 
 from __future__ import annotations

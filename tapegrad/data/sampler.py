@@ -1,7 +1,9 @@
 """Samplers: in which order a DataLoader asks for samples.
 
-All samplers here take what they need from a generator when an iteration begins, and nothing
-afterwards: a DataLoader that resumes in the middle of an epoch relies on that.
+Comes in: the length of a dataset, or weights. Goes out: indices, or lists of indices. All samplers
+here take what they need from a generator when an iteration begins, and nothing afterwards: a
+DataLoader that resumes in the middle of an epoch relies on that. Called by `dataloader.py`, through
+`position.py`.
 """
 
 from __future__ import annotations

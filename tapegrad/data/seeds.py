@@ -1,10 +1,10 @@
 """Random numbers in worker processes: the same for the same seed, batch by batch.
 
-A worker starts with seed + its number, as in PyTorch, and then runs `worker_init_fn`. Python's,
-NumPy's and tapegrad's global generators are seeded anew before every batch, from the epoch's seed
-and the batch's number. So what a dataset draws for a batch depends neither on how many workers
-there are nor on what was drawn before, and an epoch can be resumed in its middle. Seeds that
-`worker_init_fn` sets enter into those of the batches.
+A worker starts with seed + its id, as in PyTorch, and then runs `worker_init_fn`. Before every
+batch, the global generators of Python, NumPy and tapegrad are seeded from the epoch's seed and the
+batch's index. So what a dataset draws for a batch does not depend on how many workers there are,
+nor on what was drawn before, and an epoch can be resumed in its middle. Seeds that `worker_init_fn`
+sets are mixed into those of the batches. Called by `worker.py`.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class BatchSeeds:
         for i, (state, before) in enumerate(zip(states, self._before, strict=True)):
             self._salts[i] = drawn[i]() if state != before else 0
 
-    def begin(self, seed: int, number: int) -> None:
+    def begin(self, seed: int, batch_index: int) -> None:
         """Seed everything for one batch of the epoch with this seed."""
-        seed = mixed(seed, number)
+        seed = mixed(seed, batch_index)
         python, numpy, tapegrad = self._salts
         _seed_all(seed ^ python, seed ^ numpy, seed ^ tapegrad)

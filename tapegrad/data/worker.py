@@ -1,8 +1,8 @@
 """A worker process: takes requests for batches, makes them, and sends them to the loader.
 
-`crew.py` starts it with a `Job` and a socket. It leaves when the loader closes its end of the
-socket, also when the loader's process was killed; if the dataset keeps it from leaving, a thread
-ends the process after `GRACE` seconds.
+Comes in: a `Job` and a socket, from `crew.py`, which starts the process. Goes out: replies over the
+socket. The process ends when the loader closes its end of the socket, also if the loader's process
+was killed. If the dataset keeps it from ending, a thread ends the process after `GRACE` seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Job(NamedTuple):
     """What a worker is for."""
 
     source: Source
-    number: int
+    worker_id: int
     workers: int
     seed: int
     init: Callable[[int], Any] | None
@@ -63,7 +63,7 @@ _info: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker process its number, the number of workers, its seed and dataset; else None."""
+    """In a worker process its id, the number of workers, its seed and dataset; else None."""
     return _info
 
 
@@ -120,12 +120,12 @@ class _WorkerLoop:
     def _initialise(self) -> None:
         global _info
         job = self._job
-        _info = WorkerInfo(job.number, job.workers, job.seed, job.source.dataset)
+        _info = WorkerInfo(job.worker_id, job.workers, job.seed, job.source.dataset)
         try:
             if job.init is not None:
-                job.init(job.number)
+                job.init(job.worker_id)
         except Exception as error:
-            self._failure = describe(error, job.number)
+            self._failure = describe(error, job.worker_id)
         self._seeds.initialised()
 
     def run(self) -> None:
@@ -156,7 +156,7 @@ class _WorkerLoop:
             try:
                 packed, files = self._blocks.pack(batch)
             except Exception as failure:
-                kind, error = ERROR, describe(failure, self._job.number)
+                kind, error = ERROR, describe(failure, self._job.worker_id)
                 packed, files = PackedBatch(pickle.dumps(None)), ()
         finally:
             self._blocks.end()
@@ -170,15 +170,15 @@ class _WorkerLoop:
             return ERROR, None, self._failure
         try:
             if self._fetch is None:
-                # A stream begins: as many different numbers as there are workers.
-                self._seeds.begin(self._seed + self._job.number, -1)
+                # A stream begins: as many different seeds as there are workers.
+                self._seeds.begin(self._seed + self._job.worker_id, -1)
                 self._fetch = self._job.source.fetcher()
             self._seeds.begin(self._seed, batch_index)
             return BATCH, self._fetch(indices), None
         except EndOfStream:
             return END, None, None
         except Exception as error:
-            return ERROR, None, describe(error, self._job.number)
+            return ERROR, None, describe(error, self._job.worker_id)
 
 
 def describe(error: Exception, worker: int) -> tuple[bytes | None, str]:

@@ -1,9 +1,13 @@
-"""`tapegrad info`: what is installed and what the machine offers, for people and bug reports."""
+"""`tapegrad info`: what is installed and what the machine offers, for people and bug reports.
+
+Comes in: nothing but this process and this machine. Goes out: lines of text. Called by `cli.py`.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from importlib import metadata
 
 
@@ -41,9 +45,12 @@ def _cache() -> str:
     folder = cache.folder()
     if folder is None:
         return "none (TAPEGRAD_CACHE=0, or no folder that only you can write)"
-    files = [entry for entry in os.scandir(folder) if cache.OWN.fullmatch(entry.name)]
-    megabytes = sum(entry.stat().st_size for entry in files) / 1e6
-    return f"{folder} ({len(files)} functions, {megabytes:.1f} MB)"
+    sizes = []
+    for entry in os.scandir(folder):
+        if cache.OWN.fullmatch(entry.name):
+            with suppress(FileNotFoundError):  # another process has just replaced it
+                sizes.append(entry.stat().st_size)
+    return f"{folder} ({len(sizes)} functions, {sum(sizes) / 1e6:.1f} MB)"
 
 
 def _gpus() -> str:

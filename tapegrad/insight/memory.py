@@ -1,4 +1,9 @@
-"""How much the tape keeps for backward."""
+"""How much memory the tape keeps for backward.
+
+Comes in: entries. Goes out: `MemoryStats`: how many entries and arrays, how many bytes, and the
+bytes by primitive. Memory that several entries share is counted once. Called by `Tape`
+(`core/tape.py`) and `dialects.py`.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +46,17 @@ def memory_stats(entries: Iterable[Entry]) -> MemoryStats:
     """Count what these entries keep."""
     seen: dict[int, int] = {}
     by_primitive: dict[str, int] = {}
-    count = number = 0
+    arrays = count = 0
     for entry in entries:
-        number += 1
+        count += 1
         for array in saved_arrays(entry):
             owner: Any = owner_of(array)
             size = int(min(owner.nbytes, array.nbytes) if owner is not array else array.nbytes)
             if id(owner) not in seen:
-                count += 1
+                arrays += 1
             extra = size - seen.get(id(owner), 0)
             if extra > 0:
                 seen[id(owner)] = size
                 name = entry.primitive.name
                 by_primitive[name] = by_primitive.get(name, 0) + extra
-    return MemoryStats(number, count, sum(seen.values()), by_primitive)
+    return MemoryStats(count, arrays, sum(seen.values()), by_primitive)

@@ -1,4 +1,8 @@
-"""How tensors and tapes are shown."""
+"""How tensors and tapes are shown.
+
+Comes in: a tensor, an entry or a tape. Goes out: text. Called by `repr` of `Tensor` and `Tape`, and
+by `debug.py`.
+"""
 
 from __future__ import annotations
 
@@ -85,19 +89,19 @@ def _param(value: Any) -> str:
 
 def format_entry(entry: Entry) -> str:
     """One line: results, primitive, operands, parameters, types and the user's line."""
-    place = ""
+    location = ""
     if entry.location is not None:
         name, line = line_of(entry.location)
-        place = f"  # {name.rsplit('/', 1)[-1]}:{line}"
+        location = f"  # {name.rsplit('/', 1)[-1]}:{line}"
     params = [f"{k}={_param(v)}" for k, v in entry.params.items()]
     if entry.log is None:
         call = f"{entry.primitive.name}({', '.join([*map(_edge, entry.edges), *params])})"
-        return f"%{entry.number} = {call}{place}"
+        return f"%{entry.number} = {call}{location}"
     inputs, outputs = entry.log
     made = ", ".join(repr(v) for v in outputs)
     types = ", ".join(f"{v.dtype.name}{list(v.shape)}" for v in outputs)
     call = f"{entry.primitive.name}({', '.join([*map(_operand, inputs), *params])})"
-    return f"{made} = {call} : {types}{place}"
+    return f"{made} = {call} : {types}{location}"
 
 
 def format_entries(entries: list[Entry], title: str) -> str:

@@ -67,11 +67,11 @@ class Rprop(Optimizer):
         smallest, largest = (self.number(group, "step_sizes", i) for i in (0, 1))
         # A sign has no derivative, and what it is taken of is changed below.
         size, sign = state["step_size"], (gradient.detach() * state["prev"].detach()).sign()
-        turned = sign < 0
+        sign_changed = sign < 0
         # Where there is no sign the factor is 1, and NaN where the gradient is.
-        factor = where_(turned, shrink, where_(sign > 0, grow, sign + 1))
+        factor = where_(sign_changed, shrink, where_(sign > 0, grow, sign + 1))
         size *= factor
         size.clamp_(smallest, largest)
-        gradient = where_(turned, 0.0, gradient)
+        gradient = where_(sign_changed, 0.0, gradient)
         parameter -= gradient.sign() * size
         state["prev"].copy_(gradient)

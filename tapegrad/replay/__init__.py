@@ -3,11 +3,12 @@
     trace, guards ─> ir ─> passes ─> cpu ─> use
                       └─> reference ────┘
 
-Nothing here knows an operation by name: what a pass must know of one is a field of its `Primitive`.
+`tapegrad.compile` and large eager operations come in here; replays go out. No code here knows an
+operation by name: what a pass must know of an operation is a field of its `Primitive`.
 """
 
 from .cpu.pool import get_num_threads, set_num_threads
-from .trace.capture import CaptureError
+from .trace.log import CaptureError
 from .trace.options import decided, runtime_number
 from .use.check import CheckError
 from .use.compiled import Compiled, compile

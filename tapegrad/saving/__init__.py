@@ -1,4 +1,8 @@
-"""Saving and loading: tensors, state dicts, nested values, whole training states."""
+"""Saving and loading: tensors, state dicts, nested values, whole training states.
+
+files (save, load), checkpoint ─> structure ─> memory ─> container ─> atomic
+                      └─> pytorch
+"""
 
 from .checkpoint import Checkpoint, Saved
 from .errors import SavingError

@@ -1,10 +1,10 @@
-"""Writing a file so that its name always leads to a whole one: the old or the new.
+"""Writing a file so that its name always leads to a complete file: the old or the new one.
 
-`replacing(path)` gives a file descriptor of a temporary file in the same folder. When the block
-ends well, the file is synced, renamed over `path`, and the folder is synced; when it fails, the
-temporary file is removed and `path` is as before. A process that is killed leaves its temporary
-file behind, which `remove_leftovers` finds: a living writer holds a lock on its own. Called by
-`files.py` and `checkpoint.py`.
+Comes in: a path. `replacing(path)` gives a file descriptor of a temporary file in the same folder.
+If the block ends well, the file is synced, renamed to `path`, and the folder is synced. If it
+fails, the temporary file is removed and `path` is as before. A process that is killed leaves its
+temporary file behind; `remove_leftovers` finds it, because a living writer holds a lock on its own.
+Called by `files.py` and `checkpoint.py`.
 """
 
 from __future__ import annotations

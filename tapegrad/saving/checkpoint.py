@@ -1,9 +1,8 @@
-"""Checkpoint: the whole state of a training in a folder, to go on from after an interruption.
+"""Checkpoint: the whole state of a training in a folder, to resume after an interruption.
 
 Comes in: a folder and the parts of a training (model, optimizer, schedule, scaler, loader, random
-generators). `save(step)` writes one file with the state of all of them and removes files that are
-no longer wanted; `restore()` brings all of them back to the latest file that is whole, or changes
-nothing.
+generators). `save(step)` writes one file with the state of all of them and removes old files.
+`restore()` sets all of them to the latest complete file, or changes nothing. Called by users.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Saved(NamedTuple):
 class _File(NamedTuple):
     """A file of a folder by what its name says, in the order in which they were written."""
 
-    number: int
+    sequence: int
     step: int
     path: Path
 
@@ -119,21 +118,21 @@ class Checkpoint:
         if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
             raise ValueError(f"step is a number of steps, 0 or more, got {step!r}")
         step = int(step)
-        numbers = {name: float(value) for name, value in metrics.items()}
-        if self.metric is not None and self.metric not in numbers:
+        values = {name: float(value) for name, value in metrics.items()}
+        if self.metric is not None and self.metric not in values:
             raise ValueError(
                 f"the best states are kept by {self.metric!r}: save(step, {self.metric}=...)"
             )
-        about: dict[str, Any] = {"step": step, "metrics": numbers, "extra": extra}
+        about: dict[str, Any] = {"step": step, "metrics": values, "extra": extra}
         if self._saves_random_state:
             about["random"] = _random_state()
         state = {name: _state_of(part) for name, part in self.parts.items()}
-        layout = laid_out({**state, _ABOUT: about}, {_DESCRIPTION: _described(step, numbers)})
+        layout = laid_out({**state, _ABOUT: about}, {_DESCRIPTION: _described(step, values)})
         files = self._files()
-        number = files[-1].number + 1 if files else 1
-        path = self.directory / f"checkpoint-{number:06d}-step-{step}.safetensors"
+        sequence = files[-1].sequence + 1 if files else 1
+        path = self.directory / f"checkpoint-{sequence:06d}-step-{step}.safetensors"
         write(layout, str(path))
-        self._remove_old(_File(number, step, path), files)
+        self._remove_old(_File(sequence, step, path), files)
         return path
 
     def _remove_old(self, newest: _File, others: list[_File]) -> None:

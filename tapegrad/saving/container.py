@@ -1,11 +1,11 @@
-"""Files of safetensors: a header in JSON that names tensors and where their bytes lie, then bytes.
+"""Files in the safetensors format: a JSON header that names tensors and their bytes, then bytes.
 
-`written` gives the parts of a file in order; `Container` reads one. What tapegrad writes also has,
-in the header's metadata, a checksum of each tensor (CRC-32) and one of the header itself
-(SHA-256, computed with zeros in its own place), so every changed byte is noticed. Files of other
-programs have none of that and are read as they are. Called by `files.py` and `checkpoint.py`.
+`written` gives the parts of a file in order; `Container` reads one. In the header's metadata,
+tapegrad also writes a checksum of each tensor (CRC-32) and one of the header itself (SHA-256,
+computed with zeros instead of the checksum), so every changed byte is noticed. Files of other
+programs have no checksums and are read as they are. Called by `files.py` and `checkpoint.py`.
 
-Everything in a file is checked against the size of the file before memory is taken for it.
+Everything in a file is compared with the size of the file before memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Container:
         self._checksums: dict[str, Any] = {}
         self._parse(raw[8:])
         self._begin = len(raw)
-        self._check_places()
+        self._check_ranges()
         if self.is_ours:
             self._check_completeness()
         self._mapped = source.mapped() if mmap else None
@@ -260,7 +260,7 @@ class Container:
             )
         return StoredTensor(dtype, tuple(shape), begin, end)
 
-    def _check_places(self) -> None:
+    def _check_ranges(self) -> None:
         """The tensors fill the rest of the file, one after the other."""
         end = 0
         for name, entry in sorted(self.entries.items(), key=lambda e: (e[1].begin, e[1].end)):

@@ -1,4 +1,8 @@
-"""The one exception of saving and loading that is not about the operating system."""
+"""SavingError: the one exception of saving and loading that is not about the operating system.
+
+Raised by every module of this folder if a value cannot be saved, or if a file is damaged or holds
+something that is not accepted.
+"""
 
 from __future__ import annotations
 

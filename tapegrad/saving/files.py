@@ -1,9 +1,9 @@
 """`save` and `load`: values to files and back.
 
-A file is one of safetensors (`container.py`) whose metadata holds the structure of the value as
-JSON (`structure.py`) and which arrays are views of others (`memory.py`). `load` also reads files
-of safetensors by other programs, as a dict of tensors, and the tensors and plain values in
-PyTorch's own files (`pytorch.py`).
+Comes in: a value and a file. The file is in the safetensors format (`container.py`). Its metadata
+holds the structure of the value as JSON (`structure.py`) and says which arrays are views of others
+(`memory.py`). `load` also reads safetensors files of other programs, as a dict of tensors, and the
+tensors and plain values in PyTorch's files (`pytorch.py`). Called by users and by `checkpoint.py`.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def load(
         if start.startswith(b"PK\x03\x04") and not start.endswith(b"{"):
             from .pytorch import load_pytorch
 
-            return load_pytorch(source, _Places(map_location))
+            return load_pytorch(source, _DeviceMap(map_location))
         container = Container(source, bool(mmap))
         return contents(container, map_location)
 
@@ -158,11 +158,11 @@ def opened(f: Any) -> Iterator[Any]:
 
 def contents(container: Container, map_location: Any = None) -> Any:
     """The value in a file, whose header has been read."""
-    places = _Places(map_location)
+    devices = _DeviceMap(map_location)
     if not container.is_ours:
         arrays = ((name, container.array(name)) for name in container.entries)
-        return {name: wrap(places.put(_tensor_array(container, name, a))) for name, a in arrays}
-    return _read_structure(container, places)
+        return {name: wrap(devices.put(_tensor_array(container, name, a))) for name, a in arrays}
+    return _read_structure(container, devices)
 
 
 def _tensor_array(container: Container, name: str, array: Any) -> Any:
@@ -175,15 +175,17 @@ def _tensor_array(container: Container, name: str, array: Any) -> Any:
     return array
 
 
-def _read_structure(container: Container, places: _Places) -> Any:
+def _read_structure(container: Container, devices: _DeviceMap) -> Any:
     try:
         structure = json.loads(container.metadata[_STRUCTURE])
         views = {
             name: StoredView(*view)
             for name, view in json.loads(container.metadata.get(_VIEWS, "{}")).items()
         }
-        loaded = _Loaded({name: container.array(name) for name in container.entries}, views, places)
-        return Decoder(loaded.array, loaded.placed).decode(structure)
+        loaded = _Loaded(
+            {name: container.array(name) for name in container.entries}, views, devices
+        )
+        return Decoder(loaded.array, loaded.on_device).decode(structure)
     except SavingError as error:
         if str(error).startswith(container.source.name):
             raise
@@ -198,11 +200,11 @@ class _Loaded:
     """The arrays of a file, and the views of them."""
 
     def __init__(
-        self, entries: dict[str, Any], views: dict[str, StoredView], places: _Places
+        self, entries: dict[str, Any], views: dict[str, StoredView], devices: _DeviceMap
     ) -> None:
         self._entries = entries
         self._views = views
-        self._places = places
+        self._devices = devices
         self._moved: dict[tuple[str, str], Any] = {}
 
     def array(self, name: str) -> Any:
@@ -210,19 +212,19 @@ class _Loaded:
         view = self._views.get(name)
         return self._entries[name] if view is None else seen(self._entries[view.entry], view)
 
-    def placed(self, name: str, saved: str) -> Any:
+    def on_device(self, name: str, saved: str) -> Any:
         """The array of a tensor, where it should be."""
         view = self._views.get(name)
         entry = name if view is None else view.entry
         key = (entry, saved)
         if key not in self._moved:
-            self._moved[key] = self._places.put(self._entries[entry], saved)
+            self._moved[key] = self._devices.put(self._entries[entry], saved)
         moved = self._moved[key]
         return moved if view is None else seen(moved, view)
 
 
-class _Places:
-    """Where tensors go."""
+class _DeviceMap:
+    """Which device each loaded tensor goes to, by `map_location`."""
 
     def __init__(self, map_location: Any) -> None:
         self._map = map_location

@@ -1,13 +1,13 @@
-"""Which arrays share memory, and how each is found again in what is stored.
+"""Which arrays share memory, and how each is found in what is stored.
 
-Comes in: a dict of named arrays as they lie in memory. Goes out: **entries**, contiguous arrays to
-be stored, and **views**, which say how an array that is not an entry itself is seen in one. Memory
-that several arrays show is stored once; a view of a large array is stored without the rest of it.
-Called by `structure.py`.
+Comes in: a dict of named arrays in memory. Goes out: **entries**, contiguous arrays to be stored,
+and **views**, which say how an array that is not an entry is seen in one. Memory that several
+arrays show is stored once; a view of a large array is stored without the rest of it. Called by
+`files.py` and `structure.py`.
 
-Four cases: an array alone is an entry. One that shows exactly what another shows is a view of its
-entry. Where arrays overlap, the one that covers all others is the entry. Where none does, the bytes
-from the first to the last that any of them shows become an entry.
+There are four cases. An array alone is an entry. An array that shows exactly what another one shows
+is a view of its entry. If arrays overlap, the one that covers all others is the entry. If none
+does, the bytes from the first to the last that any of them shows become an entry.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _share(a: _NamedArray, b: _NamedArray) -> bool:
 
 
 def _overlaps_itself(array: Any) -> bool:
-    """Whether two elements may lie in the same place, as in an expanded tensor."""
+    """Whether two elements may lie at the same address, as in an expanded tensor."""
     reach = array.itemsize
     for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)):
         if n > 1:

@@ -1,9 +1,9 @@
 """PyTorch's own files (.pt, .pth): their tensors and plain values; nothing in them is run.
 
-Such a file is a zip archive: `data.pkl`, a pickle of the structure, and one member for each
-storage. A pickle is a program that may call anything. Here it is read by an interpreter of its own,
-which knows the opcodes that build containers, and of functions only those of the table below; any
-other name is an error. Called by `files.py`.
+Comes in: a file. Goes out: the value in it. Such a file is a zip archive: `data.pkl`, a pickle of
+the structure, and one member for each storage. A pickle is a program that may call anything, so it
+is read by an interpreter here. It knows the opcodes that build containers, and only the functions
+of the table below; any other name is an error. Called by `files.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Storage(NamedTuple):
     """The memory of tensors: all elements, and the device they were saved on."""
 
     array: Any
-    place: str
+    device: str
 
 
 class _MemberFile:
@@ -145,10 +145,10 @@ class Archive:
         return array
 
 
-def load_pytorch(source: ReadSource, places: Any) -> Any:
-    """The value in a file of PyTorch; `places.put(array, device)` says where tensors go."""
+def load_pytorch(source: ReadSource, devices: Any) -> Any:
+    """The value in a file of PyTorch; `devices.put(array, device)` says where tensors go."""
     archive = Archive(source)
-    reader = _Reader(archive, places)
+    reader = _Reader(archive, devices)
     try:
         return reader.read(archive.member("data.pkl"))
     except SavingError as error:
@@ -169,9 +169,9 @@ def load_pytorch(source: ReadSource, places: Any) -> Any:
 class _Reader:
     """The interpreter: a stack, marks in it, and a memo of what may be used again."""
 
-    def __init__(self, archive: Archive, places: Any) -> None:
+    def __init__(self, archive: Archive, devices: Any) -> None:
         self.archive = archive
-        self.places = places
+        self.devices = devices
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -210,8 +210,8 @@ class _Reader:
         del self.stack[len(self.stack) - count :]
         return values
 
-    def memoize(self, number: Any) -> None:
-        self.memo[len(self.memo) if number is None else number] = self.stack[-1]
+    def memoize(self, index: Any) -> None:
+        self.memo[len(self.memo) if index is None else index] = self.stack[-1]
 
     def extend(self, values: Any) -> None:
         target = self.stack[-1]
@@ -277,7 +277,7 @@ class _Reader:
 
     def persistent(self) -> None:
         """A storage: ("storage", type, name, device, number of elements)."""
-        ((kind, storage, key, place, *_),) = self.last(1)
+        ((kind, storage, key, device, *_),) = self.last(1)
         name = storage.name if isinstance(storage, _Name) else ""
         if kind != "storage" or name not in _STORAGES or not isinstance(key, str):
             shown = getattr(storage, "name", storage)
@@ -288,7 +288,7 @@ class _Reader:
         if known not in self.storages:
             dtype = dtypes.dtype_named(_STORAGES[name]).numpy
             array = self.archive.storage(f"data/{key}", dtype)
-            self.storages[known] = _Storage(self.places.put(array, str(place)), str(place))
+            self.storages[known] = _Storage(self.devices.put(array, str(device)), str(device))
         self.push(self.storages[known])
 
     def tensor(self, storage: Any, offset: int, shape: Any, strides: Any, grad: Any = False) -> Any:
@@ -446,9 +446,9 @@ _OPCODES: dict[str, Callable[[_Reader, Any], Any]] = {
     "NEWOBJ": lambda r, _: r.call(),
     "BUILD": lambda r, _: r.build(),
     "BINPERSID": lambda r, _: r.persistent(),
-    "BINPUT": lambda r, number: r.memoize(number),
-    "LONG_BINPUT": lambda r, number: r.memoize(number),
+    "BINPUT": lambda r, index: r.memoize(index),
+    "LONG_BINPUT": lambda r, index: r.memoize(index),
     "MEMOIZE": lambda r, _: r.memoize(None),
-    "BINGET": lambda r, number: r.push(r.memo[number]),
-    "LONG_BINGET": lambda r, number: r.push(r.memo[number]),
+    "BINGET": lambda r, index: r.push(r.memo[index]),
+    "LONG_BINGET": lambda r, index: r.push(r.memo[index]),
 }

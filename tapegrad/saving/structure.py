@@ -1,7 +1,7 @@
-"""Nested values as JSON, with a name in place of each array: the plan of a file.
+"""Nested values as JSON, with names instead of arrays: the plan of a file.
 
-`Encoder` takes a value apart into JSON and named arrays, `Decoder` puts one together again. None,
-booleans, numbers, text and lists are themselves in JSON; everything else is an object of one item,
+`Encoder` turns a value into JSON and named arrays, `Decoder` does the reverse. None, booleans,
+numbers, text and lists are themselves in JSON; everything else is an object with one item,
 `{"kind": content}`. Nothing in a file is ever run: a kind names one of the functions below. Called
 by `files.py`.
 """
@@ -146,10 +146,10 @@ class Encoder:
             return found
         plain = ".".join(str(part) for part in path) or "tensor"
         plain = name = plain.encode("utf-8", "replace").decode()
-        number = 1
+        suffix = 1
         while name in self._taken:
-            number += 1
-            name = f"{plain}~{number}"
+            suffix += 1
+            name = f"{plain}~{suffix}"
         self._taken.add(name)
         self._names[id(value)] = name
         self._kept.append(value)
@@ -203,11 +203,11 @@ def _refusal(value: Any, path: tuple[Any, ...]) -> SavingError:
 
 
 class Decoder:
-    """Values from JSON; `array(name)` gives the arrays and `place(array, device)` moves them."""
+    """Values from JSON; `array(name)` gives arrays, and `on_device(name, device)` moves them."""
 
-    def __init__(self, array: Callable[[str], Any], place: Callable[[str, str], Any]) -> None:
+    def __init__(self, array: Callable[[str], Any], on_device: Callable[[str, str], Any]) -> None:
         self._array = array
-        self._place = place
+        self._on_device = on_device
         self._tensors: dict[str, Tensor] = {}
         self._bytes: dict[tuple[str, Any], Any] = {}
 
@@ -230,7 +230,7 @@ class Decoder:
         name = content["name"]
         if name in self._tensors:
             return self._tensors[name]
-        array = self._place(name, str(content.get("device", "cpu")))
+        array = self._on_device(name, str(content.get("device", "cpu")))
         dtypes.from_numpy_dtype(array.dtype)
         tensor = wrap(array, Parameter if content.get("parameter") is True else Tensor)
         if content.get("requires_grad") is True:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
-from ...core.failures import BAD_PLACE
+from ...core.failures import BAD_POSITION
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..elementwise.blends import number_for
@@ -95,13 +95,13 @@ def _reached(src: Any, index: Any) -> Any:
 
 
 def _scatter_in_loops(b: Any, out: Any, x: Any, index: Any, src: Any, *, dim: int) -> None:
-    index = b.valid(index, x.shape[dim], BAD_PLACE)
+    index = b.valid(index, x.shape[dim], BAD_POSITION)
     b.copy(out, x)
     b.copy(b.along(out, index, dim), _reached(src, index))
 
 
 def _scatter_add_in_loops(b: Any, out: Any, x: Any, index: Any, src: Any, *, dim: int) -> None:
-    index = b.valid(index, x.shape[dim], BAD_PLACE)
+    index = b.valid(index, x.shape[dim], BAD_POSITION)
     b.copy(out, x)
     b.add(b.along(out, index, dim), _reached(src, index))
 

@@ -176,9 +176,9 @@ def _one_hot(x: Any, *, classes: int) -> Any:
 
 def _one_hot_in_loops(b: Any, out: Any, x: Any, *, classes: int) -> None:
     body = b.over(out.shape)
-    label, place = body.read(x[..., None]), body.along(-1)
-    text = f"as_int64(label(as_int64(x), {classes}) == place)"
-    body.store(out, body.compute(text, np.int64, x=label, place=place))
+    label, position = body.read(x[..., None]), body.along(-1)
+    text = f"as_int64(label(as_int64(x), {classes}) == position)"
+    body.store(out, body.compute(text, np.int64, x=label, position=position))
     body.done()
 
 

@@ -58,8 +58,8 @@ def _between(x: Any, start: int, stop: int) -> Any:
     return slice_(x, index=((start, stop, 1), *[None] * (len(x.shape) - 1)))
 
 
-def _at(x: Any, *place: int) -> Any:
-    return slice_(x, index=(*place, *[None] * (len(x.shape) - len(place))))
+def _at(x: Any, *position: int) -> Any:
+    return slice_(x, index=(*position, *[None] * (len(x.shape) - len(position))))
 
 
 def _blocks(x: Any, count: int) -> list[Any]:

@@ -89,14 +89,14 @@ def _run_direction(
 ) -> tuple[Any, list[Any]]:
     """One layer in one direction over sequences packed as rows; forward, some end before others."""
     x = weights.product(kind, flat)
-    places, start = [], 0
+    spans, start = [], 0
     for steps, batch in segments:
-        places.append((start, steps, batch))
+        spans.append((start, steps, batch))
         start += steps * batch
-    states = [_rows(s, 0, places[-1 if reverse else 0][2]) for s in first]
+    states = [_rows(s, 0, spans[-1 if reverse else 0][2]) for s in first]
     outs: list[Any] = []
     ended: list[list[Any]] = []
-    for start, steps, batch in reversed(places) if reverse else places:
+    for start, steps, batch in reversed(spans) if reverse else spans:
         had = states[0]._array.shape[0]
         if had > batch:
             ended.append([_rows(s, batch, had) for s in states])

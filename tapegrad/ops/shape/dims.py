@@ -17,14 +17,14 @@ def normal_dim(dim: Any, ndim: int, what: str = "dim") -> int:
     """`dim` counted from the front, or IndexError when it is out of range."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"{what} must be an integer, got {type(dim).__name__}")
-    place: int = operator.index(dim)
+    index: int = operator.index(dim)
     limit = max(ndim, 1)
-    if not -limit <= place < limit:
+    if not -limit <= index < limit:
         raise IndexError(
             f"{what} {dim} is out of range for a tensor of {ndim} dimensions: "
             f"expected {-limit} to {limit - 1}"
         )
-    return place % limit
+    return index % limit
 
 
 def normal_dims(dim: Any, ndim: int) -> tuple[int, ...]:

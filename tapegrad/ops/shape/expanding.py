@@ -2,7 +2,7 @@
 
 In comes a tensor, out comes a larger one. `expand` and its relatives are views that show an element
 many times; `repeat` and `tile` copy. `expand_` also spreads the gradients of reductions. Gradients
-are summed over all places that show an element.
+are summed over all positions that show an element.
 """
 
 from __future__ import annotations

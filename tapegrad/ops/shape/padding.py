@@ -59,14 +59,14 @@ def padded(x: Any, widths: tuple[tuple[int, int], ...], value: float = 0) -> Any
 
 def _source(n: int, before: int, after: int, mode: str) -> Any:
     """For each element of a padded dimension of size n: which element it is a copy of."""
-    places = np.arange(-before, n + after)
+    positions = np.arange(-before, n + after)
     if mode == "circular":
         # What negative widths cut away does not come round again.
         first, last = max(-before, 0), n - max(-after, 0)
-        return first + (places - first) % (last - first)
+        return first + (positions - first) % (last - first)
     if mode == "replicate":
-        return np.clip(places, 0, n - 1)
-    return (n - 1) - np.abs((n - 1) - np.abs(places))
+        return np.clip(positions, 0, n - 1)
+    return (n - 1) - np.abs((n - 1) - np.abs(positions))
 
 
 def _check_width(n: int, before: int, after: int, mode: str) -> None:

@@ -1,4 +1,4 @@
-"""Repeating, cutting and joining by composition: windows, differences, turned and stacked tensors.
+"""Repeating, cutting and joining by composition: windows, differences, rotated and stacked tensors.
 
 Beside windows everything here is made of views, joins and lookups by constant indices, so it
 differentiates and replays through those.
@@ -206,8 +206,8 @@ def repeat_interleave(
     tensor([1, 2, 2, 2])
     """
     if repeats is None:
-        places = np.repeat(np.arange(input._array.size), _counts(input))
-        return _constant_index(input, places)
+        positions = np.repeat(np.arange(input._array.size), _counts(input))
+        return _constant_index(input, positions)
     x = reshape_(input, shape=(input._array.size,)) if dim is None else input
     d = 0 if dim is None else normal_dim(dim, x._array.ndim)
     length = x._array.shape[d] if x._array.ndim else 1
@@ -221,11 +221,11 @@ def repeat_interleave(
             raise RuntimeError(
                 f"repeat_interleave: {times.size} repeats do not fit dimension {d} of size {length}"
             )
-    places = np.repeat(np.arange(length), times)
-    if output_size is not None and output_size != places.size:
-        raise RuntimeError(f"repeat_interleave gives {places.size} elements, not {output_size}")
+    positions = np.repeat(np.arange(length), times)
+    if output_size is not None and output_size != positions.size:
+        raise RuntimeError(f"repeat_interleave gives {positions.size} elements, not {output_size}")
     x = x if x._array.ndim else reshape_(x, shape=(1,))
-    return take_(x, _constant_index(x, places), dims=(d,))
+    return take_(x, _constant_index(x, positions), dims=(d,))
 
 
 def _counts(repeats: Any) -> Any:

@@ -112,7 +112,7 @@ def t(input: Tensor) -> Any:
     aliases=("moveaxis",),
 )
 def movedim(input: Tensor, source: Dims, destination: Dims) -> Any:
-    """Move dimensions to new places; the others keep their order.
+    """Move dimensions to new positions; the others keep their order.
 
     >>> import tapegrad
     >>> tapegrad.movedim(tapegrad.zeros(2, 3, 4), 0, -1).shape
@@ -123,15 +123,17 @@ def movedim(input: Tensor, source: Dims, destination: Dims) -> Any:
     destinations = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(sources) != len(destinations):
         raise RuntimeError("movedim needs as many destinations as sources")
-    places = dict(
+    positions = dict(
         zip(
             (normal_dim(d, n) for d in destinations),
             (normal_dim(s, n) for s in sources),
             strict=True,
         )
     )
-    others = iter(d for d in range(n) if d not in places.values())
-    return permute_(input, dims=tuple(places[i] if i in places else next(others) for i in range(n)))
+    others = iter(d for d in range(n) if d not in positions.values())
+    return permute_(
+        input, dims=tuple(positions[i] if i in positions else next(others) for i in range(n))
+    )
 
 
 def _transposed(self: Tensor) -> Tensor:

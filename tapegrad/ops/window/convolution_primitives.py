@@ -66,13 +66,13 @@ def _convolution_weight(grad: Any, x: Any, *, window: Window, groups: int) -> An
 
 def _convolution_input(grad: Any, weight: Any, *, window: Window, groups: int) -> Any:
     """The gradient of the input: the transpose of the convolution."""
-    turned = _turned(window)
+    transposed = _transposed_window(window)
     outs, channels = len(weight), weight.shape[1]
     # Gathering gradients is 2.5 times faster than scattering columns for the same channels.
-    if turned is not None and outs <= 2 * channels * groups:
+    if transposed is not None and outs <= 2 * channels * groups:
         kernel = _flipped(weight).reshape(groups, outs // groups, channels, *window.size)
         kernel = kernel.swapaxes(1, 2).reshape(groups * channels, outs // groups, *window.size)
-        return _convolution(grad, kernel, None, window=turned, groups=groups)
+        return _convolution(grad, kernel, None, window=transposed, groups=groups)
     gradient, kernel = xp.widened(grad), xp.widened(weight)
     n, depth, positions = len(grad), math.prod(weight.shape[1:]), math.prod(window.outside)
     matrices = kernel.reshape(groups, outs // groups, depth).swapaxes(-1, -2)
@@ -84,7 +84,7 @@ def _convolution_input(grad: Any, weight: Any, *, window: Window, groups: int) -
     return xp.contiguous(w.cropped(out, window)).astype(grad.dtype, copy=False)
 
 
-def _turned(window: Window) -> Window | None:
+def _transposed_window(window: Window) -> Window | None:
     """The geometry that takes output gradients to input gradients, for windows that move by 1."""
     borders = tuple(s - 1 - p for s, p in zip(window.spans, window.padding, strict=True))
     if max(window.stride) > 1 or min(borders) < 0:
@@ -93,7 +93,7 @@ def _turned(window: Window) -> Window | None:
 
 
 def _flipped(weight: Any) -> Any:
-    """Filters turned round along all dimensions of the window."""
+    """Filters flipped along all dimensions of the window."""
     return np.flip(weight, tuple(range(2, weight.ndim)))
 
 
@@ -169,13 +169,13 @@ def _convolution_weight_in_loops(
 def _convolution_input_in_loops(
     b: Any, out: Any, grad: Any, weight: Any, *, window: Window, groups: int
 ) -> None:
-    """A convolution of gradients with the windows turned round.
+    """A convolution of gradients with the windows flipped.
 
     Windows that move by several elements meet every input element with a part of their positions:
     each such part is a convolution of its own.
     """
     if max(window.stride) == 1:
-        _turned_in_loops(b, out, grad, weight, window, groups)
+        _transposed_in_loops(b, out, grad, weight, window, groups)
         return
     once = (1,) * window.dims
     for remainders in itertools.product(*map(range, window.stride)):
@@ -189,7 +189,7 @@ def _convolution_input_in_loops(
             inside, size = tuple(part.shape[2:]), tuple(kernel.shape[2:])
             geometry = Window(size, once, before, dilation, inside, window.outside)
             found = b.new(part.shape, out.dtype)
-            _turned_in_loops(b, found, grad, kernel, geometry, groups)
+            _transposed_in_loops(b, found, grad, kernel, geometry, groups)
             b.copy(part, found)
 
 
@@ -214,7 +214,9 @@ def _phase(window: Window, axis: int, remainder: int) -> tuple[int, slice, int, 
     return first, slice(taps[0], None, stride // common), dilation // common, border
 
 
-def _turned_in_loops(b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int) -> None:
+def _transposed_in_loops(
+    b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int
+) -> None:
     """Gradients spread out by the stride, with borders as wide as a window, convolved."""
     reach = tuple(n + s - 1 for n, s in zip(window.inside, window.spans, strict=True))
     spread = b.new((*grad.shape[:2], *reach), grad.dtype)
@@ -223,9 +225,9 @@ def _turned_in_loops(b: Any, out: Any, grad: Any, weight: Any, window: Window, g
     b.fill(spread, 0)
     b.copy(spread[(..., *positions)], grad[(..., *taken)])
     once, none = (1,) * window.dims, (0,) * window.dims
-    turned = Window(window.size, once, none, window.dilation, reach, window.inside)
+    transposed = Window(window.size, once, none, window.dilation, reach, window.inside)
     kernel = _split(_flipped(weight), 0, groups).swapaxes(1, 2)
-    _contracted(b, out, _windows_in_loops(b, spread, turned, groups), kernel)
+    _contracted(b, out, _windows_in_loops(b, spread, transposed, groups), kernel)
 
 
 def _spread(window: Window, axis: int, reach: int) -> tuple[slice, slice]:

@@ -89,7 +89,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self._set(rates)
 
     def _jump(self, epoch: float) -> None:
-        """Find the period of an epoch, and the place in it."""
+        """Find the period of an epoch, and the position in it."""
         if epoch < 0:
             raise ValueError(f"the epoch must be 0 or more, got {epoch}")
         if epoch < self.T_0:

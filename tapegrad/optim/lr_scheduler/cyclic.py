@@ -108,9 +108,9 @@ class CyclicLR(_WithMomentum):
     def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         cycle = math.floor(1 + self.last_epoch / self.total_size)
-        place = 1.0 + self.last_epoch / self.total_size - cycle
-        rising = place <= self.step_ratio
-        height = place / self.step_ratio if rising else (place - 1) / (self.step_ratio - 1)
+        phase = 1.0 + self.last_epoch / self.total_size - cycle
+        rising = phase <= self.step_ratio
+        height = phase / self.step_ratio if rising else (phase - 1) / (self.step_ratio - 1)
         height *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.cycle_momentum:
             for group, low, high in zip(

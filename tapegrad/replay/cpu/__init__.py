@@ -1,4 +1,4 @@
-"""The CPU as a target: a program goes in, native code that runs on arrays comes out.
+"""The CPU as a target: a program comes in, native code that runs on arrays goes out.
 
-plan ─> emit ─> jit ─> executable
+plan ─> emit (loops, products, contraction) ─> jit ─> executable ─> pool, driver
 """

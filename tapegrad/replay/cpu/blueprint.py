@@ -1,8 +1,8 @@
-"""Blueprints: a compiled program without addresses, as it is kept on disk and put into memory.
+"""Blueprints: a compiled program without addresses, as it is stored on disk.
 
-Comes in: a plan and what was emitted for it. Goes out: arrays of numbers, names of kernels and
-constants, which are all that running needs. `executable.py` fills in the addresses, `stored.py`
-keeps blueprints for later processes.
+Comes in: a plan and what was emitted for it. Goes out: arrays of integers, names of kernels, and
+constants, which are all that running needs. `executable.py` makes blueprints and fills in
+addresses; `stored.py` keeps them for later processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATCH_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of a segment, as numbers; see `driver.py` for what they mean."""
+    """The steps of a segment, as numbers; see `driver_layout.py` for what they mean."""
 
     steps: Any  # int64, (steps, STEP_WORDS)
     tables: Any  # int64: the tables of all kernels
@@ -47,17 +47,20 @@ class Blueprint:
 
 
 def texts_of(emitted: Emitted) -> list[str]:
-    """The different kernels of a program, in the order in which a blueprint numbers them."""
+    """The different kernels of a program, in the order of their indices in a blueprint."""
     steps = (step for s in emitted.segments if isinstance(s, Segment) for step in s.steps)
     return list(dict.fromkeys(step.text for step in steps if step.text is not None))
 
 
 def blueprint_of(plan: Plan, emitted: Emitted) -> Blueprint:
     """What running a program needs, apart from its kernels."""
-    numbers: dict[str | None, int] = {text: i for i, text in enumerate(texts_of(emitted))}
-    numbers[None] = -1
+    kernels: dict[str | None, int] = {text: i for i, text in enumerate(texts_of(emitted))}
+    kernels[None] = -1
     return Blueprint(
-        tuple(s if isinstance(s, Callback) else _numbered(s, numbers) for s in emitted.segments),
+        tuple(
+            s if isinstance(s, Callback) else _without_addresses(s, kernels)
+            for s in emitted.segments
+        ),
         tuple(np.ascontiguousarray(array) for _, array in plan.program.constants),
         emitted.failures,
         plan.arena,
@@ -66,7 +69,7 @@ def blueprint_of(plan: Plan, emitted: Emitted) -> Blueprint:
     )
 
 
-def _numbered(segment: Segment, kernels: dict[str | None, int]) -> Steps:
+def _without_addresses(segment: Segment, kernels: dict[str | None, int]) -> Steps:
     steps: list[tuple[int, ...]] = []
     tables: list[int] = []
     patches: list[tuple[int, ...]] = []

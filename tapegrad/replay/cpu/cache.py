@@ -1,9 +1,10 @@
-"""Object code and blueprints on disk, by name, so that a later process need not make them again.
+"""Object code and blueprints on disk, by name, so that a later process need not make them.
 
-A file holds a checksum and the data. It is written elsewhere and renamed, so other processes see it
-whole or not at all; a file that is not what its checksum says is ignored and replaced. The folder
-belongs to the user alone. `TAPEGRAD_CACHE` names another folder; `TAPEGRAD_CACHE=0` keeps nothing.
-When there are too many files, the oldest go: of those that are named as here, and no others.
+Comes in: a name and bytes. A file holds a checksum and the data. It is written under another name
+and renamed, so other processes see it complete or not at all; a file that does not match its
+checksum is ignored and replaced. The folder belongs to the user alone. `TAPEGRAD_CACHE` names
+another folder; `TAPEGRAD_CACHE=0` stores nothing. If there are too many files, the oldest are
+removed, but only files with names like those made here. Called by `jit.py` and `stored.py`.
 """
 
 from __future__ import annotations
@@ -73,11 +74,11 @@ def folder() -> Path | None:
 
 def load(name: str) -> bytes | None:
     """What is kept under this name, if it is there and whole."""
-    place = folder()
-    if place is None:
+    directory = folder()
+    if directory is None:
         return None
     try:
-        data = (place / name).read_bytes()
+        data = (directory / name).read_bytes()
     except OSError:
         return None
     checksum, content = data[:CHECKSUM], data[CHECKSUM:]
@@ -86,15 +87,15 @@ def load(name: str) -> bytes | None:
 
 def store(name: str, content: bytes) -> None:
     """Keep something; a full or read-only disk is no reason to fail."""
-    place = folder()
-    if place is None:
+    directory = folder()
+    if directory is None:
         return
     try:
-        handle, path = tempfile.mkstemp(UNFINISHED, dir=place)
+        handle, path = tempfile.mkstemp(UNFINISHED, dir=directory)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(content).digest() + content)
-            os.replace(path, place / name)
+            os.replace(path, directory / name)
         except BaseException:
             os.unlink(path)
             raise

@@ -1,4 +1,8 @@
-"""Python's garbage collector, paused while functions are recorded and programs compiled."""
+"""Python's garbage collector, paused while functions are recorded and programs compiled.
+
+`gc_paused` is a context. Entered by `use/compiled.py` around recordings, and by `executable.py`
+around passes and emission.
+"""
 
 from __future__ import annotations
 

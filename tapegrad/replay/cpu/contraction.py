@@ -1,12 +1,12 @@
 """Kernels of contractions: sums of products over strided views, in tiles of registers.
 
 Comes in: a `Contraction`, out = sum of x * y over some dimensions of a common index space. Goes
-out: a `Kernel`. How the operands lie in memory decides what a vector is:
+out: a `Kernel`. The strides of the operands decide what a vector is:
 
-    along a kept dimension     one operand is read in vectors, the other a number at a time; a tile
-                               is several vectors times several numbers
+    along a kept dimension     one operand is read in vectors, the other one number at a time; a
+                               tile is several vectors times several numbers
     along a summed dimension   both are read in vectors; a tile is several of each, and the lanes
-                               are added up at the end
+                               are added at the end
     neither                    one element at a time
 
 A tile is summed in registers from beginning to end. Called by `emit.py`.
@@ -21,8 +21,8 @@ from typing import Any
 from ..ir.program import Access, Contraction, size_of
 from ..ir.shapes import joined
 from . import tuning, vectors
+from .kernel import ByteRange, Kernel, byte_range_of, with_entry
 from .llvm import Code, literal, type_of
-from .loops import ByteRange, Kernel, byte_range_of, with_entry
 
 
 def _tile(n: int, most: int) -> int:
@@ -125,8 +125,8 @@ class ContractionWriter:
         if self.lanes == 1:
             return number
         first = code.value(f"insertelement {self.vector} poison, {self.kind} {number}, i64 0")
-        places = f"<{self.lanes} x i32> zeroinitializer"
-        return code.value(f"shufflevector {self.vector} {first}, {self.vector} poison, {places}")
+        zeros = f"<{self.lanes} x i32> zeroinitializer"
+        return code.value(f"shufflevector {self.vector} {first}, {self.vector} poison, {zeros}")
 
     def multiply_add(self, cell: str, x: str, y: str) -> None:
         code = self.code
@@ -286,8 +286,8 @@ class Rows:
         for at, value in values.items():
             code.line(f"store {writer.vector} {value}, ptr {held[at]}")
         with code.loop("0", str(used)) as lane:
-            place = {**indices, self.v: code.value(f"add nsw i64 {indices[self.v]}, {lane}")}
-            start = writer.at("%p2", writer.out, place)
+            moved = {**indices, self.v: code.value(f"add nsw i64 {indices[self.v]}, {lane}")}
+            start = writer.at("%p2", writer.out, moved)
             for (i, j, k), cell in held.items():
                 element = code.load(code.element(cell, writer.dtype, lane), writer.dtype).text
                 steps = str(sum(writer.out[d] * n for d, n in self.moved(i, j, k)))
@@ -327,9 +327,9 @@ class Dots:
         )
         self.corners: list[list[tuple[int, int]]] = [[]]
         for d in self.whole:
-            self.corners = [[*place, (d, i)] for place in self.corners for i in range(sizes[d])]
-        room = budget // (self.few * len(self.corners))
-        self.many = 1 if self.t is None else _tile(sizes[self.t], room)
+            self.corners = [[*corner, (d, i)] for corner in self.corners for i in range(sizes[d])]
+        left = budget // (self.few * len(self.corners))
+        self.many = 1 if self.t is None else _tile(sizes[self.t], left)
 
     def write(self) -> None:
         writer = self.writer
@@ -356,8 +356,8 @@ class Dots:
         bounds: dict[int, tuple[str, str]],
     ) -> None:
         writer, code, sizes = self.writer, self.writer.code, self.writer.sizes
-        places = self.corners if self.u is None else [[(self.u, i)] for i in range(few)]
-        sums = {(i, j): writer.cell() for i in range(many) for j in range(len(places))}
+        corners = self.corners if self.u is None else [[(self.u, i)] for i in range(few)]
+        sums = {(i, j): writer.cell() for i in range(many) for j in range(len(corners))}
         with ExitStack() as stack:
             inner = dict(indices)
             for d in writer.summed:
@@ -365,22 +365,22 @@ class Dots:
                     low, high = bounds.get(d, ("0", str(sizes[d])))
                     inner[d] = stack.enter_context(code.loop(low, high))
             writer.blocks(
-                [(self.v, self.lanes)], inner, lambda at, n: self.row(at, n, many, places, sums)
+                [(self.v, self.lanes)], inner, lambda at, n: self.row(at, n, many, corners, sums)
             )
         for (i, j), cell in sums.items():
-            moved = [*places[j], *_known((self.t, i)).items()]
+            moved = [*corners[j], *_known((self.t, i)).items()]
             writer.add_lanes(cell, writer.at("%p2", writer.out, indices, moved), first)
 
     def row(
-        self, indices: dict[int, str], width: int, many: int, places: Any, sums: dict[Any, str]
+        self, indices: dict[int, str], width: int, many: int, corners: Any, sums: dict[Any, str]
     ) -> None:
         writer = self.writer
         ones = [
             writer.load(writer.at("%p0", writer.x, indices, _known((self.t, i)).items()), width)
             for i in range(many)
         ]
-        for j, place in enumerate(places):
-            other = writer.load(writer.at("%p1", writer.y, indices, place), width)
+        for j, corner in enumerate(corners):
+            other = writer.load(writer.at("%p1", writer.y, indices, corner), width)
             for i in range(many):
                 writer.multiply_add(sums[i, j], ones[i], other)
 

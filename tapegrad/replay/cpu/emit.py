@@ -1,8 +1,10 @@
 """Emission: a planned program becomes kernels, and the list of steps that calls them.
 
-Every instruction becomes a kernel that does a part of it; instructions with the same text share
-one. `driver.py` has the code that walks the steps: each thread does its part of each, with a
-barrier where it needs what another thread has made. Callbacks of NumPy lie between segments.
+Comes in: a `Plan`. Goes out: `Emitted`: steps, tables, and the text of kernels. Every instruction
+becomes a kernel that does a part of it; instructions with the same text share one. The driver
+(`driver.py`) walks the steps: each thread does its part of each, with a barrier where it needs what
+another thread has written. Callbacks to NumPy divide the steps into segments. Called by
+`executable.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from typing import Any
 from ...core.source import Location
 from ..ir.failing import can_fail
 from ..ir.program import Callback, Compute, Contraction, Instruction, Loop, Product
-from . import contraction, driver, loops, products, tuning
-from .loops import ByteRange, Kernel
+from . import contraction, loops, products, tuning
+from .driver_layout import BARRIER, CHECK, END, FINISH, SERIAL, SHARED
+from .kernel import ByteRange, Kernel
 from .plan import Plan
 
 MAX_THREADS = 64
@@ -117,7 +120,7 @@ class Emitter:
     def _close(self) -> None:
         """End a segment; its end is a barrier."""
         if self.steps:
-            self.steps.append(Step(driver.END, None, 0, 1, ()))
+            self.steps.append(Step(END, None, 0, 1, ()))
             self.segments.append(Segment(tuple(self.steps)))
         self.steps, self.written, self.read = [], [], []
 
@@ -134,7 +137,7 @@ class Emitter:
 
     def _barrier(self) -> None:
         if self.written or self.read:
-            self.steps.append(Step(driver.BARRIER, None, 0, 1, ()))
+            self.steps.append(Step(BARRIER, None, 0, 1, ()))
         self.written, self.read = [], []
 
     def _touch(
@@ -153,15 +156,16 @@ class Emitter:
             return memory, ranges
         return "arena", [(low + allocation.index, high + allocation.index) for low, high in ranges]
 
-    def _meet(self, kernel: Kernel) -> int:
-        """Put a barrier before a kernel that meets memory another thread may be busy with.
+    def _schedule(self, kernel: Kernel) -> int:
+        """Choose SERIAL or SHARED execution for a kernel, whichever avoids a barrier.
 
-        Says how it should run: what is small runs on one thread or on all, as it needs no barrier.
+        Where neither does, put a barrier before it: it touches memory that another thread may
+        still be reading or writing.
         """
-        ways = [driver.SERIAL] if kernel.serial else [driver.SHARED]
+        ways = [SERIAL] if kernel.serial else [SHARED]
         if kernel.small and not kernel.serial:
             few = kernel.extent < tuning.BLOCKS_PER_KERNEL
-            ways = [driver.SERIAL, driver.SHARED] if few else [driver.SHARED, driver.SERIAL]
+            ways = [SERIAL, SHARED] if few else [SHARED, SERIAL]
         found = [(way, *self._touches(kernel, way)) for way in ways]
         apart = [
             (way, reads, writes)
@@ -198,7 +202,7 @@ class Emitter:
         if kernel is None:
             return
         self.work += kernel.work
-        what = self._meet(kernel)
+        what = self._schedule(kernel)
         self.kernels.append((kernel.text, instruction))
         table: list[Pointer | int] = [self._pointer(*pointer) for pointer in kernel.pointers]
         status = Pointer(self.status, 8 * len(self.failures))
@@ -214,7 +218,7 @@ class Emitter:
         if can_fail(instruction):
             assert kernel.checks
             self.failures.append(_checking(instruction))
-            self.steps.append(Step(driver.CHECK, None, 0, 1, (status,)))
+            self.steps.append(Step(CHECK, None, 0, 1, (status,)))
             self.written, self.read = [], []
 
     def _partials(self, kernel: Kernel) -> list[int]:
@@ -232,7 +236,7 @@ class Emitter:
             offset, number = access.offset * access.value.dtype.itemsize, access.value.number
             pointers = (Pointer(self.partials, start), self._pointer(number, offset))
             table = (*pointers, partial.count, partial.stride)
-            self.steps.append(Step(driver.FINISH, loops.finish(partial), 0, 1, table))
+            self.steps.append(Step(FINISH, loops.finish(partial), 0, 1, table))
             self.written.append(self._touch(number, None, alone))
         everyone = (0, self.threads)
         self.read.append(("partials", [everyone] + [(0, 0)] * (self.threads - 1)))
@@ -252,7 +256,7 @@ def _alone(extent: int, threads: int) -> list[tuple[int, int]]:
 
 def _parts(kernel: Kernel, threads: int, way: int) -> list[tuple[int, int]]:
     """The steps that each thread does, as the driver divides them."""
-    if way == driver.SERIAL:
+    if way == SERIAL:
         return _alone(kernel.extent, threads)
     blocks = -(-kernel.extent // kernel.grain)
     bounds = [min(t * blocks // threads * kernel.grain, kernel.extent) for t in range(threads + 1)]
@@ -286,15 +290,13 @@ def emit(plan: Plan, general: bool, threads: int) -> Emitted:
 
 def one_by_one(emitted: Emitted) -> Emitted:
     """The same steps with a segment for each kernel, in the order of `kernels`."""
-    end = Step(driver.END, None, 0, 1, ())
+    end = Step(END, None, 0, 1, ())
     segments: list[Segment | Callback] = []
     for segment in emitted.segments:
         if isinstance(segment, Callback):
             segments.append(segment)
             continue
-        starts = [
-            i for i, s in enumerate(segment.steps) if s.what in (driver.SHARED, driver.SERIAL)
-        ]
+        starts = [i for i, s in enumerate(segment.steps) if s.what in (SHARED, SERIAL)]
         for first, after in pairwise([*starts, len(segment.steps) - 1]):
             segments.append(Segment((*segment.steps[first:after], end)))
     return replace(emitted, segments=tuple(segments))

@@ -1,7 +1,9 @@
-"""Entries of dictionaries, compared by native code: the function that `guards/entries.py` asks for.
+"""Entries of dictionaries, compared by native code: what `guards/entries.py` asks for.
 
-It reads dictionaries with `PyDict_Next`, which is part of Python's public interface and runs no
-code of the user's, and compares addresses. Python's lock is held meanwhile.
+Comes in: the address of a table of dictionaries, keys and values. Goes out: whether each dictionary
+has exactly these entries. The function reads dictionaries with `PyDict_Next`, which belongs to
+Python's public interface and runs no user code, and compares addresses. Python's lock is held
+meanwhile. `use/variant.py` gives it to the worlds that it tests.
 """
 
 from __future__ import annotations

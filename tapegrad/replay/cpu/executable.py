@@ -1,11 +1,11 @@
-"""Executable: a program is taken through all passes and compiled, then called with memory.
+"""Executables: a program goes through all passes, is compiled, and is called with memory.
 
-`build` makes a `NativeProgram` of a recorded program. Its table of buffers holds the addresses of
-inputs, constants, results and the arena; those that stay the same are filled in once. The arena is
-scratch memory that all programs share, for one runs at a time; only a program with callbacks has
-its own while it runs, because its callbacks may start others. A program whose blueprint an earlier
-process has left on disk (`stored.py`) goes through the passes only when somebody asks what became
-of it, or for another number of threads.
+Comes in: a recorded program (`build`). Goes out: a `NativeProgram`. Its table of buffers holds the
+addresses of inputs, constants, results and the arena; addresses that stay the same are filled in
+once. The arena is scratch memory that all programs share, because one runs at a time. Only a
+program with callbacks has its own while it runs, because its callbacks may start others. If an
+earlier process left the blueprint on disk (`stored.py`), the passes run only when somebody asks for
+their result, or for another number of threads. Called by `target.py` and `use/eager.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...core.source import describe
 from ...core.xp import address
 from ..ir.program import Callback, Program, View, contiguous
 from ..passes import pipeline
-from . import driver, jit, pool, stored, tuning
+from . import driver_layout, jit, pool, stored, tuning
 from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .collector import gc_paused
 from .emit import MAX_THREADS, Emitted, emit
@@ -140,41 +140,41 @@ class Frame:
                 self.parts.append(segment)
                 continue
             descriptor = self._described(segment, addresses)
-            descriptor[driver.STATUS] = layout.status.ctypes.data
-            descriptor[driver.STATUS_COUNT] = len(layout.status)
+            descriptor[driver_layout.STATUS] = layout.status.ctypes.data
+            descriptor[driver_layout.STATUS_COUNT] = len(layout.status)
             if shared:
-                descriptor[driver.OBJECT_BUFFERS] = self.where.ctypes.data
-                descriptor[driver.MEMORY_IN_OBJECT] = MEMORY_IN_ARRAY
-                descriptor[driver.SCRATCH] = layout.scratch
-            descriptor[driver.ARENA] = layout.arena_at
-            descriptor[driver.PARTIALS] = layout.arena_at + 2
-            descriptor[driver.PARTIALS_OFFSET] = layout.partials_offset
+                descriptor[driver_layout.OBJECT_BUFFERS] = self.where.ctypes.data
+                descriptor[driver_layout.MEMORY_IN_OBJECT] = MEMORY_IN_ARRAY
+                descriptor[driver_layout.SCRATCH] = layout.scratch
+            descriptor[driver_layout.ARENA] = layout.arena_at
+            descriptor[driver_layout.PARTIALS] = layout.arena_at + 2
+            descriptor[driver_layout.PARTIALS_OFFSET] = layout.partials_offset
             self.parts.append(descriptor.ctypes.data)
             self.descriptors.append(descriptor)
 
     def _described(self, segment: Steps, addresses: Any) -> Any:
-        """The descriptor of a segment's program: see `driver.py`."""
+        """The descriptor of a segment's program: see `driver_layout.py`."""
         tables = np.append(segment.tables, 0)
         what, kernels, extents, grains, begins = segment.steps.T
-        steps = np.zeros((len(segment.steps), driver.WORDS), np.int64)
+        steps = np.zeros((len(segment.steps), driver_layout.WORDS), np.int64)
         steps[:, 0], steps[:, 1] = what, addresses[kernels + 1]
         steps[:, 2], steps[:, 3], steps[:, 4] = extents, grains, tables.ctypes.data + 8 * begins
         patches = segment.patches
         self._owned += [steps, tables, patches]
-        descriptor = np.zeros(driver.DESCRIPTOR_WORDS, np.int64)
-        descriptor[driver.STEPS] = steps.ctypes.data
-        descriptor[driver.PATCHES] = patches.ctypes.data
-        descriptor[driver.PATCH_COUNT] = len(patches)
-        descriptor[driver.TABLES] = tables.ctypes.data
-        descriptor[driver.BUFFERS] = self.buffers.ctypes.data
+        descriptor = np.zeros(driver_layout.DESCRIPTOR_WORDS, np.int64)
+        descriptor[driver_layout.STEPS] = steps.ctypes.data
+        descriptor[driver_layout.PATCHES] = patches.ctypes.data
+        descriptor[driver_layout.PATCH_COUNT] = len(patches)
+        descriptor[driver_layout.TABLES] = tables.ctypes.data
+        descriptor[driver_layout.BUFFERS] = self.buffers.ctypes.data
         return descriptor
 
     def expect(self, buffers: Sequence[int]) -> None:
         """Say which buffers the arrays of a call are; native code then finds their memory."""
         (descriptor,) = self.descriptors
-        descriptor[driver.OBJECT_COUNT] = 0
+        descriptor[driver_layout.OBJECT_COUNT] = 0
         self.where[: len(buffers)] = buffers
-        descriptor[driver.OBJECT_COUNT] = len(buffers)
+        descriptor[driver_layout.OBJECT_COUNT] = len(buffers)
 
 
 #: scratch memory that no program uses
@@ -375,7 +375,7 @@ class NativeProgram:
 
 def _error(blueprint: Blueprint, failure: int) -> Exception:
     """What a program has found wrong."""
-    found, code = divmod(failure, 1 << driver.FAILURE_BITS)
+    found, code = divmod(failure, 1 << driver_layout.FAILURE_BITS)
     name, allocation = blueprint.failures[found]
     error, message = described(code, name)
     return error(f"{message}, at {describe(allocation)}")

@@ -4,15 +4,15 @@ Comes in: a dtype, and whether the memory of x and of y holds the transposes. Go
 defines `@multiply`, out = x @ y or out += x @ y. Called by `products.py`.
 
     columns   go in panels of up to three vectors
-    a panel   of y is read where it lies if its rows are vectors, and else is copied ("packed")
+    a panel   of y is read in place if its rows are vectors, and else is copied ("packed")
     rows      go in tiles of as many as the registers hold; the rest in halves of that
     a tile    of out is summed in registers, over as many of x's columns as fit the cache
 
-Every element is summed in the same order whatever the tile, so results depend neither on how
-threads divide a product nor on where an element lies.
+Every element is summed in the same order whatever the tile. So results do not depend on how threads
+divide a product, nor on where an element lies.
 
-Of a product with a triangle (see `program.Product`) tiles beside the diagonal are left out, and
-the steps of a tile that meets it go row by row: exactly what counts is summed.
+In a product with a triangle (see `program.Product`), tiles beside the diagonal are left out, and a
+tile on the diagonal is summed row by row: exactly what counts is summed.
 """
 
 from __future__ import annotations
@@ -306,9 +306,9 @@ class GemmWriter:
 
     def transposed(self, code: Code, rows: list[str]) -> list[str]:
         """The transpose of a square: interleaving halves, as often as it can be halved."""
-        half, places = self.lanes // 2, range(self.lanes // 2)
-        low = ", ".join(f"i32 {i}, i32 {i + self.lanes}" for i in places)
-        high = ", ".join(f"i32 {i + half}, i32 {i + half + self.lanes}" for i in places)
+        half, lanes = self.lanes // 2, range(self.lanes // 2)
+        low = ", ".join(f"i32 {i}, i32 {i + self.lanes}" for i in lanes)
+        high = ", ".join(f"i32 {i + half}, i32 {i + half + self.lanes}" for i in lanes)
         kind = f"<{self.lanes} x i32>"
         for _ in range(self.lanes.bit_length() - 1):
             following = []

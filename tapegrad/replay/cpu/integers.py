@@ -1,7 +1,9 @@
-"""Arithmetic of integers that is more than one instruction, with NumPy's results.
+"""Integer arithmetic that takes more than one instruction, with NumPy's results.
 
-`scalar.Scalar` inherits these methods and calls them for expressions on integer registers. Division
-by zero sets the status, as a bad index does; the quotient that would trap becomes another one.
+Comes in: integer registers. Goes out: LLVM instructions for division, powers, shifts and checked
+indices. `scalar.Scalar` inherits these methods and calls them for expressions on integers. Division
+by zero sets the status, as a bad index does; a division that would trap the processor is replaced
+by another one.
 """
 
 from __future__ import annotations
@@ -75,12 +77,12 @@ class Integers:
         self.code.fail(self.code.value(f"icmp uge i64 {x.text}, {count}"), BAD_LABEL)
         return x
 
-    def _call_place(self, x: Register, size: Register, failure: int) -> Any:
+    def _call_valid_index(self, x: Register, size: Register, failure: int) -> Any:
         """`x` counted from the front, which must be an index of so many elements."""
         negative = self._compare(ast.Lt, x, 0)
-        place = self._call_where(negative, self._binary(ast.Add, x, size), x)
-        self.code.fail(self.code.value(f"icmp uge i64 {place.text}, {size.text}"), failure)
-        return place
+        index = self._call_where(negative, self._binary(ast.Add, x, size), x)
+        self.code.fail(self.code.value(f"icmp uge i64 {index.text}, {size.text}"), failure)
+        return index
 
     def _call_checked(
         self, x: Any, tested: Any, low: float, high: float, besides: float, failure: int

@@ -1,9 +1,10 @@
-"""LLVM: text of functions goes in, their addresses come out.
+"""LLVM: the text of functions comes in, their addresses go out.
 
-Each kernel is a module of its own, compiled once: a process keeps it for as long as somebody uses
-it, and the object code is kept on disk (`cache.py`) for later processes. Several kernels are
-compiled at once, by as many threads as there are processors; the main thread is none of them, for
-signals interrupt that one. llvmlite is loaded here, at the first compilation, and nowhere else.
+Each kernel is a separate module, compiled once. A process keeps it while somebody uses it, and the
+object code is stored on disk (`cache.py`) for later processes. Several kernels are compiled at the
+same time, by as many threads as there are processors. The main thread is not one of them, because
+signals interrupt it. llvmlite is loaded here, at the first compilation, and nowhere else. Called by
+`executable.py`, `pool.py` and `entries.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Text of LLVM IR: registers, blocks and loops of one function.
 
-Emission writes text because LLVM reads text anyway; what stands here keeps it short. A `Register`
-is a typed value of one element. Memory holds booleans as bytes. float16 and bfloat16 exist in
-memory only: in a register they are a float whose value has been rounded to them.
+Comes in: calls of the methods of `Code`. Goes out: the text of a function. Emission writes text
+because LLVM reads text anyway. A `Register` is a typed value of one element. Memory holds booleans
+as bytes. float16 and bfloat16 exist in memory only: in a register they are a float whose value has
+been rounded to them. Called by everything here that writes kernels.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class Code:
         return Register(self.value(f"bitcast i32 {cut} to float"), dtype)
 
     def fail(self, condition: str, failure: int) -> None:
-        """Set the status if an i1 holds; what the number means stands in program.py."""
+        """Set the status if an i1 holds; `core/failures.py` has the codes."""
         self.fails = True
         with self.when(condition):
             self.line(f"store i64 {failure}, ptr %status")

@@ -1,4 +1,8 @@
-"""The CPU as a `Machine`: what it has to say to passes."""
+"""The CPU as a `Machine`: what passes ask before they write a loop.
+
+Comes in: a dtype, or a primitive with operands. Goes out: whether native code can compute it, and
+its cost; `NoLowering` if it cannot. Made by `executable.py`, called by the passes.
+"""
 
 from __future__ import annotations
 

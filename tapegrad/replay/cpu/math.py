@@ -1,4 +1,4 @@
-"""Functions of one element that native code cannot take from the processor.
+"""Functions of one element that the processor does not have as instructions.
 
 Each is written for one dtype, `name_dtype`, in the small language of expressions: arithmetic,
 comparisons, `where`, `fma`, `rint`, and `bits`/`of_bits`, which see a float as an integer of its

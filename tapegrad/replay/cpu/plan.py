@@ -1,9 +1,9 @@
-"""Planning: where each value lives while a program runs.
+"""Planning: the memory of each value while a program runs.
 
-Comes in: a lowered program. Goes out: the same program with an `Allocation` for every value. Values
-in between share one arena, each for as long as it is needed. A value that ends up in memory from
-outside is computed straight into it when nothing that comes later needs the old contents;
-otherwise it is copied there at the end.
+Comes in: a lowered program. Goes out: a `Plan`: the same program with an `Allocation` for every
+value. Intermediate values share one arena, each for as long as it is needed. A value that belongs
+in memory from outside is computed directly there if nothing later needs the old contents; otherwise
+it is copied there at the end. Called by `executable.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..ir.program import (
     contiguous,
     in_order,
 )
-from ..passes.lower import COPY
+from ..passes.builder import COPY
 from ..passes.sink_writes import copied
 from . import tuning
 
@@ -162,11 +162,14 @@ def _steps(access: Access, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class _Arena:
-    """Places for values, each for as long as it is needed."""
+    """Memory for values, each for as long as it is needed."""
 
-    def __init__(self, program: Program, allocations: dict[int, Allocation], room: int) -> None:
+    def __init__(
+        self, program: Program, allocations: dict[int, Allocation], separate_bytes: int
+    ) -> None:
         self.allocations = dict(allocations)
-        self.room = room  # bytes that allocations for different sizes may take before they overlap
+        #: bytes that allocations for different sizes may take before they overlap
+        self.separate_bytes = separate_bytes
         self.peak = 0
         self.live: dict[int, tuple[int, int]] = {}  # by value number: (offset, size)
         self.taken: list[tuple[int, int]] = []  # the same, in order
@@ -233,9 +236,9 @@ class _Arena:
                 del left[offset]
                 return offset
         offset = _gap(self.taken, size)
-        if self.room and size >= tuning.MIN_SHARED_VALUE_BYTES:
+        if self.separate_bytes and size >= tuning.MIN_SHARED_VALUE_BYTES:
             apart = _gap(sorted(self.slots.union(self.taken)), size)
-            offset = apart if apart + size <= self.room else offset
+            offset = apart if apart + size <= self.separate_bytes else offset
             self.slots.add((offset, size))
         return offset
 

@@ -1,10 +1,10 @@
 """The worker threads that native programs run on.
 
-Every thread walks all steps of a program and does its part of each, with barriers where one needs
-what another has made. The calling thread is number 0; the others are Python threads that never
-leave the native code of `driver.py`: they spin for a short time after a program, then sleep until
-the next. One program runs at a time, in one native call, and scratch memory is that of the one
-which runs.
+Comes in: the descriptor of a program. Goes out: 0, or what failed. Every thread walks all steps of
+a program and does its part of each, with barriers where one needs what another has written. The
+calling thread is thread 0; the others are Python threads that stay in the native code of
+`driver.py`: after a program they spin for a short time, then sleep until the next. One program runs
+at a time, in one native call, and it has the scratch memory to itself. Called by `executable.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...core import locks
-from . import driver, jit
+from . import driver, driver_layout, driver_threads, jit
 
 _Launch = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
@@ -59,20 +59,20 @@ class Pool:
     """Workers for programs of several threads."""
 
     def __init__(self) -> None:
-        self.threads = default_threads() if driver.has_threads() else 1
+        self.threads = default_threads() if driver_threads.has_threads() else 1
         self._launch: Any = None
         self._lock = locks.new()
 
     def run(self, program: int, threads: int, objects: int) -> int:
         """Run the program whose descriptor is at an address, on a call's arrays at another one.
 
-        The answer is 0, or says what failed: see `driver.py`.
+        The answer is 0, or says what failed: see `driver_layout.py`.
         """
         if self._launch is None:
             self._load()
         answer: int = self._launch(self._address, program, threads, objects)
         while answer < 0:
-            if answer == driver.NO_MEMORY:
+            if answer == driver_layout.NO_MEMORY:
                 raise MemoryError("there is not enough memory for what a native program computes")
             if not self._start(threads - 1):
                 threads = 1
@@ -82,12 +82,14 @@ class Pool:
     @property
     def scratch(self) -> int:
         """The bytes of scratch memory that programs share now."""
-        return 0 if self._launch is None else int(self._cell(driver.SCRATCH_SIZE))
+        return 0 if self._launch is None else int(self._cell(driver_layout.SCRATCH_SIZE))
 
     def renew(self) -> None:
         """Begin again without workers, in a forked child: threads do not survive a fork."""
         if self._launch is not None:
-            before = [self._cell(c) for c in (driver.SCRATCH_ADDRESS, driver.SCRATCH_SIZE)]
+            before = [
+                self._cell(c) for c in (driver_layout.SCRATCH_ADDRESS, driver_layout.SCRATCH_SIZE)
+            ]
             self._begin(*before)
 
     def _load(self) -> None:
@@ -96,11 +98,11 @@ class Pool:
                 return
             self._driver = next(iter(jit.functions([driver.text()]).values()))
             self._prepare = _OnJob(self._driver.also("begin"))
-            if driver.has_threads():
+            if driver_threads.has_threads():
                 self._work = _OnJob(self._driver.also("work"))
             self._begin(0, 0)
             launch = _Launch(self._driver.address)
-            if driver.has_threads():
+            if driver_threads.has_threads():
                 self._launch = launch
                 return
             warnings.warn(
@@ -118,14 +120,14 @@ class Pool:
 
     def _begin(self, scratch: int, size: int) -> None:
         """Make a job without workers, with some scratch memory."""
-        job = np.zeros(driver.JOB_BYTES // 8 + 8, np.int64)
+        job = np.zeros(driver_layout.JOB_BYTES // 8 + 8, np.int64)
         job = job[-job.ctypes.data % 64 // 8 :]
-        job[driver.SCRATCH_ADDRESS // 8] = scratch
-        job[driver.SCRATCH_SIZE // 8] = size
+        job[driver_layout.SCRATCH_ADDRESS // 8] = scratch
+        job[driver_layout.SCRATCH_SIZE // 8] = size
         # These may be called without the interpreter's lock, and exist on every system.
         for cell, function in (
-            (driver.ALLOCATE, ctypes.pythonapi.PyMem_RawMalloc),
-            (driver.RELEASE, ctypes.pythonapi.PyMem_RawFree),
+            (driver_layout.ALLOCATE, ctypes.pythonapi.PyMem_RawMalloc),
+            (driver_layout.RELEASE, ctypes.pythonapi.PyMem_RawFree),
         ):
             address = ctypes.cast(function, ctypes.c_void_p).value
             assert address is not None
@@ -140,13 +142,13 @@ class Pool:
         """Have at least so many workers; False if the system gives no more threads."""
         # A worker counts itself when it is ready. An interrupt may come at any point here: the
         # thread that was about to start is one worker more, or none.
-        while (ready := self._cell(driver.WORKERS)) < workers:
+        while (ready := self._cell(driver_layout.WORKERS)) < workers:
             try:
                 _thread.start_new_thread(_live, (self._work, self._job))
             except RuntimeError:
                 _warn_of_one_thread()
                 return False
-            while self._cell(driver.WORKERS) == ready:
+            while self._cell(driver_layout.WORKERS) == ready:
                 time.sleep(0.0001)
         return True
 

@@ -1,7 +1,8 @@
 """Kernels of matrix products: each thread multiplies its part.
 
-Sizes and strides are numbers in the kernel's table, so one function serves all products of a dtype
-and layout with the same number of batch dimensions. Called by `emit.py`.
+Comes in: a `Product`. Goes out: a `Kernel`. Sizes and strides are numbers in the kernel's table, so
+one function serves all products of a dtype and layout with the same number of batch dimensions.
+`gemm.py` writes the multiplication itself. Called by `emit.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from ..ir.program import Product, size_of
 from ..ir.shapes import joined
 from . import tuning
 from .gemm import multiplication
+from .kernel import ByteRange, Kernel, byte_range_of, grain_of, with_entry
 from .llvm import Code
-from .loops import ByteRange, Kernel, byte_range_of, grain_of, with_entry
 
 #: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
 NUMBERS = (

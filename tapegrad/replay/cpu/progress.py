@@ -1,7 +1,8 @@
-"""Progress: what keeps a caller waiting says on stderr what it is doing.
+"""Progress: a line on stderr while something keeps the caller waiting.
 
-A line appears while something takes longer than a second, and ends with the seconds that its stage
-took. Nothing is said of what is quicker. `TAPEGRAD_QUIET=1` says nothing at all.
+Comes in: the name of a stage, such as compiling. A line appears if the stage takes longer than one
+second, and ends with the seconds that it took. `TAPEGRAD_QUIET=1` prints nothing at all. Called by
+`executable.py`, `jit.py` and `use/eager.py`.
 """
 
 from __future__ import annotations

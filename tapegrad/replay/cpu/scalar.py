@@ -1,9 +1,11 @@
 """Expressions of one element, turned into LLVM instructions.
 
-A primitive's `expression` is Python: arithmetic, comparisons, `and`/`or`, and calls of functions,
-over the names of its inputs and parameters. Calls are found in three places: what the processor
-has (`INTRINSICS`), what is written in `math.py` and in the generator of random numbers, and
-the C library (`LIBRARY`). Half precision is computed in float32 and rounded once at the end.
+Comes in: a primitive and registers of its operands. Its `expression` is Python: arithmetic,
+comparisons, `and`/`or`, and calls of functions, over the names of its inputs and parameters. Goes
+out: instructions, in the `Code` of a kernel. A called function is an instruction of the processor
+(`INTRINSICS`), or written in `math.py` or in the generator of random numbers, or one of the C
+library (`LIBRARY`). Half precision is computed in float32 and rounded at the end. Called by
+`elements.py`, `loops.py` and `machine.py`.
 """
 
 from __future__ import annotations

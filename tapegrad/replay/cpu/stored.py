@@ -1,11 +1,12 @@
-"""Whole programs on disk: a later process takes a blueprint instead of running passes and emission.
+"""Whole programs on disk: a later process takes a blueprint instead of running the passes.
 
-A blueprint is found by a checksum of everything that decides it: the recorded program with its
-shapes, strides, parameters and the bytes of its constants, the number of threads, the settings of
-passes, the source of tapegrad, the versions of NumPy and LLVM, and the processor. Files hold JSON
-and raw arrays; `cache.py` keeps them, and checks that they are whole. A program that cannot be
-described exactly, because a primitive or a parameter is not tapegrad's own, is not stored, nor is
-one with callbacks.
+Comes in: a recorded program. Goes out: its blueprint, if one is stored. It is found by a checksum
+of everything that decides it: the recorded program with its shapes, strides, parameters and the
+bytes of its constants, the number of threads, the settings of passes, the source of tapegrad, the
+versions of NumPy and LLVM, and the processor. Files hold JSON and raw arrays; `cache.py` stores
+them and checks that they are complete. A program is not stored if it has callbacks, or if a
+primitive or parameter that is not tapegrad's own cannot be described exactly. Called by
+`executable.py`.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def _describe(program: Program, parts: list[str]) -> None:
     for apply in program.instructions:
         if not isinstance(apply, Apply):
             raise _NotStorable
-        place = apply.location and (id(apply.location[0]), apply.location[1])
-        line = lines.setdefault(place, len(lines))
+        location = apply.location and (id(apply.location[0]), apply.location[1])
+        line = lines.setdefault(location, len(lines))
         given = ",".join(
             [f"%{x.number}" if x.__class__ is Value else _exact(x) for x in apply.inputs]
         )
@@ -159,7 +160,7 @@ def store(name: str, program: Program, blueprint: Blueprint, kernels: list[str])
     known = {id(array): i for i, (_, array) in enumerate(program.constants)}
     constants = [known.get(id(array)) for array in blueprint.constants]
     arrays = [part for s in segments for part in (s.steps, s.tables, s.patches)]
-    new = [a for a, place in zip(blueprint.constants, constants, strict=True) if place is None]
+    new = [a for a, index in zip(blueprint.constants, constants, strict=True) if index is None]
     about = {
         "name": name,
         "kernels": kernels,
@@ -209,13 +210,13 @@ def _parsed(name: str, program: Program, data: bytes) -> tuple[Blueprint, list[s
     ]
     sizes = iter(about["sizes"])
     constants = []
-    for place in about["constants"]:
-        if place is None:
+    for index in about["constants"]:
+        if index is None:
             size = next(sizes)
             constants.append(np.frombuffer(data, np.uint8, size, end).copy())
             end += size
         else:
-            constants.append(np.ascontiguousarray(program.constants[place][1]))
+            constants.append(np.ascontiguousarray(program.constants[index][1]))
     if end != len(data):
         raise ValueError("another length than the parts have")
     applied = program.instructions

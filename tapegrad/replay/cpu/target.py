@@ -1,4 +1,8 @@
-"""The CPU as a `Target`: programs become native code that runs on all cores."""
+"""The CPU as a `Target`: programs become native code that runs on all cores.
+
+Comes in: a recorded program. Goes out: a `NativeProgram` (`executable.py`). Registered by
+`use/targets.py` under the name "cpu".
+"""
 
 from __future__ import annotations
 

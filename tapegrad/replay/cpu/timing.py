@@ -1,8 +1,8 @@
 """Timing: how long the kernels of a compiled program take, measured when somebody asks.
 
 Comes in: an executable, and values for its inputs where they are known. Goes out: a `Timing`. The
-program runs on copies and on memory of its own, one kernel at a time, so that nothing changes which
-anybody can see. Called by `explain.py`.
+program runs on copies and on memory of its own, one kernel at a time, so nobody sees a change.
+Called by `use/explain.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 from ...core import numeric
 from ...core.primitive import Primitive
 from ..ir.program import Callback, Input, View, bytes_of, contiguous
-from . import driver, pool, stored, tuning
+from . import pool, stored, tuning
 from .blueprint import blueprint_of
+from .driver_layout import END
 from .emit import Segment, Step, one_by_one
 from .executable import Frame, Layout, NativeProgram
 
@@ -64,7 +65,7 @@ class _SeparateKernels(NativeProgram):
         made, emitted, before = self.plan, self.emitted, self._layout
         self._threads = before.threads if self.large else 1
         apart = one_by_one(emitted).segments
-        nothing = Segment((Step(driver.END, None, 0, 1, ()),))
+        nothing = Segment((Step(END, None, 0, 1, ()),))
         # One frame has all three ways of running, so that they run on the same memory.
         together = replace(emitted, segments=(*apart, *emitted.segments, nothing))
         functions = list(self.functions.values())

@@ -1,9 +1,9 @@
-"""The numbers that decide about speed on a CPU, in one place: sizes, tiles, ratios and limits.
+"""The numbers that decide about speed on a CPU, all in this file: sizes, tiles, ratios, limits.
 
 Read by the other files of this folder as `tuning.NAME`, when they need one; the text of the driver
-takes its numbers when `driver.py` is imported. No number decides whether a result is right, though
-some decide in which order sums are rounded. Each has a comment with its reason, and with its
-measurement if one is on record.
+takes its numbers when it is imported. No number decides whether a result is right, but some decide
+in which order sums are rounded. Each has a comment with its reason, and with its measurement if one
+is on record.
 
 *Work* is what threads share: for each element of a loop, every computation counts once, and once
 more for each `INSTRUCTIONS_PER_MEMORY_TRIP` instructions; in products, every multiplication and

@@ -1,4 +1,8 @@
-"""What the vector registers of this processor hold. Called by the writers of tiled kernels."""
+"""The vector registers of this processor: how many bytes one holds, and how many there are.
+
+Called by `contraction.py` and `gemm.py` to choose tiles, and by `stored.py`, because a stored
+program fits only such a processor.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Guards: what a recording read outside of tensors, and whether it is still the same."""
+"""Guards: what a recording read outside of tensors, and whether it is unchanged.
+
+observe ─> scope ─> walk, attributes, reach ─> comparisons ─> conjunction ─> world
+"""

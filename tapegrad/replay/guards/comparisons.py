@@ -1,6 +1,7 @@
 """Comparisons: what a world compares by identity before each replay.
 
-A walk enters what it finds; `write` makes tests of it, whether all of it is still the same objects.
+Comes in: owners, keys and values that the walk (`walk.py`, `reach.py`) has found. Goes out: tests
+that all of them are still the same objects (`write`). `world.py` makes one function of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Counters: numbers that code counts up, and the questions that it asks of them.
+"""Counters: numbers that code counts up, and the questions that it asks about them.
 
-A counter is another number in every call, so a recording that compared it would never be replayed.
-Where code does nothing with it but `self.n += 1`, it is not compared at all. Where code asks
-something of a fixed form, as in `if self.n % 10 == 0`, the answers are compared instead of the
-number. Found in instructions by `scope.py`, asked by `world.py`.
+A counter has another value in every call, so a recording that compared it would never be replayed.
+If code only does `self.n += 1`, it is not compared at all. If code asks a question of a fixed form,
+as in `if self.n % 10 == 0`, the answers are compared instead of the value. `scope.py` finds
+counters in instructions; `uses.py` and `world.py` ask here.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Entries: dictionaries whose names and values are compared in one native call.
+"""Entries: dictionaries whose keys and values are compared in one native call.
 
 Most of what a world compares are entries of small dictionaries: attributes of modules, the state of
 optimizers. `conjunction.py` keeps a `Row` for each dictionary, with the texts of its tests, and
-lists what all of them have now in a table. A native function walks through it (`cpu/entries.py`):
-10 ns for each entry, where a test takes 35. If it says no, the tests decide. So it may ask for more
-than they do: the very same keys, in the same order.
+lists what all of them hold now in a table. A native function compares the table (`cpu/entries.py`):
+10 ns for each entry, where a test takes 35 ns. If it says no, the tests decide. So it may ask for
+more than they do: the very same keys, in the same order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Facts of memory: what decides whether a program fits a tensor, other than its values.
 
-The same for arguments, captured tensors and gradients: shape, dtype, layout, writability, whether
-gradients are wanted, and which tensors show the same bytes.
+Comes in: tensors. Goes out: their shape, dtype, layout, writability, whether they want gradients,
+and which of them show the same bytes. The same facts are compared for arguments, captured tensors
+and gradients. Called by `reach.py`, `world.py`, `trace/` and `use/replay.py`.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ def overlapping(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     order = sorted((*bounds(t._array), t.id) for t in known.values())
     group: list[Tensor] = []
     reach = 0
-    for start, end, number in order:
+    for start, end, tensor_id in order:
         if start >= reach and group:
             yield group
             group = []
-        group.append(known[number])
+        group.append(known[tensor_id])
         reach = max(reach, end)
     if group:
         yield group

@@ -1,6 +1,8 @@
-"""Kinds of objects: what the walk of `reach.py` must know of an object without asking it.
+"""Kinds of objects: what the walk must know of an object without running its code.
 
-Nothing here runs code of the objects, but for containers of Python's own types.
+Comes in: an object or a type. Goes out: whether it is closed or opaque, its slots, its items, its
+path in words. Nothing here runs code of the objects, except for containers of Python's own types.
+Called by `walk.py`, `attributes.py`, `reach.py` and `world.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Layers: which module of a model runs, while a function is recorded.
 
-`Observer` says when a module is called and when a backward pass runs; `Capture` asks for the path
-of the module, such as `model.layers.3`, for each operation that it writes down. Outside of
-recordings nothing of this happens.
+Comes in: calls of modules, from `Observer` (`observe.py`), and entries, from the log of a capture
+(`trace/log.py`). Goes out: for each entry the path of its module, such as `model.layers.3`. Outside
+of recordings nothing of this happens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Layers:
         self._paths = [""]
         #: by id of a module: a reference, which does not keep it alive, and its path
         self._known: dict[int, tuple[weakref.ref[Any], str]] = {}
-        #: by number of an entry: the path of the module that ran
+        #: by entry_number of an entry: the path of the module that ran
         self._entries: dict[int, str] = {}
 
     @property
@@ -59,18 +59,18 @@ class Layers:
         if len(self._paths) > 1:
             self._paths.pop()
 
-    def wrote(self, number: int) -> None:
+    def wrote(self, entry_number: int) -> None:
         """An operation left an entry."""
         if self._paths[-1]:
-            self._entries[number] = self._paths[-1]
+            self._entries[entry_number] = self._paths[-1]
 
-    def visits(self, number: int) -> None:
+    def visits(self, entry_number: int) -> None:
         """The backward pass computes the gradients of an entry: they belong to its module."""
-        self._paths[-1] = self._entries.get(number, "")
+        self._paths[-1] = self._entries.get(entry_number, "")
 
-    def of(self, number: int) -> str:
+    def of(self, entry_number: int) -> str:
         """The path of the module that left an entry."""
-        return self._entries.get(number, "")
+        return self._entries.get(entry_number, "")
 
     # -- names -------------------------------------------------------------------------------
 

@@ -1,10 +1,9 @@
-"""Observing: which Python code runs while a function is recorded, and what it does that cannot be
-repeated.
+"""Observing: which Python code runs during a recorded call, and what it does besides.
 
-`Observer` is a context manager around one recorded call. It sees every Python function that starts
-in this thread, and every C function that user code calls (`sys.setprofile`). Goes out: a `Scope`,
-and a refusal, in words, for effects that a replay could not repeat: files, threads, other people's
-random numbers, iterators that were there before.
+`Observer` is a context around one recorded call. It sees every Python function that starts in this
+thread, and every C function that user code calls (`sys.setprofile`). Goes out: a `Scope`, and a
+refusal in words for effects that a replay could not repeat: files, threads, random numbers that are
+not tapegrad's, iterators from outside. Called by `use/compiled.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""References: where plain values stand, what kinds of values there are, and when two are alike.
+"""References: where plain values are stored, what kinds of values there are, when two are alike.
 
-`Reference` reads and writes an entry of a dictionary, an item of a list, an attribute or a cell.
-`Mark` is one step of the walk of `reach.py`.
+A `Reference` reads and writes an entry of a dictionary, an item of a list, an attribute or a cell.
+A `Mark` is one step of the walk. Made by `walk.py` and `reach.py`, read by `world.py` and
+`trace/effects.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Scopes: which names the code that ran can read or write, found in its instructions.
 
-Comes in: code objects. Goes out: for each of them its `Names`, and for all of a recording together
-their `Scope`. `world.py` compares what stands under these names. Only the public instruction
-listing of `dis` is used; an instruction that is not known counts as an ordinary read.
+Comes in: code objects. Goes out: for each of them its `Names`, and for a whole recording its
+`Scope`. The walk (`walk.py`) visits the values under these names, and `world.py` compares them.
+Only the public instruction listing of `dis` is used; an unknown instruction counts as an ordinary
+read. Called by `observe.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Uses: names whose values decide nothing, as far as the code that ran can tell.
 
-What is only set, only put into, only counted up or only asked a fixed question need not be the same
-in the next call. Called by the walk (`reach.py`), for each value that it meets under a name.
+Comes in: a name, its value and the scope. Goes out: a `Use`, or None for an ordinary read. A value
+need not be the same in the next call if code only sets it, only puts things into it, only counts it
+up, or only asks a fixed question about it. Called by the walk (`walk.py`), for each value that it
+finds under a name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The world around a recording: the plain Python values that its code can reach by name.
+"""The world of a recording: the plain Python values that its code can reach by name.
 
-A `World` is what a walk has found (`reach.py`), kept twice: as a list of **marks** in the order of
-the walk, which two worlds are compared by, and as lists of owners, keys and values, so that `holds`
-is a series of `is` tests in C. Where one fails, another walk tells: equal values in other objects
-are as good, and what differs is known by its path.
+Comes in: a scope, roots and arguments. A `World` holds what a walk has found (`reach.py`) in two
+forms: a list of **marks** in the order of the walk, by which two worlds are compared, and lists of
+owners, keys and values, so that `holds` is a series of `is` tests in C. If a test fails, another
+walk decides: equal values in other objects are accepted, and a difference is known by its path.
+Called by `use/compiled.py`, `use/variant.py` and `trace/effects.py`.
 
 `docs/design.md` says what is a root, what is walked, what is compared and what is refused.
 """

@@ -1,6 +1,8 @@
 """Failing: which instructions may find bad data, such as an index out of range.
 
-They run even if nobody reads what they make, since the eager function would raise an error.
+Comes in: an instruction. Goes out: whether it may fail. Such instructions run even if nobody reads
+their results, because the eager function would raise an error. Called by `passes/simplify.py` and
+by the CPU target.
 """
 
 from __future__ import annotations

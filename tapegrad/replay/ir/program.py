@@ -4,9 +4,9 @@ A program is a list of instructions over values in SSA form: every value is made
 from outside (`inputs`), are known in advance (`constants`), or are made by an instruction. Memory
 from outside changes only through `writes`, which happen after everything that reads it.
 
-Instructions are first `Apply`, one primitive each. Lowering turns them into loops over elements
-(`Loop`), matrix products (`Product`), sums of products over other views (`Contraction`) and calls
-of NumPy (`Callback`); views disappear into `Access`.
+Instructions are first `Apply`, one primitive each; `trace/capture.py` makes them. Lowering turns
+them into loops over elements (`Loop`), matrix products (`Product`), sums of products over other
+views (`Contraction`) and calls of NumPy (`Callback`); views disappear into `Access`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Apply:
     inputs: tuple[Any, ...]  # a Value, a number or None
     outputs: tuple[Value, ...]
     location: Location | None
-    region: int = 0  # not 0 where a checkpointed function runs again: which time
+    region: int = 0  # which rerun of a checkpointed function it belongs to; 0 for none
     layer: str = field(default="", compare=False)  # the path of the module that ran
 
     def reads(self) -> Iterator[Value]:

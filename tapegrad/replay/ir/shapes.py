@@ -1,7 +1,9 @@
 """Shapes of loops: the same elements in the same order, with other dimensions.
 
-Neighbouring dimensions that every access walks in order are one dimension, and any dimension may be
-divided. Called by `fuse.py`, which joins loops of one shape, and by the writers of kernels.
+Comes in: the shape of a loop and the strides of its accesses. Goes out: a shape with fewer or other
+dimensions. Neighbouring dimensions that every access walks in order are joined, and any dimension
+may be divided. Called by `passes/fuse.py`, which joins loops of one shape, and by the writers of
+kernels.
 """
 
 from __future__ import annotations

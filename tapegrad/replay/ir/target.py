@@ -1,7 +1,7 @@
 """Targets: what programs are built for, and run on.
 
 A `Target` makes an `Executable` of a recorded program: that is all that the rest of `replay/` asks
-for. A target that uses the passes is a `Machine` as well: passes know no machine, so they ask one
+for. A target that uses the passes also has a `Machine`. Passes know no machine, so they ask it
 which dtypes it has, which expressions it can compute, what those cost, and whether they may find
 bad data. `replay/cpu/` is a target with passes, `replay/reference/` one without.
 

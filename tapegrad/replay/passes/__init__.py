@@ -1,4 +1,4 @@
 """Passes: programs come in, better programs go out. They know no machine.
 
-simplify ─> lower ─> sink_writes ─> fuse ─> rematerialize
+simplify ─> lower (builder, loops) ─> sink_writes ─> fuse ─> rematerialize
 """

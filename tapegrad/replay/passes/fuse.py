@@ -1,9 +1,10 @@
 """Fusion: loops over the same elements become one, and values in between stay in registers.
 
-A value that only one loop reads is computed there (`inline`). A loop may then join an earlier group
-of loops of the same shape when everything that it reads was made before that group, or inside it at
-the same element (`fuse`). Computations of a single element are repeated inside the loops that read
-them; LLVM moves them out of the loop again.
+Comes in: a lowered program. Goes out: the same program with fewer loops. A value that only one loop
+reads is computed there (`inline`). A loop may then join an earlier group of loops of the same
+shape, if everything that it reads was made before that group, or inside it at the same element
+(`fuse`). Computations of a single element are repeated inside the loops that read them; LLVM moves
+them out of the loop. Called by `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Group:
         if self.nodes + len(loop.nodes) > MAX_NODES_PER_LOOP:
             return None
         if self.loop.region != loop.region:
-            return None  # what is computed again later must not be computed now
+            return None  # what a rerun recomputes must not be computed now
         if any(v.number in self.made for v in loop.writes()):
             return None
         shape = common(self.loop.shape, loop.shape)
@@ -170,37 +171,37 @@ def fuse(program: Program) -> Program:
             instruction = simplest(_with_singles(instruction, single))
             if plain(instruction):
                 near = alike.get(size_of(instruction.shape), [])
-                found = _place(instruction, groups, near, position)
+                found = _group_to_join(instruction, groups, near, position)
                 if size_of(instruction.shape) == 1 and not instruction.folds:
                     for store in instruction.stores:
                         if writers[store.access.value.number] == 1:
                             single[store.access.value.number] = instruction
         if found is None:
-            place = len(groups)
+            index = len(groups)
             groups.append(Group(instruction))
             if isinstance(instruction, Loop):
-                alike.setdefault(size_of(instruction.shape), []).append(place)
+                alike.setdefault(size_of(instruction.shape), []).append(index)
         else:
-            place, loop = found
-            groups[place].add(loop)
+            index, loop = found
+            groups[index].add(loop)
         for value in instruction.writes():
-            position[value.number] = place
+            position[value.number] = index
     return program.with_instructions(_joined(group) for group in groups)
 
 
-def _place(
+def _group_to_join(
     loop: Loop, groups: list[Group], alike: list[int], position: dict[int, int]
 ) -> tuple[int, Loop] | None:
     """The group that a loop should join, if there is one, and the loop in its shape."""
     touched = [*loop.reads(), *loop.writes()]
     earliest = max((position.get(v.number, -1) for v in touched), default=-1)
     reads = {v.number for v in loop.reads()}
-    for place in alike[bisect_left(alike, max(earliest, 0)) :]:
+    for index in alike[bisect_left(alike, max(earliest, 0)) :]:
         # Joining pays when something that is read is made there, or read there as well.
-        if not reads.isdisjoint(groups[place].touched):
-            matched = groups[place].matched(loop)
+        if not reads.isdisjoint(groups[index].touched):
+            matched = groups[index].matched(loop)
             if matched is not None:
-                return place, matched
+                return index, matched
     return None
 
 
@@ -209,7 +210,7 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
     if not any(isinstance(n, Read) and n.access.value.number in single for n in loop.nodes):
         return loop
     nodes: list[Node] = []
-    place: dict[int, int] = {}
+    renumbered: dict[int, int] = {}
     rank = len(loop.shape)
     origins = loop.origins
     for i, node in enumerate(loop.nodes):
@@ -227,17 +228,17 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
             (store,) = [
                 s for s in source.stores if s.access.value.number == node.access.value.number
             ]
-            place[i] = inner[store.node]
+            renumbered[i] = inner[store.node]
         else:
-            nodes.append(_renumbered(node, place))
-            place[i] = len(nodes) - 1
+            nodes.append(_renumbered(node, renumbered))
+            renumbered[i] = len(nodes) - 1
     return Loop(
         loop.shape,
         tuple(nodes),
-        tuple(replace(s, node=place[s.node]) for s in loop.stores),
-        tuple(replace(f, node=place[f.node]) for f in loop.folds),
+        tuple(replace(s, node=renumbered[s.node]) for s in loop.stores),
+        tuple(replace(f, node=renumbered[f.node]) for f in loop.folds),
         origins,
-        None if loop.scan is None else replace(loop.scan, node=place[loop.scan.node]),
+        None if loop.scan is None else replace(loop.scan, node=renumbered[loop.scan.node]),
         loop.region,
     )
 
@@ -248,10 +249,10 @@ def _everywhere(access: Access, rank: int) -> Access:
     return replace(access, strides=(0,) * rank, picks=picks)
 
 
-def _renumbered(node: Any, place: dict[int, int]) -> Any:
+def _renumbered(node: Any, numbers: dict[int, int]) -> Any:
     if not isinstance(node, Compute):
         return node
-    operands = tuple([place[o] if o.__class__ is int else o for o in node.operands])
+    operands = tuple([numbers[o] if o.__class__ is int else o for o in node.operands])
     if operands == node.operands:
         return node
     return Compute(node.primitive, node.params, operands, node.dtype, node.fails)
@@ -271,21 +272,21 @@ def join(loops: list[Loop]) -> Loop:
     at: dict[Any, int] = {}  # by what it reads or computes: the node that does it
     made: dict[int, int] = {}  # by value: the node that it was stored from
     for loop in loops:
-        place: dict[int, int] = {}
+        renumbered: dict[int, int] = {}
         for i, node in enumerate(loop.nodes):
             if isinstance(node, Read) and node.access.value.number in made:
-                place[i] = made[node.access.value.number]
+                renumbered[i] = made[node.access.value.number]
                 continue
-            node = _renumbered(node, place)
+            node = _renumbered(node, renumbered)
             key = _key(node)
             if key not in at:
                 nodes.append(node)
                 at[key] = len(nodes) - 1
-            place[i] = at[key]
+            renumbered[i] = at[key]
         for store in loop.stores:
-            stores.append(replace(store, node=place[store.node]))
-            made[store.access.value.number] = place[store.node]
-        folds += [replace(f, node=place[f.node]) for f in loop.folds]
+            stores.append(replace(store, node=renumbered[store.node]))
+            made[store.access.value.number] = renumbered[store.node]
+        folds += [replace(f, node=renumbered[f.node]) for f in loop.folds]
     origins = tuple(o for loop in loops for o in loop.origins)
     made_of = tuple(nodes), tuple(stores), tuple(folds)
     return Loop(loops[0].shape, *made_of, origins, region=loops[0].region)

@@ -1,7 +1,8 @@
-"""Loops that a lowering writes itself: nodes, then what becomes of them.
+"""Loops that a lowering writes itself: nodes, then where their values go.
 
 `Builder.over(shape)` makes a `Body`. Its methods take ghosts (arrays that stand for memory) and
-give positions of nodes; `compute` takes an expression in the language of `expressions.py`.
+return positions of nodes; `compute` takes an expression in the language of `expressions.py`. `done`
+appends the loop. Called by the `lower` functions of operations.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..ir.expressions import NoLowering
 from ..ir.program import Compute, Literal, Loop, LoopFold, Node, Position, Read, Scan, Shape, Store
 
 if TYPE_CHECKING:
-    from .lower import Builder
+    from .builder import Builder
 
 
 @functools.cache

@@ -1,41 +1,34 @@
 """Lowering: primitives become loops, products and callbacks; views become strides.
 
+Comes in: a program of `Apply`s. Goes out: a program of loops, products, contractions and callbacks.
 Elementwise primitives and reductions are loops over their expression. A movement is tried on a
-ghost, an array with the right strides whose contents mean nothing: where the result shows the
-ghost's memory, the movement is a view and costs nothing. Everything else says itself how it is
-made of loops, in `Primitive.lower`, by calling the `Builder` with ghosts of its result and inputs.
+ghost, an array with the right strides whose contents mean nothing: if the result shows the ghost's
+memory, the movement is a view and costs nothing. Every other primitive says how it is made of
+loops, in `Primitive.lower`, by calling the `Builder` (`builder.py`). Called by `pipeline.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...core import numeric
-from ...core.failures import BAD_INDEX, BAD_PLACE
 from ...core.primitive import CONTRACTION, ELEMENTWISE, MOVEMENT, REDUCE, Primitive
-from ...core.storage import owner_of
 from ...core.tape import Value
-from ...core.xp import address
 from ..ir.expressions import NoLowering
 from ..ir.program import (
     Access,
     Apply,
     Callback,
     Compute,
-    Contraction,
     Instruction,
     Literal,
     Loop,
     LoopFold,
     Node,
     Origin,
-    Pick,
-    Product,
     Program,
     Read,
     Shape,
@@ -46,34 +39,7 @@ from ..ir.program import (
     size_of,
 )
 from ..ir.target import Machine
-from .fuse import join
-from .loops import Body
-
-#: what copying loops compute: nothing
-COPY = Primitive("copy", lambda x: x.copy(), ELEMENTWISE, ("x",), expression="x")
-CAST = Primitive("convert", lambda x: x, ELEMENTWISE, ("x",), expression="cast(x)")
-
-
-INT64 = np.dtype(np.int64)
-FLOAT32 = np.dtype(np.float32)
-
-
-class Picked:
-    """Elements of a ghost at places that index arrays give; made by `Builder.along` and `index`."""
-
-    def __init__(
-        self,
-        array: Any,
-        shape: Shape,
-        strides: tuple[int, ...],
-        picks: Any,
-        failure: int = BAD_INDEX,
-    ) -> None:
-        self.array = array
-        self.shape = shape
-        self.strides = strides  # of the loop's dimensions, in elements of the array
-        self.picks = picks  # (ghost of an index, its strides, stride, size)
-        self.failure = failure  # if an index is out of range
+from .builder import CAST, COPY, FLOAT32, Builder
 
 
 class Lowering:
@@ -325,322 +291,6 @@ def _transposed_view(value: Value) -> View:
     *batch, rows, columns = value.shape
     steps = contiguous((*batch, columns, rows))
     return View(value, 0, value.shape, (*steps[:-2], steps[-1], steps[-2]))
-
-
-class Builder:
-    """What `Primitive.lower` calls: loops over ghosts of its result and inputs.
-
-    Ghosts are NumPy arrays, so a lowering takes parts of them as it would of real ones:
-    `b.fill(out, 0); b.copy(out[2:4], x)`.
-    """
-
-    def __init__(self, lowering: Lowering, apply: Apply) -> None:
-        self._lowering = lowering
-        self.machine = lowering.machine
-        self.origins = apply.origins
-        #: by id() of a ghost's memory: that memory, the value, and where the memory begins in it
-        self._memories: dict[int, tuple[Any, Value, int]] = {}
-        #: ids of the memories whose indices are known to be in range
-        self._valid: set[int] = set()
-
-    # -- ghosts ------------------------------------------------------------------------------
-
-    def ghost(self, view: View) -> Any:
-        """An array with the shape and strides of a view."""
-        ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
-        low = sum(e for e in ends if e < 0)
-        high = sum(e for e in ends if e > 0)
-        dtype = view.root.dtype
-        memory = np.empty(high - low + 1, dtype)
-        self._memories[id(memory)] = (memory, view.root, view.offset + low)
-        steps = tuple(s * dtype.itemsize for s in view.strides)
-        return np.ndarray(view.shape, dtype, memory, -low * dtype.itemsize, steps)
-
-    def view(self, ghost: Any) -> View:
-        """The view that a ghost, or a part of one, stands for."""
-        known = self._memories.get(id(owner_of(ghost)))
-        if known is None:
-            raise NoLowering("in this memory order its movements copy")
-        memory, root, first = known
-        size = ghost.itemsize
-        offset = (address(ghost) - address(memory)) // size + first
-        return View(root, offset, ghost.shape, tuple(s // size for s in ghost.strides))
-
-    def strided(self, x: Any, shape: Shape, strides: tuple[int, ...]) -> Any:
-        """A ghost of the memory of another, with steps in bytes."""
-        view, size = self.view(x), x.itemsize
-        return self.ghost(View(view.root, view.offset, shape, tuple(s // size for s in strides)))
-
-    def shown(self, primitive: Primitive, params: dict[str, Any], view: View) -> View | None:
-        """The view that a movement makes of another; None if it copies."""
-        ghost = self.ghost(view)
-        out = primitive.kernel(ghost, **params)
-        return self.view(out) if id(owner_of(out)) in self._memories else None
-
-    # -- loops -------------------------------------------------------------------------------
-
-    def fill(self, out: Any, number: Any) -> None:
-        """out[...] = number"""
-        view = self.view(out)
-        node = Compute(COPY, {}, (Literal(number),), view.root.dtype)
-        store = Store(self._lowering.spread(view, view.shape), 0)
-        self.add_loop(Loop(view.shape, (node,), (store,), (), self.origins))
-
-    def copy(self, out: Any, x: Any) -> None:
-        """out[...] = x, with broadcasting; either side may be picked by indices."""
-        self._put(out, x, adds=False)
-
-    def add(self, out: Any, x: Any) -> None:
-        """out[...] += x, counting every repetition of an index."""
-        self._put(out, x, adds=True)
-
-    def constant(self, array: Any) -> Any:
-        """A ghost of a known array."""
-        lowering = self._lowering
-        value = lowering.new(array.shape, array.dtype)
-        lowering.added.append((value, np.ascontiguousarray(array)))
-        lowering.constants[value.number] = array
-        return self.ghost(lowering.views[value.number])
-
-    def ordered(self, x: Any) -> Any:
-        """`x`, or a copy of it whose memory is in order."""
-        if in_order(x.shape, self.view(x).strides):
-            return x
-        copy = self.new(x.shape, x.dtype)
-        self.copy(copy, x)
-        return copy
-
-    def apply(self, out: Any, primitive: Primitive, *inputs: Any, adds: bool = False) -> None:
-        """out[...] = the expression of an elementwise primitive, of ghosts and numbers."""
-        to = self._lowering.spread(self.view(out), out.shape)
-        nodes: list[Node] = []
-        operands: list[Any] = []
-        for x in inputs:
-            if isinstance(x, (bool, int, float)):
-                operands.append(Literal(x))
-                continue
-            nodes.append(Read(self._lowering.spread(self.view(x), out.shape)))
-            operands.append(len(nodes) - 1)
-        types = [o.number if isinstance(o, Literal) else nodes[o].dtype for o in operands]
-        self.machine.examine(primitive, {}, types, to.value.dtype)
-        nodes.append(Compute(primitive, {}, tuple(operands), to.value.dtype))
-        store = Store(to, len(nodes) - 1, adds)
-        self.add_loop(Loop(out.shape, tuple(nodes), (store,), (), self.origins))
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """What is put and applied inside happens in one loop: all have one shape, and elements of
-        memory that several of them write are different ones.
-        """
-        instructions = self._lowering.instructions
-        start = len(instructions)
-        yield
-        loops = [i for i in instructions[start:] if isinstance(i, Loop)]
-        if loops:
-            instructions[start:] = [join(loops)]
-
-    def contract(self, out: Any, x: Any, y: Any) -> None:
-        """out = the sum of x * y, which broadcast together, where `out` has a size of 1."""
-        if out.dtype not in (np.float32, np.float64) or not out.dtype == x.dtype == y.dtype:
-            raise NoLowering(f"sums of products of {x.dtype} and {y.dtype} in {out.dtype}")
-        shape = np.broadcast_shapes(x.shape, y.shape)
-        if out.size == 0:
-            return
-        if 0 in shape:
-            self.fill(out, 0)
-            return
-        dims = tuple(d for d, (n, k) in enumerate(zip(shape, out.shape, strict=True)) if n != k)
-        to, first, second = (
-            self._lowering.spread(self.view(np.broadcast_to(z, shape)), shape) for z in (out, x, y)
-        )
-        self.add_loop(Contraction(shape, dims, to, first, second, self.origins))
-
-    def _put(self, out: Any, x: Any, adds: bool) -> None:
-        to = self.access(out, out.shape)
-        shape = out.shape
-        nodes: list[Node] = []
-        operand: Any = Literal(x)
-        if not isinstance(x, (bool, int, float)):
-            known = None
-            if not isinstance(x, Picked):
-                known = self._lowering.number_in(self.view(x))
-            if known is None:
-                nodes.append(Read(self.access(x, shape)))
-                if nodes[0].dtype != to.value.dtype:
-                    raise NoLowering(f"it puts {nodes[0].dtype} into {to.value.dtype}")
-            operand = 0 if known is None else known
-        nodes.append(Compute(COPY, {}, (operand,), to.value.dtype))
-        store = Store(to, len(nodes) - 1, adds)
-        self.add_loop(Loop(shape, tuple(nodes), (store,), (), self.origins))
-
-    def access(self, x: Any, shape: Shape) -> Access:
-        """How a loop over a shape reaches the elements of a ghost."""
-        lowering = self._lowering
-        if not isinstance(x, Picked):
-            return lowering.spread(self.view(x), shape)
-        root = self.view(x.array)
-        picks = tuple(
-            Pick(
-                Access(self.view(index).root, self.view(index).offset, strides),
-                stride,
-                size,
-                x.failure,
-                id(owner_of(index)) in self._valid,
-            )
-            for index, strides, stride, size in x.picks
-        )
-        return Access(root.root, root.offset, x.strides, picks)
-
-    def valid(self, index: Any, size: int, failure: int = BAD_INDEX) -> Any:
-        """Indices counted from the front, checked before what is lowered next.
-
-        What writes at these places cannot fail, so it may change memory from outside in place.
-        """
-        out = self.new(index.shape, INT64)
-        self._valid.add(id(owner_of(out)))
-        body = self.over(out.shape)
-        among = body.position((0,) * len(out.shape), size)  # no number: other sizes share the code
-        text = f"place(as_int64(x), among, {failure})"
-        body.store(out, body.compute(text, INT64, x=body.read(index), among=among))
-        body.done()
-        return out
-
-    def along(self, x: Any, index: Any, dim: int) -> Picked:
-        """The elements that `index`, of as many dimensions as `x`, names along a dimension."""
-        steps = self.view(x).strides
-        strides = tuple(0 if d == dim else s for d, s in enumerate(steps))
-        pick = (index, self.view(index).strides, steps[dim], x.shape[dim])
-        return Picked(x, index.shape, strides, (pick,), BAD_PLACE)
-
-    def index(self, x: Any, indices: Sequence[Any], dims: Sequence[int]) -> Picked:
-        """x[..., index, ...] with index arrays at `dims`, arranged as NumPy does it."""
-        steps = self.view(x).strides
-        joint = np.broadcast_shapes(*(i.shape for i in indices))
-        others = [d for d in range(x.ndim) if d not in dims]
-        adjacent = list(dims) == list(range(dims[0], dims[0] + len(dims)))
-        front = [d for d in others if d < dims[0]] if adjacent else []
-        back = [d for d in others if d not in front]
-        shape = (*(x.shape[d] for d in front), *joint, *(x.shape[d] for d in back))
-        strides = (*(steps[d] for d in front), *(0,) * len(joint), *(steps[d] for d in back))
-        picks = []
-        for i, d in zip(indices, dims, strict=True):
-            inner = self._lowering.spread(self.view(i), joint).strides
-            picks.append((i, ((0,) * len(front) + inner + (0,) * len(back)), steps[d], x.shape[d]))
-        return Picked(x, shape, strides, tuple(picks))
-
-    # -- other loops -------------------------------------------------------------------------
-
-    def over(self, shape: Shape) -> Body:
-        """A loop over a shape, to be filled."""
-        return Body(self, tuple(shape))
-
-    def each(self, out: Any, expression: str, **operands: Any) -> None:
-        """out[...] = an expression on ghosts that broadcast to it, and numbers."""
-        body = self.over(out.shape)
-        given = {
-            name: body.read(x) if isinstance(x, np.ndarray) else Literal(x)
-            for name, x in operands.items()
-        }
-        body.store(out, body.compute(expression, out.dtype, **given))
-        body.done()
-
-    def new(self, shape: Shape, dtype: Any) -> Any:
-        """A ghost of memory for a value in between."""
-        lowering = self._lowering
-        return self.ghost(lowering.views[lowering.new(shape, np.dtype(dtype)).number])
-
-    def number_in(self, x: Any) -> Literal | None:
-        """The number that a ghost shows everywhere, if it is known."""
-        return None if isinstance(x, Picked) else self._lowering.number_in(self.view(x))
-
-    def widest(self, dtype: Any) -> Any:
-        """The dtype in which running values of a dtype are kept."""
-        return FLOAT32 if numeric.is_half(dtype) else dtype
-
-    def widened(self, x: Any) -> Any:
-        """`x`, or a copy in float32 if it is of half precision."""
-        if not numeric.is_half(x.dtype):
-            return x
-        wide = self.new(x.shape, FLOAT32)
-        self.rounded(wide, x)
-        return wide
-
-    def rounded(self, out: Any, x: Any) -> None:
-        """out[...] = x, in the dtype of `out`."""
-        self._lowering.cast(self.view(out), self.view(x), self.origins)
-
-    def product(self, out: Any, x: Any, y: Any, triangle: str = "") -> None:
-        """out = x @ y, with batches that broadcast; `triangle` as that of `Product`."""
-        if out.size == 0:
-            return
-        if numeric.is_half(out.dtype):
-            wide = self.new(out.shape, FLOAT32)
-            self.product(wide, x, y, triangle)
-            self.rounded(out, wide)
-            return
-        x, y = self.widened(x), self.widened(y)
-        if out.dtype not in (np.float32, np.float64) or not out.dtype == x.dtype == y.dtype:
-            raise NoLowering(f"matrix products of {x.dtype} and {y.dtype}")
-        down, across = self.view(out).strides[-2:]
-        transposed = across != 1 and out.shape[-1] > 1
-        if transposed and triangle:
-            straight = self.new(out.shape, out.dtype)
-            self.product(straight, x, y, triangle)
-            self.copy(out, straight)
-            return
-        if transposed or (out.shape[-1] == 1 and down == 1 and not triangle):
-            # The transpose of a product is the product of the transposes, the other way round. A
-            # column becomes a row, along which vectors go.
-            out, x, y = (np.swapaxes(z, -1, -2) for z in (out, y, x))
-        *batch, rows, columns = out.shape
-        inner = x.shape[-1]
-        if inner == 0:
-            self.fill(out, 0)
-            return
-        spread = self._lowering.spread
-
-        def matrix(ghost: Any) -> Access:
-            view = self.view(ghost)
-            shape = (*batch, *view.shape[-2:])
-            access = spread(view, shape)
-            return Access(access.value, access.offset, (*access.strides[:-2], *view.strides[-2:]))
-
-        self.add_loop(
-            Product(
-                tuple(batch),
-                rows,
-                inner,
-                columns,
-                matrix(out),
-                matrix(self._ordered(x)),
-                matrix(self._ordered(y)),
-                self.origins,
-                triangle=triangle,
-            )
-        )
-
-    def _ordered(self, x: Any) -> Any:
-        """`x`, or a copy in order if neither its rows nor its columns are steps of one element."""
-        view = self.view(x)
-        (rows, columns), (down, across) = x.shape[-2:], view.strides[-2:]
-        if (across == 1 or columns == 1) and (down >= columns or rows == 1):
-            return x
-        if (down == 1 or rows == 1) and (across >= rows or columns == 1):
-            return x
-        copy = self._lowering.new(x.shape, view.root.dtype)
-        to = self._lowering.views[copy.number]
-        self._lowering.copy(to, view, self.origins)
-        return self.ghost(to)
-
-    def add_loop(self, instruction: Instruction) -> None:
-        """Append an instruction; a loop over nothing that folds still has a value to begin with."""
-        if (
-            isinstance(instruction, Loop)
-            and size_of(instruction.shape) == 0
-            and not instruction.folds
-        ):
-            return
-        self._lowering.instructions.append(instruction)
 
 
 def lower(program: Program, machine: Machine) -> Program:

@@ -1,4 +1,8 @@
-"""The passes in order: a recorded program becomes one that a machine can run."""
+"""The passes in order: a recorded program becomes one that a machine can run.
+
+Comes in: a recorded program and a `Machine`. Goes out: the program after all passes.
+`TAPEGRAD_WITHOUT` names passes to skip. Called by `cpu/executable.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Regrouping: composites that a target runs whole take the place of their parts.
+"""Regrouping: composites that a target runs whole replace their parts.
 
 Comes in: a recorded program, and which composites the target takes. Goes out: the same program with
 one `Apply` for each of those, and without the parts that nobody else reads. Composites whose parts
-were changed, or whose results are made in another way, stay in parts. Called by targets.
+were changed, or whose results are made in another way, stay in parts. Called by targets, such as
+`reference/target.py`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Comes in: a program whose loops are fused. Goes out: the same program with fewer
 Called by `pipeline.py`, after fusion.
 
 A loop that reads x - mean reads x as well, or could: it may compute the difference itself, and
-nobody needs to write it. That takes a few instructions, while the way to memory and back takes as
-long as sixteen.
+nobody needs to write it. That takes a few instructions, while writing to memory and reading back
+takes as long as sixteen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Passes on recorded programs: drop what nobody needs, compute once what is computed twice.
+"""Simplification: drop what nobody needs, compute once what is computed twice.
 
-Each is a function from a program to a program with the same meaning. They run before lowering, on
-primitives; `dead` also runs after it.
+Comes in: a recorded program. Goes out: a program with the same meaning. The passes here fold
+constants, merge equal values and drop dead ones. They run before lowering, on primitives; `dead`
+also runs after it. Called by `pipeline.py` and `rematerialize.py`.
 """
 
 from __future__ import annotations
@@ -73,27 +74,27 @@ def trimmed(loop: Loop, needed: set[int]) -> Loop:
         and len(wanted) == len(loop.nodes)
     ):
         return loop
-    place = {old: new for new, old in enumerate(sorted(wanted))}
+    renumbered = {old: new for new, old in enumerate(sorted(wanted))}
     nodes = []
     for i in sorted(wanted):
         node = loop.nodes[i]
         if isinstance(node, Compute):
-            operands = tuple(place[o] if isinstance(o, int) else o for o in node.operands)
+            operands = tuple(renumbered[o] if isinstance(o, int) else o for o in node.operands)
             node = replace(node, operands=operands)
         nodes.append(node)
     return replace(
         loop,
         nodes=tuple(nodes),
-        stores=tuple(replace(s, node=place[s.node]) for s in stores),
-        folds=tuple(replace(f, node=place[f.node]) for f in folds),
+        stores=tuple(replace(s, node=renumbered[s.node]) for s in stores),
+        folds=tuple(replace(f, node=renumbered[f.node]) for f in folds),
     )
 
 
 def common(program: Program) -> Program:
     """With equal computations done once: the later ones become names of the first.
 
-    Equal constants, such as the masks of several layers, become one as well. What a checkpointed
-    function computes again is not taken from its first run: it would have to be kept until then.
+    Equal constants, such as the masks of several layers, become one as well. What the rerun of
+    a checkpointed function computes is not taken from its first run, which would have to keep it.
     """
     first: dict[Any, tuple[Value, ...]] = {}
     same: dict[int, Value] = {}

@@ -1,14 +1,14 @@
-"""Sinking writes: values are made where they are wanted, instead of being copied there.
+"""Sinking writes: values are computed where they are needed, instead of being copied there.
 
-Comes in: a lowered program. Goes out: the same program with fewer passes over memory. Called by
+Comes in: a lowered program. Goes out: the same program with less memory traffic. Called by
 `pipeline.py`, before fusion.
 
-    sums     of values that are zero but for a part (gradients of slices): each part is added to
-             one value, and where parts cover it, that is not filled with zeros either
+    sums     of values that are zero except for a part (gradients of slices): each part is added to
+             one value, and if the parts cover it, it is not filled with zeros either
     products that are added to other products, or to memory from outside (the gradients of a
-             weight that is used again and again): each adds to what is there
+             weight that is used several times): each adds to what is there
     copies   of a value that nobody else reads (a transpose made contiguous, a part of a
-             concatenation): whoever makes the value writes it where the copy would put it
+             concatenation): the value is written where the copy would put it
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..ir.program import (
     size_of,
 )
 from ..ir.shapes import joined
-from .lower import COPY
+from .builder import COPY
 
 #: elements of a value, at most, for which each is counted to learn whether parts cover all of it:
 #: counting takes a byte for each, and a pass over them for each part
@@ -202,7 +202,7 @@ class WriteSinker:
     # -- copies ----------------------------------------------------------------------------------
 
     def _copy(self, position: int) -> None:
-        """If a loop copies a value that nobody else reads, let it be made in the copy's place."""
+        """If a loop copies a value that nobody else reads, compute it directly in the copy."""
         loop = self.instructions[position]
         source = copied(loop)
         if source is None or not self._only_for(source.value, position):
@@ -224,7 +224,7 @@ class WriteSinker:
         changed = []
         for instruction in self._written(value.number):
             try:
-                moved = _placed(instruction, value, table, store.access)
+                moved = _written_to_copy(instruction, value, table, store.access)
             except _Unfit:
                 return
             changed.append(moved)
@@ -414,12 +414,12 @@ def _moved(access: Access, shape: tuple[int, ...], table: Any, to: Access) -> Ac
         if n == 1 or stride == 0:
             strides.append(0)
             continue
-        place = next((i for i, (old, _, _) in enumerate(table) if 0 < old <= stride), None)
-        if place is None or stride % table[place][0]:
+        row = next((i for i, (old, _, _) in enumerate(table) if 0 < old <= stride), None)
+        if row is None or stride % table[row][0]:
             raise _Unfit
-        times = stride // table[place][0]
-        digits[place] += times * (n - 1)
-        strides.append(times * table[place][1])
+        times = stride // table[row][0]
+        digits[row] += times * (n - 1)
+        strides.append(times * table[row][1])
     if any(digit >= n for digit, (_, _, n) in zip(digits, table, strict=True)):
         raise _Unfit
     return Access(to.value, offset, tuple(strides))
@@ -439,7 +439,7 @@ def _renamed(instruction: Instruction, value: Value, to: Value) -> Instruction:
     return _redirected(instruction, new)
 
 
-def _placed(instruction: Instruction, value: Value, table: Any, to: Access) -> Instruction:
+def _written_to_copy(instruction: Instruction, value: Value, table: Any, to: Access) -> Instruction:
     """An instruction that writes a value where a copy would put it."""
 
     def new(access: Access, shape: tuple[int, ...]) -> Access:
@@ -463,7 +463,7 @@ def _placed(instruction: Instruction, value: Value, table: Any, to: Access) -> I
 def _redirected(
     instruction: Instruction, new: Callable[[Access, tuple[int, ...]], Access]
 ) -> Instruction:
-    """An instruction with other places for what it writes."""
+    """An instruction that writes to other memory."""
     if isinstance(instruction, Loop):
         shape, scan = instruction.shape, instruction.scan
         stores = tuple(replace(s, access=new(s.access, shape)) for s in instruction.stores)

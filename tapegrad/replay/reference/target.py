@@ -1,7 +1,8 @@
 """NumPy as a `Target`: a recorded program is run as it stands, one primitive at a time.
 
-No pass changes the program, nothing is fused or kept in an arena. So this is what a program means,
-and what to compare with where native code is doubted: `tapegrad.compile(f, backend="numpy")`.
+Comes in: a recorded program. Goes out: an executable. No pass changes the program, nothing is fused
+or kept in an arena. So this is what a program means, and what to compare with if native code is in
+doubt: `tapegrad.compile(f, backend="numpy")`. Registered by `use/targets.py`.
 """
 
 from __future__ import annotations

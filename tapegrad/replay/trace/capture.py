@@ -1,457 +1,41 @@
-"""Capture: one eager run of a function, written down as a program.
+"""Capture: one eager run of a function becomes a recording.
 
-`Capture` is a tape that logs primitives only: composites are inlined, backward passes are logged
-too, and changes in place become new values of the tensors they change. `finish` turns the log into
-a `Recording`: the program, where its inputs come from (`Slot`), and what happens to Python
-objects.
-
-A tensor's value is found by its array object first, so that every tensor around the same array, a
-detached one for example, is the same value.
+Comes in: the log of the run (`log.py`), and what the function returned. Goes out: a `Recording`:
+the program, where its inputs come from (`Slot`), and what happens to tensors and their gradients.
+Compiled functions (`use/undo.py`, `use/check.py`), optimizer updates (`use/update.py`) and eager
+operations (`use/eager.py`) run functions under a `Capture` and call `finish`.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from ...core import source, storage
-from ...core.modes import GRAD, STATE, numbers
-from ...core.storage import owner_of
-from ...core.tape import Entry, Tape, Value
-from ...core.tensor import Tensor, refresh, wrap
-from ..guards.facts import constant_of, overlapping, steps_of
-from ..guards.layers import Layers
+from ...core.tape import Entry, Value
+from ...core.tensor import Tensor, refresh
+from ..guards.facts import overlapping, steps_of
 from ..ir.program import Apply, Input, Program
-from .decisions import Decision, decision_of
-from .derivative import Derivative, Obstacle, place_of, runs_user_rules, trace
+from .derivative import Derivative, Obstacle, runs_user_rules, trace
+from .log import CHANGED_HISTORY, ELSEWHERE, CaptureLog, base_of
 from .recording import Recording
 from .results import NotRepeatable, Template
 from .returned import Returned
-from .roots import Roots
-from .slots import Argument, Captured, Cotangent, GradOf, Number, Slot
-from .wholes import vjp_whole
+from .slots import Argument, Captured, GradOf, Number, Slot
 
-_CHANGED_HISTORY = (
-    "it leaves a tensor from outside with a history of its own, as a change in place does that can "
-    "be differentiated; write detached values there"
-)
 _CHANGED_FLAG = (
     "it sets requires_grad of an argument and returns something that can be differentiated; call "
     "requires_grad_() before, or on a clone()"
 )
 
 
-ELSEWHERE = "it works on tensors on a GPU, for which programs are not compiled"
-
-
-class CaptureError(RuntimeError):
-    """A function did something that a replay cannot repeat."""
-
-
 def _nothing(value: Any) -> None:
     return None
 
 
-# -- the tape ----------------------------------------------------------------------------------
-
-
-class Capture(Tape):
-    """The tape of one captured run."""
-
-    captures = True
-    watches = False
-    #: whether results that are rearranged, or show elements several times, stay views
-    keeps_layouts = True
-
-    def __init__(
-        self,
-        arguments: Sequence[Tensor],
-        strict: bool = True,
-        sharing: Sequence[Tensor] | None = None,
-    ) -> None:
-        """`sharing`: captured tensors in memory that is written to and shown by other tensors too,
-        if arguments or they are known to be so."""
-        super().__init__()
-        #: whether what cannot be replayed is an error at once
-        self.strict = strict
-        #: arguments that are views, and tensors that overlap each other
-        self.roots = Roots(arguments, sharing)
-        #: captured tensors that overlap others, and were changed or show what was
-        self.sharing: list[Tensor] | None = None
-        #: tensors made later than this are born in the captured function
-        self.start = next(numbers)
-        self.arguments = list(arguments)
-        self.positions = {t.id: i for i, t in reversed(list(enumerate(arguments)))}
-        self.slots: dict[int, Slot] = {}
-        self.constants: dict[int, Any] = {}
-        self.numbers: dict[Number, Tensor] = {}
-        self.number_slots: dict[int, Number] = {}
-        self.decisions: list[Decision] = []
-        self.decided: set[tuple[Number, Callable[[Any], Any]]] = set()
-        #: by id() of an array: the array, the number of the value that it holds, and the number of
-        #: the newest change anywhere when that was known
-        self.arrays: dict[int, tuple[weakref.ref[Any], int, int]] = {}
-        #: by tensor id: tensors from outside with the .grad that they came with
-        self.first_grads: dict[int, tuple[Tensor, Tensor | None]] = {}
-        #: ids of those whose .grad the function asked for
-        self.asked_grads: set[int] = set()
-        self.makers: dict[int, Entry] = {}
-        #: composites that are differentiated as such; `entries` has their parts
-        self.wholes: list[Entry] = []
-        #: their gradient rules, in the same way
-        self.vjp_wholes: list[Entry] = []
-        #: how often a checkpointed function has run again, and the numbers of those that do now
-        self.repeats = 0
-        self.repeating: list[int] = []
-        #: by entry number: the number of the rerun that it belongs to
-        self.regions: dict[int, int] = {}
-        #: by tensor id: further tensors from outside around arrays that have a value already
-        self.twins: dict[int, Tensor] = {}
-        #: by tensor id: gradients of results, while the backward pass of the function is recorded
-        self.cotangents: dict[int, Cotangent] = {}
-        #: by (entry number, output index): tensors from outside that have a history there
-        self.histories: dict[tuple[int, int], Tensor] = {}
-        #: tensors from outside with the history that they came with
-        self.first_edges: dict[int, tuple[Tensor, Any, bool]] = {}
-        #: by tensor id: tensors from outside whose requires_grad was set, with what it was before
-        self.first_flags: dict[int, tuple[Tensor, bool]] = {}
-        #: results that can be differentiated, and their places among all results
-        self.outputs: list[Tensor] = []
-        self.output_places: list[int] = []
-        self.born: list[weakref.ref[Tensor]] = []
-        #: by number of a value here: the value in the program of the recording
-        self.renamed: dict[int, Value] = {}
-        #: the line that operations count as, if it is not the one that calls them
-        self.location: source.Location | None = None
-        #: which modules run; one that sees nothing if nobody watches the calls
-        self.layers = Layers()
-        #: who watches which code runs, if somebody does
-        self.observer: Any = None
-        self.obstacle: str | None = None
-        self.has_given_up = False
-        self.once = False
-        #: asked at the end: why what Python objects have become cannot be repeated, if it cannot
-        self.endings: dict[int, Callable[[], str | None]] = {}
-        #: the run did something that belongs to it alone: its recording is no example
-        self.is_one_off = False
-        for tensor in arguments:
-            self._check(tensor)
-            self._note_history(tensor)
-            self._keep_grad(tensor)
-        #: whether gradient rules and hooks of the user may run when the function has returned
-        self.traces_user_rules = True
-        self.runs_user_rules = False
-        #: entered around rules of the user that run when the function has returned
-        self.around: AbstractContextManager[Any] = nullcontext()
-
-    def __enter__(self) -> Self:
-        self.roots.take_off()
-        self.start_recording()
-        for tensor, shown in self.roots.put_on_spans():
-            number = self.value_of(shown).number
-            self._note_history(tensor)
-            self.values[tensor.id] = number
-            self._hold(tensor._array, number)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        super().__exit__(*exc)
-        self.restore_views()
-
-    def restore_views(self) -> None:
-        """Make arguments views of their bases again."""
-        self.roots.restore(self.born)
-
-    def will_write(self, tensor: Tensor) -> None:
-        self.roots.check_writable(tensor)
-
-    def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
-        if STATE.mode & GRAD and self.roots.share_history(tensor, value):
-            self._give_up(_CHANGED_HISTORY)
-
-    def will_turn(self, tensor: Tensor) -> None:
-        if self.roots.holds(tensor):
-            self._give_up("it rearranges an argument in place")
-
-    def unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        # Observing takes twice as long as everything else in a recording.
-        paused = self.observer is not None and self.observer.pause()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            if paused:
-                self.observer.resume()
-
-    def refuse_offset(self, tensor: Tensor) -> None:
-        if self.roots.holds(tensor):
-            self._give_up("it asks where an argument begins in memory, by storage_offset()")
-
-    def _give_up(self, why: str) -> None:
-        """Go on as eager code does: other tensors share the history of an argument."""
-        self.restore_views()
-        self.refuse(why)
-        self.has_given_up = True
-
-    def refuse(self, why: str) -> None:
-        """Say that this run cannot be replayed, in words that name the line."""
-        if self.strict:
-            raise CaptureError(why)
-        self.obstacle = self.obstacle or why
-
-    # -- values ------------------------------------------------------------------------------
-
-    def value_of(self, tensor: Tensor) -> Value:
-        if tensor.id <= self.start and tensor.id not in self.first_edges:
-            self._note_history(tensor)
-        number = self._number_of(tensor)
-        if number is not None and tensor.id < self.start and tensor.id not in self.externals:
-            self.twins[tensor.id] = tensor
-        if number is None:
-            number = tensor.id
-            self.known[number] = Value(number, tensor._array.shape, tensor._array.dtype)
-            self.externals[number] = tensor
-            self._enter(tensor)
-        self._hold(tensor._array, number)
-        return self.known[number]
-
-    def _note_history(self, tensor: Tensor) -> None:
-        edge = tensor._edge if tensor._requires else None
-        self.first_edges[tensor.id] = (tensor, edge, tensor._requires)
-        if edge is not None:
-            place = place_of(edge)
-            self.histories.setdefault(place, tensor)
-            if place[0] > self.start:
-                self.obstacle = _CHANGED_HISTORY
-
-    def _number_of(self, tensor: Tensor) -> int | None:
-        found = self.arrays.get(id(tensor._array))
-        if found is not None and found[0]() is tensor._array:
-            return found[1]
-        number = self.values.get(tensor.id, tensor.id)
-        return number if number in self.known else None
-
-    def _hold(self, array: Any, number: int) -> None:
-        self.arrays[id(array)] = (weakref.ref(array), number, storage.latest)
-
-    def check_fresh(self, tensor: Tensor) -> None:
-        """Notice memory that was changed through another array since its value was known.
-
-        Tensors from outside that overlap are found in the end, by the bytes that they show.
-        """
-        if tensor.id <= self.start:
-            return
-        array = tensor._array
-        found = self.arrays.get(id(array))
-        if tensor._view is None and found is not None and found[0]() is array:
-            change = storage.changed_since(array, found[2])
-            if change is not None:
-                self.obstacle = (
-                    "it reads a detached part of a tensor that was changed in place, at "
-                    f"{source.describe(change.location)}"
-                )
-
-    def _enter(self, tensor: Tensor) -> None:
-        """Say where the value of a tensor that no entry made comes from."""
-        number = tensor.id
-        if number in self.positions:
-            self.slots[number] = Argument(self.positions[number])
-        elif number in self.roots.spans:
-            self.slots[number] = self.roots.spans[number]
-        elif number in self.number_slots:
-            self.slots[number] = self.number_slots[number]
-        elif number in self.cotangents:
-            self.slots[number] = self.cotangents[number]
-        elif number > self.start:
-            # The memory may be changed in place later on, so the constant is a copy.
-            self.born.append(weakref.ref(tensor))
-            self._check(tensor)
-            if self.obstacle != ELSEWHERE:
-                self.constants[number] = constant_of(tensor._array)
-        else:
-            self.slots[number] = Captured(tensor)
-            self._check(tensor)
-            self._keep_grad(tensor)
-
-    def _check(self, tensor: Tensor) -> None:
-        array = tensor._array
-        if not isinstance(array, np.ndarray):
-            self.obstacle = ELSEWHERE
-        elif not array.flags.aligned or any(s % array.itemsize for s in array.strides):
-            self.obstacle = "it reads a tensor whose memory is not aligned to its elements"
-        elif not array.dtype.isnative:
-            self.obstacle = "it reads a tensor in the byte order of another machine"
-
-    def enclose(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
-        read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
-        entry.log = (read, tuple(map(self.value_of, outputs)))
-        self._note_whole(entry, self.wholes)
-
-    def enclose_vjp(self, entry: Entry, g: Any, edges: Any, saved: Any, results: Any) -> None:
-        whole = vjp_whole(entry, g, edges, saved, results, self._known)
-        if whole is not None:
-            self._note_whole(whole, self.vjp_wholes)
-
-    def _note_whole(self, entry: Entry, wholes: list[Entry]) -> None:
-        if self.repeating:
-            self.regions[entry.number] = self.repeating[-1]
-        self.layers.wrote(entry.number)
-        wholes.append(entry)
-
-    def _known(self, tensor: Tensor) -> Value | None:
-        number = self._number_of(tensor)
-        return None if number is None else self.known[number]
-
-    def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
-        for x in inputs:
-            # What is written through a view appears before and after, as the same array.
-            if isinstance(x, Tensor) and all(x._array is not t._array for t in outputs):
-                self.check_fresh(x)
-        read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
-        p = entry.primitive
-        if (p.expression,) == p.inputs[:1] and outputs[0]._array is inputs[0]._array:
-            self.values[outputs[0].id] = read[0].number  # another tensor of the same value
-            self.born.append(weakref.ref(outputs[0]))
-            entry.log = (read, read)
-            return
-        if self.repeating:
-            self.regions[entry.number] = self.repeating[-1]
-        made = tuple(Value(t.id, t._array.shape, t._array.dtype) for t in outputs)
-        for value, tensor in zip(made, outputs, strict=True):
-            self.known[value.number] = value
-            self.makers[value.number] = entry
-            self._hold(tensor._array, value.number)
-        self.born += map(weakref.ref, outputs)
-        entry.log = (read, made)
-        entry.location = self.location or entry.location
-        self.layers.wrote(entry.number)
-        self.entries.append(entry)
-
-    def repeat(self, begins: bool) -> None:
-        if begins:
-            self.repeats += 1
-            self.repeating.append(self.repeats)
-        else:
-            self.repeating.pop()
-
-    def rebind(self, tensor: Tensor, result: Tensor) -> None:
-        self.value_of(tensor)
-        if tensor.id <= self.start and _base(tensor).id in self.positions:
-            self.twins[tensor.id] = tensor  # its value comes from the argument that it is a part of
-        apart = tensor._array is not result._array
-        if apart and tensor._view is None and self._shares_unseen_memory(tensor._array):
-            self.refuse(
-                "a compiled function changed a tensor in place that is a detached part of another "
-                f"one, at {source.describe(source.here())}; change the part itself, or the whole"
-            )
-        number = self.value_of(result).number
-        self.values[tensor.id] = number
-        self._hold(tensor._array, number)
-
-    def _shares_unseen_memory(self, array: Any) -> bool:
-        """Whether the memory belongs to another array that has a value here too."""
-        owner = owner_of(array)
-        if owner is array:
-            return False
-        found = self.arrays.get(id(owner))
-        return found is not None and found[0]() is owner
-
-    def visit(self, entry: Entry) -> None:
-        if entry.number < self.start:
-            self.obstacle = (
-                "it runs backward through operations that were recorded outside of it; compute "
-                "there what it needs, or detach it"
-            )
-        self.layers.visits(entry.number)
-
-    def note_grad(self, tensor: Tensor) -> None:
-        self.asked_grads.add(tensor.id)
-        self._keep_grad(tensor)
-
-    def note_flag(self, tensor: Tensor) -> None:
-        if tensor.id <= self.start:
-            if tensor.id not in self.first_edges:
-                self._note_history(tensor)
-            self.first_flags.setdefault(tensor.id, (tensor, tensor._requires))
-
-    def note_replaced(self, tensor: Tensor) -> None:
-        if tensor.id <= self.start:
-            self.refuse(
-                "it gives a tensor from outside other memory, by setting .data at "
-                f"{source.describe(source.here())}; use copy_() to change what the memory holds"
-            )
-
-    def _flags(self) -> tuple[tuple[Any, bool, bool], ...]:
-        """Tensors from outside whose requires_grad was set: what it was and what it is."""
-        flags = tuple(
-            (self.slot_of(tensor), before, tensor._requires)
-            for tensor, before in self.first_flags.values()
-        )
-        for slot, before, after in flags:
-            # A result's history is found by the flags of now, which a replay sets at the end.
-            if before != after and self.outputs:
-                if isinstance(slot, Argument):
-                    self.obstacle = _CHANGED_FLAG
-                self.once = True
-        return flags
-
-    def _keep_grad(self, tensor: Tensor) -> None:
-        if tensor.id <= self.start and tensor.id not in self.first_grads:
-            self.first_grads[tensor.id] = (tensor, tensor._grad)
-
-    def _touched(self) -> list[tuple[Tensor, Tensor | None]]:
-        """Tensors from outside whose .grad was looked at or changed, with what it was before."""
-        return [
-            (leaf, before)
-            for leaf, before in self.first_grads.values()
-            if leaf.id in self.asked_grads
-            or leaf._grad is not before
-            or (before is not None and self._number_of(before) is not None)
-        ]
-
-    def drop_grads(self) -> None:
-        """Forget every .grad that was looked at or changed."""
-        for leaf, _ in self._touched():
-            self.asked_grads.add(leaf.id)
-            leaf._grad = None
-
-    # -- reading -----------------------------------------------------------------------------
-
-    def number(self, slot: Number, value: Any) -> Tensor:
-        """The tensor that stands for a runtime number."""
-        tensor = self.numbers.get(slot)
-        if tensor is None:
-            tensor = self.numbers[slot] = wrap(np.asarray(value, np.float64))
-            self.number_slots[tensor.id] = slot
-        return tensor
-
-    def decide(self, number: Number, look: Callable[[Any], Any]) -> None:
-        """Note what an option looks like: a replay needs it to be so again."""
-        if (number, look) not in self.decided:
-            self.decided.add((number, look))
-            self.decisions.append(Decision((number,), (), look(number.read()), look))
-
-    def refuse_read(self, tensor: Tensor, what: str) -> None:
-        number = self._number_of(tensor)
-        if number is None and tensor.id > self.start and tensor.id not in self.number_slots:
-            return
-        if number is not None and number in self.constants:
-            return
-        decision = decision_of(self, tensor)
-        if decision is not None:
-            self.decisions.append(decision)
-            return
-        self.refuse(
-            f"{what} inside a compiled function, at {source.describe(source.here())}: when the "
-            "function is replayed no Python runs, so the value would stay that of the recording. "
-            "Return the tensor and read it outside, or use tapegrad.where() for a choice that "
-            "depends on it."
-        )
-
-    # -- the recording -----------------------------------------------------------------------
+class Capture(CaptureLog):
+    """The tape of one captured run, which becomes a recording."""
 
     def finish(self, returned: Any, known: Callable[[Any], Any] = _nothing) -> Recording:
         """What the run did, with values numbered in order, so that two runs can be compared.
@@ -521,7 +105,7 @@ class Capture(Tape):
             if tensor.id in self.first_flags and edge is None and tensor._edge is None:
                 continue  # a leaf all the time
             if tensor._requires != requires or (requires and tensor._edge is not edge):
-                self.obstacle = _CHANGED_HISTORY
+                self.obstacle = CHANGED_HISTORY
 
     def _check_numbers(self) -> None:
         """Notice runtime numbers that Python has changed since they were read."""
@@ -531,6 +115,20 @@ class Capture(Tape):
                     f"it changes {slot.key!r} of an optimizer in Python, which a replay does not "
                     "run; change it outside, after the call"
                 )
+
+    def _flags(self) -> tuple[tuple[Any, bool, bool], ...]:
+        """Tensors from outside whose requires_grad was set: what it was and what it is."""
+        flags = tuple(
+            (self.slot_of(tensor), before, tensor._requires)
+            for tensor, before in self.first_flags.values()
+        )
+        for slot, before, after in flags:
+            # A result's history is found by the flags of now, which a replay sets at the end.
+            if before != after and self.outputs:
+                if isinstance(slot, Argument):
+                    self.obstacle = _CHANGED_FLAG
+                self.once = True
+        return flags
 
     def _derivative(self, made: list[Value]) -> Derivative | None:
         """The backward pass of the results, if somebody may ask for it."""
@@ -542,7 +140,7 @@ class Capture(Tape):
             return None
         try:
             with self.around:
-                return trace(self, self.outputs, self.output_places, made)
+                return trace(self, self.outputs, self.output_indices, made)
         except Obstacle as obstacle:
             self.obstacle = str(obstacle)
             return None
@@ -658,7 +256,7 @@ class Capture(Tape):
         tensors = [self.externals[n] for n, slot in slots.items() if not isinstance(slot, Number)]
         on_cpu = [t for t in tensors if isinstance(t._array, np.ndarray)]
         for group in overlapping(on_cpu):
-            bases = {id(_base(t)._array) for t in group}
+            bases = {id(base_of(t)._array) for t in group}
             if len(bases) > 1 and any(self._number_of(t) != t.id for t in group):
                 known = [t for t in group if isinstance(slots[t.id], Captured)]
                 arrays = {id(t._array) for t in group}
@@ -676,7 +274,3 @@ class Capture(Tape):
         if self.sharing is not None:
             return "it changes a tensor whose memory another tensor shares"
         return None
-
-
-def _base(tensor: Tensor) -> Tensor:
-    return tensor if tensor._view is None else tensor._view[0]

@@ -1,8 +1,9 @@
 """Decisions: what Python read from runtime numbers, such as options of an optimizer.
 
-A replay runs no Python, so an `if` on such a number was decided when the call was recorded. The
+Comes in: a tensor that Python reads while a call is recorded. Goes out: a `Decision`, or None. A
+replay runs no Python, so an `if` on such a number was decided when the call was recorded. The
 recording keeps what was read as a computation on the numbers; before each replay it must give the
-same outcome. Called by `capture.py` when a value is read.
+same outcome. Called by `log.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...core.tensor import Tensor
 from .slots import Number
 
 if TYPE_CHECKING:
-    from .capture import Capture
+    from .log import CaptureLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Decision:
         return bool(np.array_equal(values[-1], self.outcome, equal_nan=True))
 
 
-def decision_of(capture: Capture, tensor: Tensor) -> Decision | None:
+def decision_of(capture: CaptureLog, tensor: Tensor) -> Decision | None:
     """What is read, as a computation on runtime numbers; None if it depends on more."""
     found: list[Number] = []
     entries: dict[int, Entry] = {}

@@ -1,12 +1,12 @@
 """Derivatives: a recorded function whose results are differentiated outside of it.
 
 `trace` runs the gradient rules of what was just recorded, under the same capture, so the recording
-goes on into the backward pass. `split` cuts such a recording into two programs: forward, which also
-gives the values that backward reads (its residuals), and backward, from the gradients of the
-results to those of the inputs.
+continues into the backward pass; `capture.py` calls it. `split` cuts such a recording into two
+programs; `use/replay.py` calls it. Forward also returns the values that backward reads (its
+residuals). Backward goes from the gradients of the results to those of the inputs.
 
-What backward reads is what the rules declared, less what is cheap: views, and elementwise
-computations on other values that are kept, are repeated in backward instead of being kept.
+Backward reads what the rules declared, except what is cheap: views, and elementwise computations on
+other residuals, are recomputed in backward instead of being kept.
 """
 
 from __future__ import annotations
@@ -175,15 +175,15 @@ def _found(capture: Capture, walk: _Inner) -> list[tuple[Tensor, Any]]:
 
 
 def _key(tensor: Tensor) -> Any:
-    return tensor.id if tensor._edge is None else place_of(tensor._edge)
+    return tensor.id if tensor._edge is None else output_key(tensor._edge)
 
 
 def _key_of(edge: Any) -> Any:
-    return edge.id if isinstance(edge, Tensor) else edge and place_of(edge)
+    return edge.id if isinstance(edge, Tensor) else edge and output_key(edge)
 
 
-def place_of(edge: Any) -> tuple[int, int]:
-    """The number of an entry and the index of its output, for an edge that is no leaf."""
+def output_key(edge: Any) -> tuple[int, int]:
+    """The sequence number of an entry and the index of its output, for an edge that is no leaf."""
     return (edge.entry.number, edge.index) if isinstance(edge, Output) else (edge.number, 0)
 
 
@@ -208,11 +208,15 @@ class Halves:
     backward: Program  # its inputs: what is kept, then the gradients of the outputs
     kept: tuple[Kept, ...]
     wholes: tuple[Apply, ...]  # the composites of forward
-    again: tuple[Kept, ...]  # what else it takes to run forward once more, on Tensors
+    for_rerun: tuple[Kept, ...]  # what else it takes to run forward once more, on Tensors
     #: for each gradient of an input, its index among the results of backward
     gradients: tuple[int, ...]
     #: for each gradient of an input, the outputs whose gradients it is made of
     sources: tuple[frozenset[int], ...]
+    #: for each output, what its backward pass reads, as indices in `kept`
+    reads: tuple[frozenset[int], ...]
+    #: for each output, the outputs whose histories share an operation that keeps something
+    shares: tuple[frozenset[int], ...]
 
 
 def split(program: Program, slots: Sequence[Slot], derivative: Derivative) -> Halves:
@@ -254,7 +258,7 @@ class _Split:
                 read.pop(v.number, None)
         values, repeated = self._residuals(read)
         kept = tuple(self._keep(v) for v in values)
-        again = self._again({v.number for v in values})
+        for_rerun = self._needed_for_rerun({v.number for v in values})
         program = Program(
             (*(self._input_of(k) for k in kept), *self._cotangent_inputs()),
             self.program.constants,
@@ -264,6 +268,7 @@ class _Split:
             wholes=self.program.wholes,
         )
         index_of = {v.number: i for i, v in enumerate(wanted)}
+        reads, shares = self._histories(program, kept)
         return Halves(
             forward=Program(
                 self.inputs,
@@ -277,9 +282,11 @@ class _Split:
             backward=program,
             kept=kept,
             wholes=self.program.wholes[: len(self.derivative.flows) - self.derivative.forward],
-            again=again,
+            for_rerun=for_rerun,
             gradients=tuple(index_of[v.number] for v in self._gradients()),
             sources=self._sources(),
+            reads=reads,
+            shares=shares,
         )
 
     def _gradients(self) -> tuple[Value, ...]:
@@ -310,7 +317,7 @@ class _Split:
     # -- what is kept ------------------------------------------------------------------------
 
     def _residuals(self, read: dict[int, Value]) -> tuple[list[Value], dict[int, Apply]]:
-        """The values that backward is given, and those that it makes again: their instructions."""
+        """The values that backward is given, and the instructions of those that it recomputes."""
         outside = self.constants | self.cotangents.keys()
         repeated: dict[int, Apply] = {}
         # Views are repeated whatever they show.
@@ -377,8 +384,8 @@ class _Split:
             return Input(kept.value, contiguous(kept.value.shape), f"kept{kept.value.number}")
         return self.inputs[kept.input]
 
-    def _again(self, known: set[int]) -> tuple[Kept, ...]:
-        """The values without which forward cannot run again: inputs, and what was drawn."""
+    def _needed_for_rerun(self, known: set[int]) -> tuple[Kept, ...]:
+        """The values without which forward cannot be rerun: inputs, and what was drawn."""
         needed = {self.program.results[i].number for i in self.derivative.outputs}
         for x in reversed(self.before):
             if x.primitive.pure and any(v.number in needed for v in x.outputs):
@@ -388,6 +395,28 @@ class _Split:
         return tuple(
             self._keep(v) for v in (*given, *drawn) if v.number in needed and v.number not in known
         )
+
+    def _histories(
+        self, program: Program, kept: tuple[Kept, ...]
+    ) -> tuple[tuple[frozenset[int], ...], ...]:
+        """What the history of each output reads, and the outputs that it shares operations with."""
+        outputs = range(len(self.derivative.outputs))
+        made_of = {n: frozenset([i]) for n, i in self.cotangents.items()}
+        kept_in = {k.value.number: frozenset([i]) for i, k in enumerate(kept)}
+        reads: list[frozenset[int]] = [frozenset() for _ in outputs]
+        shares: list[frozenset[int]] = [frozenset() for _ in outputs]
+        for x in program.applied():
+            gradients, values = (
+                frozenset[int]().union(*(known.get(v.number, ()) for v in x.reads()))
+                for known in (made_of, kept_in)
+            )
+            if gradients and values:
+                for i in gradients:
+                    reads[i] |= values
+                    shares[i] |= gradients
+            found = (made_of, gradients) if gradients else (kept_in, values)
+            found[0].update((v.number, found[1]) for v in x.outputs)
+        return tuple(reads), tuple(shares)
 
     def _sources(self) -> tuple[frozenset[int], ...]:
         made_of: dict[int, frozenset[int]] = {n: frozenset([i]) for n, i in self.cotangents.items()}

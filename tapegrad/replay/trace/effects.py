@@ -1,9 +1,9 @@
-"""Effects: what a recorded call did to plain Python objects, done again by each replay.
+"""Effects: what a recorded call did to plain Python objects, repeated by each replay.
 
-`effects_of` compares the world before a recorded call with what is there afterwards. A result that
-was stored (an attribute, an item, an element appended to a list) and a counter that went up become
-`Effect`s; what cannot be done again raises `NotRepeatable`. The values to store are part of the
-structure that the recording returns.
+Comes in: the world before a recorded call, and the same objects after it (`effects_of`). Goes out:
+`Effect`s: a result that was stored (an attribute, an item, an element appended to a list), or a
+counter that went up. Anything else that changed raises `NotRepeatable`. The values to store are
+part of the structure that the recording returns. Called by `use/compiled.py` and `use/variant.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Effect:
 
     def do(self, value: Any, containers: Sequence[Any]) -> None:
         """Repeat it, with the value that this replay has made."""
-        reference = self._place(containers)
+        reference = self._target(containers)
         if self.kind == STORE:
             reference.write(value)
         elif self.kind == DELETE:
@@ -62,13 +62,13 @@ class Effect:
 
     def undo(self, before: Any, containers: Sequence[Any]) -> None:
         """Put back what was there."""
-        reference = self._place(containers)
+        reference = self._target(containers)
         if self.kind in (EXTEND, FILL):
             _fill(reference.read(), before)
         else:
             reference.write(before)
 
-    def _place(self, containers: Sequence[Any]) -> Reference:
+    def _target(self, containers: Sequence[Any]) -> Reference:
         if self.mark is None:
             owner = containers[self.argument]
         else:

@@ -1,8 +1,9 @@
 """Options: numbers and settings that compiled code reads anew in every run.
 
-Optimizers and gradient scalers read their options here. In eager code these functions give plain
-values; while a function is captured they give tensors that stand for the numbers, and note what
-decides which operations there are.
+Comes in: a dict of options and a key. In eager code these functions return plain values. While a
+function is captured they return tensors that stand for the numbers, and note the settings that
+decide which operations there are. Called by optimizers, learning rate schedules and gradient
+scalers.
 """
 
 from __future__ import annotations

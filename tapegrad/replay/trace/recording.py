@@ -1,7 +1,8 @@
 """Recordings: what one captured run did, and where two of them differ.
 
-A function is replayed only after two runs have left equal recordings. Values are numbered in order
-of appearance, so equal runs have equal numbers.
+Comes in: what `Capture.finish` has found. A function is replayed only after two runs have left
+equal recordings. Values are numbered in order of appearance, so equal runs have equal numbers.
+Compared by `use/compiled.py`, run by `use/replay.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Made:
 
     index: int
     spent: Entry | None
-    output: int | None  # its place among the results that can be differentiated
+    output: int | None  # its index among the results that can be differentiated
     arguments: tuple[Argument, ...] = ()  # that its used-up history leads to
     order: tuple[int, ...] = ()  # its dimensions by their strides, where it is not contiguous
 

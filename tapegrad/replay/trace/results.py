@@ -1,9 +1,10 @@
-"""Results: the structure that a function returned, taken apart and put together again.
+"""Results: the structure that a function returned, taken apart and rebuilt.
 
-A template is the returned structure with its tensors replaced by what stands for them in a
-recording. Lists, tuples and dicts are themselves; an object that the function made, such as a
-dataclass, is a `Record`, of which each replay makes a new one. Other objects are part of the result
-as they are.
+Comes in: what a function returned. Goes out: a template, the same structure with its tensors
+replaced by what stands for them in a recording. Lists, tuples and dicts are themselves. An object
+that the function made, such as a dataclass, is a `Record`; each replay makes a new one. Other
+objects are part of the result as they are. Called by `capture.py`, `effects.py` and
+`use/replay.py`.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def rebuilt(tree: Any, leaf: Callable[[Any], Any], made: dict[int, Any] | None =
 
 
 def matched(tree: Any, value: Any) -> Iterator[tuple[Any, Any]]:
-    """The leaves of a template with what stands in their place in a structure like it."""
+    """The leaves of a template with their counterparts in a structure like it."""
     if isinstance(tree, (list, tuple)):
         for part, found in zip(tree, value, strict=True):
             yield from matched(part, found)
@@ -160,7 +161,7 @@ def kept_elsewhere(result: Any, witness: Any, born: set[int]) -> bool:
     seen = [*parts.values(), inside[0], witness]
     *counts, of_child, of_result = map(sys.getrefcount, seen)
     # Of the two last, `parts` has none, and one reference is that of a container inside.
-    expected = [known[number] + of_child for number in parts]
+    expected = [known[key] + of_child for key in parts]
     if id(result) in parts:
         expected[list(parts).index(id(result))] += of_result + 1 - of_child
     if not any(map(operator.gt, counts, expected)):

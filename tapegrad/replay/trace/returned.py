@@ -1,8 +1,8 @@
 """Returned: what stands, in a recording, for the tensors that a captured function returns.
 
-A result is a value that the program makes, a tensor that was there before or shares its memory, a
-view of another result, or a gradient: results that alias in eager code alias in a replay too.
-Called by `Capture.finish`.
+Comes in: the tensors in the result of a captured call. Goes out: for each of them a value that the
+program makes, a tensor that was there before or shares its memory, a view of another result, or a
+gradient. Results that alias in eager code alias in a replay too. Called by `Capture.finish`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Returned:
         self.made: list[Value] = []
         #: by id of a tensor: what stands for it
         self._results: dict[int, Any] = {}
-        #: by id of an array: its place among the values
+        #: by id of an array: its index among the values
         self._indices: dict[int, int] = {}
 
     def of(self, leaf: Any) -> Any:
@@ -76,7 +76,7 @@ class Returned:
             if spent is None:
                 output = len(self.capture.outputs)
                 self.capture.outputs.append(leaf)
-                self.capture.output_places.append(index)
+                self.capture.output_indices.append(index)
         elif leaf._requires:
             self.capture.obstacle = "it returns a leaf that it has made itself"
         order = _order_of(leaf._array) if self.capture.keeps_layouts else ()

@@ -1,10 +1,10 @@
-"""Roots: how tensors from outside are taken apart from each other while a call is recorded.
+"""Roots: how tensors from outside are separated from each other while a call is recorded.
 
 An argument that is a view of something is a tensor of its own: the next call may come with another
 part of it. Tensors that overlap in memory, where one is written to, belong together instead: a
-write to one changes what the others show. Each is a view of one tensor then, the span, which
-reaches from the first byte of all to the last. It is an input of the program (`slots.Span`) and is
-written as a whole. Called by `Capture`.
+write to one changes what the others show. Each of them is then a view of one tensor, the span,
+which reaches from the first byte of all to the last. The span is an input of the program
+(`slots.Span`) and is written as a whole. Called by the log of a capture (`log.py`).
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Roots:
         for made in (reference() for reference in born):
             if made is None or made._view is None:
                 continue
-            root, chain, number = made._view
+            root, chain, refreshed_at = made._view
             root, chain = self.member_of(root, chain)
             view = views.get(root.id)
             base, before, _ = view or (root, (), 0)
-            made._view = (base, (*before, *chain), number)
+            made._view = (base, (*before, *chain), refreshed_at)
         for tensor in (*(t for t, _ in self._views), *(t for t, _, _ in self._members)):
             tensor._view = views[tensor.id]
         self._views, self._members = [], []

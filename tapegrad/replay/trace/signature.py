@@ -1,7 +1,9 @@
-"""Signatures: what decides whether a call is like an earlier one, as far as its arguments tell.
+"""Signatures: what is compared about the arguments of a call.
 
-Tensors count by their facts (`facts.py`), plain values by type and value, containers and records of
-tensors by what is in them. Every other object counts by its type here; `world.py` looks into it.
+Comes in: the arguments. Goes out: a key, equal for calls that are alike, and the tensors in the
+arguments. Tensors count by their facts (`guards/facts.py`), plain values by type and value,
+containers and records of tensors by their items. Every other object counts by its type here;
+`guards/world.py` looks into it. Called by `use/compiled.py` and `use/variant.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Slots: where the inputs of a program come from, and where its writes go.
 
-A slot is found anew in every call: an argument by its place, a captured tensor by identity, the
-gradient of a leaf through the leaf, a number through the dict that holds it, memory that several
-tensors show through those (see `roots.py`).
+Comes in: the arguments of a call. Goes out: the tensor of a slot (`find`). It is found anew in
+every call: an argument by its position, a captured tensor by identity, the gradient of a leaf
+through the leaf, a number through the dict that holds it, and memory that several tensors show
+through those tensors (see `roots.py`). Made by `log.py` and `capture.py`, read by `use/replay.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...core.xp import address
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """The tensor at this place among the tensors in the arguments."""
+    """The tensor at this position among the tensors in the arguments."""
 
     index: int
 

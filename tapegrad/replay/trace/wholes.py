@@ -1,8 +1,9 @@
-"""Wholes: the gradient rule of a composite as one operation, beside the parts that it ran as.
+"""Wholes: the gradient rule of a composite as one operation, beside its parts.
 
-While a program is captured composites run part by part, and so do their rules. A target may want
+Comes in: a composite's entry, gradients and results. Goes out: an entry for its rule as a whole.
+While a program is captured, composites run part by part, and so do their rules. A target may want
 some of them whole instead, forward and backward: `Program.wholes` says which parts belong together,
-and `passes/regroup.py` puts them in. `capture.py` notes composites, `vjp_whole` notes their rules.
+and `passes/regroup.py` puts them in. Called by `log.py`, which also notes the composites.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _patterned(x: Any, tensors: list[Tensor]) -> Any:
 
 
 def _filled(pattern: Any, operands: Iterator[Any]) -> Any:
-    """A pattern with operands in their places."""
+    """A pattern with its operands filled in."""
     if isinstance(pattern, list):
         return [_filled(item, operands) for item in pattern]
     return next(operands) if pattern is _OPERAND else pattern

@@ -1,1 +1,5 @@
-"""What recordings are used for: compiled functions, eager operations, optimizer updates."""
+"""What recordings are used for: compiled functions, eager operations, optimizer updates.
+
+compiled ─> undo, variant ─> replay ─> compiled_entry
+update ─> replay        eager ─> programs of single operations
+"""

@@ -1,8 +1,9 @@
-"""Checking: eager and replay side by side, and the first operation where they differ.
+"""Checking: an eager run and a replay side by side, and the first operation where they differ.
 
-`compile(check=True)` calls the function eagerly under a `Witness`, which keeps a copy of every
-value, puts memory back as it was, replays, and compares all that a call leaves behind. Where
-something differs, a program that gives every value as a result is run to find the operation.
+Comes in: a replay and a call. `compile(check=True)` calls the function eagerly under a `Witness`,
+which keeps a copy of every value, restores memory, replays, and compares everything that a call
+leaves behind. If something differs, a program that returns every value is run to find the
+operation. Goes out: the result, or a `CheckError`. Called by `compiled.py`.
 """
 
 from __future__ import annotations
@@ -90,10 +91,10 @@ class Check:
         """What the replay left: values of the program and the arrays that should hold them."""
         recording, results = self.replay.recording, self.program.results
         entry = None
-        for place, leaf in matched(recording.results, result):
-            if isinstance(place, Made):
-                yield results[place.index], leaf._array
-                if place.output is not None:
+        for expected, leaf in matched(recording.results, result):
+            if isinstance(expected, Made):
+                yield results[expected.index], leaf._array
+                if expected.output is not None:
                     entry = leaf._edge.entry if isinstance(leaf._edge, Output) else leaf._edge
         for slot, at in recording.grads:
             if isinstance(at, int):
@@ -105,12 +106,12 @@ class Check:
 
     def _gradients(self, entry: Entry) -> Iterator[tuple[Value, Any]]:
         """The compiled backward pass on gradients of ones, which the witness saw too."""
-        node, derivative = self.replay.node, self.replay.recording.derivative
-        assert node is not None
+        vjp, derivative = self.replay.vjp, self.replay.recording.derivative
+        assert vjp is not None
         assert derivative is not None
         results = self.program.results
         ones = [np.ones(results[i].shape, results[i].dtype) for i in derivative.outputs]
-        found = node.pull(ones, entry.edges, entry.saved, {})
+        found = vjp.pull(ones, entry.edges, entry.saved, {})
         for at, array in zip(derivative.gradients, found, strict=True):
             yield results[at], array
 
@@ -176,6 +177,6 @@ def _shown(found: Any, expected: Any) -> str:
     gap = np.where(
         (a == b) | (np.isnan(a) & np.isnan(b)), 0, np.nan_to_num(np.abs(a - b), nan=np.inf)
     )
-    place = np.unravel_index(int(gap.argmax()), gap.shape)
-    at = list(map(int, place)) if np.ndim(expected) else []
-    return f"{a[place]:.8g} instead of {b[place]:.8g} at {at}"
+    index = np.unravel_index(int(gap.argmax()), gap.shape)
+    at = list(map(int, index)) if np.ndim(expected) else []
+    return f"{a[index]:.8g} instead of {b[index]:.8g} at {at}"

@@ -1,9 +1,10 @@
-"""`compile`: a function that is recorded for its first calls and replayed natively afterwards.
+"""`compile`: a function that is recorded in its first calls and replayed natively afterwards.
 
-A call is looked up by the signature of its arguments (`signature.py`). For each signature there are
-variants: a recording that two calls agreed on, and the world that it was made in (`world.py`). A
-variant is replayed while its world holds; every other call runs eagerly, is recorded, and is
-replaced by what the recording gives (`undo.py`).
+Comes in: a function. Goes out: a `Compiled`. A call is looked up by the signature of its arguments
+(`trace/signature.py`). For each signature there are variants: a recording that two calls agreed on,
+and the world that it was made in (`guards/world.py`). A variant is replayed while its world holds.
+Every other call runs eagerly and is recorded; then it is undone, and the recording is replayed
+(`undo.py`). Called by users and by `nn/module.py`.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from ..cpu.collector import gc_paused
 from ..guards.kinds import Unguardable
 from ..guards.observe import Observer
 from ..guards.world import World
-from ..trace.capture import ELSEWHERE, CaptureError
 from ..trace.effects import Effects, effects_of
+from ..trace.log import ELSEWHERE, CaptureError
 from ..trace.recording import Recording
 from ..trace.results import NotRepeatable
 from ..trace.signature import Arguments, likeness, shown, unlike
 from .check import Check
+from .leaf_tracker import LeafTracker
 from .replay import DataError, Replay
 from .targets import BACKENDS, DEFAULT, target_names, target_of
 from .undo import UndoableCapture
 from .variant import Signature, Variant
-from .watch import Watch
 
 if TYPE_CHECKING:
     from typing import Concatenate, Protocol, TypedDict, Unpack
@@ -183,9 +184,9 @@ class Compiled(Generic[P, R]):
         call = self._call if self._lock._is_owned() else self._freely
         if self.options.keep_grads:
             return call(args, kwargs)
-        with left_as_found(), Watch() as watch:
+        with left_as_found(), LeafTracker() as tracker:
             result = call(args, kwargs)
-        watch.drop_grads()
+        tracker.drop_grads()
         return result
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,9 +1,10 @@
 """Compiled entries: a compiled function on the tape, with a compiled backward pass.
 
-A `Node` belongs to one replay. `attach` leaves an entry for one call: it holds what that call's
-backward pass will read, in memory of its own, so any number of calls may wait for theirs. Gradients
-come from the compiled backward program; a backward pass that is itself to be differentiated runs
-the recorded primitives again, on Tensors, which leave entries as they always do.
+Comes in: a recorded derivative, split into halves (`trace/derivative.py`). Goes out: a
+`CompiledVjp` for each replay. Its `attach` leaves an entry for one call. The entry holds what that
+call's backward pass will read, in its own memory, so any number of calls may wait for backward.
+Gradients come from the compiled backward program. If backward is itself differentiated, the
+recorded primitives are rerun on Tensors, which leave ordinary entries. Called by `replay.py`.
 """
 
 from __future__ import annotations
@@ -19,26 +20,28 @@ from ...autograd.engine import copy_of
 from ...core import locks, source, storage
 from ...core.modes import GRAD, STATE, enable_grad, numbers
 from ...core.primitive import OPAQUE, Primitive, bind
-from ...core.tape import Entry, Output, Value, new_entry
+from ...core.tape import FREED, Entry, Output, Value, new_entry
 from ...core.tensor import Tensor, wrap
 from ..ir.program import Apply
 from ..ir.target import Executable, Target
 from ..trace.derivative import Derivative, Halves, Kept
 
 
-class _Again:
-    """What one call kept so that its forward pass can run again."""
+class _Rerun:
+    """What one call kept so that its forward pass can be rerun."""
 
-    __slots__ = ("arrays", "edges", "number")
+    __slots__ = ("arrays", "edges", "number", "spent")
 
     def __init__(self, arrays: tuple[Any, ...], edges: tuple[Any, ...], number: int) -> None:
         self.arrays = arrays
         self.edges = edges
         self.number = number
+        #: outputs whose backward passes have been here and freed what they read
+        self.spent: set[int] = set()
 
 
-class Node:
-    """How the calls of one replay are differentiated."""
+class CompiledVjp:
+    """The vjp of one replay: leaves an entry for each call, and computes its gradients."""
 
     def __init__(self, name: str, halves: Halves, derivative: Derivative, target: Target) -> None:
         self.target = target
@@ -60,6 +63,7 @@ class Node:
             outputs=tuple(f"out{i}" for i in range(len(derivative.outputs))),
             joint=self.pull,
             slots=slots,
+            release=self.release if len(derivative.outputs) > 1 else None,
             _pull=self.pull,
         )
 
@@ -79,8 +83,8 @@ class Node:
             return slots[kept.input].find(tensors)._array
 
         leading, number = tuple(edges), next(numbers)
-        again = _Again(tuple([array(k) for k in self.halves.again]), leading, number)
-        saved = (*[array(k) for k in self.halves.kept], again)
+        rerun = _Rerun(tuple([array(k) for k in self.halves.for_rerun]), leading, number)
+        saved = (*[array(k) for k in self.halves.kept], rerun)
         return new_entry(self.primitive, {}, leading, saved, number, source.here())
 
     def edge(self, entry: Entry, output: int) -> Any:
@@ -93,20 +97,50 @@ class Node:
         """The gradients of the inputs."""
         parts = g if isinstance(g, list) else [g]
         if any(isinstance(part, Tensor) for part in parts):
-            return self._pull_again(parts, edges, saved)
+            return self._pull_on_tensors(parts, edges, saved)
         key = (tuple([e is not None for e in edges]), tuple([p is not None for p in parts]))
         found = self.programs.get(key)
         if found is None:
             with self._lock:
                 found = self.programs[key] = self.programs.get(key) or self._build(*key)
         executable, values, indices = found
-        inputs = [*saved[:-1]]
+        inputs = self._residuals(saved, parts)
         for part, value in zip(parts, self._outputs, strict=True):
             whole = np.zeros(value.shape, value.dtype) if part is None else part
             inputs.append(np.ascontiguousarray(whole, value.dtype).reshape(value.shape))
         results = [np.empty(v.shape, v.dtype) for v in values]
         executable.run((*inputs, *results))
         return [None if index is None else results[index] for index in indices]
+
+    def _residuals(self, saved: tuple[Any, ...], parts: list[Any]) -> list[Any]:
+        """What backward reads of a call; zeros for what is freed and meets no gradient."""
+        spent: set[int] = saved[-1].spent
+        if spent:
+            for i, part in enumerate(parts):
+                if part is not None and not spent.isdisjoint(self.halves.shares[i]):
+                    raise self._used_up()
+        return [
+            np.zeros(kept.value.shape, kept.value.dtype) if value is FREED else value
+            for kept, value in zip(self.halves.kept, saved, strict=False)
+        ]
+
+    def _used_up(self) -> RuntimeError:
+        return RuntimeError(
+            "backward went through this call before and freed what it had saved "
+            f"({self.primitive.name}); call the first backward with retain_graph=True to keep it"
+        )
+
+    def release(self, saved: Any, g: Any) -> Any:
+        """Free what no backward pass can need any more: results may have separate histories."""
+        if saved.__class__ is not tuple:
+            return FREED
+        spent: set[int] = saved[-1].spent
+        spent.update(i for i, part in enumerate(g) if part is not None)
+        left = [i for i, shared in enumerate(self.halves.shares) if spent.isdisjoint(shared)]
+        if not left:
+            return FREED
+        needed = {k for i in left for k in self.halves.reads[i]}
+        return (*[v if k in needed else FREED for k, v in enumerate(saved[:-1])], saved[-1])
 
     def _build(self, wanted: Sequence[bool], given: Sequence[bool]) -> Any:
         """The program for these inputs and outputs: what nobody asks for is left out."""
@@ -123,21 +157,23 @@ class Node:
         executable.expect(range(len(halves.backward.inputs)))
         return executable, values, indices
 
-    # -- backward, to be differentiated again ------------------------------------------------
+    # -- backward on Tensors, to be differentiated -------------------------------------------
 
-    def _pull_again(self, parts: list[Any], edges: Any, saved: tuple[Any, ...]) -> list[Any]:
+    def _pull_on_tensors(self, parts: list[Any], edges: Any, saved: tuple[Any, ...]) -> list[Any]:
         if self.derivative.once is not None:
             raise RuntimeError(
                 f"the backward pass of the compiled function {self.primitive.name} cannot be "
                 f"differentiated: it goes through {self.derivative.once}, which is Python code; "
                 "differentiate twice inside of the compiled function, or do not compile it"
             )
-        again: _Again = saved[-1]
+        if saved[-1].spent:
+            raise self._used_up()
+        rerun: _Rerun = saved[-1]
         create_graph = bool(STATE.mode & GRAD)
         known = {k.value.number: a for k, a in zip(self.halves.kept, saved, strict=False)}
-        for kept, array in zip(self.halves.again, again.arrays, strict=True):
+        for kept, array in zip(self.halves.for_rerun, rerun.arrays, strict=True):
             known[kept.value.number] = array
-            change = storage.changed_since(array, again.number)
+            change = storage.changed_since(array, rerun.number)
             if change is not None:
                 raise RuntimeError(
                     "a value that differentiating backward needs was changed in place, at "
@@ -145,7 +181,7 @@ class Node:
                     "tensor there, or clone() first"
                 )
         with enable_grad():
-            inputs, outputs = self._run_again(known, again.edges)
+            inputs, outputs = self._rerun_forward(known, rerun.edges)
             pairs = [(o, g) for o, g in zip(outputs, parts, strict=True) if g is not None]
         wanted = [i for i, edge in enumerate(edges) if edge is not None]
         gradients = grad(
@@ -160,7 +196,7 @@ class Node:
             found[i] = gradient
         return found
 
-    def _run_again(
+    def _rerun_forward(
         self, known: dict[int, Any], edges: Sequence[Any]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Forward on Tensors: the inputs that get gradients, each as a copy, and the outputs."""
@@ -194,7 +230,7 @@ class Node:
         return self.halves.forward.applied() + self.halves.wholes
 
     def _steps(self, known: set[int]) -> list[tuple[int, bool]]:
-        """The instructions that must run again, and whether the history of their results counts."""
+        """The instructions that must be rerun, and whether the history of their results counts."""
         applied, flows = self._applied(), self.derivative.flows
         traced: set[int] = {end[0] for end in self.derivative.ends if isinstance(end, tuple)}
         plain: set[int] = set()  # values wanted without their history

@@ -1,12 +1,12 @@
 """Eager operations as native code, where that pays.
 
-A primitive's kernel, or its rule of gradients, is traced once for each form of its arguments
-(layouts, dtypes, parameters) and run as a small program. Its loops are general: other sizes share
-their code, unless a size enters the formula, as that of a mean does. What is traced is what runs
-without llvmlite, so results agree up to rounding; which of the two runs depends on nothing but the
-arguments, so a run repeats bit for bit.
+Comes in: a primitive's kernel or gradient rule, and its arguments. It is traced once for each form
+of the arguments (layouts, dtypes, parameters) and runs as a small program. The loops are general:
+other sizes share their code, unless a size is part of the formula, as in a mean. What is traced is
+what runs without llvmlite, so results agree up to rounding. Only the arguments decide which of the
+two runs, so a run repeats bit for bit.
 
-`primitive.py` asks this before it calls a kernel or a rule on arrays that are large enough.
+`core/primitive.py` calls this instead of a kernel or a rule, if the arrays are large enough.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from ..cpu import jit, progress
 from ..cpu.executable import NativeProgram, build
 from ..ir.expressions import NoLowering
 from ..ir.program import Apply, Input, Program
-from ..trace.capture import Capture, CaptureError
+from ..trace.capture import Capture
+from ..trace.log import CaptureError
 from ..trace.recording import Given, Made, Part, Plain, Recording
 from ..trace.slots import Argument
 
@@ -52,20 +53,20 @@ _learning = _Learning()
 class Form:
     """A program for arguments of one form."""
 
-    __slots__ = ("executable", "picked", "results", "single", "specs", "used")
+    __slots__ = ("argument_indices", "executable", "picked", "results", "single", "specs")
 
     def __init__(
-        self, executable: NativeProgram, program: Program, count: int, used: list[int], results: Any
+        self, executable: NativeProgram, program: Program, count: int, read: list[int], results: Any
     ) -> None:
         self.executable = executable
         #: the arguments that the program reads, in the order of its inputs
-        self.used = used
-        executable.expect(range(len(used)))
+        self.argument_indices = read
+        executable.expect(range(len(read)))
         self.specs = [(v.shape, v.dtype) for v in program.results]
         self.results = results
         #: of programs that read all their arguments and make one array: its shape and dtype
         self.single: tuple[Any, Any] | None = None
-        if isinstance(results, Made) and len(self.specs) == 1 and used == list(range(count)):
+        if isinstance(results, Made) and len(self.specs) == 1 and read == list(range(count)):
             self.single = self.specs[0]
         #: of a tuple of new arrays and None, as rules return: which array stands where
         self.picked: list[int | None] | None = None
@@ -79,7 +80,10 @@ class Form:
             # Where data are wrong, the NumPy kernel says so in its own words.
             return out if self.executable.attempt((*arrays, out)) is None else NotImplemented
         made = [_empty(shape, dtype) for shape, dtype in self.specs]
-        if self.executable.attempt((*[arrays[i] for i in self.used], *made)) is not None:
+        if (
+            self.executable.attempt((*[arrays[i] for i in self.argument_indices], *made))
+            is not None
+        ):
             return NotImplemented
         if isinstance(self.results, Made):
             return made[self.results.index]
@@ -150,8 +154,8 @@ def _of_function(
     recording = _traced(function, arrays, changes)
     if recording is None:
         return None
-    used = [slot.index for slot in recording.slots if isinstance(slot, Argument)]
-    return _formed(recording.program, len(arrays), used, recording.results)
+    read = [slot.index for slot in recording.slots if isinstance(slot, Argument)]
+    return _formed(recording.program, len(arrays), read, recording.results)
 
 
 def _of_primitive(p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | None:
@@ -184,7 +188,7 @@ def _of_primitive(p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | N
 def _of_kernel(arrays: list[Any], p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | None:
     if not p.composite:
         return _of_primitive(p, inputs, params)
-    return _of_function(lambda tensors: p.kernel(*_placed(inputs, tensors), **params), arrays)
+    return _of_function(lambda tensors: p.kernel(*_with_tensors(inputs, tensors), **params), arrays)
 
 
 def _of_rule(
@@ -193,10 +197,10 @@ def _of_rule(
     """The form of a gradient rule: gradients come first, and from `last` on what is added to."""
 
     def function(tensors: list[Tensor]) -> Any:
-        placed = _placed(given, tensors)
-        received = placed[0] if g.__class__ is _ndarray else placed[:first]
-        results = list(pull(received, edges, tuple(placed[first:last]), params))
-        for i, total in enumerate(placed[last:]):
+        filled = _with_tensors(given, tensors)
+        received = filled[0] if g.__class__ is _ndarray else filled[:first]
+        results = list(pull(received, edges, tuple(filled[first:last]), params))
+        for i, total in enumerate(filled[last:]):
             if total is not None and results[i] is not None:
                 _add(total, results[i])
                 results[i] = None
@@ -218,17 +222,17 @@ def _of_chain(
     """The form of a chain of rules: of the gradients that wait, then of what each rule saved."""
 
     def function(tensors: list[Tensor]) -> Any:
-        placed = _placed(given, tensors)
-        places = placed[:waiting]
+        filled = _with_tensors(given, tensors)
+        sums = filled[:waiting]
         read = waiting
         for i, (p, params, saved, targets) in enumerate(links):
-            arguments = tuple(placed[read : read + len(saved)])
+            arguments = tuple(filled[read : read + len(saved)])
             read += len(saved)
-            results = () if places[i] is None else p.pull(places[i], targets, arguments, params)
+            results = () if sums[i] is None else p.pull(sums[i], targets, arguments, params)
             for r, to in zip(results, targets, strict=False):
                 if to is not None and r is not None:
-                    places[to] = r if places[to] is None else places[to] + r
-        return tuple(places[len(links) :])
+                    sums[to] = r if sums[to] is None else sums[to] + r
+        return tuple(sums[len(links) :])
 
     return _of_function(function, arrays)
 
@@ -239,7 +243,7 @@ def _is_ordinary(array: Any) -> bool:
     return bool(array.dtype.isnative) and not any(s % size for s in array.strides)
 
 
-def _formed(program: Program, count: int, used: list[int], results: Any) -> Form | None:
+def _formed(program: Program, count: int, read: list[int], results: Any) -> Form | None:
     """The form of a program that reads some of so many arguments."""
     if not program.instructions:
         return None
@@ -247,7 +251,7 @@ def _formed(program: Program, count: int, used: list[int], results: Any) -> Form
         executable = build(program, general=True)
     except NoLowering:
         return None
-    return None if executable.callbacks else Form(executable, program, count, used, results)
+    return None if executable.callbacks else Form(executable, program, count, read, results)
 
 
 def _exact(value: Any) -> Any:
@@ -367,8 +371,8 @@ def _with_numbers_in_memory(p: Primitive, inputs: Any, beside: Any) -> Any:
     return [np.asarray(x, dtype) if x.__class__ in (float, int) else x for x in inputs]
 
 
-def _placed(inputs: Any, tensors: list[Tensor]) -> list[Any]:
-    """The inputs with Tensors in the places of arrays."""
+def _with_tensors(inputs: Any, tensors: list[Tensor]) -> list[Any]:
+    """The inputs with Tensors instead of arrays."""
     following = iter(tensors)
     return [next(following) if x.__class__ is _ndarray else x for x in inputs]
 

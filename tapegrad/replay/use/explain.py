@@ -1,6 +1,7 @@
-"""What a compiled function has to say about itself.
+"""What a compiled function reports about itself.
 
-`brief` is one line, `summary` about ten, `explain` is everything. Called by `Compiled`.
+Comes in: a `Compiled`. Goes out: text: `brief` is one line, `summary` about ten, `explain` is
+everything. Called by the methods of `Compiled`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ REASONS = 4
 KERNELS = 10
 PARTS = 4
 
-#: a place in the words of `source.describe`: what is left of it in one line is `file.py:12`
-PLACE = re.compile(r"(?:\S*[/\\])?([^\s/\\]+:\d+), in .*")
+#: a location in the words of `source.describe`; a line of text keeps only its `file.py:12`
+LOCATION = re.compile(r"(?:\S*[/\\])?([^\s/\\]+:\d+), in .*")
 
 
 # -- one line ------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ def brief(compiled: Compiled) -> str:
     if compiled.why_eager is None:
         return told
     reason = compiled.why_eager.split(" (the function is at ")[0].split("\n")[0]
-    reason = PLACE.sub(r"\1", reason)
+    reason = LOCATION.sub(r"\1", reason)
     return f"{told}; {_how(compiled)}: {reason if len(reason) <= 80 else reason[:79] + '…'}"
 
 
@@ -132,7 +133,7 @@ class _Kernels:
         executable = replay.executable
         assert isinstance(executable, NativeProgram)
         self.timings = [("", executable, measure(executable, _values(replay)))]
-        for found, _, _ in replay.node.programs.values() if replay.node is not None else ():
+        for found, _, _ in replay.vjp.programs.values() if replay.vjp is not None else ():
             assert isinstance(found, NativeProgram)
             made_up = [None] * len(found.program.inputs)
             self.timings.append(("backward: ", found, measure(found, made_up)))
@@ -199,9 +200,9 @@ def _kernel(seconds: float | None, title: str, origins: tuple[Origin, ...], tota
         share = seconds / total if total else 0.0
         took = f"{share:4.0%} {seconds * 1e6:8.1f} µs"
     names = _some((o.name for o in origins), " ")
-    places = _some((show_location(o.location) for o in origins if o.location is not None), ", ")
+    locations = _some((show_location(o.location) for o in origins if o.location is not None), ", ")
     layers = _layers(origins)
-    parts = [f"{title}{names}", *([places] if places else []), *([layers] if layers else [])]
+    parts = [f"{title}{names}", *([locations] if locations else []), *([layers] if layers else [])]
     return f"    {took}  {' | '.join(parts)}"
 
 
@@ -231,13 +232,13 @@ def explain(compiled: Compiled, programs: bool = False, code: str | None = None)
         lines += _signature(signature)
     for replay in compiled.replays if programs else ():
         lines.append(str(replay.program))
-        if replay.node is not None:
-            lines.append(f"backward {replay.node.halves.backward}")
+        if replay.vjp is not None:
+            lines.append(f"backward {replay.vjp.halves.backward}")
     for replay in compiled.replays if code is not None else ():
         assert code is not None
         if replay.executable is not None:
             lines += _code("", replay.executable, code)
-        for found, _, indices in replay.node.programs.values() if replay.node is not None else ():
+        for found, _, indices in replay.vjp.programs.values() if replay.vjp is not None else ():
             lines += _code(_backward(indices), found, code)
     return "\n".join(lines)
 
@@ -264,10 +265,10 @@ def _replay(replay: Replay) -> list[str]:
         f"{_memory(replay, executable)}"
     )
     lines += _executable("", executable, len(replay.program.instructions))
-    if replay.node is not None:
-        recorded = len(replay.node.halves.backward.instructions)
-        lines += [] if replay.node.programs else ["    backward: not compiled yet"]
-        for found, _, indices in replay.node.programs.values():
+    if replay.vjp is not None:
+        recorded = len(replay.vjp.halves.backward.instructions)
+        lines += [] if replay.vjp.programs else ["    backward: not compiled yet"]
+        for found, _, indices in replay.vjp.programs.values():
             lines += _executable(_backward(indices), found, recorded)
     return lines
 
@@ -278,15 +279,17 @@ def _backward(indices: Any) -> str:
 
 def _memory(replay: Replay, executable: Executable) -> str:
     """What a call needs besides its inputs: what all its programs hold at the same time."""
-    node = replay.node
+    vjp = replay.vjp
     results = sum(map(bytes_of, replay.program.results))
     arena = _arena(executable)
-    if node is None:
+    if vjp is None:
         return f"arena {arena} + results {results} = {arena + results} bytes at most"
-    own = {k.result for k in (*node.halves.kept, *node.halves.again)} - set(node.derivative.outputs)
+    own = {k.result for k in (*vjp.halves.kept, *vjp.halves.for_rerun)} - set(
+        vjp.derivative.outputs
+    )
     kept = sum(bytes_of(replay.program.results[i]) for i in own if i is not None)
-    gradients = sum(map(bytes_of, node.halves.backward.results))
-    arena += max((_arena(found) for found, _, _ in node.programs.values()), default=0)
+    gradients = sum(map(bytes_of, vjp.halves.backward.results))
+    arena += max((_arena(found) for found, _, _ in vjp.programs.values()), default=0)
     return (
         f"arena {arena} + results {results - kept} + kept for backward {kept} + gradients "
         f"{gradients} = {arena + results + gradients} bytes at most"
@@ -308,10 +311,10 @@ def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
         f"({len({text for text, _ in kernels})} different) and "
         f"{len(executable.callbacks)} callbacks; compiled in {executable.compile_seconds:.2f} s"
     ]
-    numbers: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for text, instruction in kernels:
-        number = numbers.setdefault(text, len(numbers))
-        lines.append(f"      {_titled(number, instruction)}")
+        index = indices.setdefault(text, len(indices))
+        lines.append(f"      {_titled(index, instruction)}")
     for callback in executable.callbacks:
         lines.append(f"      callback {show_origins(callback.origins)}")
     for note in dict.fromkeys(executable.program.notes):
@@ -319,9 +322,9 @@ def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
     return lines
 
 
-def _titled(number: int, instruction: Instruction) -> str:
+def _titled(index: int, instruction: Instruction) -> str:
     layers = _layers(instruction.origins)
-    shown = f"kernel {number}: {show_origins(instruction.origins)}"
+    shown = f"kernel {index}: {show_origins(instruction.origins)}"
     return f"{shown} | {layers}" if layers else shown
 
 

@@ -1,8 +1,9 @@
-"""Replay: one confirmed recording, run again on current memory.
+"""Replay: one confirmed recording, run on current memory.
 
-`Replay` knows what the recording took for granted (`refusal`), compiles it at its first use, finds
-the memory of its inputs in each call, and leaves Python as the recorded run left it: `.grad`,
-versions, the tensors that the function returns.
+Comes in: a recording that two runs agreed on, and the tensors of a call. Goes out: what the
+function returns. A `Replay` knows what the recording assumed (`refusal`), compiles it at its first
+use, finds the memory of its inputs in each call, and leaves tensors as the recorded run left them:
+`.grad`, versions, results. Called by `compiled.py`, `undo.py` and `update.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from ..trace.recording import (
 )
 from ..trace.results import leaves, rebuilt
 from ..trace.slots import Captured, GradOf, Number, Span
-from .compiled_entry import Node
+from .compiled_entry import CompiledVjp
 from .targets import DEFAULT
 
 _array_of = attrgetter("_array")
@@ -55,7 +56,7 @@ class DataError(Exception):
 
 
 class Replay:
-    """A recording that was confirmed, and what must hold for it to be run again."""
+    """A recording that was confirmed, and what must hold for it to be replayed."""
 
     def __init__(
         self, recording: Recording, name: str = "an update", target: Target = DEFAULT
@@ -68,12 +69,12 @@ class Replay:
         self.count = 0
         self.program, self.slots = recording.program, recording.slots
         #: how calls are differentiated; None if nobody can ask for it
-        self.node: Node | None = None
+        self.vjp: CompiledVjp | None = None
         derivative = recording.derivative
         if derivative is not None:
             halves = split(self.program, self.slots, derivative)
             self.program, self.slots = halves.forward, halves.forward_slots
-            self.node = Node(self.name, halves, derivative, target)
+            self.vjp = CompiledVjp(self.name, halves, derivative, target)
         slots = self.slots
         self.captured = [s.tensor for s in slots if isinstance(s, Captured)]
         entered: Any = derivative.inputs if derivative is not None else ()
@@ -91,10 +92,10 @@ class Replay:
         self.grads_read = [s for s in slots if isinstance(s, GradOf)]
         self.numbers = [s for s in slots if isinstance(s, Number)]
         deciding = [n for d in recording.decisions for n in d.numbers]
-        self.watched = list(dict.fromkeys([*self.numbers, *deciding]))
-        #: what the watched numbers were when last looked at, and whether they still are
+        self.read_numbers = list(dict.fromkeys([*self.numbers, *deciding]))
+        #: what the numbers in `read_numbers` were when last looked at, and whether they still are
         self.seen: list[Any] | None = None
-        self._same_numbers = _same_objects(self.watched)
+        self._same_numbers = _same_objects(self.read_numbers)
         self.number_cells = np.zeros(max(len(self.numbers), 1))
         #: gradients that the program makes: leaf, index among the results, shape, dtype, strides
         self.made_grads: list[Any] = []
@@ -117,8 +118,8 @@ class Replay:
         self.written_elsewhere = [s for s in self.written if not isinstance(s, Captured)]
         self.confirm(recording)
 
-    def _captures(self, number: int) -> bool:
-        return any(t.id == number for t in self.captured)
+    def _captures(self, tensor_id: int) -> bool:
+        return any(t.id == tensor_id for t in self.captured)
 
     def confirm(self, recording: Recording) -> None:
         """Take over the circumstances of another recording that agrees with this one."""
@@ -134,7 +135,7 @@ class Replay:
         """Go on with the compiled code of an earlier recording that is the same."""
         if earlier.executable is not None and earlier.recording.difference(self.recording) is None:
             self._bind(earlier.executable, self.arrays)
-            self.executable, self.node = earlier.executable, earlier.node
+            self.executable, self.vjp = earlier.executable, earlier.vjp
 
     # -- what must hold ----------------------------------------------------------------------
 
@@ -148,7 +149,7 @@ class Replay:
         for slot, before, _ in recording.flags:
             if slot.find(tensors)._requires != before:
                 return "requires_grad of a tensor that the function sets was another one before"
-        if self.watched and not self._numbers_hold():
+        if self.read_numbers and not self._numbers_hold():
             return "a number that decides what is computed was changed"
         if self.spans and not all(span.fits(tensors) for span in self.spans):
             return "tensors that share memory lie otherwise than they did"
@@ -242,7 +243,7 @@ class Replay:
     def _numbers_hold(self) -> bool:
         """Read the numbers anew; False if one decides otherwise than it did."""
         if self.seen is None or not self._same_numbers(self.seen):
-            values = [n.read() for n in self.watched]
+            values = [n.read() for n in self.read_numbers]
             if not all(d.holds() for d in self.recording.decisions):
                 return False
             self.seen = values
@@ -331,7 +332,7 @@ class Replay:
             if before != after:
                 slot.find(tensors).requires_grad_(after)
         self.count += 1
-        entry = None if self.node is None else self.node.attach(tensors, made)
+        entry = None if self.vjp is None else self.vjp.attach(tensors, made)
         for i, order in self.relaid_results:
             made[i] = _laid_out(made[i], order)
         returned, stored = recording.results
@@ -372,15 +373,15 @@ class Replay:
         entry: Entry | None,
         known: dict[int, Any],
     ) -> Any:
-        """A result of the function, from its place in the recorded tree of results."""
+        """A result of the function, from its position in the recorded tree of results."""
         if leaf.__class__ is Made:
             tensor = wrap(made[leaf.index])
             if leaf.spent is not None:
                 tensor._edge, tensor._requires = _leading_to(leaf, tensors), True
             elif leaf.output is not None:
-                assert self.node is not None
+                assert self.vjp is not None
                 assert entry is not None
-                tensor._edge, tensor._requires = self.node.edge(entry, leaf.output), True
+                tensor._edge, tensor._requires = self.vjp.edge(entry, leaf.output), True
             return tensor
         if isinstance(leaf, Given):
             return through(leaf.chain, leaf.slot.find(tensors))
@@ -439,7 +440,7 @@ def _hooks_of(tensor: Tensor) -> tuple[tuple[int, ...], ...]:
 
 
 def _hooks_in(extra: Any) -> tuple[tuple[int, ...], ...]:
-    """The numbers under which hooks are kept."""
+    """The keys under which hooks are kept."""
     return tuple(extra.hooks), tuple(extra.post_hooks)
 
 

@@ -1,7 +1,7 @@
-"""Snapshots: what tensors from outside held at a moment, so that one can go back to it.
+"""Snapshots: what tensors from outside held at a moment, to restore it later.
 
-Taken before a function runs that is to be run again from the same state: to replay what was just
-recorded (`undo.py`, `update.py`), and to compare a replay with an eager run (`check.py`).
+Taken before a function runs that will run a second time from the same state: to replay what was
+just recorded (`undo.py`, `update.py`), and to compare a replay with an eager run (`check.py`).
 """
 
 from __future__ import annotations

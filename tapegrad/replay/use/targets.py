@@ -1,4 +1,8 @@
-"""The targets that compiled functions can be built for, by name."""
+"""The targets that compiled functions can be built for, by name.
+
+Comes in: the name of a backend, or a target that the user registers. Goes out: a `Target`. Called
+by `compiled.py` and `replay.py`; `register_target` is public.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Undo: a captured run is undone, so that its replay can take its place.
+"""Undo: a recorded call is undone, so that its replay can replace it.
 
-Native code rounds otherwise than eager operations. If the calls that are recorded left eager values
-behind, a training that is interrupted and resumed would differ in them from one that replayed all
-the way. So what a recorded call changed is put back as it was, and the recording is replayed in the
-very same call. `UndoableCapture` keeps what that needs; `Undo` does it. Called by `compiled.py`.
+Native code rounds differently from eager operations. If recorded calls left eager values behind, a
+training that is interrupted and resumed would differ from one that was replayed all the way. So
+what a recorded call changed is restored, and the recording is replayed in the same call.
+`UndoableCapture` keeps what that needs; `Undo` does it. Called by `compiled.py`.
 """
 
 from __future__ import annotations

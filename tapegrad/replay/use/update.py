@@ -1,8 +1,8 @@
-"""Updates of tensors in place as native code, outside of compiled functions.
+"""In-place updates of tensors as native code, outside of compiled functions.
 
-An optimizer's step is one: a function without results that changes tensors which were there before.
-It is recorded once, what the recording changed is undone, and from then on it is replayed, in the
-very call that recorded it too, so that a run repeats bit for bit. Called by `optim/optimizer.py`.
+Comes in: a function without results that changes existing tensors, such as an optimizer's step. It
+is recorded once, what the recording changed is undone, and from then on it is replayed, also in the
+call that recorded it, so a run repeats bit for bit. Called by `optim/optimizer.py`.
 """
 
 from __future__ import annotations

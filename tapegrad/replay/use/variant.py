@@ -1,8 +1,9 @@
 """Variants: recordings of one signature, each with the world that it was made in.
 
-A `Signature` keeps what is known of calls with like arguments; a `Variant` is one world and what
+A `Signature` keeps what is known about calls with like arguments. A `Variant` is one world and what
 happens in it: a replay with its effects on Python objects, or a reason to run eagerly. Several
-variants may share a replay, as training and evaluation of a model without dropout do.
+variants may share a replay, as training and evaluation of a model without dropout do. Called by
+`compiled.py` and `explain.py`.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ class Signature:
         self._tensors = now
         self._sharing = aliasing_of([*world.given, *found.values()]) if found else ()
         count = len(world.given)
-        world.arguments |= {number: count + i for i, number in enumerate(found)}
+        world.arguments |= {tensor_id: count + i for i, tensor_id in enumerate(found)}
         return list(found.values())
 
     def cover(self, seen: Scope) -> bool:

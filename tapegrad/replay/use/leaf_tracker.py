@@ -1,6 +1,7 @@
-"""Watch: a tape for calls that run eagerly, which notices which leaves are used.
+"""LeafTracker: a tape for calls that run eagerly, which notes which leaves are used.
 
-Comes in: what a function does. Goes out: nothing but `drop_grads`. Called by `compiled.py`.
+Comes in: the operations of one call. Goes out: nothing; `drop_grads` then removes the gradients of
+those leaves. Called by `compiled.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ...core.tape import Entry, Tape
 from ...core.tensor import Tensor
 
 
-class Watch(Tape):
+class LeafTracker(Tape):
     """A tape that notices which leaves are used, for calls that run eagerly, and logs nothing."""
 
     watches = False
@@ -21,7 +22,7 @@ class Watch(Tape):
         super().clear()
         self.leaves: dict[int, Tensor] = {}
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> LeafTracker:
         super().__enter__()
         return self
 

@@ -1,0 +1,233 @@
+"""Elements: the LLVM text that reads, computes and stores one element of a loop.
+
+Comes in: a `Loop` and the memory of its values. Goes out: text for the element at given indices,
+and the nested loops around it. Dimensions that all accesses walk in order are joined first; LLVM
+then vectorises the innermost loop. `LoopWriter` in `loops.py` inherits from `ElementWriter` and
+decides in which order the elements are visited.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ...core import numeric
+from ..ir.failing import can_fail
+from ..ir.program import (
+    Access,
+    Compute,
+    Literal,
+    Loop,
+    Position,
+    Read,
+    Store,
+)
+from ..ir.shapes import joined
+from . import scalar, tuning
+from .llvm import BOOL, FLOAT64, INT64, Code, Register, type_of
+from .plan import Allocation
+
+
+def accesses_of(loop: Loop) -> Iterator[Access]:
+    """What a loop reads and writes, with the indices that it reads on the way."""
+
+    def with_picks(access: Access) -> Iterator[Access]:
+        yield access
+        for pick in access.picks:
+            yield from with_picks(pick.index)
+
+    for node in loop.nodes:
+        if isinstance(node, Read):
+            yield from with_picks(node.access)
+    for store in loop.stores:
+        yield from with_picks(store.access)
+    for fold in loop.folds:
+        yield fold.access
+    if loop.scan is not None:
+        yield loop.scan.access
+
+
+class ElementWriter:
+    """Writes what a loop does at one element.
+
+    Sizes, strides and numbers are written into the text or, if it is to serve all loops of the same
+    form (`general`), read from the kernel's table.
+    """
+
+    def __init__(self, loop: Loop, allocations: dict[int, Allocation], general: bool) -> None:
+        self.loop = loop
+        self.allocations = allocations
+        self.general = general
+        self.numbers: list[int] = []
+        self.number_indices: dict[int, int] = {}
+        self.code = Code()
+        accesses = list(dict.fromkeys(accesses_of(loop)))
+        positions = [n for n in loop.nodes if isinstance(n, Position)]
+        walked: list[Access | Position] = [*accesses, *dict.fromkeys(positions)]
+        folded = set(loop.folds[0].dims) if loop.folds else set()
+        folded |= set() if loop.scan is None else {loop.scan.dim}
+        sizes, strides, flags = joined(loop.shape, [w.strides for w in walked], folded)
+        self.sizes, self.flags = sizes or [1], flags or [False]
+        self.strides = {w: (s or [0]) for w, s in zip(walked, strides, strict=True)}
+        self.written = {self._memory(a) for a in self._sinks()}
+        self.offsets: dict[Any, set[int]] = {}
+        for access in accesses:
+            self.offsets.setdefault(self._memory(access), set()).add(access.offset)
+        self.pointers: dict[Any, tuple[str, int, int]] = {}
+        self.checks = can_fail(loop)
+        #: what the nodes take for one element, beside an element's way from and to memory
+        self.work: dict[int, int] = {}
+
+    def _sinks(self) -> list[Access]:
+        stored = [s.access for s in self.loop.stores]
+        scanned = [] if self.loop.scan is None else [self.loop.scan.access]
+        return stored + [f.access for f in self.loop.folds] + scanned
+
+    def _memory(self, access: Access) -> tuple[str, int]:
+        allocation = self.allocations[access.value.number]
+        return allocation.kind, allocation.index
+
+    # -- elements ----------------------------------------------------------------------------
+
+    def number(self, number: int) -> str:
+        """The text of a whole number that a general kernel should not depend on.
+
+        Equal numbers are one: LLVM must see that what is read and written in place is the same
+        element.
+        """
+        if not self.general or number in (0, 1):
+            return str(number)
+        if number not in self.number_indices:
+            self.number_indices[number] = len(self.numbers)
+            self.numbers.append(number)
+        return f"%number{self.number_indices[number]}"
+
+    def literal(self, number: Any, node: Compute, operands: list[Any]) -> Any:
+        """A number as an operand; a general kernel reads those of floating arithmetic.
+
+        Infinities are always read: LLVM makes branches of a maximum over `where(mask, x, -inf)`
+        that it can see through, and does not vectorise them (600 instead of 50 µs for 131,072
+        elements).
+        """
+        if not (numeric.is_numpy_float(node.dtype) and isinstance(number, float)):
+            return number
+        if not (self.general or math.isinf(number)):
+            return number
+        fitting = (node.dtype, BOOL)
+        if any(isinstance(o, Register) and o.dtype not in fitting for o in operands):
+            return number
+        self.numbers.append(struct.unpack("<q", struct.pack("<d", number))[0])
+        bits = f"i64 %number{len(self.numbers) - 1}"
+        wide = Register(self.code.value(f"bitcast {bits} to double"), FLOAT64)
+        return converted(self.code, wide, node.dtype)
+
+    def pointer(self, access: Access, indices: dict[int, str]) -> str:
+        """A pointer to the element of an access at the given indices."""
+        memory, base = self._memory(access), self._base(access)
+        several = memory in self.written and len(self.offsets[memory]) > 1
+        key = (memory, 0 if several else base)
+        if key not in self.pointers:
+            size = access.value.dtype.itemsize
+            name = f"%p{len(self.pointers)}"
+            self.pointers[key] = (name, access.value.number, key[1] * size)
+        strides = self.strides[access]
+        terms = [(index, self._step(strides, d)) for d, index in indices.items()]
+        for pick in access.picks:
+            terms.append((self.picked(pick, indices), self.number(pick.stride)))
+        if access.offset > base:
+            terms.append((str(access.offset - base), "1"))
+        offset = self.number(base) if several else "0"
+        position = self.code.position(offset, terms)
+        return self.code.element(self.pointers[key][0], access.value.dtype, position)
+
+    def _step(self, strides: list[int], d: int) -> str:
+        """The text of a stride; short steps of the last dimension are known, to be vectorised."""
+        last = d == len(self.sizes) - 1 and abs(strides[d]) <= tuning.MAX_VECTOR_STRIDE_ELEMENTS
+        return str(strides[d]) if last else self.number(strides[d])
+
+    def _base(self, access: Access) -> int:
+        """The lowest offset of the accesses whose elements lie between those of this one.
+
+        From one pointer, LLVM reads and writes the elements of all of them in whole vectors.
+        """
+        offsets, step = self.offsets[self._memory(access)], abs(self.strides[access][-1])
+        base = access.offset
+        while 1 < step <= tuning.MAX_VECTOR_STRIDE_ELEMENTS:
+            lower = [o for o in offsets if base - step < o < base and access.offset - o < step]
+            if not lower:
+                break
+            base = min(lower)
+        return base
+
+    def picked(self, pick: Any, indices: dict[int, str]) -> str:
+        """An index from memory, counted from the front; bad ones set the status and become 0."""
+        code, size = self.code, self.number(pick.size)
+        raw = code.load(self.pointer(pick.index, indices), pick.index.value.dtype)
+        index = scalar.Scalar(code, {}, INT64, "").convert(raw, INT64).text
+        if pick.checked:
+            return index
+        negative = code.value(f"icmp slt i64 {index}, 0")
+        wrapped = code.value(f"add nsw i64 {index}, {size}")
+        index = code.value(f"select i1 {negative}, i64 {wrapped}, i64 {index}")
+        bad = code.value(f"icmp uge i64 {index}, {size}")
+        code.fail(bad, pick.failure)
+        return code.value(f"select i1 {bad}, i64 0, i64 {index}")
+
+    def nodes(self, indices: dict[int, str]) -> list[Register]:
+        """All nodes of the loop at one element."""
+        found: list[Register] = []
+        for node in self.loop.nodes:
+            if isinstance(node, Read):
+                found.append(self.code.load(self.pointer(node.access, indices), node.dtype))
+            elif isinstance(node, Position):
+                strides = self.strides[node]
+                terms = [(index, self.number(strides[d])) for d, index in indices.items()]
+                position = self.code.position(self.number(node.offset), terms)
+                found.append(Register(position, node.dtype))
+            else:
+                found.append(self._compute(node, found))
+        return found
+
+    def _compute(self, node: Compute, found: list[Register]) -> Register:
+        given = [o.number if isinstance(o, Literal) else found[o] for o in node.operands]
+        operands = [o if isinstance(o, Register) else self.literal(o, node, given) for o in given]
+        before = len(self.code.lines)
+        result = scalar.emit(self.code, node.primitive, node.params, operands, node.dtype)
+        instructions = len(self.code.lines) - before
+        self.work[len(found)] = 1 + instructions // tuning.INSTRUCTIONS_PER_MEMORY_TRIP
+        return result
+
+    def store(self, store: Store, values: list[Register], indices: dict[int, str]) -> None:
+        pointer = self.pointer(store.access, indices)
+        value = values[store.node]
+        if store.adds:
+            old = self.code.load(pointer, value.dtype)
+            kind = type_of(value.dtype)
+            add = "fadd" if kind in ("float", "double") else "or" if kind == "i1" else "add"
+            value = Register(self.code.value(f"{add} {kind} {old.text}, {value.text}"), value.dtype)
+            if numeric.is_half(value.dtype):
+                value = self.code.rounded(value.text, value.dtype)
+        self.code.store(value, pointer)
+
+    # -- loops -------------------------------------------------------------------------------
+
+    @contextmanager
+    def over(
+        self, dims: list[int], split: int | None, indices: dict[int, str]
+    ) -> Iterator[dict[int, str]]:
+        """Nested loops over dimensions; `split` is the one that goes from low to high."""
+        with ExitStack() as stack:
+            inner = dict(indices)
+            for d in dims:
+                bounds = ("%low", "%high") if d == split else ("0", self.number(self.sizes[d]))
+                rolled = d == dims[-1] and self.sizes[d] >= tuning.MIN_ROLLED_LOOP_ELEMENTS
+                inner[d] = stack.enter_context(self.code.loop(*bounds, rolled=rolled))
+            yield inner
+
+
+def converted(code: Code, value: Register, dtype: Any) -> Register:
+    """A register in another dtype."""
+    return scalar.Scalar(code, {}, dtype, "").convert(value, dtype)
