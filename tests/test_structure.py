@@ -20,6 +20,7 @@ ROOMS = [
         "replay.reference",
         "replay.use",
         "replay",
+        "distributed",
         "cpu",
         "cuda",
         "insight",
@@ -30,7 +31,7 @@ ROOMS = [
         "backends",
         "typed",
     ),
-    *("nn", "optim", "saving", "utils", "backward_functions", "dialects"),
+    *("nn", "optim", "saving", "parallel", "utils", "backward_functions", "dialects"),
     *("__init__", "demos", "cli", "__main__"),
 ]
 #: imports that point upwards: (file, room), with the reason. The list may only become shorter.
@@ -51,6 +52,7 @@ UPWARDS = {
     ("func", "nn"): "`functional_call` of a module",
     ("insight/installation", "__init__"): "the version",
     ("nn/__init__", "dialects"): "names of the documents that other rooms define",
+    ("nn/parallel/__init__", "parallel"): "a path of PyTorch's",
     ("nn/__init__", "optim"): "names of the documents that other rooms define",
     ("replay/cpu/jit", "__init__"): "the version",
     ("replay/guards/layers", "nn"): "which calls are those of modules",

@@ -95,6 +95,8 @@ class Primitive:
     composite: bool = False
     #: the same inputs give the same result, and nothing else happens
     pure: bool = True
+    #: all members of a group of processes run it together, and none of them can refuse to
+    collective: bool = False
     #: scalar expression for native code, or the loops: (builder, out, *inputs, **params)
     expression: str | None = None
     lower: Callable[..., None] | None = None
@@ -205,6 +207,7 @@ def define(
     into: Callable[..., None] | None = None,
     native_size: int | None = None,
     loads: bool = False,
+    collective: bool = False,
 ) -> Primitive:
     """Make a primitive. Inputs are the kernel's positional parameters, in order.
 
@@ -226,7 +229,7 @@ def define(
         rules = (vjp,) + (None,) * (len(inputs) - 1)
     p = Primitive(
         name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, view, composite,
-        pure, expression, lower, abstract, batch, into,
+        pure and not collective, collective, expression, lower, abstract, batch, into,
     )  # fmt: skip
     p.loads = loads
     if native_size is not None:

@@ -315,6 +315,9 @@ class Tape:
     def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
         """Called before a tensor, in memory that was written to, gets the history of `value`."""
 
+    def will_communicate(self, group: Any) -> None:
+        """Called before a collective operation of a group."""
+
     def will_relayout(self, tensor: Tensor) -> None:
         """Called before a tensor becomes another view of its own memory."""
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from ..core import source
 from ..ops.collective.group import Group
-from . import checks, transport
+from ..core.modes import STATE
+from . import checks, scope, transport
 from .background import Background, Requested, Work
 from .job import HOW_TO_START, Job, is_started, job, start
 
@@ -32,8 +33,10 @@ _CHECK_TAG = 1 << 14
 class ProcessGroup(Group):
     """Some of the ranks of a job."""
 
-    def __init__(self, job: Job, comm: Any, ranks: tuple[int, ...], name: str) -> None:
+    def __init__(self, job: Job, comm: Any, ranks: tuple[int, ...], name: str, index: int) -> None:
         self.job = job
+        #: how many groups of the job were made before it
+        self.index = index
         self.mpi = job.mpi
         self.comm = comm
         self.name = name
@@ -53,10 +56,20 @@ class ProcessGroup(Group):
         self, kind: str, what: Callable[[], str], function: Callable[..., Any], *args: Any
     ) -> Any:
         """A collective in the calling thread: watched, and compared with the others' if wanted."""
+        self._tell()
         background().run_pending()
         return self._watched(
             kind, source.here(), checks.wanted() and what, self.comm, function, *args
         )
+
+    def _tell(self) -> None:
+        """While a function is recorded: the recording has a collective."""
+        for tape in STATE.tapes:
+            tape.will_communicate(self)
+
+    def connected(self, groups: list[Any]) -> Any:
+        """The ranks that collectives of these groups connect, on all of their members."""
+        return scope.connected(self.job, groups, _made + 1)
 
     def _watched(
         self, kind: str, location: Any, what: Any, comm: Any, function: Any, *args: Any
@@ -74,6 +87,7 @@ class ProcessGroup(Group):
         self, kind: str, x: Any, function: Callable[..., Any], *args: Any, finish: Any = None
     ) -> Work:
         """A collective in the background, on memory that nobody touches until it is done."""
+        self._tell()
         location, checked = source.here(), checks.wanted()
         what = checked and (lambda: _shown(kind, x, *args))
 
@@ -196,6 +210,7 @@ class ProcessGroup(Group):
         return found
 
     def _message(self, kind: str, shape: Any, dtype: Any, other: int, tag: int) -> None:
+        self._tell()
         background().run_pending()
         if checks.wanted() and other != self.rank:
             what = f"message {tag} of {dtype.name}{list(shape)}"
@@ -274,7 +289,7 @@ def init_process_group(
             )
     cores, threads = _divide_cores(connected)
     _background = Background(threaded=connected.local_size * (threads + 1) <= cores)
-    _world = ProcessGroup(connected, connected.world.Dup(), tuple(range(connected.size)), "world")
+    _world = ProcessGroup(connected, connected.world.Dup(), tuple(range(connected.size)), "world", 0)
     _groups.append(_world)
 
 
@@ -354,7 +369,7 @@ def new_group(
     comm = world.comm.Split(color, world.rank)
     if world.rank not in members:
         return NON_GROUP_MEMBER
-    made = ProcessGroup(world.job, comm, members, name)
+    made = ProcessGroup(world.job, comm, members, name, _made)
     _groups.append(made)
     return made
 

@@ -32,7 +32,7 @@ reduce_from_: Primitive = define(
     "reduce_from",
     lambda x, *, group: group.all_reduce(x, SUM),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: x,
     vjp=lambda g, group: copy_to_(g, group=group),
 )
@@ -87,7 +87,7 @@ gather_from_: Primitive = define(
     "gather_from",
     lambda x, *, dim, group: _joined(x, dim, group),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, *, dim, group: (_scaled(x[0], dim, x[0][dim] * group.size), x[1]),
     vjp=lambda g, dim, group: split_to_(g, dim=dim, group=group),
 )

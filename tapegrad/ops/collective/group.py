@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,18 @@ from ...core import xp
 SUM, AVG, MAX, MIN, PRODUCT = "sum", "avg", "max", "min", "product"
 BAND, BOR, BXOR = "band", "bor", "bxor"
 REDUCTIONS = (SUM, AVG, MAX, MIN, PRODUCT, BAND, BOR, BXOR)
+
+
+class Scope:
+    """Processes that decide together: this one alone."""
+
+    def agree(self, bits: int) -> int:
+        """The bits that all processes have given."""
+        return bits
+
+    def checking(self) -> AbstractContextManager[Any]:
+        """Inside, collectives are compared with those of the others."""
+        return nullcontext()
 
 
 class Group:
@@ -34,6 +47,10 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<group {self.name}>"
+
+    def connected(self, groups: list[Group]) -> Scope:
+        """The processes that collectives of these groups connect."""
+        return Scope()
 
     def all_reduce(self, x: Any, op: str) -> Any:
         """The reduction of all members' arrays."""

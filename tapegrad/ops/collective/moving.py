@@ -27,7 +27,7 @@ all_gather_: Primitive = define(
     "all_gather",
     lambda x, *, group: group.all_gather(x),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, *, group: ((group.size, *x[0]), x[1]),
     vjp=lambda g, group: PRIMITIVES["reduce_scatter"](g, op=SUM, group=group),
 )
@@ -50,7 +50,7 @@ broadcast_: Primitive = define(
     "broadcast",
     lambda x, *, source, group: group.broadcast(x, source),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: x,
     vjp=lambda g, source, group: PRIMITIVES["reduce"](g, op=SUM, target=source, group=group),
 )
@@ -74,7 +74,7 @@ gather_: Primitive = define(
     "gather_to",
     lambda x, *, target, group: group.gather(x, target),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, *, target, group: ((group.size, *x[0]), x[1]),
     vjp=lambda g, target, group: scatter_(g, source=target, group=group),
 )
@@ -82,7 +82,7 @@ scatter_: Primitive = define(
     "scatter_from",
     lambda x, *, source, group: group.scatter(x, source),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: (x[0][1:], x[1]),
     vjp=lambda g, source, group: gather_(g, target=source, group=group),
 )
@@ -122,7 +122,7 @@ all_to_all_: Primitive = define(
     "all_to_all",
     lambda x, *, sent, received, group: group.all_to_all(x, sent, received),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, *, sent, received, group: ((sum(received), *x[0][1:]), x[1]),
     vjp=lambda g, sent, received, group: all_to_all_(g, sent=received, received=sent, group=group),
 )
@@ -166,7 +166,7 @@ permute_: Primitive = define(
     "permute_ranks",
     lambda x, *, targets, group: group.permute(x, targets),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: x,
     vjp=lambda g, targets, group: permute_(g, targets=_back(targets), group=group),
 )
@@ -205,7 +205,7 @@ send_: Primitive = define(
     "send",
     _send,
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: ((), x[1]),
     vjp=lambda g, x_shape, target, tag, group: receive_(
         g, shape=x_shape, source=target, tag=tag, group=group
@@ -215,7 +215,7 @@ receive_: Primitive = define(
     "receive",
     _receive,
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda token, *, shape, **params: (shape, token[1]),
     vjp=lambda g, source, tag, group: send_(g, target=source, tag=tag, group=group),
 )

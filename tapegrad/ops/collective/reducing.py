@@ -37,7 +37,7 @@ all_reduce_: Primitive = define(
     "all_reduce",
     lambda x, *, op, group: group.all_reduce(x, op),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: x,
     vjp=lambda g, op, group: all_reduce_(g, op=op, group=group) if op in (SUM, AVG) else None,
 )
@@ -58,7 +58,7 @@ all_extreme_: Primitive = define(
     "all_extreme",
     lambda x, *, op, group: group.all_reduce(x, op),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: x,
     vjp=lambda g, x, out, group: _extreme_vjp(g, x, out, group),
 )
@@ -94,7 +94,7 @@ reduce_: Primitive = define(
     "reduce",
     lambda x, *, op, target, group: group.reduce(x, op, target),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: x,
     vjp=lambda g, op, target, group: _reduce_vjp(g, op, target, group),
 )
@@ -127,7 +127,7 @@ reduce_scatter_: Primitive = define(
     "reduce_scatter",
     lambda x, *, op, group: group.reduce_scatter(x, op),
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: (x[0][1:], x[1]),
     vjp=lambda g, op, group: _reduce_scatter_vjp(g, op, group),
 )
@@ -177,13 +177,13 @@ all_reduce_start_: Primitive = define(
     "all_reduce_start",
     _start,
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda x, **params: ((), np.dtype(np.int64)),
 )
 all_reduce_wait_: Primitive = define(
     "all_reduce_wait",
     _wait,
     kind=OPAQUE,
-    pure=False,
+    collective=True,
     abstract=lambda handle, x, **params: x,
 )

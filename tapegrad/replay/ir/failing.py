@@ -14,7 +14,7 @@ def can_fail(instruction: Instruction) -> bool:
     """Whether a lowered instruction may find bad data: a bad index, an error in NumPy."""
     if isinstance(instruction, Loop):
         return any(map(finds_bad_data, (*instruction.nodes, *instruction.stores)))
-    return isinstance(instruction, Callback)
+    return isinstance(instruction, Callback) and not instruction.primitive.collective
 
 
 def failing_nodes(loop: Loop) -> set[int]:

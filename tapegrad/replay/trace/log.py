@@ -64,6 +64,9 @@ class CaptureLog(Tape):
         super().__init__()
         #: whether what cannot be replayed is an error at once
         self.strict = strict
+        #: groups of processes with which the run communicates, and what to do before it does
+        self.groups: dict[Any, None] = {}
+        self.on_collective: Callable[[], None] | None = None
         #: arguments that are views, and tensors that overlap each other
         self.roots = Roots(arguments, sharing)
         #: captured tensors that overlap others, and were changed or show what was
@@ -151,6 +154,11 @@ class CaptureLog(Tape):
     def restore_views(self) -> None:
         """Make arguments views of their bases again."""
         self.roots.restore(self.born)
+
+    def will_communicate(self, group: Any) -> None:
+        self.groups[group] = None
+        if self.on_collective is not None:
+            self.on_collective()
 
     def will_write(self, tensor: Tensor) -> None:
         self.roots.check_writable(tensor)

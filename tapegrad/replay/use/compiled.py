@@ -31,6 +31,7 @@ from ..trace.log import ELSEWHERE, CaptureError
 from ..trace.recording import Recording
 from ..trace.results import NotRepeatable
 from ..trace.signature import Arguments, likeness, shown, unlike
+from .agreement import Agreement
 from .check import Check
 from .leaf_tracker import LeafTracker
 from .replay import DataError, Replay
@@ -115,6 +116,7 @@ class Compiled(Generic[P, R]):
         self.options = options or Options()
         self._signatures: dict[Any, Signature] = {}
         self._latest: Signature | None = None  # of the latest replay
+        self._agreement = Agreement()
         self._lock = locks.new()
         #: the thread in which the function runs, while others wait for its lock
         self._caller: int | None = None
@@ -209,7 +211,7 @@ class Compiled(Generic[P, R]):
                 )
             signature = self._signatures[call.key] = Signature(call.key, shown(args, kwargs))
         if signature.eager is not None:
-            return self._eagerly(signature.eager, args, kwargs)
+            return self._eagerly(signature.eager, args, kwargs, signature.communicates)
         for variant in signature.variants:
             tensors = variant.fits(call)
             if tensors is not None:
@@ -242,7 +244,11 @@ class Compiled(Generic[P, R]):
         """Replay a variant that fits, or run eagerly where that is known to be the only way."""
         replay = variant.replay
         if replay is None:
-            return self._eagerly(str(variant.eager), args, kwargs)
+            return self._eagerly(str(variant.eager), args, kwargs, signature.communicates)
+        if not self._agreement.allows(replay):
+            result = self._record(signature, "another rank records this call", call, args, kwargs)
+            signature.strikes = 0
+            return result
         if signature.variants[0] is not variant:
             signature.variants.remove(variant)
             signature.variants.insert(0, variant)
@@ -272,9 +278,16 @@ class Compiled(Generic[P, R]):
         variant.effects.do(values, call.containers)
         return returned
 
-    def _eagerly(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _eagerly(
+        self,
+        reason: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        communicates: bool = False,
+    ) -> Any:
         self._warn(reason)
-        return self._plainly(args, kwargs)
+        with self._agreement.eager_call(communicates):
+            return self._plainly(args, kwargs)
 
     def _warn(self, reason: str) -> None:
         code = source.code_of(self.function)
@@ -346,7 +359,7 @@ class Compiled(Generic[P, R]):
         elif signature.strikes >= PATIENCE:
             signature.eager = f"{why}; what changes in every call should be a tensor"
         if signature.eager is not None:
-            return self._eagerly(signature.eager, args, kwargs)
+            return self._eagerly(signature.eager, args, kwargs, signature.communicates)
         signature.reasons.append(why)
         signature.strikes += 1
         tensors = call.tensors + signature.moving(world)
@@ -356,6 +369,8 @@ class Compiled(Generic[P, R]):
         observer = Observer()
         capture = UndoableCapture(tensors, self.options.fullgraph, signature.sharing)
         capture.layers, capture.observer = observer.layers, observer
+        self._agreement.begin()
+        capture.on_collective = self._agreement.before_collective
         recording: Recording | None = None
         try:
             with left_as_found(LISTENING), gc_paused(), capture:
@@ -379,6 +394,9 @@ class Compiled(Generic[P, R]):
             signature.latest = None
             raise
         signature.recordings += 1
+        if capture.groups:
+            signature.communicates = True
+            self._agreement.end(capture.groups, self.replays)
         if recording is not None and recording.derivative is not None and world is not None:
             refusal = refusal or _late_effects(world, call, copies, effects)
         if self._modes() != modes:
@@ -400,11 +418,13 @@ class Compiled(Generic[P, R]):
             return result
         hooked = capture.hooked()
         witness = object()
-        undo = capture.undo()
+        undo = None if capture.groups else capture.undo()  # no collective may run twice
         del capture  # it knows every tensor: only what others know may stay
         signature.hooked = hooked
         replay = self._compare(signature, recording, tensors, world if covered else None, effects)
-        if replay is None or self._target.missing() is not None:
+        if replay is not None and replay.groups:
+            self._agreement.confirm(replay)
+        if replay is None or undo is None or self._target.missing() is not None:
             return result
         return undo.replayed(replay, tensors, call, result, witness)
 

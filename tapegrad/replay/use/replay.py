@@ -67,6 +67,11 @@ class Replay:
         self.executable: Executable | None = None
         self.calls_back = False  # whether parts of the program run in NumPy
         self.count = 0
+        #: groups of processes whose collectives it runs, and the recordings that it agrees with:
+        #: see `agreement.py`
+        applied = [x for x in recording.program.applied() if x.primitive.collective]
+        self.groups = list(dict.fromkeys(x.params["group"] for x in applied))
+        self.recorded_in = 0
         self.program, self.slots = recording.program, recording.slots
         #: how calls are differentiated; None if nobody can ask for it
         self.vjp: CompiledVjp | None = None
@@ -280,7 +285,7 @@ class Replay:
 
     def _bind(self, executable: Executable, captured: list[Any]) -> None:
         """Say which arrays stay the same from call to call."""
-        self.calls_back = bool(executable.callbacks)
+        self.calls_back = any(not c.primitive.collective for c in executable.callbacks)
         arrays = iter(captured)
         bound: dict[int, Any] = {}
         moving: dict[int, Any] = {}

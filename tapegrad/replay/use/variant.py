@@ -131,6 +131,8 @@ class Signature:
         #: a short test of arguments that says yes only if they give the key
         self.is_like: Callable[[tuple[Any, ...]], bool] = unlike
         self.variants: list[Variant] = []
+        #: whether a recording met a collective
+        self.communicates = False
         self.scope: Scope | None = None
         #: functions of hooks on tensors, with names for them
         self.hooked: list[tuple[str, Any]] = []

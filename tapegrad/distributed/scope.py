@@ -1,0 +1,63 @@
+"""Scopes: ranks that collectives connect, which decide together about compiled functions.
+
+Two ranks belong together if a function uses a group with both, or if others connect them. Each
+rank knows only the groups that it uses itself, so they tell each other, along those groups.
+Made by `ProcessGroup.connected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from . import checks
+
+_scopes: dict[tuple[int, ...], Scope] = {}
+
+
+class Scope:
+    """Some ranks of the job, with a communicator of their own."""
+
+    def __init__(self, comm: Any, mpi: Any) -> None:
+        self._comm = comm
+        self._mpi = mpi
+        self._word = np.zeros(1, np.int64)
+
+    def agree(self, bits: int) -> int:
+        """The bits that all ranks have given."""
+        if self._comm.size == 1:
+            return bits
+        self._word[0] = bits
+        self._comm.Allreduce(self._mpi.IN_PLACE, self._word, self._mpi.BAND)
+        return int(self._word[0])
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Inside, collectives of this thread are compared with those of the others."""
+        before, checks.LOCAL.is_on = checks.LOCAL.is_on, True
+        try:
+            yield
+        finally:
+            checks.LOCAL.is_on = before
+
+
+def connected(job: Any, groups: list[Any], made: int) -> Scope:
+    """The scope of the ranks that groups connect, which each rank says of its own.
+
+    `made` is how many groups the job has: word travels through all of them in as many rounds.
+    """
+    ordered = sorted(groups, key=lambda group: group.index)
+    known = np.zeros(job.size, np.uint8)
+    for group in groups:
+        known[list(group.ranks)] = 1
+    for _ in range(min(made, 16)):
+        for group in ordered:
+            group.comm.Allreduce(job.mpi.IN_PLACE, known, job.mpi.MAX)
+    ranks = tuple(int(r) for r in np.flatnonzero(known))
+    if ranks not in _scopes:
+        members = job.world.group.Incl(ranks)
+        _scopes[ranks] = Scope(job.world.Create_group(members, 1), job.mpi)
+    return _scopes[ranks]

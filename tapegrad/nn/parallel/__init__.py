@@ -1,0 +1,5 @@
+"""Where PyTorch keeps DistributedDataParallel."""
+
+from ...parallel.data_parallel import DistributedDataParallel
+
+__all__ = ["DistributedDataParallel"]
