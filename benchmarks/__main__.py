@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from . import data, eager, firstcall, others, replay
+from . import data, eager, firstcall, others, ranks, replay
 from .measure import Report
 
 SUITES = {
@@ -15,6 +15,7 @@ SUITES = {
     "others": others.run,
     "data": data.run,
     "firstcall": firstcall.run,
+    "ranks": ranks.run,
 }
 
 

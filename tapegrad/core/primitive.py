@@ -97,6 +97,9 @@ class Primitive:
     pure: bool = True
     #: all members of a group of processes run it together, and none of them can refuse to
     collective: bool = False
+    #: a collective as two primitives, `start` and `wait`, and which half of another one it is
+    halves: tuple[Primitive, Primitive] | None = None
+    half: str | None = None
     #: scalar expression for native code, or the loops: (builder, out, *inputs, **params)
     expression: str | None = None
     lower: Callable[..., None] | None = None
@@ -208,6 +211,8 @@ def define(
     native_size: int | None = None,
     loads: bool = False,
     collective: bool = False,
+    halves: tuple[Primitive, Primitive] | None = None,
+    half: str | None = None,
 ) -> Primitive:
     """Make a primitive. Inputs are the kernel's positional parameters, in order.
 
@@ -229,7 +234,7 @@ def define(
         rules = (vjp,) + (None,) * (len(inputs) - 1)
     p = Primitive(
         name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, view, composite,
-        pure and not collective, collective, expression, lower, abstract, batch, into,
+        pure and not collective, collective, halves, half, expression, lower, abstract, batch, into,
     )  # fmt: skip
     p.loads = loads
     if native_size is not None:

@@ -113,8 +113,8 @@ class ProcessGroup(Group):
         """Begin to reduce a contiguous array into its own memory."""
         return self.start("all_reduce", x, transport.all_reduce_in_place, op)
 
-    def start_all_reduce(self, x: Any, op: str) -> int:
-        out = np.array(x, order="C")
+    def start_all_reduce(self, x: Any, op: str, in_place: bool = False) -> int:
+        out = x if in_place else np.array(x, order="C")
         work = self.reduce_memory(out, op)
         handle = next(_handles)
         _started[handle] = (work, out)

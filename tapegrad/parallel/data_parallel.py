@@ -282,14 +282,13 @@ class Reducer:
                     f"a communication hook must return a Future, got {type(future).__name__}"
                 )
             return lambda: future.wait()
-        op = AVG if self.divisor is None else SUM
         if listening:
+            # A sum, divided by operations that native code fuses with what reads them.
             flat = self._flat(bucket)
-            handle = all_reduce_start_(flat, op=op, group=self.group)
-            return lambda: self._divided(
-                all_reduce_wait_(handle, flat, group=self.group)
-            )
-        work = self.group.reduce_memory(bucket.array, op)
+            handle = all_reduce_start_(flat, op=SUM, group=self.group)
+            divisor = self.divisor or self.group.size
+            return lambda: all_reduce_wait_(handle, flat, group=self.group) / divisor
+        work = self.group.reduce_memory(bucket.array, AVG if self.divisor is None else SUM)
 
         def finished() -> Tensor:
             work.wait()

@@ -56,10 +56,10 @@ class Group:
         """The reduction of all members' arrays."""
         return x.copy()
 
-    def start_all_reduce(self, x: Any, op: str) -> int:
-        """Begin a reduction; returns its handle."""
+    def start_all_reduce(self, x: Any, op: str, in_place: bool = False) -> int:
+        """Begin a reduction, into the memory of `x` if that is wanted; returns its handle."""
         handle = next(_handles)
-        _started[handle] = x.copy()
+        _started[handle] = x if in_place else x.copy()
         return handle
 
     def wait_all_reduce(self, handle: int) -> Any:

@@ -33,11 +33,41 @@ def check_reduction(op: str, dtype: Any) -> None:
 
 # -- all_reduce --------------------------------------------------------------------------------
 
+
+def _start(x: Any, *, op: str, group: Group, in_place: bool = False) -> Any:
+    return np.array(group.start_all_reduce(x, op, in_place), np.int64)
+
+
+def _wait(handle: Any, x: Any, *, group: Group, in_place: bool = False) -> Any:
+    return group.wait_all_reduce(int(handle))
+
+
+#: begins an `all_reduce` and gives its handle; `all_reduce_wait` takes that and gives the result.
+#: What is computed in between runs while the members communicate. Both are for code that works on
+#: gradients: neither has a rule. With `in_place`, which only a compiler says, the result takes the
+#: memory of the operand.
+all_reduce_start_: Primitive = define(
+    "all_reduce_start",
+    _start,
+    kind=OPAQUE,
+    collective=True,
+    half="start",
+    abstract=lambda x, **params: ((), np.dtype(np.int64)),
+)
+all_reduce_wait_: Primitive = define(
+    "all_reduce_wait",
+    _wait,
+    kind=OPAQUE,
+    collective=True,
+    half="wait",
+    abstract=lambda handle, x, **params: x,
+)
 all_reduce_: Primitive = define(
     "all_reduce",
     lambda x, *, op, group: group.all_reduce(x, op),
     kind=OPAQUE,
     collective=True,
+    halves=(all_reduce_start_, all_reduce_wait_),
     abstract=lambda x, **params: x,
     vjp=lambda g, op, group: all_reduce_(g, op=op, group=group) if op in (SUM, AVG) else None,
 )
@@ -157,33 +187,3 @@ def reduce_scatter(input: Tensor, op: str = SUM, group: Group = SELF) -> Tensor:
     if op not in (SUM, AVG) and input.requires_grad:
         raise ValueError(f"reduce_scatter with op={op!r} has no gradient; use all_reduce")
     return reduce_scatter_(input, op=op, group=group)  # type: ignore[no-any-return]
-
-
-# -- all_reduce in two steps -------------------------------------------------------------------
-
-
-def _start(x: Any, *, op: str, group: Group) -> Any:
-    return np.array(group.start_all_reduce(x, op), np.int64)
-
-
-def _wait(handle: Any, x: Any, *, group: Group) -> Any:
-    return group.wait_all_reduce(int(handle))
-
-
-#: begins an `all_reduce` and gives its handle; `all_reduce_wait` takes that and gives the result.
-#: What is computed in between runs while the members communicate. Both are for code that works on
-#: gradients: neither has a rule.
-all_reduce_start_: Primitive = define(
-    "all_reduce_start",
-    _start,
-    kind=OPAQUE,
-    collective=True,
-    abstract=lambda x, **params: ((), np.dtype(np.int64)),
-)
-all_reduce_wait_: Primitive = define(
-    "all_reduce_wait",
-    _wait,
-    kind=OPAQUE,
-    collective=True,
-    abstract=lambda handle, x, **params: x,
-)

@@ -344,7 +344,9 @@ class NativeProgram:
         made = callback.primitive.kernel(*given, **callback.params)
         arrays = made if isinstance(made, tuple) else (made,)
         for value, result in zip(callback.outputs, arrays, strict=False):
-            array(View(value, 0, value.shape, contiguous(value.shape)))[...] = result
+            to = array(View(value, 0, value.shape, contiguous(value.shape)))
+            if result.__class__ is not np.ndarray or address(to) != address(result):
+                to[...] = result  # else the callback has worked there
 
     def _array(self, view: View, layout: Layout, frame: Frame) -> Any:
         """The memory of a view as a NumPy array."""

@@ -16,6 +16,7 @@ from ...core.tape import Value
 from ..ir.failing import can_fail
 from ..ir.program import (
     Access,
+    Callback,
     Compute,
     Input,
     Instruction,
@@ -128,6 +129,8 @@ def _same_element(instruction: Instruction, old: Value, new: Value) -> bool:
     """Whether an instruction reads of `old` only the element of `new` that it is about to write."""
     if all(v.number != old.number for v in instruction.reads()):
         return True
+    if isinstance(instruction, Callback):
+        return bool(instruction.params.get("in_place"))
     if not isinstance(instruction, Loop):
         return False
     stores = [s.access for s in instruction.stores if s.access.value.number == new.number]

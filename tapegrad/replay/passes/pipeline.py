@@ -14,6 +14,7 @@ from ..ir.program import Program
 from ..ir.target import Machine
 from .fuse import fuse, inline
 from .lower import lower
+from .overlap import in_place, overlap
 from .rematerialize import rematerialize
 from .simplify import common, constants, dead
 from .sink_writes import sink_writes
@@ -28,6 +29,7 @@ def passes_for(machine: Machine) -> dict[str, Pass]:
         "constants": constants,
         "common": common,
         "dead": live,
+        "overlap": overlap,
         "lower": partial(lower, machine=machine),
         "unread": live,
         "sink_writes": sink_writes,
@@ -35,6 +37,7 @@ def passes_for(machine: Machine) -> dict[str, Pass]:
         "fuse": fuse,
         "rematerialize": partial(rematerialize, machine=machine),
         "trim": live,
+        "in_place": in_place,
     }
 
 
