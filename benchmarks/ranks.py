@@ -100,7 +100,7 @@ def _torch(size: int) -> dict[str, Any]:
         env |= {"MASTER_PORT": "29513", "WORLD_SIZE": str(size)}
         command = [sys.executable, "-m", "benchmarks.ranks", "torch", str(out)]
         ranks = [subprocess.Popen(command, env={**env, "RANK": str(r)}) for r in range(size)]
-        if any([rank.wait(timeout=600) for rank in ranks]):
+        if sum(rank.wait(timeout=600) for rank in ranks):
             return {}
         found: dict[str, Any] = json.loads(out.read_text())
         return found
@@ -146,7 +146,9 @@ def rank(library: str, out: str) -> None:
             net = Parallel(model) if together else model
             optimizer = lib.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
 
-            def step(net: Any = net, loss: Any = loss, optimizer: Any = optimizer, x: Any = inputs) -> Any:
+            def step(
+                net: Any = net, loss: Any = loss, optimizer: Any = optimizer, x: Any = inputs
+            ) -> Any:
                 optimizer.zero_grad()
                 value = loss(net, *x)
                 value.backward()

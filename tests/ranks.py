@@ -24,7 +24,9 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+MPIEXEC = shutil.which(
+    "mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+)
 MISSING = importlib.util.find_spec("mpi4py") is None or MPIEXEC is None
 needs_mpi = pytest.mark.skipif(MISSING, reason="needs the mpi extra: pip install '.[mpi]'")
 

@@ -176,7 +176,7 @@ def backward(
 
 
 def queue_callback(function: Callable[[], Any]) -> None:
-    """Run a function when the backward pass that now runs in this thread has filled every `.grad`."""
+    """Run a function when the backward pass of this thread has filled every `.grad`."""
     if STATE.endings is None:
         raise RuntimeError("queue_callback() needs a backward pass that runs in this thread")
     STATE.endings.append(function)

@@ -52,7 +52,6 @@ from .process_group import (
     is_available,
     is_initialized,
     new_group,
-    resolved,
 )
 
 
@@ -89,9 +88,53 @@ def is_torchelastic_launched() -> bool:
     return False
 
 
-__all__ = sorted(
-    name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any")
-)
+__all__ = [
+    "CollectiveMismatch",
+    "GroupMember",
+    "P2POp",
+    "ProcessGroup",
+    "ReduceOp",
+    "Work",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "batch_isend_irecv",
+    "broadcast",
+    "broadcast_object_list",
+    "destroy_process_group",
+    "functional",
+    "gather",
+    "gather_object",
+    "get_backend",
+    "get_global_rank",
+    "get_group_rank",
+    "get_process_group_ranks",
+    "get_rank",
+    "get_world_size",
+    "group",
+    "init_process_group",
+    "irecv",
+    "is_available",
+    "is_gloo_available",
+    "is_initialized",
+    "is_mpi_available",
+    "is_nccl_available",
+    "is_torchelastic_launched",
+    "isend",
+    "monitored_barrier",
+    "new_group",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -35,7 +35,11 @@ LOCAL = _Local()
 
 def wanted() -> bool:
     """Whether members compare what they do, as all of them must decide alike."""
-    return capturing() or LOCAL.is_on or "collectives" in os.environ.get("TAPEGRAD_DEBUG", "").split(",")
+    return (
+        capturing()
+        or LOCAL.is_on
+        or "collectives" in os.environ.get("TAPEGRAD_DEBUG", "").split(",")
+    )
 
 
 def compare(mpi: Any, comm: Any, ranks: tuple[int, ...], what: str, location: Any) -> None:

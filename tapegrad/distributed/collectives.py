@@ -45,7 +45,8 @@ def _is_recorded(*tensors: Tensor) -> bool:
     """Whether somebody sees what happens to tensors: a tape, or a history that they have."""
     mode = STATE.mode
     return bool(
-        mode & LISTENING or (mode & GRAD and any(t._requires and t._edge is not None for t in tensors))
+        mode & LISTENING
+        or (mode & GRAD and any(t._requires and t._edge is not None for t in tensors))
     )
 
 
@@ -95,13 +96,12 @@ def _change(
         return Done() if async_op else None
     array = _memory(tensor, what)
     used = _whole(array)
-    started: Work = group.start(
-        what, used, work, *args, finish=lambda _: _changed(array, used)
-    ) if async_op else None
-    if started is None:
-        getattr(group, f"{what}_in_place")(used, *args)
-        _changed(array, used)
-    return started
+    if async_op:
+        started: Work = group.start(what, used, work, *args, finish=lambda _: _changed(array, used))
+        return started
+    getattr(group, f"{what}_in_place")(used, *args)
+    _changed(array, used)
+    return None
 
 
 def _outside(group: Any) -> bool:
@@ -174,9 +174,7 @@ def _run(
         take(operation())
         return Done() if async_op else None
     if async_op:
-        started: Work = group.start(
-            what, x._array, work, *args, finish=lambda out: take(wrap(out))
-        )
+        started: Work = group.start(what, x._array, work, *args, finish=lambda out: take(wrap(out)))
         return started
     take(operation())
     return None
@@ -392,9 +390,7 @@ def reduce_scatter_tensor(
             f"reduce_scatter_tensor needs {group.size} parts of {output.numel()} elements, got "
             f"{input.numel()} elements"
         )
-    return _reduce_scatter(
-        output, input.reshape(group.size, *output.shape), op, group, async_op
-    )
+    return _reduce_scatter(output, input.reshape(group.size, *output.shape), op, group, async_op)
 
 
 def _reduce_scatter(output: Tensor, rows: Any, op: str, group: Any, async_op: bool) -> Work | None:
@@ -442,13 +438,13 @@ def all_to_all_single(
 
 
 def _splits(sizes: Sequence[int] | None, tensor: Tensor, group: Any) -> tuple[int, ...]:
-    rows = tensor.shape[0] if tensor.ndim else 0
+    rows: int = tensor.shape[0] if tensor.ndim else 0
     if not sizes:
         if rows % group.size:
             raise ValueError(
                 f"{rows} rows cannot be divided evenly among {group.size} ranks; give split sizes"
             )
-        return (rows // group.size,) * group.size
+        return (rows // int(group.size),) * int(group.size)
     if len(sizes) != group.size or sum(sizes) != rows:
         raise ValueError(
             f"split sizes {list(sizes)} do not divide {rows} rows among {group.size} ranks"

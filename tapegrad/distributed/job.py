@@ -157,9 +157,7 @@ def _end_together(job: Job) -> None:
     previous, previous_thread = sys.excepthook, threading.excepthook
     exit_plainly = sys.exit
 
-    def hook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         previous(kind, error, trace)
         status = 130 if issubclass(kind, KeyboardInterrupt) else 1
         job.abort(_described(kind, error, trace), status)

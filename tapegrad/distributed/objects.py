@@ -20,6 +20,10 @@ _PLAIN = b"P"
 _PICKLED = b"K"
 
 
+#: types that hold others, and the letter of each
+_CONTAINERS: dict[type, bytes] = {list: b"l", tuple: b"u", set: b"e", dict: b"m"}
+
+
 class _Unplain(Exception):
     """An object that has no plain form."""
 
@@ -54,9 +58,9 @@ def _write(value: Any, parts: list[bytes]) -> None:
         _put(parts, b"s", value.encode("utf-8", "surrogatepass"))
     elif kind is bytes:
         _put(parts, b"b", value)
-    elif kind in (list, tuple, set, dict):
+    elif kind in _CONTAINERS:
         items = list(value) if kind is not dict else [x for pair in value.items() for x in pair]
-        _put(parts, {list: b"l", tuple: b"u", set: b"e", dict: b"m"}[kind], b"", len(items))
+        _put(parts, _CONTAINERS[kind], b"", len(items))
         for item in items:
             _write(item, parts)
     elif kind is Tensor and isinstance(value._array, np.ndarray):
@@ -181,7 +185,9 @@ def broadcast_object_list(
         room[:] = np.frombuffer(data, np.uint8)
     items = unpack(group.broadcast(room, source).tobytes())
     if len(items) != len(object_list):
-        raise ValueError(f"object_list has {len(object_list)} items, that of the source {len(items)}")
+        raise ValueError(
+            f"object_list has {len(object_list)} items, that of the source {len(items)}"
+        )
     object_list[:] = items
 
 

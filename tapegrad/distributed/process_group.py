@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..core import source
-from ..ops.collective.group import Group
 from ..core.modes import STATE
+from ..ops.collective.group import Group
 from . import checks, scope, transport
 from .background import Background, Requested, Work
 from .job import HOW_TO_START, Job, is_started, job, start
@@ -289,7 +289,9 @@ def init_process_group(
             )
     cores, threads = _divide_cores(connected)
     _background = Background(threaded=connected.local_size * (threads + 1) <= cores)
-    _world = ProcessGroup(connected, connected.world.Dup(), tuple(range(connected.size)), "world", 0)
+    _world = ProcessGroup(
+        connected, connected.world.Dup(), tuple(range(connected.size)), "world", 0
+    )
     _groups.append(_world)
 
 

@@ -127,9 +127,7 @@ def scatter(mpi: Any, comm: Any, x: Any, source: int) -> Any:
     return out
 
 
-def all_to_all(
-    mpi: Any, comm: Any, x: Any, sent: Sequence[int], received: Sequence[int]
-) -> Any:
+def all_to_all(mpi: Any, comm: Any, x: Any, sent: Sequence[int], received: Sequence[int]) -> Any:
     x = whole(x)
     out = np.empty((sum(received), *x.shape[1:]), x.dtype)
     row = int(np.prod(x.shape[1:], dtype=np.int64)) * x.itemsize

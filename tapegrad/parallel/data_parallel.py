@@ -10,7 +10,7 @@ Inside a compiled function the same steps are operations of the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -197,15 +197,13 @@ class Pass:
 class Reducer:
     """The gradients of a module's parameters, and how they are averaged."""
 
-    def __init__(self, owner: Any, named: list[tuple[str, Tensor]], limit: int) -> None:
+    def __init__(self, owner: Any, named: Sequence[tuple[str, Tensor]], limit: int) -> None:
         self.owner = owner
         self.group = owner.process_group
         self.names = {id(p): n for n, p in named}
         self.parameters = [p for _, p in named]
         self.buckets = divided(self.parameters, limit)
-        self.where = {
-            id(p): (b.index, i) for b in self.buckets for i, p in enumerate(b.parameters)
-        }
+        self.where = {id(p): (b.index, i) for b in self.buckets for i, p in enumerate(b.parameters)}
         self.hook: Any = None
         #: whether the latest forward pass wants its gradients averaged
         self.armed = True
@@ -290,7 +288,7 @@ class Reducer:
             return lambda: all_reduce_wait_(handle, flat, group=self.group) / divisor
         work = self.group.reduce_memory(bucket.array, AVG if self.divisor is None else SUM)
 
-        def finished() -> Tensor:
+        def finished() -> Any:
             work.wait()
             return self._divided(wrap(bucket.array))
 

@@ -16,7 +16,7 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
 
     from ...nn.module import Module
+    from .scale import Scaling
 
     P = ParamSpec("P", default=...)  # `Compiled` without more is any compiled function
     R = TypeVar("R", default=Any)
@@ -498,6 +499,26 @@ class Compiled(Generic[P, R]):
             if full or programs or code is not None:
                 return explain(self, programs, code)
             return summary(self)
+
+    def scale(
+        self,
+        ranks: Sequence[int] = (8, 64, 1024),
+        latency: float = 5e-6,
+        bandwidth: float = 10e9,
+    ) -> Scaling:
+        """What a call would take on other numbers of processes, from the program that it replays.
+
+        `latency` is in seconds, `bandwidth` in bytes a second, both of one message. Kernels are
+        timed now, on made-up data; each process does the work of this one. What is returned has a
+        prediction for each number of processes, and prints as a table.
+        """
+        from .scale import scale
+
+        with self._lock:
+            used = max(self.replays, key=lambda replay: replay.count, default=None)
+            if used is None or used.executable is None:
+                raise RuntimeError("scale() needs a function that was replayed; call it first")
+            return scale(used, ranks, latency, bandwidth)
 
 
 @overload

@@ -132,7 +132,7 @@ class _Kernels:
     def __init__(self, replay: Replay) -> None:
         executable = replay.executable
         assert isinstance(executable, NativeProgram)
-        self.timings = [("", executable, measure(executable, _values(replay)))]
+        self.timings = [("", executable, measure(executable, values_of(replay)))]
         for found, _, _ in replay.vjp.programs.values() if replay.vjp is not None else ():
             assert isinstance(found, NativeProgram)
             made_up = [None] * len(found.program.inputs)
@@ -175,7 +175,7 @@ class _Kernels:
         return f" (measured now, on {_number(threads, 'thread')}, with made-up arguments)"
 
 
-def _values(replay: Replay) -> list[Any]:
+def values_of(replay: Replay) -> list[Any]:
     """What the inputs of a replay hold now, as far as that is known without a call."""
     return [
         slot.tensor._array

@@ -1,0 +1,280 @@
+"""Programs of ranks: training with DistributedDataParallel, against one process on all the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tapegrad as tg
+import tapegrad.distributed as dist
+from tapegrad import nn
+from tapegrad.nn.parallel import DistributedDataParallel
+from tapegrad.parallel import hooks
+
+STEPS = 20
+ROWS = 16
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def size() -> int:
+    return dist.get_world_size()
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 12), nn.Linear(12, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.first(x).tanh())
+
+
+class Conv(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+        self.last = nn.Linear(4, 3)
+        self.norm.eval()  # statistics of a part of the batch are others than those of all of it
+
+    def forward(self, x: Any) -> Any:
+        image = x.reshape(len(x), 1, 2, 3).repeat(1, 1, 2, 2)
+        return self.last(self.norm(self.conv(image)).relu().mean((2, 3)))
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(1, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.layer(self.up(x[..., None])).mean(1))
+
+
+def data() -> tuple[Any, Any]:
+    tg.manual_seed(7)
+    return tg.randn(ROWS, 6, dtype=tg.float64), tg.randn(ROWS, 3, dtype=tg.float64)
+
+
+def mine(x: Any) -> Any:
+    share = len(x) // size()
+    return x[rank() * share : (rank() + 1) * share].clone()
+
+
+def train(
+    kind: type, parallel: bool, compiled: bool, optimizer: str = "Adam", **options: Any
+) -> list[float]:
+    """The losses of all the data, step by step."""
+    tg.manual_seed(3)
+    model = kind().double()
+    x, y = data()
+    hook = options.pop("hook", None)
+    net: Any = model
+    if parallel:
+        net = DistributedDataParallel(model, bucket_cap_mb=0.0005, **options)
+        x, y = mine(x), mine(y)
+        if hook is not None:
+            net.register_comm_hook(None, hook)
+    settings = {"momentum": 0.9} if optimizer == "SGD" else {}
+    updates = getattr(tg.optim, optimizer)(net.parameters(), lr=0.02, **settings)
+
+    def step(x: Any, y: Any) -> Any:
+        updates.zero_grad()
+        loss = ((net(x) - y) ** 2).mean()
+        loss.backward()
+        updates.step()
+        return loss
+
+    run = tg.compile(step) if compiled else step
+    losses = []
+    for _ in range(STEPS):
+        loss = run(x, y).detach().clone()
+        if parallel:
+            dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+        losses.append(loss.item())
+    if compiled and parallel:
+        replays = sum(r.count for r in run.replays)
+        assert replays >= STEPS - 4, run.explain()
+    return losses
+
+
+def _worst(kind: type, optimizer: str, compiled: bool, **options: Any) -> float:
+    expected = train(kind, False, False, optimizer)
+    found = train(kind, True, compiled, optimizer, **options)
+    return max(abs(a - b) / abs(a) for a, b in zip(expected, found, strict=True))
+
+
+def eager() -> dict[str, float]:
+    return {
+        f"{kind.__name__} {name}": _worst(kind, name, False)
+        for kind in (Mlp, Conv, Attention)
+        for name in ("Adam", "SGD")
+    }
+
+
+def compiled() -> dict[str, float]:
+    return {
+        f"{kind.__name__} {name}": _worst(kind, name, True)
+        for kind, name in ((Mlp, "Adam"), (Conv, "SGD"), (Attention, "AdamW"))
+    }
+
+
+def bucket_views() -> dict[str, float]:
+    return {"Mlp": _worst(Mlp, "Adam", False, gradient_as_bucket_view=True)}
+
+
+def compressed() -> dict[str, float]:
+    return {
+        "none": _worst(Mlp, "SGD", False, hook=hooks.allreduce_hook),
+        "bf16": _worst(Mlp, "SGD", False, hook=hooks.bf16_compress_hook),
+        "fp16": _worst(Mlp, "SGD", True, hook=hooks.fp16_compress_hook),
+    }
+
+
+def accumulation() -> float:
+    """Two half batches, the first without synchronization, are one batch."""
+    x, y = data()
+
+    def gradients(parallel: bool) -> list[float]:
+        tg.manual_seed(3)
+        model = Mlp().double()
+        net: Any = DistributedDataParallel(model) if parallel else model
+        if not parallel:
+            ((net(x) - y) ** 2).mean().backward()
+        else:
+            parts = [t.chunk(2) for t in (mine(x), mine(y))]
+            with net.no_sync():
+                (((net(parts[0][0]) - parts[1][0]) ** 2).mean() / 2).backward()
+            (((net(parts[0][1]) - parts[1][1]) ** 2).mean() / 2).backward()
+        return [v for p in model.parameters() for v in p.grad.reshape(-1).tolist()]
+
+    return max(abs(a - b) for a, b in zip(gradients(False), gradients(True), strict=True))
+
+
+class Branches(nn.Module):
+    """Each rank uses another layer, and nobody the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 3) for _ in range(3)])
+
+    def forward(self, x: Any, which: int) -> Any:
+        return self.layers[which](x)
+
+
+def unused_parameters() -> list[Any]:
+    tg.manual_seed(3)
+    net = DistributedDataParallel(Branches().double(), find_unused_parameters=True)
+    x = tg.ones(2, 6, dtype=tg.float64)
+    net(x, rank() % 2).sum().backward()
+    weights = [layer.weight.grad for layer in net.module.layers]
+    return [None if g is None else g[0, 0].item() for g in weights]
+
+
+def forgotten_parameters() -> str:
+    tg.manual_seed(3)
+    net = DistributedDataParallel(Branches().double())
+    try:
+        net(tg.ones(2, 6, dtype=tg.float64), 0).sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def uneven_batches() -> list[float]:
+    """Rank r has r + 2 batches; all ranks end with the same weights."""
+    tg.manual_seed(3)
+    net = DistributedDataParallel(Mlp().double())
+    updates = tg.optim.SGD(net.parameters(), lr=0.05)
+    with net.join():
+        for i in range(rank() + 2):
+            updates.zero_grad()
+            net(tg.ones(4, 6, dtype=tg.float64) * (i + 1)).square().mean().backward()
+            updates.step()
+    return [net.module.first.weight.sum().item(), float(rank() + 2)]
+
+
+def buffers_follow_the_first_rank() -> float:
+    module = nn.BatchNorm1d(4)
+    net = DistributedDataParallel(module)
+    module.running_mean.fill_(float(rank()))
+    net(tg.ones(3, 4) * (rank() + 1)).sum().backward()
+    return float(module.running_mean[0])
+
+
+def starts_alike() -> list[float]:
+    tg.manual_seed(rank())
+    net = DistributedDataParallel(Mlp())
+    total = tg.cat([p.detach().reshape(-1) for p in net.parameters()]).sum()
+    return [total.item()]
+
+
+def different_models() -> str:
+    layer = nn.Linear(4, 3 + (rank() == 1))
+    try:
+        DistributedDataParallel(layer)
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def another_size_on_one_rank() -> list[Any]:
+    """One rank meets a new shape: all record that call, then all replay both kinds."""
+    tg.manual_seed(3)
+    net = DistributedDataParallel(Mlp().double())
+    updates = tg.optim.SGD(net.parameters(), lr=0.01)
+
+    @tg.compile
+    def step(x: Any) -> Any:
+        updates.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        updates.step()
+        return loss
+
+    for i in range(24):
+        rows = 3 if rank() == 0 and i % 6 == 5 else 4
+        step(tg.ones(rows, 6, dtype=tg.float64))
+    total = sum(p.detach().sum().item() for p in net.parameters())
+    return [sum(r.count for r in step.replays), total]
+
+
+def eval_on_one_rank() -> int:
+    """A compiled function without collectives is called by one rank alone."""
+    net = Mlp().double()
+
+    @tg.compile
+    def score(x: Any) -> Any:
+        return net(x).sum()
+
+    if rank() == 0:
+        for _ in range(4):
+            score(tg.ones(4, 6, dtype=tg.float64))
+        return sum(r.count for r in score.replays)
+    return 0
+
+
+def functional_in_a_compiled_function() -> list[float]:
+    """A collective in the middle of a function, forward and backward, twice differentiable."""
+    w = tg.full((3,), float(rank() + 1), dtype=tg.float64, requires_grad=True)
+
+    def f(x: Any) -> Any:
+        total = dist.functional.all_reduce(w * x)
+        return (total * total * w).sum()
+
+    fast = tg.compile(f)
+    worst = 0.0
+    for i in range(5):
+        x = tg.ones(3, dtype=tg.float64) * (i + 1)
+        found = []
+        for g in (f, fast):
+            w.grad = None
+            value = g(x)
+            value.backward()
+            found.append((value.item(), w.grad.tolist()))
+        (a, ga), (b, gb) = found
+        worst = max([worst, abs(a - b), *(abs(p - q) for p, q in zip(ga, gb, strict=True))])
+    return [worst, float(sum(r.count for r in fast.replays))]
