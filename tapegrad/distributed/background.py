@@ -1,8 +1,8 @@
 """Collectives in the background: a thread that works through them while others compute.
 
 MPI makes no progress by itself, so a collective that should overlap with computing needs a thread
-inside of MPI. `Background` has one, with communicators of its own. It takes collectives in the order
-in which they were given, which is the same on all ranks. Where all cores compute, a second thread
+inside of MPI. `Background` has one, with communicators of its own. It takes collectives in order:
+the one in which they were given, the same on all ranks. Where all cores compute, a second thread
 would only take time from them; the collectives then run when somebody waits for one of them, in the
 same order. Called by `process_group.py`.
 """

@@ -7,12 +7,15 @@ Made by `ProcessGroup.connected`.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from ..core import source
 from . import checks
 
 _scopes: dict[tuple[int, ...], Scope] = {}
@@ -21,17 +24,24 @@ _scopes: dict[tuple[int, ...], Scope] = {}
 class Scope:
     """Some ranks of the job, with a communicator of their own."""
 
-    def __init__(self, comm: Any, mpi: Any) -> None:
+    def __init__(self, comm: Any, job: Any, ranks: tuple[int, ...]) -> None:
         self._comm = comm
-        self._mpi = mpi
+        self._job = job
+        self._ranks = ranks
         self._word = np.zeros(1, np.int64)
 
     def agree(self, bits: int) -> int:
         """The bits that all ranks have given."""
         if self._comm.size == 1:
             return bits
-        self._word[0] = bits
-        self._comm.Allreduce(self._mpi.IN_PLACE, self._word, self._mpi.BAND)
+        mpi, running, thread = self._job.mpi, self._job.watch.running, threading.get_ident()
+        what = "the call of a compiled function, about which the ranks agree,"
+        running[thread] = (what, source.here(), time.monotonic(), self._ranks)
+        try:
+            self._word[0] = bits
+            self._comm.Allreduce(mpi.IN_PLACE, self._word, mpi.BAND)
+        finally:
+            running.pop(thread, None)
         return int(self._word[0])
 
     @contextmanager
@@ -59,5 +69,5 @@ def connected(job: Any, groups: list[Any], made: int) -> Scope:
     ranks = tuple(int(r) for r in np.flatnonzero(known))
     if ranks not in _scopes:
         members = job.world.group.Incl(ranks)
-        _scopes[ranks] = Scope(job.world.Create_group(members, 1), job.mpi)
+        _scopes[ranks] = Scope(job.world.Create_group(members, 1), job, ranks)
     return _scopes[ranks]

@@ -90,13 +90,13 @@ class DistributedDataParallel(Module, Joinable):
             what = f"DistributedDataParallel of a module with {shown}"
             checks.compare(group.mpi, group.comm, group.ranks, what, source.here())
 
-    def _send_states(self) -> None:
+    def _send_states(self, source: int = 0) -> None:
         tensors = [
             t
             for n, t in (*self.module.named_parameters(), *self.module.named_buffers())
             if n not in self._ignored
         ]
-        _broadcast(tensors, self.process_group)
+        _broadcast(tensors, self.process_group, source)
 
     # -- calling -----------------------------------------------------------------------------------
 
@@ -147,6 +147,9 @@ class DistributedDataParallel(Module, Joinable):
             self._send_buffers()
         self._reducer.shadow()
 
+    def _take_over(self, member: int) -> None:
+        self._send_states(member)
+
     def join(
         self,
         divide_by_initial_world_size: bool = True,
@@ -164,8 +167,8 @@ class DistributedDataParallel(Module, Joinable):
         )
 
 
-def _broadcast(tensors: list[Tensor], group: Any) -> None:
-    """Make tensors those of the first member, with one message for each dtype."""
+def _broadcast(tensors: list[Tensor], group: Any, source: int = 0) -> None:
+    """Make tensors those of a member, with one message for each dtype."""
     if group.size == 1:
         return
     kinds: dict[Any, list[Tensor]] = {}
@@ -174,8 +177,8 @@ def _broadcast(tensors: list[Tensor], group: Any) -> None:
     with no_grad():
         for alike in kinds.values():
             flat = cat([t.detach().reshape(-1) for t in alike])
-            flat = broadcast_(flat, source=0, group=group)
-            if group.rank == 0 and not STATE.mode & LISTENING:
+            flat = broadcast_(flat, source=source, group=group)
+            if group.rank == source and not STATE.mode & LISTENING:
                 continue
             at = 0
             for tensor in alike:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.collective.group import SUM
+from ..ops.collective.group import MAX, SUM
 
 
 class Joinable:
@@ -30,6 +30,9 @@ class Joinable:
     def _shadow(self) -> None:
         """Take part in what the others do in a step."""
         raise NotImplementedError
+
+    def _take_over(self, member: int) -> None:
+        """At the end: take what a member has that has made the most steps."""
 
 
 class Join:
@@ -55,6 +58,7 @@ class Join:
         self.throws = throw_on_early_termination
         self.by_all = kwargs.get("divide_by_initial_world_size", True)
         self.group = self.first.process_group
+        self._steps = 0
 
     def __enter__(self) -> Join:
         if self.enable:
@@ -70,6 +74,7 @@ class Join:
     def step(self) -> None:
         """This rank has data for another step."""
         active = self._active(True)
+        self._steps += 1
         if active < self.group.size and self.throws:
             raise RuntimeError("a rank has run out of data; throw_on_early_termination is on")
         self._divide(active)
@@ -79,6 +84,14 @@ class Join:
             reducer = getattr(joinable, "_reducer", None)
             if reducer is not None:
                 reducer.divisor = None if self.by_all or active == self.group.size else active
+
+    def _finish(self) -> None:
+        """Ranks without data made no updates: all take the state of one that made the most."""
+        size = self.group.size
+        longest = self.group.all_reduce(np.array([self._steps * size - self.group.rank]), MAX)
+        member = int(-longest[0] % size)
+        for joinable in self.joinables:
+            joinable._take_over(member)
 
     def __exit__(
         self,
@@ -105,6 +118,8 @@ class Join:
                         "this rank has waited for 1000 steps of ranks with more data",
                         stacklevel=2,
                     )
+            if kind is None:
+                self._finish()
         finally:
             for joinable in self.joinables:
                 joinable._join = None

@@ -2,8 +2,8 @@
 
 Comes in: a recorded program. Goes out: the same program, in which a collective that can be cut in
 two (`Primitive.halves`) is begun where it stood and waited for just before its first reader. Begins
-keep their order, which is the same on all ranks. After lowering, `in_place` lets a reduction work in
-the memory of its operand where nobody else reads that. Called by `pipeline.py`.
+keep their order, which is the same on all ranks. After lowering, `in_place` lets a reduction work
+in the memory of its operand where nobody else reads that. Called by `pipeline.py`.
 """
 
 from __future__ import annotations

@@ -38,8 +38,9 @@ class Agreement:
         """Whether all ranks replay this call; if not, this one records it too."""
         if not replay.groups:
             return True
-        self._is_made = True
-        return bool(self.scope.agree(replay.recorded_in) != RECORD)
+        replays = bool(self.scope.agree(replay.recorded_in) != RECORD)
+        self._is_made = not replays
+        return replays
 
     def eager_call(self, is_collective: bool) -> AbstractContextManager[Any]:
         """A call that can only run eagerly: entered around it, for others may record theirs."""
