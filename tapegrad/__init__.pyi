@@ -90,6 +90,7 @@ from .autograd.function import custom_op as custom_op
 from . import data as data
 from . import debug as debug
 from . import dialects as dialects
+from . import distributed as distributed
 from . import func as func
 from .amp.autocast_mode import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from .amp.autocast_mode import get_autocast_dtype as get_autocast_dtype

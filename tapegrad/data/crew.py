@@ -21,7 +21,7 @@ from . import channel as channels
 from .blocks import BlockReader, PackedBatch
 from .channel import Channel
 from .fetch import Source
-from .worker import BEGIN, GRACE, MAKE, Job, main
+from .worker import BEGIN, GRACE, MAKE, WorkItem, main
 
 _HINTS = {
     signal.SIGKILL: "; the system does this when memory runs out",
@@ -75,12 +75,12 @@ class Crew:
         self.stop = weakref.finalize(self, _stop, self._pid, self._workers)
         try:
             for worker_id in range(count):
-                self._start(Job(source, worker_id, count, seed + worker_id, init), context)
+                self._start(WorkItem(source, worker_id, count, seed + worker_id, init), context)
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, job: Job, context: Any) -> None:
+    def _start(self, job: WorkItem, context: Any) -> None:
         channel, theirs = channels.pair()
         process = context.Process(
             target=main, args=(job, theirs), daemon=True, name=f"tapegrad-data-{job.worker_id}"

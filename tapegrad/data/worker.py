@@ -1,6 +1,6 @@
 """A worker process: takes requests for batches, makes them, and sends them to the loader.
 
-Comes in: a `Job` and a socket, from `crew.py`, which starts the process. Goes out: replies over the
+Comes in: a `WorkItem` and a socket, from `crew.py`, which starts the process. Goes out: replies over the
 socket. The process ends when the loader closes its end of the socket, also if the loader's process
 was killed. If the dataset keeps it from ending, a thread ends the process after `GRACE` seconds.
 """
@@ -36,7 +36,7 @@ BEGIN, MAKE = range(2)
 BATCH, ERROR, END, SKIPPED = range(4)
 
 
-class Job(NamedTuple):
+class WorkItem(NamedTuple):
     """What a worker is for."""
 
     source: Source
@@ -67,7 +67,7 @@ def get_worker_info() -> WorkerInfo | None:
     return _info
 
 
-def main(job: Job, end: socket.socket) -> None:
+def main(job: WorkItem, end: socket.socket) -> None:
     """Run a worker until the loader closes the connection."""
     # Ctrl-C goes to all processes; the loader handles it and then ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -104,7 +104,7 @@ def _leave_with_loader(end: int) -> None:
 
 
 class _WorkerLoop:
-    def __init__(self, job: Job, channel: Channel) -> None:
+    def __init__(self, job: WorkItem, channel: Channel) -> None:
         self._job = job
         self._channel = channel
         self._waiting: deque[Any] = deque()

@@ -20,7 +20,7 @@ import numpy as np
 from ..core import source
 from ..core.modes import STATE
 from ..ops.collective.group import Group
-from . import checks, scope, transport
+from . import checks, quorum, transport
 from .background import Background, Requested, Work
 from .job import HOW_TO_START, Job, is_started, job, start
 
@@ -69,7 +69,7 @@ class ProcessGroup(Group):
 
     def connected(self, groups: list[Any]) -> Any:
         """The ranks that collectives of these groups connect, on all of their members."""
-        return scope.connected(self.job, groups, _made + 1)
+        return quorum.connected(self.job, groups, _made + 1)
 
     def _watched(
         self, kind: str, location: Any, what: Any, comm: Any, function: Any, *args: Any

@@ -23,7 +23,7 @@ BAND, BOR, BXOR = "band", "bor", "bxor"
 REDUCTIONS = (SUM, AVG, MAX, MIN, PRODUCT, BAND, BOR, BXOR)
 
 
-class Scope:
+class Quorum:
     """Processes that decide together: this one alone."""
 
     def agree(self, bits: int) -> int:
@@ -48,9 +48,9 @@ class Group:
     def __repr__(self) -> str:
         return f"<group {self.name}>"
 
-    def connected(self, groups: list[Group]) -> Scope:
+    def connected(self, groups: list[Group]) -> Quorum:
         """The processes that collectives of these groups connect."""
-        return Scope()
+        return Quorum()
 
     def all_reduce(self, x: Any, op: str) -> Any:
         """The reduction of all members' arrays."""

@@ -128,7 +128,7 @@ all_to_all_: Primitive = define(
 )
 
 
-@op(module=MODULE, torch=None, samples=lambda: [Sample((4, 3)), Sample((3, 2), (3,), (3,))])
+@op(module=MODULE, torch=None, samples=lambda: [Sample((4, 3)), Sample((3, 2), [3], [3])])
 def all_to_all(
     input: Tensor,
     sent: tuple[int, ...] | None = None,
@@ -172,7 +172,7 @@ permute_: Primitive = define(
 )
 
 
-@op(module=MODULE, torch=None, samples=lambda: [Sample((3, 4), (0,)), Sample((), (0,))])
+@op(module=MODULE, torch=None, samples=lambda: [Sample((3, 4), [0]), Sample((), [0])])
 def permute_ranks(input: Tensor, targets: tuple[int, ...], group: Group = SELF) -> Tensor:
     """Each member i sends its tensor to the member `targets[i]`; returns the one that arrives.
 

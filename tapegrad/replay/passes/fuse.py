@@ -35,7 +35,7 @@ from ..ir.shapes import common, divided, simplest
 MAX_NODES_PER_LOOP = 200
 
 
-class Group:
+class FusionGroup:
     """Loops that will become one, or a single instruction of another kind."""
 
     def __init__(self, first: Instruction) -> None:
@@ -160,7 +160,7 @@ def pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
 
 def fuse(program: Program) -> Program:
     """With loops joined where that saves memory traffic."""
-    groups: list[Group] = []
+    groups: list[FusionGroup] = []
     alike: dict[int, list[int]] = {}  # by the number of elements: the groups of loops
     position: dict[int, int] = {}  # by value: the group that makes it (the last one that writes it)
     single: dict[int, Loop] = {}  # by value: the loop of one element that makes it
@@ -178,7 +178,7 @@ def fuse(program: Program) -> Program:
                             single[store.access.value.number] = instruction
         if found is None:
             index = len(groups)
-            groups.append(Group(instruction))
+            groups.append(FusionGroup(instruction))
             if isinstance(instruction, Loop):
                 alike.setdefault(size_of(instruction.shape), []).append(index)
         else:
@@ -190,7 +190,7 @@ def fuse(program: Program) -> Program:
 
 
 def _group_to_join(
-    loop: Loop, groups: list[Group], alike: list[int], position: dict[int, int]
+    loop: Loop, groups: list[FusionGroup], alike: list[int], position: dict[int, int]
 ) -> tuple[int, Loop] | None:
     """The group that a loop should join, if there is one, and the loop in its shape."""
     touched = [*loop.reads(), *loop.writes()]
@@ -258,7 +258,7 @@ def _renumbered(node: Any, numbers: dict[int, int]) -> Any:
     return Compute(node.primitive, node.params, operands, node.dtype, node.fails)
 
 
-def _joined(group: Group) -> Instruction:
+def _joined(group: FusionGroup) -> Instruction:
     if len(group.members) == 1:
         return group.members[0]
     return join([member for member in group.members if isinstance(member, Loop)])

@@ -27,7 +27,7 @@ class Agreement:
 
     def __init__(self) -> None:
         #: the ranks that decide together; None until a recording has met a collective
-        self.scope: Any = None
+        self.quorum: Any = None
         self._groups: dict[Any, None] = {}
         self._recordings = 0
         #: whether this call's exchange has been made
@@ -38,15 +38,15 @@ class Agreement:
         """Whether all ranks replay this call; if not, this one records it too."""
         if not replay.groups:
             return True
-        replays = bool(self.scope.agree(replay.recorded_in) != RECORD)
+        replays = bool(self.quorum.agree(replay.recorded_in) != RECORD)
         self._is_made = not replays
         return replays
 
     def eager_call(self, is_collective: bool) -> AbstractContextManager[Any]:
         """A call that can only run eagerly: entered around it, for others may record theirs."""
-        if not is_collective or self.scope is None or self.scope.agree(ANYTHING) != RECORD:
+        if not is_collective or self.quorum is None or self.quorum.agree(ANYTHING) != RECORD:
             return nullcontext()
-        checking: AbstractContextManager[Any] = self.scope.checking()
+        checking: AbstractContextManager[Any] = self.quorum.checking()
         return checking
 
     def begin(self) -> None:
@@ -57,15 +57,15 @@ class Agreement:
         """The recording meets a collective: tell the others that it is one, if they wait."""
         if not self._is_joined:
             self._is_joined = True
-            if self.scope is not None:
-                self.scope.agree(RECORD)
+            if self.quorum is not None:
+                self.quorum.agree(RECORD)
 
     def end(self, groups: dict[Any, None], replays: list[Replay]) -> None:
         """A recording with collectives of these groups has ended, on all of their members."""
         if not groups:
             return
         self._groups.update(groups)
-        self.scope = next(iter(groups)).connected(list(self._groups))
+        self.quorum = next(iter(groups)).connected(list(self._groups))
         self._recordings += 1
         for replay in replays:  # the bit stood for an earlier recording
             replay.recorded_in &= ~self._bit()

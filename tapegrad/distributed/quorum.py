@@ -1,4 +1,4 @@
-"""Scopes: ranks that collectives connect, which decide together about compiled functions.
+"""Quorums: ranks that collectives connect, which decide together about compiled functions.
 
 Two ranks belong together if a function uses a group with both, or if others connect them. Each
 rank knows only the groups that it uses itself, so they tell each other, along those groups.
@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from ..core import source
+from ..ops.collective.group import Quorum
 from . import checks
 
-_scopes: dict[tuple[int, ...], Scope] = {}
+_quorums: dict[tuple[int, ...], RankQuorum] = {}
 
 
-class Scope:
+class RankQuorum(Quorum):
     """Some ranks of the job, with a communicator of their own."""
 
     def __init__(self, comm: Any, job: Any, ranks: tuple[int, ...]) -> None:
@@ -54,8 +55,8 @@ class Scope:
             checks.LOCAL.is_on = before
 
 
-def connected(job: Any, groups: list[Any], made: int) -> Scope:
-    """The scope of the ranks that groups connect, which each rank says of its own.
+def connected(job: Any, groups: list[Any], made: int) -> RankQuorum:
+    """The quorum of the ranks that groups connect, which each rank says of its own.
 
     `made` is how many groups the job has: word travels through all of them in as many rounds.
     """
@@ -67,7 +68,7 @@ def connected(job: Any, groups: list[Any], made: int) -> Scope:
         for group in ordered:
             group.comm.Allreduce(job.mpi.IN_PLACE, known, job.mpi.MAX)
     ranks = tuple(int(r) for r in np.flatnonzero(known))
-    if ranks not in _scopes:
+    if ranks not in _quorums:
         members = job.world.group.Incl(ranks)
-        _scopes[ranks] = Scope(job.world.Create_group(members, 1), job, ranks)
-    return _scopes[ranks]
+        _quorums[ranks] = RankQuorum(job.world.Create_group(members, 1), job, ranks)
+    return _quorums[ranks]
