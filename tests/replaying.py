@@ -35,11 +35,13 @@ def recorded(undo: Any, replay: Any, tensors: Any, call: Any, result: Any, witne
 
 
 def callbacks(function: Compiled) -> list[str]:
+    """What runs in NumPy for want of native code; collectives run outside of programs anyway."""
     return [
         c.primitive.name
         for replay in function.replays
         if replay.executable is not None
         for c in replay.executable.callbacks
+        if not c.primitive.collective
     ]
 
 

@@ -1,8 +1,9 @@
 """A worker process: takes requests for batches, makes them, and sends them to the loader.
 
-Comes in: a `WorkItem` and a socket, from `crew.py`, which starts the process. Goes out: replies over the
-socket. The process ends when the loader closes its end of the socket, also if the loader's process
-was killed. If the dataset keeps it from ending, a thread ends the process after `GRACE` seconds.
+Comes in: a `WorkItem` and a socket, from `crew.py`, which starts the process. Goes out: replies
+over the socket. The process ends when the loader closes its end of the socket, also if the loader's
+process was killed. If the dataset keeps it from ending, a thread ends the process after `GRACE`
+seconds.
 """
 
 from __future__ import annotations

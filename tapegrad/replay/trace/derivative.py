@@ -388,9 +388,9 @@ class _Split:
         """The values without which forward cannot be rerun: inputs, and what was drawn."""
         needed = {self.program.results[i].number for i in self.derivative.outputs}
         for x in reversed(self.before):
-            if x.primitive.pure and any(v.number in needed for v in x.outputs):
+            if _can_rerun(x) and any(v.number in needed for v in x.outputs):
                 needed.update(v.number for v in x.reads())
-        drawn = [v for x in self.before if not x.primitive.pure for v in x.outputs]
+        drawn = [v for x in self.before if not _can_rerun(x) for v in x.outputs]
         given = [i.value for i in self.inputs]
         return tuple(
             self._keep(v) for v in (*given, *drawn) if v.number in needed and v.number not in known
@@ -424,6 +424,11 @@ class _Split:
             sources = frozenset[int]().union(*(made_of.get(v.number, ()) for v in x.reads()))
             made_of.update((v.number, sources) for v in x.outputs)
         return tuple(made_of.get(v.number, frozenset()) for v in self._gradients())
+
+
+def _can_rerun(x: Apply) -> bool:
+    """Whether running an instruction once more gives the same; all ranks rerun a collective."""
+    return x.primitive.pure or x.primitive.collective
 
 
 def _repeating(
