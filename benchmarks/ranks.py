@@ -24,6 +24,8 @@ from typing import Any
 from .measure import Report
 
 STEPS, TURNS = 12, 3
+#: numbers of ranks that are tried
+SIZES = (2, 4, 8)
 
 
 def gpt(lib: ModuleType) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
@@ -69,7 +71,7 @@ def run(report: Report) -> None:
     """Print a table for each number of ranks."""
     starter = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or "mpiexec"
     cores = len(os.sched_getaffinity(0))
-    for size in (2, 4, 8):
+    for size in SIZES:
         if size > cores:
             continue
         print(f"\n{size} ranks of one thread, {cores} cores")
