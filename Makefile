@@ -25,7 +25,7 @@ help:
 demo: $(VENV)/.installed-test
 	@$(VENV)/bin/tapegrad demo digits --output build
 
-test: $(VENV)/.installed-test
+test: $(VENV)/.installed-test $(VENV)/.installed-mpi
 	$(RUN) pytest tests --ignore=tests/oracle -m "not oracle" -n $(JOBS)
 
 smoke: $(VENV)/.installed-test

@@ -786,3 +786,11 @@ def test_a_program_that_needs_more_memory_than_there_is():
     with pytest.raises(MemoryError, match="not enough memory"):
         pool.pool.run(descriptor.ctypes.data, 1, 0)
     np.testing.assert_array_equal((x.softmax(1) * 2).numpy(), expected)
+
+
+def test_the_environment_says_how_many_threads() -> None:
+    code = "import tapegrad; print(tapegrad.get_num_threads())"
+    for given, expected in (("3", "3"), ("2,1", "2")):
+        env = {**os.environ, "OMP_NUM_THREADS": given}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert done.stdout.strip() == expected, done.stderr

@@ -301,7 +301,7 @@ def _divide_cores(connected: Job) -> tuple[int, int]:
 
     mine = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
     everybody = connected.node.allgather(mine)
-    cores = pool.default_threads()
+    cores = pool.usable_cores()
     shared = len(set(everybody)) == 1
     if "OMP_NUM_THREADS" not in os.environ and shared:
         pool.set_num_threads(max(1, cores // connected.local_size))

@@ -28,9 +28,15 @@ _Launch = ctypes.CFUNCTYPE(
 _OnJob = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-@functools.cache
 def default_threads() -> int:
-    """As many threads as there are physical cores that this process may use."""
+    """As many threads as OMP_NUM_THREADS says, else as there are cores for this process."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(asked) if asked.isdigit() and int(asked) > 0 else usable_cores()
+
+
+@functools.cache
+def usable_cores() -> int:
+    """The physical cores that this process may use."""
     try:
         mine = os.sched_getaffinity(0)
     except AttributeError:

@@ -153,7 +153,7 @@ class _Kernels:
             )
         ]
         called = [
-            (seconds, f"{title}callback ", callback.origins)
+            (seconds, f"{title}{_kind(callback)} ", callback.origins)
             for title, executable, timing in self.timings
             for seconds, callback in zip(timing.callbacks, executable.callbacks, strict=True)
         ]
@@ -173,6 +173,10 @@ class _Kernels:
             return f" (not measured: {why})"
         threads = max(timing.threads for _, _, timing in self.timings)
         return f" (measured now, on {_number(threads, 'thread')}, with made-up arguments)"
+
+
+def _kind(callback: Any) -> str:
+    return "collective" if callback.primitive.collective else "callback"
 
 
 def values_of(replay: Replay) -> list[Any]:
@@ -316,7 +320,7 @@ def _executable(title: str, executable: Executable, recorded: int) -> list[str]:
         index = indices.setdefault(text, len(indices))
         lines.append(f"      {_titled(index, instruction)}")
     for callback in executable.callbacks:
-        lines.append(f"      callback {show_origins(callback.origins)}")
+        lines.append(f"      {_kind(callback)} {show_origins(callback.origins)}")
     for note in dict.fromkeys(executable.program.notes):
         lines.append(f"      note: {note}")
     return lines
