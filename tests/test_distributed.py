@@ -54,8 +54,17 @@ def test_ranks_agree_whether_to_replay() -> None:
         "another_size_on_one_rank",
         "eval_on_one_rank",
         "functional_in_a_compiled_function",
+        "checked_replays",
+        "predictions",
     ]
     results = run_ranks(PROGRAMS, 2, names)
+    assert results[0]["checked_replays"] == results[1]["checked_replays"]
+    one, two, many = zip(*[iter(results[0]["predictions"])] * 3, strict=True)
+    assert one == (0.0, 0.0, 1.0)
+    # One bucket: two ranks exchange once, 64 ranks six times, of a millisecond each.
+    assert two[0] == pytest.approx(1e-3, rel=0.1)
+    assert many[0] == pytest.approx(6e-3, rel=0.1)
+    assert 0 < many[2] < two[2] < 1
     counts = [result["another_size_on_one_rank"] for result in results]
     assert counts[0] == counts[1]
     assert counts[0][0] >= 17

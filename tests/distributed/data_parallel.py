@@ -278,3 +278,42 @@ def functional_in_a_compiled_function() -> list[float]:
         (a, ga), (b, gb) = found
         worst = max([worst, abs(a - b), *(abs(p - q) for p, q in zip(ga, gb, strict=True))])
     return [worst, float(sum(r.count for r in fast.replays))]
+
+
+def checked_replays() -> float:
+    """Every third replay is compared with an eager run, whose collectives all ranks run."""
+    tg.manual_seed(3)
+    net = DistributedDataParallel(Mlp().double())
+    updates = tg.optim.SGD(net.parameters(), lr=0.01)
+
+    @tg.compile(check=3)
+    def step(x: Any) -> Any:
+        updates.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        updates.step()
+        return loss
+
+    for i in range(15):
+        step(tg.ones(3 if rank() == 0 and i % 5 == 4 else 4, 6, dtype=tg.float64))
+    return sum(p.detach().sum().item() for p in net.parameters())
+
+
+def predictions() -> list[float]:
+    """What a step would cost on more ranks."""
+    net = DistributedDataParallel(Mlp().double())
+    updates = tg.optim.SGD(net.parameters(), lr=0.01)
+
+    @tg.compile
+    def step(x: Any) -> Any:
+        updates.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        updates.step()
+        return loss
+
+    for _ in range(4):
+        step(tg.ones(4, 6, dtype=tg.float64))
+    found = step.scale([1, 2, 64], latency=1e-3, bandwidth=1e9)
+    assert "efficiency" in repr(found)
+    return [x for p in found for x in (p.communication, p.waiting, p.efficiency)]

@@ -30,6 +30,8 @@ class Agreement:
         self.quorum: Any = None
         self._groups: dict[Any, None] = {}
         self._recordings = 0
+        #: calls that all ranks have replayed
+        self.replayed = 0
         #: whether this call's exchange has been made
         self._is_made = False
         self._is_joined = False
@@ -40,6 +42,7 @@ class Agreement:
             return True
         replays = bool(self.quorum.agree(replay.recorded_in) != RECORD)
         self._is_made = not replays
+        self.replayed += replays
         return replays
 
     def eager_call(self, is_collective: bool) -> AbstractContextManager[Any]:

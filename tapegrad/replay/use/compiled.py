@@ -265,7 +265,9 @@ class Compiled(Generic[P, R]):
                 signature.is_like = likeness(args, kwargs)
             self._latest = signature
         check = self.options.check
-        if check and replay.count % check == check - 1:
+        # All ranks check the same calls: an eager run has collectives too.
+        count = self._agreement.replayed if replay.groups else replay.count
+        if check and count % check == check - 1:
             returned, values = self._checked(replay, variant, call, tensors, args, kwargs)
         else:
             try:
