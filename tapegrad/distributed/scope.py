@@ -7,13 +7,20 @@ Made by `ProcessGroup.connected`.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from ..core import source
 from . import checks
+
+#: what ranks wait in: a call that all of them replay or record, and the end of a recording
+_CALL = "the call of a compiled function with collectives"
+_END = "the end of a compiled function that was recorded"
 
 _scopes: dict[tuple[int, ...], Scope] = {}
 
@@ -21,9 +28,11 @@ _scopes: dict[tuple[int, ...], Scope] = {}
 class Scope:
     """Some ranks of the job, with a communicator of their own."""
 
-    def __init__(self, comm: Any, mpi: Any) -> None:
+    def __init__(self, comm: Any, job: Any, ranks: tuple[int, ...]) -> None:
         self._comm = comm
-        self._mpi = mpi
+        self._mpi = job.mpi
+        self._running = job.watch.running
+        self._ranks = ranks
         self._word = np.zeros(1, np.int64)
 
     def agree(self, bits: int) -> int:
@@ -31,7 +40,10 @@ class Scope:
         if self._comm.size == 1:
             return bits
         self._word[0] = bits
+        thread = threading.get_ident()
+        self._running[thread] = (_CALL, source.here(), time.monotonic(), self._ranks)
         self._comm.Allreduce(self._mpi.IN_PLACE, self._word, self._mpi.BAND)
+        self._running.pop(thread, None)
         return int(self._word[0])
 
     @contextmanager
@@ -44,12 +56,16 @@ class Scope:
             checks.LOCAL.is_on = before
 
 
-def connected(job: Any, groups: list[Any], made: int) -> Scope:
+def connected(job: Any, groups: list[Any], made: int, location: Any) -> Scope:
     """The scope of the ranks that groups connect, which each rank says of its own.
 
     `made` is how many groups the job has: word travels through all of them in as many rounds.
+    Members that are still recording raise `CollectiveMismatch`: they call more collectives.
     """
     ordered = sorted(groups, key=lambda group: group.index)
+    for group in ordered:
+        with job.watch.during(_END, location, group.ranks):
+            checks.compare(job.mpi, group.comm, group.ranks, _END, location)
     known = np.zeros(job.size, np.uint8)
     for group in groups:
         known[list(group.ranks)] = 1
@@ -59,5 +75,5 @@ def connected(job: Any, groups: list[Any], made: int) -> Scope:
     ranks = tuple(int(r) for r in np.flatnonzero(known))
     if ranks not in _scopes:
         members = job.world.group.Incl(ranks)
-        _scopes[ranks] = Scope(job.world.Create_group(members, 1), job.mpi)
+        _scopes[ranks] = Scope(job.world.Create_group(members, 1), job, ranks)
     return _scopes[ranks]
