@@ -26,6 +26,8 @@ from .watch import LEAVING, Watch
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "MPI_RANK")
 #: environment variable with the folder in which ranks leave word for the launcher
 FOLDER = "TAPEGRAD_LAUNCH_FOLDER"
+#: seconds for mpiexec to pass on what a rank has printed; when the job is ended, the rest is lost
+OUTPUT = 0.3
 _SHARED = re.compile(r"(/dev/shm/mpich_shm_\w+)$", re.MULTILINE)
 
 HOW_TO_START = (
@@ -87,6 +89,7 @@ class Job:
         self.report("failed", why)
         sys.stdout.flush()
         self.has_left = True
+        time.sleep(OUTPUT)
         self.world.Abort(status)
         os._exit(status)
 
