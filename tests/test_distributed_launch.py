@@ -130,6 +130,7 @@ def test_launch_sets_the_variables_of_torchrun():
         ("error", 1, "tapegrad launch: rank 1 of 2 failed: ValueError: boom at "),
         ("kill", 137, ") was killed by SIGKILL"),
         ("_exit 0", 1, "rank 1 of 2 ended by os._exit(0) at "),
+        ("native exit", 1, "rank 1 of 2 ended without an error, but before its program was done"),
         ("_exit 4", 4, "tapegrad launch: rank 1 of 2 failed: os._exit(4) at "),
         ("does not connect", 1, "rank 1 of 2 ended without calling init_process_group"),
     ],

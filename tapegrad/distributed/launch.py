@@ -1,6 +1,6 @@
 """`tapegrad launch`: starts a program in many ranks, and says which rank failed of what.
 
-Comes in: the options of the command line. mpiexec runs `starter.py` in every rank, which becomes
+Comes in: the options of the command line. mpiexec runs `starter.py` in every rank, which runs
 the program. Ranks leave files in a folder; `outcome.py` reads them when the job has ended. Goes
 out: the exit status. Called by `cli.py`.
 """

@@ -5,7 +5,9 @@ Goes out: one sentence for each rank to blame, and an exit status. Called by `la
 
 What ranks leave, by state: `launched` (the process exists), `connecting` (it waits for all ranks to
 call init_process_group), `started` (they are connected), then `done`, `failed` with the reason, or
-`left` for os._exit(0).
+`left` for os._exit(0). `starter.py` adds `ended`, with the exit code, for a rank that was not
+killed together with its starter, as mpiexec does with the others. What mpiexec prints helps where
+there are no such files.
 """
 
 from __future__ import annotations
@@ -61,19 +63,41 @@ class Reports:
 
 def judge(reports: Reports, size: int, returned: int, printed: str) -> Outcome:
     """How a job of `size` ranks has ended, whose mpiexec printed this and returned that."""
+    failed = reports.ranks("failed")
     failures = [
-        f"rank {rank} of {size} failed: {said['why']}"
-        for rank, said in sorted(reports.ranks("failed").items())
+        f"rank {rank} of {size} failed: {said['why']}" for rank, said in sorted(failed.items())
     ]
     status = returned if returned >= 0 else 128 - returned
-    if not failures:
+    found = _found_by_starter(reports, size)
+    if found is None and not failures:
         found = _found_by_mpiexec(reports, size, printed)
-        if found is not None:
-            failures, status = [found[0]], found[1]
+    if found is not None:
+        failures.insert(0, found[0])
+        status = found[1]
     if not failures:
         unknown = f"mpiexec ended with status {status}"
         failures = [unknown] if status else _unfinished(reports, size)
     return Outcome(status or int(bool(failures)), failures)
+
+
+def _found_by_starter(reports: Reports, size: int) -> tuple[str, int] | None:
+    """The first rank that ended badly without giving a reason, and the job's exit status."""
+    bad = [
+        (said["time"], rank, said)
+        for rank, said in reports.ranks("ended").items()
+        if said["code"] and rank not in reports.ranks("failed")
+    ]
+    if not bad:
+        return None
+    _, rank, said = min(bad, key=lambda entry: entry[:2])
+    return _told(f"rank {rank} of {size} (process {said['pid']})", said["code"])
+
+
+def _told(who: str, code: int) -> tuple[str, int]:
+    """How a process ended whose exit code is that, or which signal -code has killed."""
+    if code < 0:
+        return f"{who} was killed by {signal_name(-code)}", 128 - code
+    return f"{who} ended with exit code {code}", code
 
 
 def _found_by_mpiexec(reports: Reports, size: int, printed: str) -> tuple[str, int] | None:
@@ -88,26 +112,24 @@ def _found_by_mpiexec(reports: Reports, size: int, printed: str) -> tuple[str, i
     rank = reports.rank_of(pid)
     who = f"rank {rank} of {size} (process {pid})" if rank is not None else f"process {pid}"
     ended_by = _SIGNAL.findall(printed)
-    if not ended_by:
-        return f"{who} ended with exit code {code}", code
-    number = int(ended_by[-1])
-    return f"{who} was killed by {signal_name(number)}", 128 + number
+    return _told(who, -int(ended_by[-1]) if ended_by else code)
 
 
 def _unfinished(reports: Reports, size: int) -> list[str]:
     """Ranks that ended although others still needed them."""
-    ended = {*reports.ranks("done"), *reports.ranks("left")}
-    cut_off = sorted(set(reports.ranks("started")) - ended)
+    finished = {*reports.ranks("done"), *reports.ranks("left")}
+    cut_off = sorted(set(reports.ranks("started")) - finished)
     if not cut_off:
         return []
-    shown = ", ".join(map(str, cut_off))
+    others = ", ".join(map(str, cut_off))
     blamed = [
-        f"rank {rank} of {size} ended by {said['why']} before rank {shown} had finished"
+        f"rank {rank} of {size} ended by {said['why']} before rank {others} had finished"
         for rank, said in sorted(reports.ranks("left").items())
     ]
+    by_themselves = [rank for rank in cut_off if rank in reports.ranks("ended")]
     return blamed or [
         f"rank {rank} of {size} ended without an error, but before its program was done"
-        for rank in cut_off
+        for rank in by_themselves or cut_off
     ]
 
 

@@ -1,15 +1,19 @@
-"""The start of a rank: sets torchrun's environment variables and becomes the user's program.
+"""The start of a rank: sets torchrun's environment variables, runs the program, tells how it ended.
 
 `launch.py` lets mpiexec run this file, by its path, in every rank: `python starter.py program
-arguments...`. It imports nothing of tapegrad, and replaces itself by the program, so that the
-process has the same id and is the one that MPI knows.
+arguments...`. It imports nothing of tapegrad. When the program has ended, this process writes down
+how, and ends in the same way. Only then does mpiexec kill the other ranks, and these processes with
+them, so what is written is what ended the job.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
+import time
 
 #: torchrun's variables, and those in which starters of MPI programs say the same
 VARIABLES = {
@@ -18,30 +22,68 @@ VARIABLES = {
     "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"),
     "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
 }
+#: what Linux calls PR_SET_PDEATHSIG
+_DEATH_SIGNAL = 1
+#: signals that mpiexec sends to a rank and its starter; they are for the program
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(command: list[str]) -> None:
-    """Become `command`, a program and its arguments."""
+    """Run `command`, a program and its arguments, and end as it does."""
     for name, others in VARIABLES.items():
         found = next((os.environ[other] for other in others if other in os.environ), None)
         if found is not None:
             os.environ[name] = found
-    rank = os.environ.get("RANK", "0")
-    folder = os.environ.get("TAPEGRAD_LAUNCH_FOLDER")
-    if folder is not None:
-        path = os.path.join(folder, f"launched-{rank}")
-        said = {"rank": int(rank), "pid": os.getpid(), "state": "launched", "why": ""}
-        try:
-            with open(path + ".new", "w") as file:
-                json.dump(said, file)
-            os.replace(path + ".new", path)
-        except OSError:
-            pass  # a machine that does not see the launcher's folder
+    child = os.fork()
+    if child == 0:
+        _become(command)
+    for number in _FORWARDED:
+        signal.signal(number, signal.SIG_IGN)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    _report("ended", child, code=code, time=time.time())
+    if code < 0:
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        _without_core()
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _become(command: list[str]) -> None:
+    """In the child: be the program, and end with the starter."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    _report("launched", os.getpid())
     try:
         os.execvp(command[0], command)
     except OSError as error:
         print(f"tapegrad launch: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
-        sys.exit(127)
+        sys.stderr.flush()
+        os._exit(127)
+
+
+def _report(state: str, pid: int, **more: float) -> None:
+    """Leave word for the launcher, as `job.report` does."""
+    folder = os.environ.get("TAPEGRAD_LAUNCH_FOLDER")
+    if folder is None:
+        return
+    rank = os.environ.get("RANK", "0")
+    path = os.path.join(folder, f"{state}-{rank}")
+    said = {"rank": int(rank), "pid": pid, "state": state, "why": "", **more}
+    try:
+        with open(path + ".new", "w") as file:
+            json.dump(said, file)
+        os.replace(path + ".new", path)
+    except OSError:
+        pass  # a machine that does not see the launcher's folder
+
+
+def _without_core() -> None:
+    """The program has left a core file if one is wanted; this process leaves none."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Run by `test_distributed_launch.py`: `python endings.py kill [timeout]`.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -69,6 +70,7 @@ ENDS: dict[str, Callable[[], Any]] = {
     "SystemExit": lambda: (_ for _ in ()).throw(SystemExit(5)),
     "sleep": lambda: time.sleep(30),
     "_exit 0": lambda: os._exit(0),
+    "native exit": lambda: ctypes.CDLL(None)._exit(0),
     "_exit 4": lambda: os._exit(4),
     "caught": catch_exit,
     "fork": exit_in_a_fork,
