@@ -15,7 +15,7 @@ help:
 	@echo "make demo     train a reader of digits here, eager and replay (pictures: build/)"
 	@echo "make test     run the tests (JOBS=$(JOBS) processes)"
 	@echo "make smoke    run the few tests that take seconds"
-	@echo "make soak     interrupt and fork native programs, run 20000 random ones (hours)"
+	@echo "make soak     interrupt and fork native programs, kill ranks, run 20000 programs (hours)"
 	@echo "make oracle   compare results with PyTorch (installs torch)"
 	@echo "make lint     check style (make style) and types (make types)"
 	@echo "make docs     write docs/reference and the stub files again"
@@ -31,9 +31,10 @@ test: $(VENV)/.installed-test $(VENV)/.installed-mpi
 smoke: $(VENV)/.installed-test
 	$(RUN) pytest -q tests/test_smoke.py
 
-soak: $(VENV)/.installed-test
+soak: $(VENV)/.installed-test $(VENV)/.installed-mpi
 	$(VENV)/bin/python tests/soak_signals.py 1000
 	$(VENV)/bin/python tests/soak_forks.py 200
+	$(VENV)/bin/python tests/soak_ranks.py 200
 	$(VENV)/bin/python tests/fuzz_replay.py --count 20000 --jobs $(JOBS)
 
 oracle: $(VENV)/.installed-test $(VENV)/.installed-oracle

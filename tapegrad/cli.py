@@ -1,4 +1,4 @@
-"""The command line: `tapegrad demo`, `tapegrad info`, `tapegrad bench`.
+"""The command line: `tapegrad demo`, `tapegrad info`, `tapegrad bench`, `tapegrad launch`.
 
 Comes in: the arguments. Goes out: the exit status; 0 done, 2 wrong arguments, 130 interrupted.
 """
@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .demos import NAMES
 
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             show()
             return 0
+        if options.command == "launch":
+            return _launch(options)
         if options.threads is not None:
             from .replay import set_num_threads
 
@@ -81,7 +84,48 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--threads", type=_positive, help="threads of native code (default: one for each core)"
     )
+    _add_launch(commands)
     return parser
+
+
+def _add_launch(commands: Any) -> None:
+    launch = commands.add_parser(
+        "launch",
+        help="train with many processes",
+        usage="tapegrad launch [options] [--] [python] train.py [arguments]",
+        description="Run a program in many processes, which are connected by MPI.",
+    )
+    launch.add_argument("-n", type=_positive, default=None, metavar="N", help="how many (default: "
+                        "one for each physical core)")  # fmt: skip
+    launch.add_argument(
+        "--restarts", type=_seed, default=0, metavar="N", help="start again after failures, N times"
+    )
+    launch.add_argument(
+        "--ranks-on-restart", type=_positive, metavar="M", help="processes after a restart"
+    )
+    launch.add_argument(
+        "--timeout",
+        type=_positive,
+        metavar="S",
+        help="seconds that a collective may take (default: 600)",
+    )
+    launch.add_argument("-m", dest="module", action="store_true", help="the program is a module")
+    launch.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
+    launch.set_defaults(wrong=launch.error)
+
+
+def _launch(options: argparse.Namespace) -> int:
+    from .distributed.launch import Launch, command_of, run
+
+    command = command_of(options.program, options.module)
+    if len(command) < (3 if options.module else 1):
+        options.wrong("say which program to run: tapegrad launch -n 4 train.py")
+    size = options.n
+    if size is None:
+        from .replay.cpu.pool import default_threads
+
+        size = default_threads()
+    return run(Launch(command, size, options.restarts, options.ranks_on_restart, options.timeout))
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -14,7 +14,8 @@ import signal
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from . import channel as channels
@@ -90,7 +91,8 @@ class Crew:
                 # Python 3.12 warns of forks beside threads. Those of native code are prepared for
                 # that: see `replay/cpu/pool.py`.
                 warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)
-                process.start()
+                with _outside_of_job():
+                    process.start()
         except BaseException:
             channel.close()
             raise
@@ -188,6 +190,23 @@ class Crew:
                 "what it had to say is in its error output"
             )
         raise RuntimeError(f"{which} is killed by signal: {_signal_name(-code)}")
+
+
+#: beginnings of the names of variables by which MPI tells a process which rank it is
+_OF_JOB = ("PMI", "HYDI_", "MPI_", "MPIR_", "OMPI_", "PRTE_")
+
+
+@contextmanager
+def _outside_of_job() -> Iterator[None]:
+    """Inside, the environment is that of a process which is no rank of a job.
+
+    A worker that a rank starts would otherwise take itself for that rank if it imported mpi4py.
+    """
+    removed = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(_OF_JOB)}
+    try:
+        yield
+    finally:
+        os.environ.update(removed)
 
 
 def _signal_name(number: int) -> str:

@@ -174,18 +174,26 @@ class BatchSampler(Sampler[list[int]]):
 class DistributedSampler(Sampler[int]):
     """The part of the indices that one of several processes works on.
 
+    `num_replicas` and `rank` are those of the process group, unless they are given.
     `set_epoch` before each epoch gives another order, the same in all processes.
     """
 
     def __init__(
         self,
         dataset: Sized,
-        num_replicas: int,
-        rank: int,
+        num_replicas: int | None = None,
+        rank: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
+        if num_replicas is None or rank is None:
+            from ..distributed import process_group
+
+            if num_replicas is None:
+                num_replicas = process_group.get_world_size()
+            if rank is None:
+                rank = process_group.get_rank()
         if not 0 <= rank < num_replicas:
             raise ValueError(
                 f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"

@@ -1,10 +1,10 @@
 """Collectives in the background: a thread that works through them while others compute.
 
 MPI makes no progress by itself, so a collective that should overlap with computing needs a thread
-inside of MPI. `Background` has one, with communicators of its own. It takes collectives in order:
-the one in which they were given, the same on all ranks. Where all cores compute, a second thread
-would only take time from them; the collectives then run when somebody waits for one of them, in the
-same order. Called by `process_group.py`.
+inside of MPI. `Background` has one, with communicators of its own. It takes collectives in the
+order in which they were given, which is the same on all ranks. Where all cores compute, a second
+thread would only take time from them; the collectives then run when somebody waits for one of them,
+in the same order. Called by `process_group.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 
@@ -74,23 +75,34 @@ class Done(Work):
 
 
 class Requested(Work):
-    """A message that MPI sends or receives by itself."""
+    """A message that MPI sends or receives by itself.
+
+    `watched` is entered while this waits for it. `finish` gets the status that `request` ends with.
+    """
 
     def __init__(
-        self, request: Any, finish: Callable[[Any], Any] | None = None, keeps: Any = None
+        self,
+        request: Any,
+        status: Any,
+        watched: Callable[[], AbstractContextManager[None]],
+        finish: Callable[[Any], Any] | None = None,
+        keeps: Any = None,
     ) -> None:
         super().__init__(lambda: None, finish)
         self._request = request
+        self._result = self._status = status
+        self._watched = watched
         self._keeps = keeps  # the memory that is sent
 
     def wait(self, timeout: Any = None) -> bool:
-        if not self._done.is_set():
-            self._request.Wait()
-            self._done.set()
-        return super().wait(timeout)
+        with self._watched():
+            if not self._done.is_set():
+                self._request.Wait(self._status)
+                self._done.set()
+            return super().wait(timeout)
 
     def is_completed(self) -> bool:
-        if not self._done.is_set() and self._request.Test():
+        if not self._done.is_set() and self._request.Test(self._status):
             self._done.set()
         return self._done.is_set()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,8 @@ LOCAL = _Local()
 
 def wanted() -> bool:
     """Whether members compare what they do, as all of them must decide alike."""
-    return (
-        capturing()
-        or LOCAL.is_on
-        or "collectives" in os.environ.get("TAPEGRAD_DEBUG", "").split(",")
-    )
+    debug = os.environ.get("TAPEGRAD_DEBUG", "")
+    return capturing() or LOCAL.is_on or "collectives" in debug.split(",")
 
 
 def compare(mpi: Any, comm: Any, ranks: tuple[int, ...], what: str, location: Any) -> None:
@@ -55,13 +53,36 @@ def compare(mpi: Any, comm: Any, ranks: tuple[int, ...], what: str, location: An
     raise CollectiveMismatch(_told([bytes(row) for row in said], ranks))
 
 
-def compare_pair(mpi: Any, comm: Any, other: int, what: str, location: Any, tag: int) -> None:
-    """As `compare`, for a sender and a receiver, who both say what the message is."""
-    mine, theirs = _words(what, location), np.zeros(WORDS, np.uint8)
-    comm.Sendrecv(mine, other, tag, theirs, other, tag)
-    if _parts(bytes(theirs))[0] != what:
-        both = [(comm.rank, bytes(mine)), (other, bytes(theirs))]
-        raise CollectiveMismatch(_told([w for _, w in sorted(both)], sorted([comm.rank, other])))
+#: announcements on their way, with their memory
+_announced: deque[tuple[Any, Any]] = deque()
+
+
+def announce(comm: Any, target: int, what: str, location: Any, tag: int) -> None:
+    """Before a message: tell the receiver what it is and where it was sent."""
+    words = _words(what, location)
+    _announced.append((comm.Isend(words, target, tag), words))
+    while _announced and _announced[0][0].Test():
+        _announced.popleft()
+
+
+def announcement() -> Any:
+    """Memory for what the sender of a message announces."""
+    return np.zeros(WORDS, np.uint8)
+
+
+def compare_message(
+    mpi: Any, comm: Any, ranks: Any, theirs: Any, sender: int, tag: int, what: str, location: Any
+) -> None:
+    """Raise in the receiver of a message unless it is the one that was announced."""
+    if _parts(bytes(theirs))[0] == what:
+        return
+    status = mpi.Status()
+    comm.Probe(sender, tag, status)  # take the message itself, so that the sender does not wait
+    comm.Recv(bytearray(status.Get_count(mpi.BYTE)), sender, tag)
+    said = sorted([(sender, bytes(theirs)), (int(comm.rank), bytes(_words(what, location)))])
+    raise CollectiveMismatch(
+        _told([words for _, words in said], [ranks[member] for member, _ in said])
+    )
 
 
 def _words(what: str, location: Any) -> Any:

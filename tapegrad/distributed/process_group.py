@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -69,7 +70,7 @@ class ProcessGroup(Group):
 
     def connected(self, groups: list[Any]) -> Any:
         """The ranks that collectives of these groups connect, on all of their members."""
-        return quorum.connected(self.job, groups, _made + 1)
+        return quorum.connected(self.job, groups, _made + 1, source.here())
 
     def _watched(
         self, kind: str, location: Any, what: Any, comm: Any, function: Any, *args: Any
@@ -88,11 +89,17 @@ class ProcessGroup(Group):
     ) -> Work:
         """A collective in the background, on memory that nobody touches until it is done."""
         self._tell()
-        location, checked = source.here(), checks.wanted()
-        what = checked and (lambda: _shown(kind, x, *args))
+        location = source.here()
+        if checks.wanted():
+            # Compared at once, in the calling thread: in the same order with those that wait.
+            background().run_pending()
+            self._watched(
+                kind, location, lambda: f"{_shown(kind, x, *args)} in the background", self.comm,
+                lambda mpi, comm: None,
+            )  # fmt: skip
 
         def run() -> Any:
-            return self._watched(kind, location, what, self.background_comm, function, x, *args)
+            return self._watched(kind, location, None, self.background_comm, function, x, *args)
 
         return background().submit(Work(run, finish))
 
@@ -192,8 +199,11 @@ class ProcessGroup(Group):
     # -- messages --------------------------------------------------------------------------------
 
     def send(self, x: Any, target: int, tag: int) -> None:
-        self._message("send", x.shape, x.dtype, target, tag)
-        self._watched("send", source.here(), None, self.comm, transport.send, x, target, tag)
+        self._tell()
+        background().run_pending()
+        location = source.here()
+        self._announce(x, target, tag, location)
+        self._watched("send", location, None, self.comm, transport.send, x, target, tag)
 
     def receive(self, shape: tuple[int, ...], dtype: Any, source: int, tag: int) -> Any:
         out = np.empty(shape, dtype)
@@ -202,28 +212,68 @@ class ProcessGroup(Group):
 
     def receive_into(self, out: Any, source_rank: int, tag: int) -> int:
         """Fill a contiguous array with a message; -1 stands for any member. Returns who sent it."""
-        if source_rank >= 0:
-            self._message("receive", out.shape, out.dtype, source_rank, tag)
+        self._tell()
+        background().run_pending()
+        location = source.here()
         found: int = self._watched(
-            "receive", source.here(), None, self.comm, transport.receive, out, source_rank, tag
+            "receive", location, None, self.comm, self._receive, out, source_rank, tag, location
         )
         return found
 
-    def _message(self, kind: str, shape: Any, dtype: Any, other: int, tag: int) -> None:
-        self._tell()
-        background().run_pending()
-        if checks.wanted() and other != self.rank:
-            what = f"message {tag} of {dtype.name}{list(shape)}"
-            checks.compare_pair(self.mpi, self.comm, other, what, source.here(), _CHECK_TAG + tag)
+    def _receive(
+        self, mpi: Any, comm: Any, out: Any, source_rank: int, tag: int, location: Any
+    ) -> int:
+        if checks.wanted() and source_rank != self.rank:
+            theirs, status = checks.announcement(), mpi.Status()
+            sender = mpi.ANY_SOURCE if source_rank < 0 else source_rank
+            comm.Recv(theirs, sender, _CHECK_TAG + tag, status)
+            source_rank = int(status.source)
+            self._compare_message(theirs, source_rank, out, tag, location)
+        return transport.receive(mpi, comm, out, source_rank, tag)
+
+    def _announce(self, x: Any, target: int, tag: int, location: Any) -> None:
+        if checks.wanted() and target != self.rank:
+            checks.announce(self.comm, target, _message(x, tag), location, _CHECK_TAG + tag)
+
+    def _compare_message(self, theirs: Any, sender: int, out: Any, tag: int, location: Any) -> None:
+        what = _message(out, tag)
+        checks.compare_message(self.mpi, self.comm, self.ranks, theirs, sender, tag, what, location)
 
     def start_send(self, x: Any, target: int, tag: int) -> Work:
-        x = transport.whole(x)
+        x, location = transport.whole(x), source.here()
+        self._announce(x, target, tag, location)
         request = self.comm.Isend(transport.as_bytes(x), target, tag)
-        return Requested(request, keeps=x)
+        return Requested(request, self.mpi.Status(), self._waiting("isend", location), keeps=x)
 
     def start_receive(self, out: Any, source_rank: int, tag: int, finish: Any = None) -> Work:
-        source_rank = self.mpi.ANY_SOURCE if source_rank < 0 else source_rank
-        return Requested(self.comm.Irecv(transport.as_bytes(out), source_rank, tag), finish)
+        location, status = source.here(), self.mpi.Status()
+        sender = self.mpi.ANY_SOURCE if source_rank < 0 else source_rank
+        if checks.wanted() and source_rank != self.rank:
+            # The announcement is waited for, then the message is received at once.
+            memory = checks.announcement()
+            request = self.comm.Irecv(memory, sender, _CHECK_TAG + tag)
+        else:
+            memory = None
+            request = self.comm.Irecv(transport.as_bytes(out), sender, tag)
+
+        def complete(status: Any) -> None:
+            if memory is None:
+                transport.check_size(self.mpi, out, status)
+            else:
+                self._compare_message(memory, status.source, out, tag, location)
+                transport.receive(self.mpi, self.comm, out, status.source, tag)
+            if finish is not None:
+                finish(None)
+
+        return Requested(request, status, self._waiting("irecv", location), complete, memory)
+
+    def _waiting(self, kind: str, location: Any) -> Callable[[], AbstractContextManager[None]]:
+        what = f"{kind} of {self.name}"
+        return lambda: self.job.watch.during(what, location, self.ranks)
+
+
+def _message(x: Any, tag: int) -> str:
+    return f"message of {x.dtype.name}{list(x.shape)}, tag {tag}"
 
 
 def _shown(kind: str, x: Any, *details: Any) -> str:
@@ -274,7 +324,7 @@ def init_process_group(
         raise ValueError(f'backend must be "mpi", got {backend!r}: ranks are connected by MPI')
     if _world is not None:
         raise RuntimeError("init_process_group was called twice; call destroy_process_group first")
-    seconds = TIMEOUT if timeout is None else timeout
+    seconds = timeout if timeout is not None else _default_timeout()
     seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
     if not seconds > 0:
         raise ValueError(f"timeout must be positive, got {timeout!r}")
@@ -287,12 +337,19 @@ def init_process_group(
             raise ValueError(
                 f"{name}={given} was given, but MPI says {found}; leave it out, or {HOW_TO_START}"
             )
-    cores, threads = _divide_cores(connected)
-    _background = Background(threaded=connected.local_size * (threads + 1) <= cores)
-    _world = ProcessGroup(
-        connected, connected.world.Dup(), tuple(range(connected.size)), "world", 0
-    )
+    ranks = tuple(range(connected.size))
+    with connected.watch.during("init_process_group", source.here(), ranks):
+        cores, threads = _divide_cores(connected)
+        _background = Background(threaded=connected.local_size * (threads + 1) <= cores)
+        connected.before_leaving = _background.drain
+        _world = ProcessGroup(connected, connected.world.Dup(), ranks, "world", 0)
     _groups.append(_world)
+
+
+def _default_timeout() -> timedelta | float:
+    """What `tapegrad launch --timeout` says, or 10 minutes."""
+    given = os.environ.get("TAPEGRAD_TIMEOUT")
+    return TIMEOUT if given is None else float(given)
 
 
 def _divide_cores(connected: Job) -> tuple[int, int]:
@@ -368,10 +425,15 @@ def new_group(
     _made += 1
     name = group_desc or f"group {_made} (ranks {', '.join(map(str, members))})"
     color = 0 if world.rank in members else world.mpi.UNDEFINED
-    comm = world.comm.Split(color, world.rank)
-    if world.rank not in members:
-        return NON_GROUP_MEMBER
-    made = ProcessGroup(world.job, comm, members, name, _made)
+    location = source.here()
+    with world.job.watch.during("new_group", location, world.ranks):
+        if checks.wanted():
+            what = f"new_group({list(members)})"
+            checks.compare(world.mpi, world.comm, world.ranks, what, location)
+        comm = world.comm.Split(color, world.rank)
+        if world.rank not in members:
+            return NON_GROUP_MEMBER
+        made = ProcessGroup(world.job, comm, members, name, _made)
     _groups.append(made)
     return made
 

@@ -19,6 +19,10 @@ from ..core import source
 from ..ops.collective.group import Quorum
 from . import checks
 
+#: what ranks wait in: a call that all of them replay or record, and the end of a recording
+_CALL = "the call of a compiled function with collectives"
+_END = "the end of a compiled function that was recorded"
+
 _quorums: dict[tuple[int, ...], RankQuorum] = {}
 
 
@@ -27,7 +31,8 @@ class RankQuorum(Quorum):
 
     def __init__(self, comm: Any, job: Any, ranks: tuple[int, ...]) -> None:
         self._comm = comm
-        self._job = job
+        self._mpi = job.mpi
+        self._running = job.watch.running
         self._ranks = ranks
         self._word = np.zeros(1, np.int64)
 
@@ -35,14 +40,11 @@ class RankQuorum(Quorum):
         """The bits that all ranks have given."""
         if self._comm.size == 1:
             return bits
-        mpi, running, thread = self._job.mpi, self._job.watch.running, threading.get_ident()
-        what = "the call of a compiled function, about which the ranks agree,"
-        running[thread] = (what, source.here(), time.monotonic(), self._ranks)
-        try:
-            self._word[0] = bits
-            self._comm.Allreduce(mpi.IN_PLACE, self._word, mpi.BAND)
-        finally:
-            running.pop(thread, None)
+        self._word[0] = bits
+        thread = threading.get_ident()
+        self._running[thread] = (_CALL, source.here(), time.monotonic(), self._ranks)
+        self._comm.Allreduce(self._mpi.IN_PLACE, self._word, self._mpi.BAND)
+        self._running.pop(thread, None)
         return int(self._word[0])
 
     @contextmanager
@@ -55,12 +57,16 @@ class RankQuorum(Quorum):
             checks.LOCAL.is_on = before
 
 
-def connected(job: Any, groups: list[Any], made: int) -> RankQuorum:
+def connected(job: Any, groups: list[Any], made: int, location: Any) -> RankQuorum:
     """The quorum of the ranks that groups connect, which each rank says of its own.
 
     `made` is how many groups the job has: word travels through all of them in as many rounds.
+    Members that are still recording raise `CollectiveMismatch`: they call more collectives.
     """
     ordered = sorted(groups, key=lambda group: group.index)
+    for group in ordered:
+        with job.watch.during(_END, location, group.ranks):
+            checks.compare(job.mpi, group.comm, group.ranks, _END, location)
     known = np.zeros(job.size, np.uint8)
     for group in groups:
         known[list(group.ranks)] = 1

@@ -151,9 +151,14 @@ def receive(mpi: Any, comm: Any, x: Any, source: int, tag: int) -> int:
     """Fill a contiguous array with what a member sends; returns who it was."""
     status = mpi.Status()
     comm.Recv(as_bytes(x), mpi.ANY_SOURCE if source < 0 else source, tag, status)
+    check_size(mpi, x, status)
+    return int(status.source)
+
+
+def check_size(mpi: Any, x: Any, status: Any) -> None:
+    """Raise unless a message has filled an array."""
     if status.Get_count(mpi.BYTE) != x.nbytes:
         raise RuntimeError(
             f"a tensor of {x.nbytes} bytes was expected from rank {status.source}, which sent "
             f"{status.Get_count(mpi.BYTE)}"
         )
-    return int(status.source)
