@@ -77,13 +77,21 @@ class Requested(Work):
     """A message that MPI sends or receives by itself."""
 
     def __init__(
-        self, request: Any, finish: Callable[[Any], Any] | None = None, keeps: Any = None
+        self,
+        request: Any,
+        finish: Callable[[Any], Any] | None = None,
+        keeps: Any = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(lambda: None, finish)
         self._request = request
+        self._check = check  # that the other rank means the same message
         self._keeps = keeps  # the memory that is sent
 
     def wait(self, timeout: Any = None) -> bool:
+        if self._check is not None:
+            check, self._check = self._check, None
+            check()
         if not self._done.is_set():
             self._request.Wait()
             self._done.set()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,24 @@ def compare(mpi: Any, comm: Any, ranks: tuple[int, ...], what: str, location: An
 
 def compare_pair(mpi: Any, comm: Any, other: int, what: str, location: Any, tag: int) -> None:
     """As `compare`, for a sender and a receiver, who both say what the message is."""
+    start_pair(mpi, comm, other, what, location, tag)()
+
+
+def start_pair(
+    mpi: Any, comm: Any, other: int, what: str, location: Any, tag: int
+) -> Callable[[], None]:
+    """Begin to compare with a sender or receiver; the function returned ends it, or raises."""
     mine, theirs = _words(what, location), np.zeros(WORDS, np.uint8)
-    comm.Sendrecv(mine, other, tag, theirs, other, tag)
-    if _parts(bytes(theirs))[0] != what:
-        both = [(comm.rank, bytes(mine)), (other, bytes(theirs))]
-        raise CollectiveMismatch(_told([w for _, w in sorted(both)], sorted([comm.rank, other])))
+    requests = [comm.Irecv(theirs, other, tag), comm.Isend(mine, other, tag)]
+
+    def finish() -> None:
+        mpi.Request.Waitall(requests)
+        if _parts(bytes(theirs))[0] != what:
+            both = [(comm.rank, bytes(mine)), (other, bytes(theirs))]
+            ranks = sorted([comm.rank, other])
+            raise CollectiveMismatch(_told([w for _, w in sorted(both)], ranks))
+
+    return finish
 
 
 def _words(what: str, location: Any) -> Any:

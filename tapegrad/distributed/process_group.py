@@ -202,6 +202,10 @@ class ProcessGroup(Group):
 
     def receive_into(self, out: Any, source_rank: int, tag: int) -> int:
         """Fill a contiguous array with a message; -1 stands for any member. Returns who sent it."""
+        if source_rank < 0 and checks.wanted():  # who sends says so before the message
+            status = self.mpi.Status()
+            self._watched("receive", source.here(), None, self.comm, _probe, tag, status)
+            source_rank = status.source
         if source_rank >= 0:
             self._message("receive", out.shape, out.dtype, source_rank, tag)
         found: int = self._watched(
@@ -212,18 +216,34 @@ class ProcessGroup(Group):
     def _message(self, kind: str, shape: Any, dtype: Any, other: int, tag: int) -> None:
         self._tell()
         background().run_pending()
-        if checks.wanted() and other != self.rank:
-            what = f"message {tag} of {dtype.name}{list(shape)}"
-            checks.compare_pair(self.mpi, self.comm, other, what, source.here(), _CHECK_TAG + tag)
+        check = self._message_check(shape, dtype, other, tag)
+        if check is not None:
+            self._watched(kind, source.here(), None, self.comm, lambda mpi, comm: check())
+
+    def _message_check(self, shape: Any, dtype: Any, other: int, tag: int) -> Any:
+        """If wanted: begin to compare with the other rank; returns what ends it."""
+        if not checks.wanted() or other == self.rank or other < 0:
+            return None
+        what = f"message {tag} of {dtype.name}{list(shape)}"
+        return checks.start_pair(
+            self.mpi, self.comm, other, what, source.here(), _CHECK_TAG + tag
+        )
 
     def start_send(self, x: Any, target: int, tag: int) -> Work:
         x = transport.whole(x)
+        check = self._message_check(x.shape, x.dtype, target, tag)
         request = self.comm.Isend(transport.as_bytes(x), target, tag)
-        return Requested(request, keeps=x)
+        return Requested(request, keeps=x, check=check)
 
     def start_receive(self, out: Any, source_rank: int, tag: int, finish: Any = None) -> Work:
+        check = self._message_check(out.shape, out.dtype, source_rank, tag)
         source_rank = self.mpi.ANY_SOURCE if source_rank < 0 else source_rank
-        return Requested(self.comm.Irecv(transport.as_bytes(out), source_rank, tag), finish)
+        request = self.comm.Irecv(transport.as_bytes(out), source_rank, tag)
+        return Requested(request, finish, check=check)
+
+
+def _probe(mpi: Any, comm: Any, tag: int, status: Any) -> None:
+    comm.Probe(mpi.ANY_SOURCE, _CHECK_TAG + tag, status)
 
 
 def _shown(kind: str, x: Any, *details: Any) -> str:

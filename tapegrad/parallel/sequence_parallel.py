@@ -12,7 +12,7 @@ some of the heads, computes there, and sends the results back.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 from ..autograd.function import Function
 from ..core.tensor import Tensor
@@ -116,7 +116,7 @@ class _Ring(Function):
             inner = inner - g_sums
         g_query = CREATION["zeros_like"](query)
         # Gradients travel with their block, and are home after a whole round.
-        block, found = cat([key, value], -1), None
+        block, found = cat([key, value], -1), cast("Any", None)
         for step in range(group.size):
             if step:
                 together = _passed_on(cat([block, found], -1), group)

@@ -22,6 +22,7 @@ from ..nn.linear import Linear
 from ..nn.module import Module
 from ..nn.norm import LayerNorm
 from ..nn.parameter import Parameter
+from ..ops.checks import check_range
 from ..ops.collective.conjugate import copy_to, gather_from, reduce_from, split_to
 from ..ops.collective.group import MAX
 from ..ops.collective.reducing import all_reduce
@@ -127,7 +128,7 @@ class RowParallelLinear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         piece = input if self.input_is_parallel else split_to(input, -1, self.group)
-        out = reduce_from(F.linear(piece, self.weight), self.group)
+        out: Tensor = reduce_from(F.linear(piece, self.weight), self.group)
         return out if self.bias is None else out + self.bias
 
     def extra_repr(self) -> str:
@@ -183,11 +184,14 @@ class ParallelEmbedding(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         rows = self.weight.shape[0]
+        message = f"index {{}} is out of range for {self.num_embeddings} embeddings"
+        input = check_range(input, self.num_embeddings, message, IndexError)
         local, is_elsewhere = _local_numbers(input, rows, self.group)
         padding = None if self.padding_idx is None else self.padding_idx - self.group.rank * rows
         has_padding = padding is not None and 0 <= padding < rows
         found = F.embedding(local, self.weight, padding if has_padding else None)
-        return reduce_from(found.masked_fill(is_elsewhere.unsqueeze(-1), 0.0), self.group)
+        out: Tensor = reduce_from(found.masked_fill(is_elsewhere.unsqueeze(-1), 0.0), self.group)
+        return out
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, ranks={self.group.size}"
@@ -226,6 +230,9 @@ def parallel_cross_entropy(
     with no_grad():  # the result does not depend on it
         top = all_reduce(logits.detach().amax(-1, keepdim=True), MAX, group)
     shifted: Any = logits - top
+    classes = logits.shape[-1] * group.size
+    message = f"target {{}} is out of range for {classes} classes"
+    target = check_range(target, classes, message, IndexError, besides=ignore_index)
     ignored: Any = target == ignore_index
     local, is_elsewhere = _local_numbers(target, logits.shape[-1], group)
     picked = shifted.gather(-1, local.unsqueeze(-1)).squeeze(-1)
@@ -233,7 +240,6 @@ def parallel_cross_entropy(
     sums: Any = reduce_from(shifted.exp().sum(-1), group)
     loss: Any = sums.log() - reduce_from(picked, group)
     if label_smoothing:
-        classes = logits.shape[-1] * group.size
         even = sums.log() - reduce_from(shifted.sum(-1), group) / classes
         loss = loss * (1.0 - label_smoothing) + even * label_smoothing
     loss = loss.masked_fill(ignored, 0.0)
