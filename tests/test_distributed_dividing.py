@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,12 @@ SIZES = (2, 4)
 EAGER = (
     *("tensor_parallel", "cross_entropy_options", "sequence_parallel", "ring_second_order"),
     *("pipeline", "pipeline_several", "batch_norm", "batch_norm_uneven", "hooks"),
-    *("power_sgd_is_exact_at_full_rank", "bad_data"),
+    *("power_sgd_is_exact_at_full_rank", "bad_data", "half_precision"),
 )
 COMPILED = (
     *("tensor_parallel_compiled", "sequence_parallel_compiled", "pipeline_compiled"),
     *("batch_norm_compiled", "large_messages", "compiled_steps_are_replayed"),
+    *("two_dimensions", "power_sgd_is_not_replayed"),
 )
 GRADIENTS = (
     *("gradients_of_reductions", "gradients_of_moves", "gradients_of_messages"),
@@ -37,18 +37,18 @@ FUNCTIONS = (
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda n: f"{n} ranks")
-def models(request: Any) -> Iterator[list[dict[str, Any]]]:
+def models(request: Any) -> list[dict[str, Any]]:
     """What the programs of models return in each rank."""
     return run_ranks("distributed/dividing.py", request.param, [*EAGER, *COMPILED])
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda n: f"{n} ranks")
-def gradients(request: Any) -> Iterator[list[dict[str, Any]]]:
+def gradients(request: Any) -> list[dict[str, Any]]:
     return run_ranks("distributed/collective_gradients.py", request.param, GRADIENTS)
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda n: f"{n} ranks")
-def functions(request: Any) -> Iterator[list[dict[str, Any]]]:
+def functions(request: Any) -> list[dict[str, Any]]:
     return run_ranks("distributed/collective_functions.py", request.param, FUNCTIONS)
 
 
@@ -67,6 +67,19 @@ def test_tensor_parallel(models: list[dict[str, Any]], how: str) -> None:
         close(found[how]["converted"], found[how]["expected"])
         assert found[how]["weight"] < 1e-12, "each rank trains its piece of the whole weight"
         assert found[how]["rows"] == [16 // len(models), 12 // len(models)]
+
+
+@needs_mpi
+@pytest.mark.parametrize("compiled", ["False", "True"])
+def test_tensor_and_data_parallel(models: list[dict[str, Any]], compiled: str) -> None:
+    for found in models:
+        both = found["two_dimensions"][compiled]
+        close(both["divided"], both["expected"])
+
+
+@needs_mpi
+def test_half_precision(models: list[dict[str, Any]]) -> None:
+    assert all(found["half_precision"] < 0.05 for found in models)
 
 
 @needs_mpi
@@ -140,6 +153,7 @@ def test_communication_hooks(models: list[dict[str, Any]]) -> None:
         exact = found["power_sgd_is_exact_at_full_rank"]
         assert exact["error"] < 1e-12 < 1e-4 < exact["own error"]
         assert exact["left out"] < 1e-12
+        assert "powerSGD_hook decides in each step" in found["power_sgd_is_not_replayed"]
 
 
 @needs_mpi

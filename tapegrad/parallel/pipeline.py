@@ -58,7 +58,7 @@ class PipelineSchedule:
         others. Without a loss function only forward passes run.
         """
         stage, count = self._stage, self._n_microbatches
-        run = Run(self, _cut(args, count), _cut(kwargs, count), _cut(target, count))
+        run = PipelineStep(self, _cut(args, count), _cut(kwargs, count), _cut(target, count))
         if stage.is_last and self._loss_fn is not None and target is None:
             raise ValueError("the last stage needs target=... for its loss function")
         if self._loss_fn is None:
@@ -81,7 +81,7 @@ class PipelineSchedule:
     ) -> Any:
         """Forward passes of a batch, and losses on the last stage."""
         stage, count = self._stage, self._n_microbatches
-        run = Run(self, _cut(args, count), _cut(kwargs, count), _cut(target, count))
+        run = PipelineStep(self, _cut(args, count), _cut(kwargs, count), _cut(target, count))
         with no_grad():
             for i in range(count):
                 run.forward(i, stage.receive_inputs(), with_loss=target is not None)
@@ -92,12 +92,12 @@ class PipelineSchedule:
             losses[:] = run.losses
         return _merged(run.results) if stage.is_last else None
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: PipelineStep) -> None:
         """The order of forward and backward passes of this stage."""
         raise NotImplementedError
 
 
-class Run:
+class PipelineStep:
     """One step: the microbatches, and what came of them."""
 
     def __init__(self, schedule: PipelineSchedule, args: Any, kwargs: Any, targets: Any) -> None:
@@ -131,7 +131,7 @@ class Run:
 class ScheduleGPipe(PipelineSchedule):
     """All forward passes, then all backward passes."""
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: PipelineStep) -> None:
         stage, count = self._stage, self._n_microbatches
         for i in range(count):
             run.forward(i, stage.receive_inputs())
@@ -143,7 +143,7 @@ class ScheduleGPipe(PipelineSchedule):
 class Schedule1F1B(PipelineSchedule):
     """One forward pass and one backward pass in turn, once the pipeline is full."""
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: PipelineStep) -> None:
         stage, count = self._stage, self._n_microbatches
         ahead = min(stage.num_stages - 1 - stage.stage_index, count)
         for i in range(ahead):

@@ -15,6 +15,7 @@ import math
 from typing import Any, cast
 
 from ..autograd.function import Function
+from ..core.dtypes import float32
 from ..core.tensor import Tensor
 from ..nn import functional as functions
 from ..ops.collective.moving import all_to_all, permute_ranks
@@ -36,13 +37,15 @@ def ring_attention(
     """Attention of this rank's queries to the keys of all ranks, block by block.
 
     Each rank works on one block of keys and values at a time and combines the blocks with their
-    logarithms of sums. Saved for backward are the tensors of this rank alone. With `is_causal`
-    blocks after this rank's are passed on without work: the first ranks wait for the last ones.
+    logarithms of sums, in float32 for half precision. Saved for backward are the tensors of this
+    rank alone. With `is_causal` blocks after this rank's are passed on without work: the first
+    ranks wait for the last ones.
     """
     _check_pieces(query, key, value, is_causal)
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
-    out, _ = _Ring.apply(query, key, value, factor, is_causal, group_or_self(group))
-    return out  # type: ignore[no-any-return]
+    wide = [x if x.dtype.itemsize >= 4 else x.to(float32) for x in (query, key, value)]
+    out, _ = _Ring.apply(*wide, factor, is_causal, group_or_self(group))
+    return out.to(query.dtype)  # type: ignore[no-any-return]
 
 
 def _check_pieces(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) -> None:

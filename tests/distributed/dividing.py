@@ -94,9 +94,9 @@ class Plain(nn.Module):
 class Divided(nn.Module):
     """The same model, made of divided layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: Any = None) -> None:
         super().__init__()
-        options = {"dtype": tg.float64}
+        options = {"dtype": tg.float64, "group": group}
         self.embed = ParallelEmbedding(WORDS, FEATURES, padding_idx=1, **options)
         self.block = ParallelTransformerBlock(FEATURES, HEADS, HIDDEN, is_causal=True, **options)
         self.head = ColumnParallelLinear(FEATURES, WORDS, bias=False, **options)
@@ -159,6 +159,45 @@ def tensor_parallel() -> Any:
 
 def tensor_parallel_compiled() -> Any:
     return tensor_parallel_of(True)
+
+
+def two_dimensions() -> Any:
+    """Pairs of ranks divide the model, and the pairs divide the data: eager and compiled."""
+    pairs = RANKS // 2
+    tensor_group = data_group = None
+    for i in range(pairs):
+        made = dist.new_group([2 * i, 2 * i + 1])
+        tensor_group = made if i == RANK // 2 else tensor_group
+    for i in range(2):
+        made = dist.new_group(list(range(i, RANKS, 2)))
+        data_group = made if i == RANK % 2 else data_group
+    tg.manual_seed(9)
+    numbers = tg.randint(0, WORDS, (STEPS, 4, 6))
+    targets = tg.randint(0, WORDS, (STEPS, 4, 6))
+    batches = list(zip(numbers, targets, strict=True))
+    size = 4 // pairs
+    here = slice(RANK // 2 * size, (RANK // 2 + 1) * size)
+    mine = [(x[here], y[here]) for x, y in batches]
+    results = {}
+    for compiled in (False, True):
+        tg.manual_seed(7)
+        plain = Plain()
+        tg.manual_seed(7)
+        divided = Divided(tensor_group)
+        wrapped = DistributedDataParallel(divided, process_group=data_group)
+        expected = trained(plain_loss(plain), plain.parameters(), batches, compiled)
+        losses = tg.tensor(
+            trained(
+                lambda x, y, w=wrapped: parallel_cross_entropy(w(x), y, tensor_group),
+                divided.parameters(),
+                mine,
+                compiled,
+            ),
+            dtype=tg.float64,
+        )
+        dist.all_reduce(losses, dist.ReduceOp.AVG, data_group)
+        results[str(compiled)] = {"expected": expected, "divided": losses.tolist()}
+    return results
 
 
 def cross_entropy_options() -> Any:
@@ -261,6 +300,42 @@ def ring_second_order() -> Any:
         for a, b in zip(expected, found, strict=True):
             worst = max(worst, float((a[:, here] - b).abs().max()))
     return worst
+
+
+def half_precision() -> Any:
+    """Divided layers in bfloat16 give bfloat16, near the results of float64."""
+    length, here = 2 * RANKS, slice(2 * RANK, 2 * RANK + 2)
+    tg.manual_seed(71)
+    q, k, v = (tg.randn(2, RANKS, length, 3, dtype=tg.float64) for _ in range(3))
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)[:, :, here]
+    pieces = [x[:, :, here].to(tg.bfloat16) for x in (q, k, v)]
+    worst = 0.0
+    for attend in (ring_attention, all_to_all_attention):
+        found = attend(*pieces, is_causal=True)
+        assert found.dtype is tg.bfloat16
+        worst = max(worst, float((found.double() - expected).abs().max()))
+    norm = nn.SyncBatchNorm(3).to(tg.bfloat16)
+    x = tg.randn(4 * RANKS, 3, dtype=tg.float64)
+    found = norm(x[4 * RANK : 4 * RANK + 4].to(tg.bfloat16))
+    assert found.dtype is tg.bfloat16
+    expected = nn.BatchNorm1d(3, dtype=tg.float64)(x)[4 * RANK : 4 * RANK + 4]
+    return max(worst, float((found.double() - expected).abs().max()))
+
+
+def power_sgd_is_not_replayed() -> Any:
+    """A compiled step with PowerSGD runs eagerly, and says why."""
+    model = nn.Linear(16, 16)
+    wrapped = DistributedDataParallel(model)
+    wrapped.register_comm_hook(PowerSGDState(start_powerSGD_iter=2), powerSGD_hook)
+
+    def step(x: Any) -> None:
+        wrapped(x).sum().backward()
+
+    try:
+        tg.compile(step, fullgraph=True)(tg.ones(2, 16))
+    except RuntimeError as error:
+        return str(error)
+    return "nothing"
 
 
 def second(out: Any, inputs: list[Any]) -> Any:
