@@ -15,15 +15,15 @@ from tapegrad.distributed.pipelining import PipelineStage, Schedule1F1B
 from tapegrad.distributed.tensor.parallel import ColumnParallelLinear, ParallelTransformerBlock
 
 SIZES = (2, 4)
-EAGER = (
-    *("tensor_parallel", "cross_entropy_options", "sequence_parallel", "ring_second_order"),
-    *("pipeline", "pipeline_several", "batch_norm", "batch_norm_uneven", "hooks"),
-    *("power_sgd_is_exact_at_full_rank", "bad_data", "half_precision"),
+DIVIDED = (
+    *("tensor_parallel", "tensor_parallel_compiled", "two_dimensions", "cross_entropy_options"),
+    *("sequence_parallel", "sequence_parallel_compiled", "ring_second_order", "half_precision"),
+    "bad_data",
 )
-COMPILED = (
-    *("tensor_parallel_compiled", "sequence_parallel_compiled", "pipeline_compiled"),
-    *("batch_norm_compiled", "large_messages", "compiled_steps_are_replayed"),
-    *("two_dimensions", "power_sgd_is_not_replayed"),
+STAGES = (
+    *("pipeline", "pipeline_compiled", "pipeline_several", "large_messages"),
+    *("compiled_steps_are_replayed", "batch_norm", "batch_norm_compiled", "batch_norm_uneven"),
+    *("hooks", "power_sgd_is_exact_at_full_rank", "power_sgd_is_not_replayed"),
 )
 GRADIENTS = (
     *("gradients_of_reductions", "gradients_of_moves", "gradients_of_messages"),
@@ -39,7 +39,12 @@ FUNCTIONS = (
 @pytest.fixture(scope="module", params=SIZES, ids=lambda n: f"{n} ranks")
 def models(request: Any) -> list[dict[str, Any]]:
     """What the programs of models return in each rank."""
-    return run_ranks("distributed/dividing.py", request.param, [*EAGER, *COMPILED])
+    return run_ranks("distributed/dividing.py", request.param, DIVIDED)
+
+
+@pytest.fixture(scope="module", params=SIZES, ids=lambda n: f"{n} ranks")
+def stages(request: Any) -> list[dict[str, Any]]:
+    return run_ranks("distributed/dividing_stages.py", request.param, STAGES)
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda n: f"{n} ranks")
@@ -102,43 +107,45 @@ def test_ring_attention_has_second_derivatives(models: list[dict[str, Any]]) -> 
 
 
 @needs_mpi
-@pytest.mark.parametrize("how", ["pipeline", "pipeline_compiled"])
+@pytest.mark.parametrize(
+    ("how", "count"),
+    [*(("pipeline", n) for n in (1, 4, 8)), *(("pipeline_compiled", n) for n in (1, 8))],
+)
 @pytest.mark.parametrize("kind", ["Schedule1F1B", "ScheduleGPipe"])
-@pytest.mark.parametrize("count", [1, 4, 8])
-def test_pipeline(models: list[dict[str, Any]], how: str, kind: str, count: int) -> None:
-    last = models[-1][how]  # the rank that has the losses
+def test_pipeline(stages: list[dict[str, Any]], how: str, kind: str, count: int) -> None:
+    last = stages[-1][how]  # the rank that has the losses
     close(last[f"{kind} {count}"], last["expected"])
     assert last[f"eval {kind} {count}"] < 1e-9
 
 
 @needs_mpi
-def test_pipeline_of_several_tensors(models: list[dict[str, Any]]) -> None:
-    assert all(found["pipeline_several"] < 1e-9 for found in models)
+def test_pipeline_of_several_tensors(stages: list[dict[str, Any]]) -> None:
+    assert all(found["pipeline_several"] < 1e-9 for found in stages)
 
 
 @needs_mpi
-def test_compiled_pipelines(models: list[dict[str, Any]]) -> None:
-    for found in models:
+def test_compiled_pipelines(stages: list[dict[str, Any]]) -> None:
+    for found in stages:
         assert found["large_messages"] < 1e-4
         assert found["compiled_steps_are_replayed"] >= 6, "most calls replay the whole step"
 
 
 @needs_mpi
 @pytest.mark.parametrize("how", ["batch_norm", "batch_norm_compiled"])
-def test_sync_batch_norm(models: list[dict[str, Any]], how: str) -> None:
-    for found in models:
+def test_sync_batch_norm(stages: list[dict[str, Any]], how: str) -> None:
+    for found in stages:
         close(found[how]["divided"], found[how]["expected"])
         assert max(found[how]["state"]) < 1e-8
 
 
 @needs_mpi
-def test_sync_batch_norm_of_uneven_batches(models: list[dict[str, Any]]) -> None:
-    assert all(found["batch_norm_uneven"] < 1e-8 for found in models)
+def test_sync_batch_norm_of_uneven_batches(stages: list[dict[str, Any]]) -> None:
+    assert all(found["batch_norm_uneven"] < 1e-8 for found in stages)
 
 
 @needs_mpi
-def test_communication_hooks(models: list[dict[str, Any]]) -> None:
-    for found in models:
+def test_communication_hooks(stages: list[dict[str, Any]]) -> None:
+    for found in stages:
         hooks = found["hooks"]
         start, plain = hooks["plain"]
         assert plain < 0.3 * start
