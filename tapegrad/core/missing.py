@@ -22,7 +22,7 @@ _INSTEAD = {
     **dict.fromkeys(("complex128", "fft", "polar", "view_as_complex", "view_as_real"), _COMPLEX),
     **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), _SPARSE),
     **dict.fromkeys(("ao", "quantization", "quantize_per_tensor", "quantized"), _QUANTIZED),
-    **dict.fromkeys(("distributed", "DataParallel", "SyncBatchNorm", "parallel"), _DISTRIBUTED),
+    **dict.fromkeys(("DataParallel",), _DISTRIBUTED),
     **dict.fromkeys(("export", "fx", "onnx"), _EXPORT),
     "Dense": "use tapegrad.nn.Linear",
     "array": "use tapegrad.tensor",

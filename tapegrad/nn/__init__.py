@@ -162,7 +162,9 @@ from .upsampling import (
     UpsamplingNearest2d,
 )
 
-if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
+if TYPE_CHECKING:
+    from ..parallel.sync_batch_norm import SyncBatchNorm
+else:  # a type checker finds out by itself that a name is missing
 
     def __getattr__(name: str) -> object:
         """Names that the documents keep in `nn`, from the layers above it, loaded at first use."""
@@ -170,6 +172,10 @@ if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missi
             from ..optim import SGD
 
             return SGD
+        if name == "SyncBatchNorm":
+            from ..parallel.sync_batch_norm import SyncBatchNorm
+
+            return SyncBatchNorm
         if name in ("binary_cross_entropy", "cross_entropy_loss", "mse_loss"):
             from .. import dialects
 
@@ -324,6 +330,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",

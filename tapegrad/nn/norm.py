@@ -117,20 +117,27 @@ class _BatchNorm(_ChannelNorm):
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
         )
 
-    def forward(self, input: Tensor) -> Tensor:
+    def _check_rank(self, input: Tensor) -> None:
         if input.ndim not in self.ranks:
             expected = " or ".join(map(str, self.ranks))
             raise ValueError(
                 f"{type(self).__name__} expects an input of {expected} dimensions, got shape "
                 f"{tuple(input.shape)}"
             )
-        factor: Any = 0.0 if self.momentum is None else self.momentum
-        tracked = self.training and self.num_batches_tracked is not None
-        if tracked and self.momentum is None:
-            # Without a momentum the statistics are the mean over all batches. On a tape the count
-            # stays a tensor: it is another one in a later run.
-            count = self.num_batches_tracked
-            factor = 1.0 / ((count.double() if STATE.mode & TAPE else float(count)) + 1.0)
+
+    def _factor(self) -> Any:
+        """By how much the running statistics move towards those of this batch."""
+        if self.momentum is not None:
+            return self.momentum
+        if not self.training or self.num_batches_tracked is None:
+            return 0.0
+        # Without a momentum the statistics are the mean over all batches. On a tape the count
+        # stays a tensor: it is another one in a later run.
+        count = self.num_batches_tracked
+        return 1.0 / ((count.double() if STATE.mode & TAPE else float(count)) + 1.0)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_rank(input)
         out = F.batch_norm(
             input,
             self.running_mean,
@@ -138,10 +145,10 @@ class _BatchNorm(_ChannelNorm):
             self.weight,
             self.bias,
             self.training or self.running_mean is None,
-            factor,
+            self._factor(),
             self.eps,
         )
-        if tracked:
+        if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         return out
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core.modes import GRAD, STATE
 from ...core.primitive import OPAQUE, PRIMITIVES, Primitive, define
 from ...core.tensor import Tensor
 from ..table import Sample, op
@@ -201,6 +202,16 @@ def _receive(token: Any, *, shape: Any, source: int, tag: int, group: Group) -> 
     return group.receive(shape, token.dtype, source, tag)
 
 
+def _once(g: Any) -> Any:
+    """A gradient that nobody differentiates again: no path leads from it to the other rank."""
+    if isinstance(g, Tensor) and STATE.mode & GRAD:
+        raise RuntimeError(
+            "send and receive have first derivatives only, since a rank's graph does not show what "
+            "the other rank does with a message; use permute_ranks for create_graph=True"
+        )
+    return g
+
+
 send_: Primitive = define(
     "send",
     _send,
@@ -208,7 +219,7 @@ send_: Primitive = define(
     collective=True,
     abstract=lambda x, **params: ((), x[1]),
     vjp=lambda g, x_shape, target, tag, group: receive_(
-        g, shape=x_shape, source=target, tag=tag, group=group
+        _once(g), shape=x_shape, source=target, tag=tag, group=group
     ),
 )
 receive_: Primitive = define(
@@ -217,5 +228,5 @@ receive_: Primitive = define(
     kind=OPAQUE,
     collective=True,
     abstract=lambda token, *, shape, **params: (shape, token[1]),
-    vjp=lambda g, source, tag, group: send_(g, target=source, tag=tag, group=group),
+    vjp=lambda g, source, tag, group: send_(_once(g), target=source, tag=tag, group=group),
 )

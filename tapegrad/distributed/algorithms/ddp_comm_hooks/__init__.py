@@ -1,0 +1,1 @@
+"""Where PyTorch keeps communication hooks."""

@@ -1,0 +1,5 @@
+"""Where PyTorch keeps PowerSGD."""
+
+from ....parallel.power_sgd import PowerSGDState, powerSGD_hook
+
+__all__ = ["PowerSGDState", "powerSGD_hook"]

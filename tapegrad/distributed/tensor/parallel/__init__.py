@@ -1,0 +1,31 @@
+"""Where PyTorch keeps tensor parallelism; the divided layers themselves are here too."""
+
+from ....parallel.tensor_parallel import (
+    ColumnParallelLinear,
+    ParallelAttention,
+    ParallelEmbedding,
+    ParallelMLP,
+    ParallelTransformerBlock,
+    RowParallelLinear,
+    parallel_cross_entropy,
+)
+from ....parallel.tensor_styles import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+__all__ = [
+    "ColumnParallelLinear",
+    "ColwiseParallel",
+    "ParallelAttention",
+    "ParallelEmbedding",
+    "ParallelMLP",
+    "ParallelStyle",
+    "ParallelTransformerBlock",
+    "RowParallelLinear",
+    "RowwiseParallel",
+    "parallel_cross_entropy",
+    "parallelize_module",
+]
