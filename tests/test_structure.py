@@ -49,6 +49,8 @@ UPWARDS = {
     ("core/tensor", "insight"): "printing a tensor",
     ("cpu/amp", "amp"): "an old path of PyTorch's",
     ("cuda/amp", "amp"): "an old path of PyTorch's",
+    ("distributed/fsdp", "parallel"): "a path of PyTorch's",
+    ("distributed/optim", "parallel"): "a path of PyTorch's",
     ("func", "nn"): "`functional_call` of a module",
     ("insight/installation", "__init__"): "the version",
     ("nn/__init__", "dialects"): "names of the documents that other rooms define",
