@@ -49,6 +49,7 @@ UPWARDS = {
     ("core/tensor", "insight"): "printing a tensor",
     ("cpu/amp", "amp"): "an old path of PyTorch's",
     ("cuda/amp", "amp"): "an old path of PyTorch's",
+    ("distributed/checkpoint", "saving"): "a path of PyTorch's",
     ("distributed/fsdp", "parallel"): "a path of PyTorch's",
     ("distributed/optim", "parallel"): "a path of PyTorch's",
     ("func", "nn"): "`functional_call` of a module",
