@@ -24,7 +24,7 @@ from ..distributed import checks
 from ..distributed.shards import Shard, mark
 from ..nn.parameter import Parameter
 from ..ops.collective.conjugate import unshard_
-from ..ops.shape.joining import cat
+from ..ops.shape.joining import cat_
 from ..ops.shape.pieces import as_strided
 
 
@@ -63,7 +63,9 @@ class _Bundle:
     def flat(self) -> Any:
         """The whole parameters of all ranks, in one tensor."""
         parts = [*self.shards, self.padding] if self.padding.numel() else self.shards
-        mine = cat(parts) if len(parts) > 1 else parts[0].reshape(-1)
+        # `cat` leaves empty tensors out: a rank with nothing but padding would have no gradient
+        # to reduce, and the others would wait for it.
+        mine = cat_(*parts, dim=0) if len(parts) > 1 else parts[0].reshape(-1)
         return unshard_(mine, group=self.group).reshape(-1)
 
     def wholes(self, flat: Any) -> list[Any]:
