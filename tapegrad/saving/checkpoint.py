@@ -2,27 +2,48 @@
 
 Comes in: a folder and the parts of a training (model, optimizer, schedule, scaler, loader, random
 generators). `save(step)` writes one file with the state of all of them and removes old files.
-`restore()` sets all of them to the latest complete file, or changes nothing. Called by users.
+`restore()` sets all of them to the latest complete file, or changes nothing. In a job of several
+ranks all of them take part, and each writes a file with what it alone has (`sharded.py`). Called by
+users.
 """
 
 from __future__ import annotations
 
-import copy
 import json
-import random
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..random import default_generator
+from ..distributed.objects import broadcast_object_list
+from ..distributed.process_group import is_initialized, resolved
 from . import atomic
 from .container import Container
 from .errors import SavingError
 from .files import contents, laid_out, opened, write
+from .parts import (
+    access,
+    belongs_to_rank,
+    give_all,
+    joined,
+    put_together,
+    random_state,
+    split,
+    state_of,
+    taken_apart,
+)
+from .sharded import (
+    INDEX,
+    LoadedState,
+    ShardedState,
+    agreed,
+    manifests_of_parts,
+    remove_parts,
+    write_sharded,
+)
 
 _NAME = re.compile(r"checkpoint-(\d{6,12})-step-(\d{1,18})\.safetensors")
 
@@ -30,6 +51,8 @@ _NAME = re.compile(r"checkpoint-(\d{6,12})-step-(\d{1,18})\.safetensors")
 #: the name in a file for what is not the state of a part
 _ABOUT = "checkpoint"
 _DESCRIPTION = "tapegrad.checkpoint"
+#: begins the paths of what belongs to one rank: ("", rank, name)
+_OF_RANK = ""
 
 
 class Saved(NamedTuple):
@@ -50,6 +73,15 @@ class _File(NamedTuple):
     sequence: int
     step: int
     path: Path
+
+
+class _Contents(NamedTuple):
+    """What a file and its part files hold, for one rank."""
+
+    about: dict[str, Any]
+    names: set[str]
+    reader: ShardedState | LoadedState
+    rank: int
 
 
 class Checkpoint:
@@ -75,6 +107,7 @@ class Checkpoint:
         best: str | None = None,
         mode: str = "min",
         random_state: bool = True,
+        distributed: bool = True,
         **parts: Any,
     ) -> None:
         """`parts` are the objects to save, by names of your choice.
@@ -83,6 +116,10 @@ class Checkpoint:
         or Python. The last `keep` states are kept (None: all). With `best="loss"` the one with
         the smallest (`mode="max"`: the largest) metric of that name is kept besides. Unless
         `random_state=False`, the global random states of tapegrad, NumPy and Python are saved too.
+
+        After `distributed.init_process_group()` all ranks call `save` and `restore`. A sharded
+        model or optimizer is saved by all of them, and can be restored by another number of ranks;
+        what all ranks have is saved by the first. With `distributed=False` this process is alone.
         """
         if keep is not None and (not isinstance(keep, int) or keep < 1):
             raise ValueError(f"keep is the number of states to keep, 1 or more, got {keep!r}")
@@ -93,7 +130,7 @@ class Checkpoint:
                 raise ValueError(
                     f"{name!r} is the name of what a file says of itself; take another"
                 )
-            if _access(part) is None:
+            if access(part) is None:
                 raise TypeError(
                     f"{name} has no state_dict() and load_state_dict(), and is no random "
                     f"generator: {type(part).__name__}"
@@ -104,6 +141,7 @@ class Checkpoint:
         self.mode = mode
         self.parts = dict(parts)
         self._saves_random_state = random_state
+        self._distributed = distributed
         self.directory.mkdir(parents=True, exist_ok=True)
         atomic.remove_leftovers(self.directory)
 
@@ -124,16 +162,48 @@ class Checkpoint:
                 f"the best states are kept by {self.metric!r}: save(step, {self.metric}=...)"
             )
         about: dict[str, Any] = {"step": step, "metrics": values, "extra": extra}
-        if self._saves_random_state:
-            about["random"] = _random_state()
-        state = {name: _state_of(part) for name, part in self.parts.items()}
-        layout = laid_out({**state, _ABOUT: about}, {_DESCRIPTION: _described(step, values)})
+        described = {_DESCRIPTION: _described(step, values)}
+        group = self._group()
         files = self._files()
         sequence = files[-1].sequence + 1 if files else 1
         path = self.directory / f"checkpoint-{sequence:06d}-step-{step}.safetensors"
-        write(layout, str(path))
+        if group is not None:
+            return self._save_together(path, about, described, group)
+        if self._saves_random_state:
+            about["random"] = random_state()
+        state = {name: state_of(part) for name, part in self.parts.items()}
+        write(laid_out({**state, _ABOUT: about}, described), str(path))
         self._remove_old(_File(sequence, step, path), files)
         return path
+
+    def _save_together(
+        self, path: Path, about: dict[str, Any], described: dict[str, str], group: Any
+    ) -> Path:
+        """Save what all ranks have; the first one decides about the name, and removes old files."""
+        chosen = [path.name]
+        broadcast_object_list(chosen, group=group, group_src=0)
+        path = self.directory / chosen[0]
+        state: dict[tuple[Any, ...], Any] = {}
+        for name, part in self.parts.items():
+            if belongs_to_rank(part):
+                state[_OF_RANK, group.rank, name] = state_of(part)
+            else:
+                state.update({(name, *inner): v for inner, v in taken_apart(part).items()})
+        if self._saves_random_state:
+            state[_OF_RANK, group.rank, _ABOUT] = random_state()
+        write_sharded(state, path, {_ABOUT: about}, described, group)
+        if group.rank == 0:
+            files = self._files()
+            (newest,) = [file for file in files if file.path == path]
+            self._remove_old(newest, [file for file in files if file.path != path])
+            kept = {file.path.stem for file in self._files()}
+            for stem in manifests_of_parts(self.directory) - kept:  # a save that was interrupted
+                remove_parts(self.directory, stem)
+        return path
+
+    def _group(self) -> Any:
+        """The ranks that save together; None for this process alone."""
+        return resolved(None) if self._distributed and is_initialized() else None
 
     def _remove_old(self, newest: _File, others: list[_File]) -> None:
         """Delete what is not among the last ones, and older files of the same step."""
@@ -145,6 +215,7 @@ class Checkpoint:
             old = [file for file in old if best is None or file.path != best.path]
         for file in [*same, *old]:
             file.path.unlink(missing_ok=True)
+            remove_parts(self.directory, file.path.stem)
 
     # -- what is there -------------------------------------------------------------------------
 
@@ -184,12 +255,8 @@ class Checkpoint:
 
     def _files(self) -> list[_File]:
         """The files of the folder, in the order in which they were written."""
-        found = []
-        for path in self.directory.iterdir():
-            match = _NAME.fullmatch(path.name)
-            if match:
-                found.append(_File(int(match[1]), int(match[2]), path))
-        return sorted(found)
+        paths = (path for path in self.directory.iterdir() if _NAME.fullmatch(path.name))
+        return sorted(map(_file, paths))
 
     def _saved(self, file: _File) -> Saved | None:
         """What the header of a file says, without reading its tensors."""
@@ -210,31 +277,13 @@ class Checkpoint:
         A dict with the state of each part by its name, on the CPU, and under "checkpoint" a dict
         with "step", "metrics", "extra", "random" and "path". None if nothing was saved yet.
         """
-        files = self._files()
-        if step is not None:
-            files = [file for file in files if file.step == step]
-            if not files:
-                raise FileNotFoundError(
-                    f"{self.directory} has no checkpoint of step {step}; "
-                    f"it has {[file.step for file in self._files()]}"
-                )
-        damaged: list[str] = []
-        for file in reversed(files):
-            try:
-                value = _read(file)
-            except (SavingError, OSError) as error:
-                if step is not None or not skip_damaged:
-                    raise
-                damaged.append(str(error))
-                continue
-            for text in damaged:
-                warnings.warn(
-                    f"a checkpoint is damaged, going back to step {file.step}: {text}", stacklevel=3
-                )
-            return value
-        if damaged:
-            raise SavingError("no checkpoint can be read:\n  " + "\n  ".join(damaged))
-        return None
+
+        def whole(contents: _Contents) -> dict[str, Any]:
+            states = {name: self._whole(name, contents) for name in contents.names}
+            return {**states, _ABOUT: {**contents.about, "random": self._random_of(contents)}}
+
+        found: dict[str, Any] | None = self._from_newest(whole, step, skip_damaged)
+        return found
 
     def restore(
         self, step: int | None = None, *, strict: bool = True, skip_damaged: bool = True
@@ -245,21 +294,117 @@ class Checkpoint:
         it, unless `skip_damaged=False`. The file must hold the same parts as this object; with
         `strict=False`, those in both are restored. If anything fails, all parts are as they were.
         """
-        value = self.load(step, skip_damaged=skip_damaged)
-        if value is None:
+
+        def needed(contents: _Contents) -> tuple[Any, ...]:
+            chosen = [
+                (part, self._needed(name, part, contents))
+                for name, part in self.parts.items()
+                if name in contents.names
+            ]
+            return contents.about, contents.names, chosen, self._random_of(contents)
+
+        found = self._from_newest(needed, step, skip_damaged)
+        if found is None:
             return None
-        about = value.pop(_ABOUT)
-        if strict and set(value) != set(self.parts):
+        about, names, chosen, randomness = found
+        if strict and names != set(self.parts):
             raise SavingError(
-                f"{about['path']}: holds {sorted(value)}, and this Checkpoint has "
+                f"{about['path']}: holds {sorted(names)}, and this Checkpoint has "
                 f"{sorted(self.parts)}; restore(strict=False) restores what is in both"
             )
-        chosen = [(part, value[name]) for name, part in self.parts.items() if name in value]
-        _apply(chosen, about.get("random") if self._saves_random_state else None)
+        give_all(chosen, randomness if self._saves_random_state else None)
         return Saved(about["step"], about["metrics"], about["path"], about["extra"])
+
+    def _from_newest(
+        self, use: Callable[[_Contents], Any], step: int | None, skip_damaged: bool
+    ) -> Any:
+        """What a function makes of the newest file (of a step) that all ranks can read."""
+        group = self._group()
+        files = self._files()
+        if group is not None:
+            names = [[file.path.name for file in files]]
+            broadcast_object_list(names, group=group, group_src=0)
+            files = [_file(self.directory / name) for name in names[0]]
+        if step is not None:
+            steps = [file.step for file in files]
+            files = [file for file in files if file.step == step]
+            if not files:
+                raise FileNotFoundError(
+                    f"{self.directory} has no checkpoint of step {step}; it has {steps}"
+                )
+        damaged: list[str] = []
+        for file in reversed(files):
+            error: Exception | None = None
+            result = None
+            try:
+                result = self._used(use, file, 0 if group is None else group.rank)
+            except (SavingError, OSError) as caught:
+                error = caught
+            error = agreed(error, group)
+            if error is None:
+                for text in damaged:
+                    warnings.warn(
+                        f"a checkpoint is damaged, going back to step {file.step}: {text}",
+                        stacklevel=4,
+                    )
+                return result
+            if step is not None or not skip_damaged:
+                raise error
+            damaged.append(str(error))
+        if damaged:
+            raise SavingError("no checkpoint can be read:\n  " + "\n  ".join(damaged))
+        return None
+
+    def _used(self, use: Callable[[_Contents], Any], file: _File, rank: int) -> Any:
+        value = _read(file)
+        about = value.pop(_ABOUT)
+        reader: ShardedState | LoadedState
+        if INDEX in value:
+            reader = ShardedState(self.directory, value[INDEX])
+        else:
+            reader = LoadedState(
+                {
+                    (name, *path): inner
+                    for name, state in value.items()
+                    for path, inner in split(state, self.parts.get(name)).items()
+                }
+            )
+        paths = reader.paths(())
+        names = {path[2] if path[0] == _OF_RANK else path[0] for path in paths} - {_ABOUT}
+        try:
+            return use(_Contents(about, names, reader, rank))
+        finally:
+            reader.close()
+
+    def _whole(self, name: str, contents: _Contents) -> Any:
+        """The whole state of a part; of one that each rank has, that of this rank."""
+        reader = contents.reader
+        own = (_OF_RANK, contents.rank % reader.world_size, name)
+        if reader.paths(own):
+            return reader.value(own)
+        return joined({path: reader.value((name, *path)) for path in reader.paths((name,))})
+
+    def _needed(self, name: str, part: Any, contents: _Contents) -> Any:
+        """The state that this rank's part takes."""
+        if belongs_to_rank(part):
+            return self._whole(name, contents)
+        return put_together(part, contents.reader, (name,))
+
+    def _random_of(self, contents: _Contents) -> Any:
+        """This rank's random state, if a rank of its number has saved one."""
+        own = (_OF_RANK, contents.rank, _ABOUT)
+        if contents.reader.paths(own):
+            return contents.reader.value(own)
+        return contents.about.get("random")
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.directory)!r}, keep={self.keep}, {', '.join(self.parts)})"
+
+
+def _file(path: Path) -> _File:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None
+    return _File(int(match[1]), int(match[2]), path)
 
 
 def _read(file: _File) -> dict[str, Any]:
@@ -287,66 +432,3 @@ def _saved(container: Container, path: Path) -> Saved:
         return Saved(int(about["step"]), metrics, path)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise SavingError(f"{path}: was not saved by a Checkpoint") from None
-
-
-# -- the state of a part -------------------------------------------------------------------------
-
-
-def _access(part: Any) -> tuple[str, str] | None:
-    """The names of the methods that give and take the state of a part."""
-    pairs = (
-        ("state_dict", "load_state_dict"),
-        ("get_state", "set_state"),
-        ("getstate", "setstate"),
-    )
-    for pair in pairs:
-        if all(callable(getattr(part, name, None)) for name in pair):
-            return pair
-    return ("state", "state") if isinstance(part, np.random.Generator) else None
-
-
-def _state_of(part: Any) -> Any:
-    if isinstance(part, np.random.Generator):
-        return part.bit_generator.state
-    access = _access(part)
-    assert access is not None
-    return getattr(part, access[0])()
-
-
-def _give(part: Any, state: Any) -> None:
-    if isinstance(part, np.random.Generator):
-        part.bit_generator.state = state
-        return
-    access = _access(part)
-    assert access is not None
-    getattr(part, access[1])(state)
-
-
-def _random_state() -> dict[str, Any]:
-    return {
-        "tapegrad": default_generator.get_state(),
-        "numpy": np.random.get_state(legacy=False),
-        "python": random.getstate(),
-    }
-
-
-def _give_random_state(state: Mapping[str, Any]) -> None:
-    default_generator.set_state(state["tapegrad"])
-    np.random.set_state(state["numpy"])
-    random.setstate(state["python"])
-
-
-def _apply(chosen: list[tuple[Any, Any]], random_state: Any) -> None:
-    """Give every part its state; if one refuses, give all of them back what they had."""
-    before = [(part, copy.deepcopy(_state_of(part))) for part, _ in chosen]
-    randomness = _random_state()
-    try:
-        for part, state in chosen:
-            _give(part, state)
-        if random_state is not None:
-            _give_random_state(random_state)
-    except BaseException:
-        for part, state in before:
-            _give(part, state)
-        _give_random_state(randomness)
-        raise

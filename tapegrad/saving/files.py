@@ -176,16 +176,51 @@ def _tensor_array(container: Container, name: str, array: Any) -> Any:
 
 
 def _read_structure(container: Container, devices: _DeviceMap) -> Any:
-    try:
+    with _as_damage(container):
+        arrays = {name: container.array(name) for name in container.entries}
+        loaded = _Loaded(arrays, _views_of(container), devices)
         structure = json.loads(container.metadata[_STRUCTURE])
-        views = {
-            name: StoredView(*view)
-            for name, view in json.loads(container.metadata.get(_VIEWS, "{}")).items()
-        }
-        loaded = _Loaded(
-            {name: container.array(name) for name in container.entries}, views, devices
-        )
         return Decoder(loaded.array, loaded.on_device).decode(structure)
+
+
+class SavedItems:
+    """The items of a dict in a file, on the CPU; each is read when it is asked for."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        with _as_damage(container):
+            arrays = _ReadWhenUsed(container)
+            loaded = _Loaded(arrays, _views_of(container), _DeviceMap("cpu"))
+            self._decoder = Decoder(loaded.array, loaded.on_device)
+            self._structure: dict[str, Any] = json.loads(container.metadata[_STRUCTURE])["dict"]
+
+    def __getitem__(self, key: str) -> Any:
+        with _as_damage(self._container):
+            return self._decoder.decode(self._structure[key])
+
+
+class _ReadWhenUsed(dict[str, Any]):
+    """The arrays of a file by name, read once."""
+
+    def __init__(self, container: Container) -> None:
+        super().__init__()
+        self._container = container
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = array = self._container.array(name)
+        return array
+
+
+def _views_of(container: Container) -> dict[str, StoredView]:
+    views = json.loads(container.metadata.get(_VIEWS, "{}"))
+    return {name: StoredView(*view) for name, view in views.items()}
+
+
+@contextmanager
+def _as_damage(container: Container) -> Iterator[None]:
+    """Whatever goes wrong with what a file says is damage of the file, with its name."""
+    try:
+        yield
     except SavingError as error:
         if str(error).startswith(container.source.name):
             raise

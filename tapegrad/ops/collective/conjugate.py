@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core.primitive import OPAQUE, Primitive, define
+from ...core.primitive import OPAQUE, PRIMITIVES, Primitive, define
 from ...core.tensor import Tensor
 from ..table import Sample, op
-from .group import SELF, SUM, Group
+from .group import AVG, SELF, SUM, Group
 
 MODULE = "distributed.functional"
 
@@ -118,6 +118,18 @@ def gather_from(input: Tensor, dim: int = -1, group: Group = SELF) -> Tensor:
     tensor([1., 2.])
     """
     return gather_from_(input, dim=_dim_of(input, dim), group=group)  # type: ignore[no-any-return]
+
+
+#: every member's piece for all of them, where each uses the whole on its own data: a piece gets the
+#: average of the members' gradients. For parameters that are kept in shards.
+unshard_: Primitive = define(
+    "unshard",
+    lambda x, *, group: group.all_gather(x),
+    kind=OPAQUE,
+    collective=True,
+    abstract=lambda x, *, group: ((group.size, *x[0]), x[1]),
+    vjp=lambda g, group: PRIMITIVES["reduce_scatter"](g, op=AVG, group=group),
+)
 
 
 def _dim_of(x: Tensor, dim: int) -> int:

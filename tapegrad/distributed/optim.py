@@ -1,0 +1,5 @@
+"""Where PyTorch keeps ZeroRedundancyOptimizer."""
+
+from ..parallel.zero import ZeroRedundancyOptimizer
+
+__all__ = ["ZeroRedundancyOptimizer"]

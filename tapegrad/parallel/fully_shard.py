@@ -1,0 +1,208 @@
+"""fully_shard: parameters, gradients and optimizer state are divided among the ranks.
+
+`fully_shard(module)` makes a unit of the module. Its parameters lie one after another in a flat
+array, of which each rank keeps an equal part: every parameter becomes a 1-D shard, its elements in
+that part. A call of the module first gathers the whole parameters, and drops them when it returns.
+Backward gathers them again for the operations that need them (`units.py`), and each rank gets the
+average of its part of the gradients. Optimizers work on the shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..core.modes import GRAD, STATE, no_grad
+from ..core.tensor import Tensor, wrap
+from ..distributed.process_group import resolved
+from ..distributed.shards import shard_of
+from ..nn.module import Module
+from ..nn.state import IncompatibleKeys, SavedState
+from ..ops.collective.group import MAX, SUM
+from .units import Unit
+
+_UNIT = "_fully_sharded_unit"
+
+
+class FSDPModule(Module):
+    """What a module is besides its own class, after `fully_shard`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with unit_of(self).gathered():
+            return super().__call__(*args, **kwargs)
+
+    def unshard(self, async_op: bool = False) -> None:
+        """Gather the parameters now; attributes show them whole until `reshard()`."""
+        if async_op:
+            raise ValueError("unshard gathers at once; leave async_op out")
+        unit = unit_of(self)
+        if not unit.is_gathered:
+            unit.gather(recorded=bool(STATE.mode & GRAD))
+        unit.stays = True
+
+    def reshard(self) -> None:
+        """Drop the whole parameters."""
+        unit_of(self).drop()
+
+    def set_reshard_after_forward(self, value: bool, recurse: bool = True) -> None:
+        """Say whether backward gathers the parameters again, here and in units within."""
+        for module in self.modules() if recurse else [self]:
+            if isinstance(module, FSDPModule):
+                unit_of(module).reshards = bool(value)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
+        """Scale all gradients so that their norm, over all ranks, is at most `max_norm`.
+
+        Returns the norm that they had. All ranks call it.
+        """
+        return _clip(self, float(max_norm), float(norm_type))
+
+
+def unit_of(module: Any) -> Unit:
+    """The unit that `fully_shard` has made of a module."""
+    unit: Unit = module.__dict__[_UNIT]
+    return unit
+
+
+def fully_shard(
+    module: Any,
+    *,
+    mesh: Any = None,
+    reshard_after_forward: bool = True,
+    process_group: Any = None,
+    ignored_params: Any = None,
+) -> Any:
+    """Divide a module's parameters among the ranks of a group; returns the same module.
+
+    All parameters within it are taken that no unit within it has: apply it to layers first, then
+    to the whole model. All ranks start with the values of the group's first rank. Make the
+    optimizer afterwards, of `module.parameters()`. With `reshard_after_forward=False` the whole
+    parameters stay until backward has used them, which saves a message and costs their memory. A
+    list of modules becomes one unit for each of them.
+    """
+    if isinstance(module, (list, tuple)):
+        options = {"reshard_after_forward": reshard_after_forward, "process_group": process_group}
+        return [fully_shard(m, mesh=mesh, ignored_params=ignored_params, **options) for m in module]
+    if not isinstance(module, Module):
+        raise TypeError(f"fully_shard divides a Module, got {type(module).__name__}")
+    if mesh is not None:
+        raise ValueError("fully_shard takes the ranks as process_group=..., not as a mesh")
+    if _UNIT in module.__dict__:
+        raise ValueError(f"fully_shard was applied to this {type(module).__name__} already")
+    group = resolved(process_group)
+    ignored = {id(p) for p in ignored_params or ()}
+    unit = Unit(_places(module, ignored), group, bool(reshard_after_forward))
+    module.__dict__[_UNIT] = unit
+    kind = type(module)
+    module.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
+    return module
+
+
+def _places(module: Module, ignored: set[int]) -> list[tuple[Any, str]]:
+    """The modules and names under which a new unit's parameters stand."""
+    places: list[tuple[Any, str]] = []
+
+    def visit(inner: Any) -> None:
+        for name, parameter in inner._parameters.items():
+            if parameter is None or id(parameter) in ignored:
+                continue
+            if shard_of(parameter) is not None:
+                raise ValueError(
+                    f"parameter {name!r} of {type(inner).__name__} belongs to another unit: "
+                    "modules that share a parameter must be in one unit"
+                )
+            places.append((inner, name))
+        for child in inner.children():
+            if _UNIT not in child.__dict__:
+                visit(child)
+
+    visit(module)
+    return places
+
+
+# -- the whole state -----------------------------------------------------------------------------
+
+
+def _units(module: Module) -> Iterator[Unit]:
+    for inner in module.modules():
+        if _UNIT in inner.__dict__:
+            yield unit_of(inner)
+
+
+def full_state_dict(module: Module) -> SavedState:
+    """The state dict with whole parameters, the same on all ranks; all ranks call it."""
+    whole: dict[int, Any] = {}
+    for unit in _units(module):
+        for shard, array in zip(unit.parameters, unit.whole_arrays(), strict=True):
+            whole[id(shard)] = array
+    state: SavedState = module.state_dict(keep_vars=True)
+    for name, value in list(state.items()):
+        if isinstance(value, Tensor):
+            state[name] = wrap(whole[id(value)]) if id(value) in whole else value.detach().clone()
+    return state
+
+
+def load_full_state_dict(
+    module: Module, state_dict: Mapping[str, Any], strict: bool = True
+) -> IncompatibleKeys:
+    """Load a state dict with whole parameters: each rank takes its part of them."""
+    given = SavedState(state_dict)
+    given._metadata = getattr(state_dict, "_metadata", {})
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        shard, value = shard_of(parameter), given.get(name)
+        if shard is None or not isinstance(value, Tensor):
+            continue
+        if tuple(value.shape) != shard.shape:
+            raise RuntimeError(
+                f"cannot load the state dict: {name!r} has shape {tuple(value.shape)}, and the "
+                f"module has {shard.shape}; nothing was changed"
+            )
+        given[name] = value.detach().reshape(-1)[shard.start : shard.stop]
+    return module.load_state_dict(given, strict=strict)
+
+
+@contextmanager
+def summon_full_params(module: Module) -> Iterator[None]:
+    """Inside, the attributes of all units within a module show whole parameters, to be read."""
+    units = [unit for unit in _units(module) if not unit.is_gathered]
+    for unit in units:
+        unit.gather(recorded=False)
+        unit.stays = True
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.drop()
+
+
+# -- the norm of all gradients -------------------------------------------------------------------
+
+
+def _clip(module: Module, max_norm: float, kind: float) -> Tensor:
+    """Shards add up over the ranks; parameters that are not sharded count once."""
+    groups = {unit.group for unit in _units(module)}
+    if len(groups) != 1:
+        raise ValueError("clip_grad_norm_ needs units of one process group")
+    (group,) = groups
+    parameters = [p for p in module.parameters() if p.grad is not None]
+    with no_grad():
+        total = np.zeros((), np.float64)
+        for p in parameters:
+            if shard_of(p) is None and group.rank:
+                continue
+            grad = p.grad.detach().double().abs()  # type: ignore[union-attr]
+            if grad.numel() == 0:
+                continue
+            if kind == float("inf"):
+                total = np.maximum(total, grad.max().item())
+            else:
+                total = total + (grad**kind).sum().item()
+        total = group.all_reduce(np.asarray(total), MAX if kind == float("inf") else SUM)
+        norm = float(total) if kind == float("inf") else float(total) ** (1 / kind)
+        factor = min(1.0, max_norm / (norm + 1e-6))
+        for p in parameters:
+            p.grad.mul_(factor)  # type: ignore[union-attr]
+    return wrap(np.asarray(norm, np.float64))

@@ -1,0 +1,145 @@
+"""`save` and `load` of one state in a folder, by all ranks of a job: `distributed.checkpoint`.
+
+Comes in: a dict of tensors, plain values, nested dicts, and objects with `state_dict` (models,
+optimizers, schedules), and a folder. The folder holds one state: a save replaces it when all files
+of the new one are written. `Checkpoint` keeps several of them, with metrics and random states.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path as FilePath
+from typing import Any
+
+from ..core.modes import no_grad
+from ..core.tensor import Tensor, wrap
+from ..distributed.process_group import is_initialized, resolved
+from ..distributed.shards import shard_of
+from ..ops.collective.group import SELF
+from .container import Container
+from .errors import SavingError
+from .files import contents, opened
+from .parts import Path, Piece, access, give_all, put_together, taken_apart
+from .sharded import INDEX, ShardedState, agreed, remove_parts, write_sharded
+
+MANIFEST = "manifest.safetensors"
+
+
+def save(
+    state_dict: dict[str, Any], checkpoint_id: Any = None, *, process_group: Any = None
+) -> FilePath:
+    """Save a state to the folder `checkpoint_id`; all ranks of the group call it.
+
+    Each rank writes its own shards, and the first one what all have. When this returns, all is on
+    the disk; if it fails or is killed, the folder still holds the state that it held before.
+    Returns the path of the manifest.
+    """
+    group, folder = _group(process_group), _folder(checkpoint_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = folder / MANIFEST
+    write_sharded(_flat(state_dict, ()), manifest, {}, {}, group)
+    if group.rank == 0:
+        parts = {str(name) for name, _ in _index(manifest)["parts"]}
+        remove_parts(folder, MANIFEST, parts)
+    return manifest
+
+
+def load(
+    state_dict: dict[str, Any], checkpoint_id: Any = None, *, process_group: Any = None
+) -> None:
+    """Load the state in a folder into the tensors and objects of a dict of the same form.
+
+    Tensors are changed in place, objects get their state, other values in the dict are replaced. It
+    does not matter how many ranks have saved the state. Every value of `state_dict` must be there;
+    if one is not, or a file is damaged, all ranks raise, and nothing is changed.
+    """
+    group, folder = _group(process_group), _folder(checkpoint_id)
+    chosen: list[tuple[Any, Any]] = []
+    writes: list[Callable[[], Any]] = []
+    error: Exception | None = None
+    try:
+        reader = ShardedState(folder, _index(folder / MANIFEST))
+        try:
+            _find(state_dict, (), reader, chosen, writes)
+        finally:
+            reader.close()
+    except (SavingError, OSError, RuntimeError) as caught:
+        error = caught
+    error = agreed(error, group)
+    if error is not None:
+        raise error
+    give_all(chosen, None)
+    with no_grad():
+        for put in writes:
+            put()
+
+
+def _group(given: Any) -> Any:
+    return resolved(given) if given is not None or is_initialized() else SELF
+
+
+def _folder(checkpoint_id: Any) -> FilePath:
+    if not isinstance(checkpoint_id, (str, os.PathLike)):
+        raise TypeError(f"checkpoint_id is the path of a folder, got {checkpoint_id!r}")
+    return FilePath(checkpoint_id)
+
+
+def _index(manifest: FilePath) -> Any:
+    if not manifest.exists():
+        raise SavingError(f"{manifest.parent}: holds no saved state, {manifest.name} is missing")
+    with opened(manifest) as source:
+        value = contents(Container(source), "cpu")
+    if not isinstance(value, dict) or INDEX not in value:
+        raise SavingError(f"{manifest}: is no manifest of a saved state")
+    return value[INDEX]
+
+
+def _is_part(value: Any) -> bool:
+    return not isinstance(value, (dict, Tensor)) and access(value) is not None
+
+
+def _flat(value: Any, path: Path) -> dict[Path, Any]:
+    """What this rank has, by path."""
+    if _is_part(value):
+        return {(*path, *inner): v for inner, v in taken_apart(value).items()}
+    if isinstance(value, dict):
+        found: dict[Path, Any] = {}
+        for key, inner in value.items():
+            found.update(_flat(inner, (*path, key)))
+        return found
+    if isinstance(value, Tensor):
+        shard = shard_of(value)
+        return {path: value.detach() if shard is None else Piece(value.detach(), shard)}
+    return {path: value}
+
+
+def _find(value: dict[str, Any], path: Path, reader: Any, chosen: Any, writes: Any) -> None:
+    """Read what a dict needs, and say what is to be done with it."""
+    for key, inner in value.items():
+        place = (*path, key)
+        if _is_part(inner):
+            chosen.append((inner, put_together(inner, reader, place)))
+        elif isinstance(inner, dict):
+            _find(inner, place, reader, chosen, writes)
+        elif isinstance(inner, Tensor):
+            writes.append(_copying(inner, place, reader))
+        else:
+            found = reader.value(place)
+            writes.append(lambda key=key, found=found: value.__setitem__(key, found))
+
+
+def _copying(tensor: Tensor, place: Path, reader: Any) -> Callable[[], Any]:
+    shard = shard_of(tensor)
+    whole = tuple(tensor.shape) if shard is None else shard.shape
+    if reader.shape(place) != whole:
+        raise RuntimeError(
+            f"{'.'.join(map(str, place))} was saved with shape {reader.shape(place)}, and is "
+            f"needed with {whole}; nothing was changed"
+        )
+    found = (
+        reader.value(place)
+        if shard is None
+        else wrap(reader.elements(place, shard.start, shard.stop))
+    )
+    return lambda: tensor.detach().copy_(found)
