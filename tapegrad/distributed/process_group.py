@@ -225,9 +225,7 @@ class ProcessGroup(Group):
         if not checks.wanted() or other == self.rank or other < 0:
             return None
         what = f"message {tag} of {dtype.name}{list(shape)}"
-        return checks.start_pair(
-            self.mpi, self.comm, other, what, source.here(), _CHECK_TAG + tag
-        )
+        return checks.start_pair(self.mpi, self.comm, other, what, source.here(), _CHECK_TAG + tag)
 
     def start_send(self, x: Any, target: int, tag: int) -> Work:
         x = transport.whole(x)
