@@ -14,12 +14,18 @@ pytestmark = pytest.mark.skipif(MISSING, reason="needs the mpi extra: pip instal
 FILE, SAVING = "distributed/sharding.py", "distributed/sharded_files.py"
 
 
+def loaded(file):
+    """The programs of a file, to be called in this process."""
+    spec = importlib.util.spec_from_file_location("programs", HERE / file)
+    programs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(programs)
+    return programs
+
+
 @pytest.fixture(scope="module")
 def reference():
     """Losses of one process, by model and optimizer."""
-    spec = importlib.util.spec_from_file_location("sharding_programs", HERE / FILE)
-    programs = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(programs)
+    programs = loaded(FILE)
     return {
         (kind, optimizer): programs.losses_of(kind, optimizer, "one", False)
         for kind in programs.MODELS
@@ -30,7 +36,7 @@ def reference():
 @pytest.fixture(scope="module", params=[2, 4])
 def job(request):
     """What each rank of one job returns."""
-    names = ["training", "memory", "zero_interface", "sharded_interface"]
+    names = ["training", "memory", "zero_interface", "sharded_interface", "sharded_layers"]
     return request.param, run_ranks(FILE, request.param, names)
 
 
@@ -79,6 +85,11 @@ def test_each_rank_has_a_part(job):
     assert max(held) == -(-25 // size)
 
 
+def test_gradients_of_many_layers(job):
+    _, ranks = job
+    assert all(found["sharded_layers"] >= 60 for found in ranks)
+
+
 # -- checkpoints ---------------------------------------------------------------------------------
 
 
@@ -89,6 +100,10 @@ def test_a_job_of_another_size_goes_on(saving, loading, tmp_path):
     for way in ("zero", "sharded"):
         assert len(list((tmp_path / way).glob("*.part-*"))) == 2 * saving
         assert all(Path(found["save_states"][way]["path"]).exists() for found in before)
+    programs = loaded(SAVING)
+    for way in ("zero", "sharded"):
+        losses = programs.plain_losses(str(tmp_path / way))
+        np.testing.assert_allclose(losses, saved[way]["losses"], rtol=1e-9)
     for size in loading:
         for rank, found in enumerate(
             run_ranks(SAVING, size, ["load_states"], FOLDER=str(tmp_path))
@@ -99,6 +114,13 @@ def test_a_job_of_another_size_goes_on(saving, loading, tmp_path):
                 )
                 if rank < saving:  # each rank goes on with its own random numbers
                     assert result["draws"] == before[rank]["save_states"][way]["draws"]
+
+
+def test_a_job_goes_on_with_what_one_process_has_saved(tmp_path):
+    expected = loaded(SAVING).save_plain(str(tmp_path))
+    for found in run_ranks(SAVING, 2, ["load_plain"], FOLDER=str(tmp_path)):
+        for losses in found["load_plain"].values():
+            np.testing.assert_allclose(losses, expected, rtol=1e-9)
 
 
 def test_a_failed_save_changes_nothing(tmp_path):

@@ -14,7 +14,7 @@ from ..core.tensor import Tensor
 _ATTRIBUTE = "_shard"
 
 
-class Shard(NamedTuple):
+class FlatShard(NamedTuple):
     """The shape of the whole, and the range of its flattened elements that is here."""
 
     shape: tuple[int, ...]
@@ -27,12 +27,12 @@ class Shard(NamedTuple):
         return math.prod(self.shape)
 
 
-def mark(tensor: Any, shard: Shard) -> None:
+def mark(tensor: Any, shard: FlatShard) -> None:
     """Say that a parameter is a shard."""
     setattr(tensor, _ATTRIBUTE, shard)
 
 
-def shard_of(tensor: Tensor) -> Shard | None:
+def shard_of(tensor: Tensor) -> FlatShard | None:
     """Which part of a whole a tensor is; None for a tensor that is whole itself."""
-    found: Shard | None = getattr(tensor, _ATTRIBUTE, None)
+    found: FlatShard | None = getattr(tensor, _ATTRIBUTE, None)
     return found

@@ -21,7 +21,7 @@ from ..core.modes import GRAD, LISTENING, STATE, no_grad
 from ..core.storage import owner_of
 from ..core.tensor import Tensor, wrap
 from ..distributed import checks
-from ..distributed.shards import Shard, mark
+from ..distributed.shards import FlatShard, mark
 from ..nn.parameter import Parameter
 from ..ops.collective.conjugate import unshard_
 from ..ops.shape.joining import cat_
@@ -55,7 +55,7 @@ class _Bundle:
             stop = min(max(end - offset, 0), size)
             values = _first_rank_values(p, group).reshape(-1)[start:stop].copy()
             shard = Parameter(wrap(values), requires_grad=p.requires_grad)
-            mark(shard, Shard(tuple(p.shape), start, stop))
+            mark(shard, FlatShard(tuple(p.shape), start, stop))
             self.shards.append(shard)
         held = sum(shard.numel() for shard in self.shards)
         self.padding = wrap(np.zeros(self.part - held, parameters[0]._array.dtype))

@@ -2,6 +2,7 @@
 
 files (save, load), checkpoint ─> structure ─> memory ─> container ─> atomic
                       └─> pytorch
+checkpoint, job (distributed.checkpoint) ─> sharded ─> parts
 """
 
 from .checkpoint import Checkpoint, Saved

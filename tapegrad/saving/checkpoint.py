@@ -197,8 +197,8 @@ class Checkpoint:
             (newest,) = [file for file in files if file.path == path]
             self._remove_old(newest, [file for file in files if file.path != path])
             kept = {file.path.stem for file in self._files()}
-            for stem in manifests_of_parts(self.directory) - kept:  # a save that was interrupted
-                remove_parts(self.directory, stem)
+            # what is left of saves that were interrupted
+            remove_parts(self.directory, manifests_of_parts(self.directory) - kept)
         return path
 
     def _group(self) -> Any:
@@ -215,7 +215,7 @@ class Checkpoint:
             old = [file for file in old if best is None or file.path != best.path]
         for file in [*same, *old]:
             file.path.unlink(missing_ok=True)
-            remove_parts(self.directory, file.path.stem)
+        remove_parts(self.directory, {file.path.stem for file in (*same, *old)})
 
     # -- what is there -------------------------------------------------------------------------
 

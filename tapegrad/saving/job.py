@@ -41,7 +41,7 @@ def save(
     write_sharded(_flat(state_dict, ()), manifest, {}, {}, group)
     if group.rank == 0:
         parts = {str(name) for name, _ in _index(manifest)["parts"]}
-        remove_parts(folder, MANIFEST, parts)
+        remove_parts(folder, {manifest.stem}, parts)
     return manifest
 
 

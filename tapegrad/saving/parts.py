@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.tensor import Tensor, wrap
 from ..data.dataloader import DataLoader
-from ..distributed.shards import Shard, shard_of
+from ..distributed.shards import FlatShard, shard_of
 from ..nn.module import Module
 from ..nn.state import SavedState
 from ..optim.optimizer import Optimizer
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     """A tensor with some of the elements of a whole one."""
 
     tensor: Tensor
-    shard: Shard
+    shard: FlatShard
 
 
 class StateReader(Protocol):
@@ -231,7 +231,7 @@ def _for_optimizer(optimizer: Optimizer, reader: StateReader, prefix: Path) -> A
     return joined(flat)
 
 
-def _fitted(reader: StateReader, path: Path, shard: Shard | None) -> Any:
+def _fitted(reader: StateReader, path: Path, shard: FlatShard | None) -> Any:
     if shard is None:
         return reader.value(path)
     if reader.shape(path) != shard.shape:

@@ -148,11 +148,13 @@ def agreed(error: Exception | None, group: Any) -> Exception | None:
     return error if error is not None else SavingError(found)
 
 
-def remove_parts(folder: FilePath, manifest: str, but: set[str] | None = None) -> None:
-    """Delete the part files of a manifest that is gone; all of them, but for some."""
+def remove_parts(folder: FilePath, manifests: set[str], but: set[str] | None = None) -> None:
+    """Delete the part files of manifests, given without their ending; all of them, but for some."""
+    if not manifests:
+        return
     for path in folder.iterdir():
         match = _PART.fullmatch(path.name)
-        if match and match[1] == FilePath(manifest).stem and path.name not in (but or ()):
+        if match and match[1] in manifests and path.name not in (but or ()):
             path.unlink(missing_ok=True)
 
 

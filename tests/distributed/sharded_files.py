@@ -24,7 +24,7 @@ def _training(way: str) -> tuple[dict[str, Any], Any]:
     model, optimizer = divided("mlp", "adam", way)
     x, y = data()
     dataset = TensorDataset(tg.tensor(x.reshape(-1, 5, 6)), tg.tensor(y.reshape(-1, 5, 3)))
-    size, rank = dist.get_world_size(), dist.get_rank()
+    size, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
     loader = DataLoader(
         dataset, batch_size=BATCH // size, sampler=DistributedSampler(dataset, size, rank, seed=3)
     )
@@ -87,6 +87,34 @@ def load_states() -> dict[str, Any]:
             for key in p:
                 np.testing.assert_array_equal(p[key].numpy(), q[key].numpy())
         found[way] = {"losses": losses, "draws": draws}
+    return found
+
+
+def plain_losses(folder: str) -> list[float]:
+    """One process without a job restores what a job has saved, and goes on."""
+    parts, model = _training("one")
+    saved = tg.Checkpoint(folder, **parts).restore()
+    assert saved is not None
+    assert saved.step == 3
+    return _steps(parts, model, 4)
+
+
+def save_plain(folder: str) -> list[float]:
+    """One process without a job saves, and goes on."""
+    parts, model = _training("one")
+    _steps(parts, model, 3)
+    tg.Checkpoint(folder, **parts).save(3)
+    parts["loader"].load_state_dict(parts["loader"].state_dict())
+    return _steps(parts, model, 4)
+
+
+def load_plain() -> dict[str, Any]:
+    """A job restores what one process has saved."""
+    found = {}
+    for way in ("zero", "sharded"):
+        parts, model = _training(way)
+        assert tg.Checkpoint(os.environ["FOLDER"], **parts).restore() is not None
+        found[way] = _steps(parts, model, 4)
     return found
 
 

@@ -6,6 +6,7 @@ Every function runs in all ranks and returns what JSON can hold. Without a proce
 
 from __future__ import annotations
 
+import copy
 import tracemalloc
 from typing import Any
 
@@ -351,3 +352,91 @@ def sharded_interface() -> int:
     with pytest.raises(RuntimeError, match="shape"):
         load_full_state_dict(tied, {**changed, "first.weight": tg.ones(2, 5)})
     return int(tied.first.weight.numel())
+
+
+# -- many kinds of layers ------------------------------------------------------------------------
+
+
+def _square(y: Any) -> Any:
+    y = y[0] if isinstance(y, tuple) else y
+    return y.float().square().sum()
+
+
+def _plainly(model: Any, x: Any) -> None:
+    _square(model(x)).backward()
+
+
+def _compiled(model: Any, x: Any) -> None:
+    fast = tg.compile(model)
+    for _ in range(4):
+        model.zero_grad()
+        _square(fast(x)).backward()
+
+
+def _in_half(model: Any, x: Any) -> None:
+    with tg.autocast("cpu", dtype=tg.bfloat16):
+        y = model(x)
+    _square(y).backward()
+
+
+def _twice(model: Any, x: Any) -> None:
+    first, second = model(x), model(2 * x)
+    (_square(first) + _square(second)).backward(retain_graph=True)
+    first.sum().backward()
+
+
+def _through_gradients(model: Any, x: Any) -> None:
+    x = x.clone().requires_grad_()
+    (g,) = tg.autograd.grad(_square(model(x)), x, create_graph=True)
+    _square(g).backward()
+
+
+def sharded_layers() -> int:
+    """Gradients of models of many kinds, in many ways of training, are those of plain ones."""
+    nn = tg.nn
+
+    def mlp() -> Any:
+        return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3))
+
+    def image() -> Any:
+        layers = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(27, 2)
+        return nn.Sequential(*layers)
+
+    tg.manual_seed(dist.get_rank())
+    rows = tg.randn(4, 6)
+    cases: list[tuple[Any, Any, Any]] = [
+        (mlp, rows, _plainly),
+        (mlp, rows, _compiled),
+        (mlp, rows, _in_half),
+        (mlp, rows, _twice),
+        (mlp, rows, _through_gradients),
+        (lambda: nn.LSTM(5, 6, batch_first=True), tg.randn(2, 3, 5), _plainly),
+        (image, tg.randn(2, 2, 5, 5), _plainly),
+        (lambda: nn.Embedding(7, 4), tg.tensor([1, 2, 6]), _plainly),
+    ]
+    compared = 0
+    for make, x, train in cases:
+        for copies in (False, True):
+            tg.manual_seed(0)
+            plain = make()
+            model = copy.deepcopy(plain)
+            for layer in model.children():
+                if list(layer.parameters()):
+                    fully_shard(layer)
+            fully_shard(model)
+            model = copy.deepcopy(model) if copies else model
+            train(plain, x)
+            train(model, x)
+            for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+                shard = shard_of(p)
+                assert shard is not None
+                if q.grad is None:
+                    continue
+                dist.all_reduce(q.grad, dist.ReduceOp.AVG)
+                part = q.grad.reshape(-1)[shard.start : shard.stop].numpy()
+                if p.grad is None:
+                    assert not part.any()
+                    continue
+                np.testing.assert_allclose(p.grad.numpy(), part, rtol=1e-4, atol=1e-5)
+                compared += 1
+    return compared

@@ -49,6 +49,11 @@ class Group:
         return f"<group {self.name}>"
 
     def connected(self, groups: list[Group]) -> Quorum:
+    def __deepcopy__(self, memo: Any) -> Group:
+        """Itself: the copy of a model communicates with the same processes."""
+        return self
+
+    def connected(self, groups: list[Group]) -> Scope:
         """The processes that collectives of these groups connect."""
         return Quorum()
 
