@@ -161,21 +161,28 @@ def test_ending_the_launcher_ends_all(number):
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=HERE
         )
-        children = wait_for(lambda: ranks_of(process.pid))
+        children = wait_for(ranks)
         time.sleep(1.0)  # until they are connected, or nearly so
         process.send_signal(number)
-        _, error = process.communicate(timeout=20)
+        try:
+            _, error = process.communicate(timeout=20)
+        finally:
+            process.kill()
         assert process.returncode == (130 if number != signal.SIGKILL else -number), error
         wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
-def ranks_of(pid):
-    """The ranks that a launcher has started, once all are there."""
+def ranks():
+    """The processes of the two ranks of the program, once both are there."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             command = (path.parent / "cmdline").read_bytes()
-            if PROGRAM.encode() in command and b"PMI_RANK" in path.read_bytes():
+            if (
+                PROGRAM.encode() in command
+                and b"starter.py" not in command
+                and b"PMI_RANK" in path.read_bytes()
+            ):
                 found.append(int(path.parent.name))
         except OSError:
             continue

@@ -68,6 +68,8 @@ def judge(reports: Reports, size: int, returned: int, printed: str) -> Outcome:
         f"rank {rank} of {size} failed: {said['why']}" for rank, said in sorted(failed.items())
     ]
     status = returned if returned >= 0 else 128 - returned
+    if failed:  # mpiexec mixes it with those of ranks that it kills
+        status = int(failed[min(failed)]["status"])
     found = _found_by_starter(reports, size)
     if found is None and not failures:
         # mpiexec may name a process that it has killed itself, so it is asked last.
