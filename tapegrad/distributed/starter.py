@@ -24,7 +24,7 @@ VARIABLES = {
 }
 #: what Linux calls PR_SET_PDEATHSIG
 _DEATH_SIGNAL = 1
-#: signals that mpiexec sends to this process; they are for the program
+#: signals that mpiexec sends to the process group of a rank; they are for the program
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -38,7 +38,7 @@ def main(command: list[str]) -> None:
     if child == 0:
         _become(command)
     for number in _FORWARDED:
-        signal.signal(number, lambda number, frame: os.kill(child, number))
+        signal.signal(number, signal.SIG_IGN)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     _report("ended", child, code=code, time=time.time())
