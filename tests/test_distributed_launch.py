@@ -70,7 +70,7 @@ def test_the_end_of_one_rank_ends_all(name, status, words):
         assert "unwound" in done.stdout
     if words and name != "kill":
         assert "endings.py:" in done.stderr
-    assert seconds < 20  # 10 without the start and other load
+    assert seconds < 30  # a few without other load
 
 
 @needs_mpi
@@ -116,10 +116,10 @@ def test_a_process_that_is_no_rank(monkeypatch):
 
 @needs_mpi
 def test_launch_sets_the_variables_of_torchrun():
-    done, _ = launched("variables", "--lr", "0.5")
+    done, _ = launched("variables", "--name", "x")
     assert done.returncode == 0, done.stderr
     for rank in range(2):
-        assert f"{rank} 2 {rank} 2 127.0.0.1 ['--lr', '0.5']" in done.stdout
+        assert f"{rank} 2 {rank} 2 127.0.0.1 ['--name', 'x']" in done.stdout
     assert done.stderr == ""
 
 
@@ -130,7 +130,7 @@ def test_launch_sets_the_variables_of_torchrun():
         ("error", 1, "tapegrad launch: rank 1 of 2 failed: ValueError: boom at "),
         ("kill", 137, ") was killed by SIGKILL"),
         ("_exit 0", 1, "rank 1 of 2 ended by os._exit(0) at "),
-        ("native exit", 1, "rank 1 of 2 ended without an error, but before its program was done"),
+        ("native exit", 1, "rank 1 of 2 ended with exit code 0, but before its program"),
         ("_exit 4", 4, "tapegrad launch: rank 1 of 2 failed: os._exit(4) at "),
         ("does not connect", 1, "rank 1 of 2 ended without calling init_process_group"),
     ],
@@ -140,7 +140,7 @@ def test_launch_says_which_rank_failed(name, status, words):
     assert done.returncode == status, done.stdout + done.stderr
     assert words in done.stderr
     assert "rank 1 of 2" in done.stderr
-    assert seconds < 20  # 10 without the start and other load
+    assert seconds < 30  # a few without other load
 
 
 @needs_mpi
@@ -161,21 +161,28 @@ def test_ending_the_launcher_ends_all(number):
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=HERE
         )
-        children = wait_for(lambda: ranks_of(process.pid))
+        children = wait_for(ranks)
         time.sleep(1.0)  # until they are connected, or nearly so
         process.send_signal(number)
-        _, error = process.communicate(timeout=20)
+        try:
+            _, error = process.communicate(timeout=20)
+        finally:
+            process.kill()
         assert process.returncode == (130 if number != signal.SIGKILL else -number), error
         wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
-def ranks_of(pid):
-    """The ranks that a launcher has started, once all are there."""
+def ranks():
+    """The processes of the two ranks of the program, once both are there."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             command = (path.parent / "cmdline").read_bytes()
-            if PROGRAM.encode() in command and b"PMI_RANK" in path.read_bytes():
+            if (
+                PROGRAM.encode() in command
+                and b"starter.py" not in command
+                and b"PMI_RANK" in path.read_bytes()
+            ):
                 found.append(int(path.parent.name))
         except OSError:
             continue
@@ -227,7 +234,7 @@ def test_judging_ends(tmp_path):
         )
     outcome = judge(Reports(tmp_path), 2, 0, "")
     assert outcome.status == 1
-    assert outcome.failures[0].startswith("rank 0 of 2 ended without an error, but before")
+    assert outcome.failures[0].startswith("rank 0 of 2 ended before its program was done")
     banner = "=   PID 51 RUNNING AT here\n=   EXIT CODE: 11\n"
     outcome = judge(Reports(tmp_path), 2, 11, banner)
     assert outcome == (11, ["rank 1 of 2 (process 51) ended with exit code 11"])

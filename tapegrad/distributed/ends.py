@@ -85,7 +85,8 @@ def _end_at_once(job: Any) -> None:
     def exit_at_once(status: int) -> NoReturn:
         if job.is_own_process() and not job.has_left:
             at = source.describe(source.outside(sys._getframe(1)))
-            job.report("failed" if status else "left", f"os._exit({status}) at {at}")
+            state = "failed" if status else "left"
+            job.report(state, f"os._exit({status}) at {at}", status=status)
         plainly(status)
 
     os._exit = exit_at_once

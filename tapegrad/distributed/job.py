@@ -86,16 +86,16 @@ class Job:
     def abort(self, why: str, status: int = 1) -> None:
         """End the whole job. `why` is printed and left for the launcher."""
         print(f"tapegrad: rank {self.rank} of {self.size}: {why}", file=sys.stderr, flush=True)
-        self.report("failed", why)
+        self.report("failed", why, status=status)
         sys.stdout.flush()
         self.has_left = True
         time.sleep(OUTPUT)
         self.world.Abort(status)
         os._exit(status)
 
-    def report(self, state: str, why: str = "") -> None:
+    def report(self, state: str, why: str = "", **more: Any) -> None:
         """Leave word for the launcher."""
-        report(state, why)
+        report(state, why, **more)
 
 
 _job: Job | None = None

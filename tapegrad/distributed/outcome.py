@@ -68,15 +68,21 @@ def judge(reports: Reports, size: int, returned: int, printed: str) -> Outcome:
         f"rank {rank} of {size} failed: {said['why']}" for rank, said in sorted(failed.items())
     ]
     status = returned if returned >= 0 else 128 - returned
+    if failed:  # mpiexec mixes it with those of ranks that it kills
+        status = int(failed[min(failed)]["status"])
     found = _found_by_starter(reports, size)
     if found is None and not failures:
+        # mpiexec may name a process that it has killed itself, so it is asked last.
+        failures = _ended_early(reports, size)
+        if failures:
+            return Outcome(1, failures)
         found = _found_by_mpiexec(reports, size, printed)
     if found is not None:
         failures.insert(0, found[0])
         status = found[1]
     if not failures:
         unknown = f"mpiexec ended with status {status}"
-        failures = [unknown] if status else _unfinished(reports, size)
+        failures = [unknown] if status else _cut_off(reports, size)
     return Outcome(status or int(bool(failures)), failures)
 
 
@@ -115,21 +121,33 @@ def _found_by_mpiexec(reports: Reports, size: int, printed: str) -> tuple[str, i
     return _told(who, -int(ended_by[-1]) if ended_by else code)
 
 
-def _unfinished(reports: Reports, size: int) -> list[str]:
-    """Ranks that ended although others still needed them."""
+def _unfinished(reports: Reports) -> list[int]:
+    """Ranks that were connected and have not come to the end of their programs."""
     finished = {*reports.ranks("done"), *reports.ranks("left")}
-    cut_off = sorted(set(reports.ranks("started")) - finished)
-    if not cut_off:
+    return sorted(set(reports.ranks("started")) - finished)
+
+
+def _ended_early(reports: Reports, size: int) -> list[str]:
+    """Ranks that ended with exit code 0 although others still needed them."""
+    unfinished = _unfinished(reports)
+    ended = [rank for rank in unfinished if rank in reports.ranks("ended")]
+    if not unfinished:
         return []
-    others = ", ".join(map(str, cut_off))
-    blamed = [
+    others = ", ".join(map(str, unfinished))
+    left = [
         f"rank {rank} of {size} ended by {said['why']} before rank {others} had finished"
         for rank, said in sorted(reports.ranks("left").items())
     ]
-    by_themselves = [rank for rank in cut_off if rank in reports.ranks("ended")]
-    return blamed or [
-        f"rank {rank} of {size} ended without an error, but before its program was done"
-        for rank in by_themselves or cut_off
+    return left or [
+        f"rank {rank} of {size} ended with exit code 0, but before its program was done"
+        for rank in ended
+    ]
+
+
+def _cut_off(reports: Reports, size: int) -> list[str]:
+    """Ranks that mpiexec has killed without saying why."""
+    return [
+        f"rank {rank} of {size} ended before its program was done" for rank in _unfinished(reports)
     ]
 
 

@@ -24,7 +24,7 @@ VARIABLES = {
 }
 #: what Linux calls PR_SET_PDEATHSIG
 _DEATH_SIGNAL = 1
-#: signals that mpiexec sends to a rank and its starter; they are for the program
+#: signals that mpiexec sends to the process group of a rank; they are for the program
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
