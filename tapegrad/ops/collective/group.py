@@ -48,12 +48,11 @@ class Group:
     def __repr__(self) -> str:
         return f"<group {self.name}>"
 
-    def connected(self, groups: list[Group]) -> Quorum:
     def __deepcopy__(self, memo: Any) -> Group:
         """Itself: the copy of a model communicates with the same processes."""
         return self
 
-    def connected(self, groups: list[Group]) -> Scope:
+    def connected(self, groups: list[Group]) -> Quorum:
         """The processes that collectives of these groups connect."""
         return Quorum()
 
