@@ -396,9 +396,9 @@ def bind(
         return _captured(p, inputs, params, mode)
     tensors = list(inputs)
     arrays: list[Any] = tensors.copy()
-    dtype = None
+    dtype = shape = None
     largest = 0
-    uniform = plain = True
+    uniform = plain = same_shape = True
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
             if x is None or x.__class__ is float or x.__class__ is int:
@@ -414,9 +414,12 @@ def bind(
             refresh(x)
         arrays[i] = a = x._array
         if dtype is None:
-            dtype = a.dtype
-        elif a.dtype is not dtype:
-            uniform = False
+            dtype, shape = a.dtype, a.shape
+        else:
+            if a.dtype is not dtype:
+                uniform = False
+            if a.shape != shape:
+                same_shape = False
         if a.__class__ is not _ndarray:
             plain = False
         elif a.size > largest:
@@ -427,7 +430,7 @@ def bind(
         arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
     if not plain:
         arrays = _on_one_device(p, arrays)
-    if p.kind == ELEMENTWISE and len(arrays) > 1:
+    if not same_shape and p.kind == ELEMENTWISE:
         _check_broadcast(p, arrays)
     if p.view and tensors[0]._extra is not None:
         own(tensors[0])
