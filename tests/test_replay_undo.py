@@ -172,7 +172,7 @@ def test_a_tensor_with_other_memory_after_the_call() -> None:
 
 def test_functions_that_are_called_without_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tapegrad.replay.cpu.jit.available", lambda: False)
-    monkeypatch.setattr(undo.Undo, "replayed", None)
+    monkeypatch.setattr(undo.Undo, "back", None)
     f = tg.compile(lambda x: x * 2)
     assert f(tg.ones(2)).tolist() == [2, 2]
 

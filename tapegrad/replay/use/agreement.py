@@ -73,6 +73,10 @@ class Agreement:
         for replay in replays:  # the bit stood for an earlier recording
             replay.recorded_in &= ~self._bit()
 
+    def all_can_replay(self, here: bool) -> bool:
+        """Whether all ranks can go back and replay what they have just recorded."""
+        return bool(self.quorum.agree(ANYTHING if here else RECORD) != RECORD)
+
     def _bit(self) -> int:
         return 1 << self._recordings % BITS
 

@@ -35,6 +35,7 @@ from .agreement import Agreement
 from .check import Check
 from .leaf_tracker import LeafTracker
 from .replay import DataError, Replay
+from .snapshot import Snapshot
 from .targets import BACKENDS, DEFAULT, target_names, target_of
 from .undo import UndoableCapture
 from .variant import Signature, Variant
@@ -397,7 +398,8 @@ class Compiled(Generic[P, R]):
             signature.latest = None
             raise
         signature.recordings += 1
-        if capture.groups:
+        communicates = bool(capture.groups)
+        if communicates:
             signature.communicates = True
             self._agreement.end(capture.groups, self.replays)
         if recording is not None and recording.derivative is not None and world is not None:
@@ -407,29 +409,37 @@ class Compiled(Generic[P, R]):
         covered = signature.cover(observer.scope)
         obstacle = recording.obstacle if recording is not None else None
         refusal = obstacle or observer.refusal or refusal
-        if capture.sharing is not None and signature.learn_sharing(capture.sharing):
-            return result
-        if refusal is not None:
-            # Something that happens in the first call alone, such as a message, is not held
-            # against the next one.
-            if signature.recordings == 1 and obstacle is None:
-                return result
+        learned = capture.sharing is not None and signature.learn_sharing(capture.sharing)
+        # Something that happens in the first call alone, such as a message, is not held against
+        # the next one.
+        is_lasting = signature.recordings > 1 or obstacle is not None
+        if refusal is not None and not learned and is_lasting:
             self._refuse(signature, refusal, call)
-            return result
-        assert recording is not None
-        if capture.is_one_off or (world is None and capture.runs_user_rules):
-            return result
+        usable = refusal is None and not learned and not capture.is_one_off
+        usable = usable and (world is not None or not capture.runs_user_rules)
         hooked = capture.hooked()
         witness = object()
-        undo = None if capture.groups else capture.undo()  # no collective may run twice
+        undo = capture.undo()
         del capture  # it knows every tensor: only what others know may stay
-        signature.hooked = hooked
-        replay = self._compare(signature, recording, tensors, world if covered else None, effects)
+        replay: Replay | None = None
+        if usable:
+            assert recording is not None
+            signature.hooked = hooked
+            known = world if covered else None
+            replay = self._compare(signature, recording, tensors, known, effects)
         if replay is not None and replay.groups:
             self._agreement.confirm(replay)
-        if replay is None or undo is None or self._target.missing() is not None:
+        after: Snapshot | None = None
+        if replay is not None and self._target.missing() is None:
+            after = undo.back(replay, tensors, result, witness)
+        # Either all ranks replay what they have recorded, collectives included, or none does.
+        if communicates and not self._agreement.all_can_replay(after is not None):
+            if after is not None:
+                after.restore()
             return result
-        return undo.replayed(replay, tensors, call, result, witness)
+        if replay is None or after is None:
+            return result
+        return undo.forth(replay, tensors, call)
 
     def _roots(self, signature: Signature) -> list[tuple[str, Any]]:
         """Where the walk through the world of a recording begins."""

@@ -65,16 +65,16 @@ class Undo:
         self.grads = list(capture.first_grads.values())
         self.flags = list(capture.first_flags.values())
 
-    def replayed(
-        self, replay: Replay, tensors: list[Tensor], call: Any, result: Any, witness: Any
-    ) -> Any:
-        """What a replay makes of the same call; where it cannot be repeated, `result`."""
+    def back(
+        self, replay: Replay, tensors: list[Tensor], result: Any, witness: Any
+    ) -> Snapshot | None:
+        """Go back to before the run; returns what leads forward again, None if it cannot be."""
         if not self._can_go_back(result, witness):
-            return result
+            return None
         if replay.executable is None:
             replay.build()
         if any(storage.changed_since(array, self.number) for _, array, _ in self.overwritten):
-            return result  # by another thread
+            return None  # by another thread
         after = Snapshot(
             [array for _, array, _ in self.overwritten],
             [leaf for leaf, _ in self.grads],
@@ -84,7 +84,11 @@ class Undo:
         Snapshot.of(memory, self.grads, self.flags).restore()
         if replay.refusal(tensors) is not None:
             after.restore()
-            return result
+            return None
+        return after
+
+    def forth(self, replay: Replay, tensors: list[Tensor], call: Any) -> Any:
+        """Replay, after going back."""
         repeated, _ = replay.run(tensors, call)
         replay.count -= 1  # the call counts as recorded
         return repeated
