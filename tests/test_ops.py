@@ -360,6 +360,11 @@ class Watching(Tape):
 
 #: primitives that no sample reaches
 UNREACHED = {
+    "all_reduce_start": "begins what DistributedDataParallel reduces: tests/test_distributed.py",
+    "all_reduce_wait": "ends it",
+    "receive": "needs a sender: tests/test_distributed_dividing.py",
+    "send": "needs a receiver",
+    "unshard": "gathers what fully_shard divides: tests/test_distributed_sharding.py",
     "to_device": "needs a GPU",
     "random": "draws without inputs, so it is no op of the table",
     "shared_cast": "made by autocast for parameters, which tests/test_amp.py uses",
@@ -399,6 +404,8 @@ NOT_DIFFERENTIABLE = {
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
     "shown",  # its gradient is the user's
+    "all_reduce_start",  # work on gradients
+    "all_reduce_wait",
     "random",
     "zero",  # nor do these depend on their input
     "zeros_as",
