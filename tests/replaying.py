@@ -29,9 +29,8 @@ def replayed(function: Compiled) -> int:
     return sum(replay.count for replay in function.replays)
 
 
-def recorded(undo: Any, replay: Any, tensors: Any, call: Any, result: Any, witness: Any) -> Any:
-    """In place of `Undo.replayed`: a recorded call leaves what the eager run gave."""
-    return result
+def recorded(undo: Any, replay: Any, tensors: Any, result: Any, witness: Any) -> None:
+    """In place of `Undo.back`: a recorded call leaves what the eager run gave."""
 
 
 def callbacks(function: Compiled) -> list[str]:

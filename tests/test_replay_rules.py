@@ -324,7 +324,7 @@ def test_nothing_leaks_over_ten_thousand_calls() -> None:
 
 def test_recorded_graphs_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording keeps no arrays of the run that it was made from."""
-    monkeypatch.setattr(Undo, "replayed", recorded)  # native code has memory of its own
+    monkeypatch.setattr(Undo, "back", recorded)  # native code has memory of its own
     w = randn(100, 100).requires_grad_()
     earlier, fast = (tg.compile(lambda x: (x @ w).tanh().sum()) for _ in range(2))
     for _ in range(2):

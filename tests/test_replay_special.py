@@ -87,7 +87,7 @@ def compare(fast: Any, op: Any, arguments: Any, what: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_recordings_of_every_sample(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording differentiates composites as eager mode does, not part by part."""
-    monkeypatch.setattr(Undo, "replayed", recorded)
+    monkeypatch.setattr(Undo, "back", recorded)
     for op, sample, arguments in cases(name, tg.float32):
         for what, filling in FILLINGS.items():
             fill(arguments, filling)
