@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from queue import SimpleQueue
 from typing import Any
 
 
@@ -112,33 +113,26 @@ class Background:
 
     def __init__(self, threaded: bool) -> None:
         self.threaded = threaded
+        #: what the thread has yet to do, and what waits for somebody to wait for it
+        self._queue: SimpleQueue[Work] = SimpleQueue()
         self._waiting: deque[Work] = deque()
-        self._lock = threading.Condition()
-        self._running = 0
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Work) -> Work:
         """Start a collective, or take it down as the next one."""
         work._waiter = self
-        with self._lock:
+        if not self.threaded:
             self._waiting.append(work)
-            self._lock.notify()
-        if self.threaded and self._thread is None:
+            return work
+        self._queue.put(work)
+        if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="tapegrad-mpi", daemon=True)
             self._thread.start()
         return work
 
     def _loop(self) -> None:
         while True:
-            with self._lock:
-                while not self._waiting:
-                    self._lock.wait()
-                work = self._waiting.popleft()
-                self._running += 1
-            work.run()
-            with self._lock:
-                self._running -= 1
-                self._lock.notify_all()
+            self._queue.get().run()
 
     def wait_for(self, work: Work) -> None:
         """Return when one collective is done."""
@@ -150,13 +144,10 @@ class Background:
 
     def drain(self) -> None:
         """Return when nothing is left to do."""
-        if not self.threaded:
-            while self._waiting:
-                self._waiting.popleft().run()
-            return
-        with self._lock:
-            while self._waiting or self._running:
-                self._lock.wait()
+        while self._waiting:
+            self._waiting.popleft().run()
+        if self._thread is not None:
+            self.submit(Work(lambda: None)).wait()  # after everything that came before
 
     def run_pending(self) -> None:
         """Before a collective of the calling thread: do what would otherwise come after it."""
