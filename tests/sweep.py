@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import tapegrad
+import tapegrad.distributed.functional  # enters collectives in the table
 from tapegrad import Tensor
 from tapegrad.autograd.api import grad
 from tapegrad.core.tensor import wrap

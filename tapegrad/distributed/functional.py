@@ -16,7 +16,7 @@ from ..core.dtypes import DType, get_default_dtype
 from ..core.modes import GRAD, STATE
 from ..core.tensor import Tensor, wrap
 from ..ops import public_functions
-from ..ops.collective import moving
+from ..ops.collective import conjugate, moving, reducing  # noqa: F401  # which enter the table
 from .process_group import is_initialized, resolved
 
 
