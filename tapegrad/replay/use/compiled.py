@@ -122,6 +122,7 @@ class Compiled(Generic[P, R]):
         self._lock = locks.new()
         #: the thread in which the function runs, while others wait for its lock
         self._caller: int | None = None
+        self._process = os.getpid()
         self._warned: set[str] = set()
         self.why_eager: str | None = None
         if os.environ.get("TAPEGRAD_COMPILE", "1") == "0":
@@ -164,8 +165,10 @@ class Compiled(Generic[P, R]):
 
     def _returns(self) -> bool:
         """Wait until the function returns in another thread, which may wait for this one."""
+        if self._process != os.getpid():
+            return True  # a child of a fork has not that thread, but may have a new one of its name
         end = time.monotonic() + SECONDS
-        while self._caller in sys._current_frames():  # a child of a fork has not all threads
+        while self._caller in sys._current_frames():
             if time.monotonic() > end:
                 self._warn(OCCUPIED)
                 return False
@@ -178,6 +181,7 @@ class Compiled(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function itself; says so, since calls in other threads wait for this one."""
         before, self._caller = self._caller, threading.get_ident()
+        self._process = os.getpid()
         try:
             return self.function(*args, **kwargs)
         finally:
