@@ -180,8 +180,9 @@ class Compiled(Generic[P, R]):
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function itself; says so, since calls in other threads wait for this one."""
+        if self._process != os.getpid():  # the thread that called has stayed in the parent
+            self._process, self._caller = os.getpid(), None
         before, self._caller = self._caller, threading.get_ident()
-        self._process = os.getpid()
         try:
             return self.function(*args, **kwargs)
         finally:
