@@ -794,3 +794,20 @@ def test_the_environment_says_how_many_threads() -> None:
         env = {**os.environ, "OMP_NUM_THREADS": given}
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
         assert done.stdout.strip() == expected, done.stderr
+
+
+def test_a_caller_in_the_parent_of_a_fork_is_not_waited_for() -> None:
+    """Its number may be that of a thread that lives here."""
+    f = tg.compile(lambda x: x * 2)
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    f._caller, f._process = other.ident, -1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # which a call that waits in vain gives
+            for _ in range(4):
+                assert f(tg.ones(3)).tolist() == [2.0] * 3
+    finally:
+        done.set()
+        other.join()
