@@ -124,6 +124,30 @@ def test_launch_sets_the_variables_of_torchrun():
 
 
 @needs_mpi
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_lines_arrive_whole_and_at_once(tmp_path, unbuffered):
+    command = [sys.executable, "-m", "tapegrad", "launch", "-n", "2", PROGRAM, "lines"]
+    with (
+        alone(),
+        subprocess.Popen(
+            [*command, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(PYTHONUNBUFFERED=unbuffered),
+            cwd=HERE,
+        ) as job,
+    ):
+        assert job.stdout is not None
+        lines = [job.stdout.readline()]
+        (tmp_path / "read").touch()
+        lines += job.stdout.readlines()
+    assert job.returncode == 0
+    expected = [f"{rank} counts {i}\n" for rank in range(2) for i in range(300)]
+    expected += ["the first line\n", "2 ranks were here\n"] * 2
+    assert sorted(lines) == sorted(expected)
+
+
+@needs_mpi
 @pytest.mark.parametrize(
     ("name", "status", "words"),
     [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import io
 import json
 import os
 import re
@@ -145,10 +146,22 @@ def start(timeout: float) -> Job:
             "and call init_process_group() before anything else imports mpi4py.MPI"
         )
     report("started", shared=shared_memory())
+    _print_whole_lines()
     _job = Job(MPI, timeout)
     end_together(_job)
     atexit.register(_job.leave)
     return _job
+
+
+def _print_whole_lines() -> None:
+    """Pass on what is printed line by line: at once, and never mixed with a line of another rank.
+
+    mpiexec reads the output of ranks through pipes. Python would hold back what it prints there; or
+    with PYTHONUNBUFFERED, write each piece of a line by itself.
+    """
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(line_buffering=True, write_through=False)
 
 
 @contextmanager

@@ -105,6 +105,18 @@ def load(method: str) -> None:
     print(f"loaded by {method}", flush=True)
 
 
+def print_lines(folder: str) -> None:
+    """Print lines of several pieces without flushing them; end once somebody has read the first."""
+    print("the first", "line")
+    until = time.monotonic() + 20
+    while not os.path.exists(os.path.join(folder, "read")):
+        if time.monotonic() > until:
+            raise TimeoutError("nobody has read the line")
+        time.sleep(0.01)
+    for i in range(300):
+        print(dist.get_rank(), "counts", i)
+
+
 def main(name: str, timeout: float) -> None:
     if name == "does not connect" and os.environ["PMI_RANK"] == "1":
         return
@@ -116,6 +128,8 @@ def main(name: str, timeout: float) -> None:
     if name == "variables":
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
         print(" ".join(os.environ[n] for n in names), sys.argv[2:], flush=True)
+    if name == "lines":
+        print_lines(sys.argv[2])
     if name in ("fork loader", "spawn loader"):
         load(name.split()[0])
     if dist.get_rank() == 1 and name in ENDS:
