@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ranks import launch, needs_mpi
 
 from tapegrad import __version__, get_num_threads, set_num_threads
 from tapegrad.cli import main
@@ -20,8 +21,28 @@ ROOT = Path(__file__).parent.parent
 def test_info_tells_what_is_there(capsys):
     assert main(["info"]) == 0
     printed = capsys.readouterr().out
-    for word in (__version__, "numpy", "llvmlite", "threads", "cache", "GPUs", "operations on"):
+    for word in (
+        __version__,
+        "numpy",
+        "llvmlite",
+        "threads",
+        "cache",
+        "GPUs",
+        "ranks",
+        "operations on",
+    ):
         assert word in printed
+
+
+@needs_mpi
+def test_info_of_ranks():
+    command = [sys.executable, "-m", "tapegrad", "info"]
+    done = launch(2, command)
+    assert done.returncode == 0, done.stderr
+    rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert rows["tapegrad"] == __version__  # one rank prints
+    assert rows["ranks"].startswith("2 on 1 machine, with 1 thread each; ")
+    assert "collectives in the background run " in rows["ranks"]
 
 
 def test_info_without_a_cache_or_compiler(capsys, monkeypatch):

@@ -23,7 +23,7 @@ from ..core.modes import STATE
 from ..ops.collective.group import Group
 from . import checks, quorum, transport
 from .background import Background, Requested, Work
-from .job import HOW_TO_START, Job, is_started, job, start
+from .job import HOW_TO_START, Job, job, start
 
 #: seconds that a collective may take, unless somebody says otherwise
 TIMEOUT = timedelta(minutes=10)
@@ -354,8 +354,9 @@ def _default_timeout() -> timedelta | float:
 
 def _divide_cores(connected: Job) -> tuple[int, int]:
     """The cores of this machine, and the threads that this rank computes with."""
-    from ..replay.cpu import pool
+    from ..replay.cpu import pool, progress
 
+    progress.is_quiet = connected.rank > 0
     mine = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
     everybody = connected.node.allgather(mine)
     cores = pool.usable_cores()
@@ -491,11 +492,18 @@ def get_backend(group: Any = None) -> str:
 
 def describe() -> str:
     """What `tapegrad info` says of the job."""
-    if not is_started():
-        return "none"
-    mine = job()
-    how = "in a thread" if background().threaded else "while it waits, for all cores compute"
+    from ..replay.cpu import pool
+
+    mine, threads = job(), pool.get_num_threads()
+    machines = mine.world.allreduce(int(mine.local_rank == 0))
+    vendor, version = mine.mpi.get_vendor()
+    how = (
+        "in a thread of their own"
+        if background().threaded
+        else "where they are waited for, since all cores compute"
+    )
     return (
-        f"rank {mine.rank} of {mine.size}, {mine.local_size} on this machine; "
+        f"{mine.size} on {machines} machine{'s' * (machines > 1)}, with {threads} "
+        f"thread{'s' * (threads > 1)} each; {vendor} {'.'.join(map(str, version))}; "
         f"collectives in the background run {how}"
     )

@@ -60,6 +60,20 @@ def _gpus() -> str:
     return ", ".join(names) or "none that CuPy can use"
 
 
+def _ranks() -> str:
+    from ..distributed import launch, process_group
+    from ..distributed.job import is_launched
+
+    mpi4py, mpiexec = _version("mpi4py"), launch.find_mpiexec()
+    if mpi4py == "not installed" or mpiexec is None:
+        return "none: `pip install 'tapegrad[mpi]'` connects several processes"
+    if not is_launched():
+        return f"mpi4py {mpi4py}, {mpiexec}; see `tapegrad launch -n 2 -m tapegrad info`"
+    if not process_group.is_initialized():
+        process_group.init_process_group()
+    return process_group.describe()
+
+
 def rows() -> dict[str, str]:
     """Everything worth knowing, by its name."""
     from .. import __version__
@@ -67,6 +81,7 @@ def rows() -> dict[str, str]:
     from ..ops import TABLE
     from ..replay import get_num_threads
 
+    ranks = _ranks()  # they divide the threads
     return {
         "tapegrad": __version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
@@ -75,11 +90,17 @@ def rows() -> dict[str, str]:
         "native": _native(),
         "cache": _cache(),
         "GPUs": _gpus(),
+        "ranks": ranks,
         "contents": f"{len(TABLE)} operations on {len(PRIMITIVES)} primitives",
     }
 
 
 def show() -> None:
-    """Print all of it."""
-    for name, value in rows().items():
+    """Print all of it; of several ranks, the first prints."""
+    from ..distributed import process_group
+
+    found = rows()
+    if process_group.is_initialized() and process_group.get_rank() > 0:
+        return
+    for name, value in found.items():
         print(f"{name:<9} {value}")

@@ -17,10 +17,15 @@ PATIENCE_SECONDS = 1.0
 
 clock = time.perf_counter
 
+#: set in all ranks of a job but the first: they compile the same at the same time
+is_quiet = False
+
 
 def say(text: str) -> None:
     """Write to stderr, where there is one and it is wanted."""
-    if os.environ.get("TAPEGRAD_QUIET", "0") in ("", "0") and sys.stderr is not None:
+    if is_quiet or os.environ.get("TAPEGRAD_QUIET", "0") not in ("", "0"):
+        return
+    if sys.stderr is not None:
         sys.stderr.write(text)
         sys.stderr.flush()
 
