@@ -1,9 +1,12 @@
 """Data parallelism over ranks: how much of a step is communication, beside PyTorch's DDP with gloo.
 
-`python -m benchmarks ranks` starts jobs of 2, 4 and 8 ranks of one thread each, as far as there are
+`python -m benchmarks ranks` starts jobs of 1 to 16 ranks of one thread each, as far as there are
 cores. Each rank has its own batch, so that the work of a rank stays the same (weak scaling).
 Efficiency is the time of a step of the same ranks without collectives, divided by the time with
-them: contention for memory is in both. A line is a median over steps, of the slowest rank.
+them: contention for memory is in both. A line is a median over steps, of the slowest rank. "hidden"
+is the part of the communication that ran while the rank computed. "predicted" is what `scale` says
+of the step with collectives, for the latency and bandwidth of messages between two ranks.
+`mpiexec -n 4 python -m benchmarks.ranks picture step.svg` draws a step of four ranks.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,8 +27,8 @@ from typing import Any
 from .measure import Report
 
 STEPS, TURNS = 12, 3
-#: numbers of ranks that are tried
-SIZES = (2, 4, 8)
+#: numbers of ranks that are tried; the first job also measures how fast messages are
+SIZES = (2, 1, 4, 8, 16)
 
 
 def gpt(lib: ModuleType) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
@@ -69,20 +72,38 @@ MODELS = {"GPT of width 512": gpt, "MLP, 8 layers of 1,024": mlp, "small MLP": s
 
 def run(report: Report) -> None:
     """Print a table for each number of ranks."""
-    starter = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or "mpiexec"
     cores = len(os.sched_getaffinity(0))
+    network: dict[str, str] = {}
     for size in SIZES:
         if size > cores:
             continue
+        found = _job(_mpiexec(size), "tapegrad", **network)
+        if not network:
+            latency, bandwidth = found["network"]
+            network = {"NETWORK": f"{latency} {bandwidth}"}
+            print(f"between two ranks: {latency * 1e6:.1f} µs, {bandwidth / 1e9:.2f} GB/s")
+        theirs = _torch(size) if size > 1 else {}
         print(f"\n{size} ranks of one thread, {cores} cores")
-        print(f"{'':26}{'alone':>12}{'with':>12}{'efficiency':>12}{'torch, gloo':>14}{'':>12}")
-        found = _job([starter, "-n", str(size)], "tapegrad")
-        theirs = _torch(size)
-        for name, (alone, together) in found.items():
-            ours = f"{alone:9.2f} ms{together:9.2f} ms{alone / together:12.1%}"
-            t = theirs.get(name)
-            line = "" if t is None else f"{t[1]:11.2f} ms{t[0] / t[1]:12.1%}"
-            print(f"{name:26}{ours}{line}", flush=True)
+        heads = ("alone", "with", "efficiency", "hidden", "predicted", "error")
+        print(f"{'':26}{''.join(f'{h:>12}' for h in heads)}{'torch, gloo':>14}")
+        for name in MODELS:
+            print(_line(name, found[name], theirs.get(name)), flush=True)
+
+
+def _line(name: str, ours: dict[str, float], theirs: dict[str, float] | None) -> str:
+    alone, together, guess = ours["alone"], ours["together"], ours["predicted"]
+    line = (
+        f"{name:26}{alone:9.2f} ms{together:9.2f} ms{alone / together:12.1%}"
+        f"{ours['hidden']:12.0%}{guess:9.2f} ms{guess / together - 1:+12.1%}"
+    )
+    if theirs is None:
+        return line
+    return f"{line}{theirs['together']:11.2f} ms{theirs['alone'] / theirs['together']:8.1%}"
+
+
+def _mpiexec(size: int) -> list[str]:
+    starter = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or "mpiexec"
+    return [starter, "-n", str(size)]
 
 
 def _job(starter: list[str], library: str, **more: str) -> dict[str, Any]:
@@ -124,51 +145,126 @@ def _timed(step: Callable[[], Any], barrier: Callable[[], Any]) -> float:
     return statistics.median(times) * 1e3
 
 
-def rank(library: str, out: str) -> None:
-    """Time all models in this rank; the first one writes what the slowest took."""
-    if library == "torch":
-        import torch as lib
-        import torch.distributed as dist
-        from torch.nn.parallel import DistributedDataParallel as Parallel
+def _steps(
+    lib: ModuleType, make: Callable[..., Any], parallel: Callable[[Any], Any]
+) -> list[Callable[[], Any]]:
+    """A training step without collectives, and the same with them."""
+    steps: list[Callable[[], Any]] = []
+    for together in (False, True):
+        model, inputs, loss = make(lib)
+        net = parallel(model) if together else model
+        optimizer = lib.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
 
-        dist.init_process_group("gloo")
-    else:
-        import tapegrad as lib  # type: ignore[no-redef]
-        import tapegrad.distributed as dist  # type: ignore[no-redef]
-        from tapegrad.nn.parallel import (  # type: ignore[assignment]
-            DistributedDataParallel as Parallel,
-        )
+        def step(
+            net: Any = net, loss: Any = loss, optimizer: Any = optimizer, x: Any = inputs
+        ) -> Any:
+            optimizer.zero_grad()
+            value = loss(net, *x)
+            value.backward()
+            optimizer.step()
+            return value
 
-        dist.init_process_group("mpi")
-    results = {}
-    for name, make in MODELS.items():
-        steps = []
-        for together in (False, True):
-            model, inputs, loss = make(lib)
-            net = Parallel(model) if together else model
-            optimizer = lib.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+        steps.append(step)
+    return steps
 
-            def step(
-                net: Any = net, loss: Any = loss, optimizer: Any = optimizer, x: Any = inputs
-            ) -> Any:
-                optimizer.zero_grad()
-                value = loss(net, *x)
-                value.backward()
-                optimizer.step()
-                return value
 
-            compiled = lib.compile(step) if library != "torch" else step
-            steps.append(compiled)
-        times = [[_timed(s, dist.barrier) for s in steps] for _ in range(TURNS)]
-        found = [min(t[i] for t in times) for i in range(2)]
-        slowest = lib.tensor(found, dtype=lib.float64)
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        results[name] = slowest.tolist()
+def _pair(
+    steps: Sequence[Callable[[], Any]], lib: ModuleType, dist: ModuleType
+) -> dict[str, float]:
+    """What steps without and with collectives take, in turns; of the slowest rank."""
+    times = [[_timed(s, dist.barrier) for s in steps] for _ in range(TURNS)]
+    slowest = lib.tensor([min(t[i] for t in times) for i in range(2)], dtype=lib.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return dict(zip(("alone", "together"), slowest.tolist(), strict=True))
+
+
+def torch_rank(out: str) -> None:
+    """Time all models in this rank of PyTorch's; the first one writes what the slowest took."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    found = {
+        name: _pair(_steps(torch, make, DistributedDataParallel), torch, dist)
+        for name, make in MODELS.items()
+    }
     if dist.get_rank() == 0:
-        Path(out).write_text(json.dumps(results))
+        Path(out).write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
 
 
+def rank(out: str) -> None:
+    """Time all models in this rank; the first one writes what the slowest took."""
+    import tapegrad as tg
+    import tapegrad.distributed as dist
+    from tapegrad.distributed.process_group import background
+    from tapegrad.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("mpi")
+    given = os.environ.get("NETWORK")
+    latency, bandwidth = map(float, given.split()) if given else _network()
+    found: dict[str, Any] = {"network": (latency, bandwidth)}
+    for name, make in MODELS.items():
+        steps = [tg.compile(step) for step in _steps(tg, make, DistributedDataParallel)]
+        result = found[name] = _pair(steps, tg, dist)
+        dist.barrier()  # all ranks time their kernels at once, as in a step
+        (guess,) = steps[1].scale(
+            [dist.get_world_size()], latency, bandwidth, overlap=background().threaded
+        )
+        result["predicted"] = guess.step * 1e3
+        hidden = [_timeline(steps[1]).hidden for _ in range(5)]
+        result["hidden"] = statistics.median(hidden)
+    if dist.get_rank() == 0:
+        Path(out).write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def _timeline(step: Callable[[], Any]) -> Any:
+    import tapegrad.distributed as dist
+
+    dist.barrier()
+    with dist.timeline() as taken:
+        step()
+    return taken
+
+
+def _network() -> tuple[float, float]:
+    """Seconds that a small message takes, and bytes a second of a large one, between two ranks."""
+    import tapegrad as tg
+    import tapegrad.distributed as dist
+
+    times = []
+    for count, repeats in ((1, 200), (1 << 22, 9)):
+        x = tg.zeros(count)
+
+        def many(x: Any = x, repeats: int = repeats) -> None:
+            for _ in range(repeats):
+                dist.all_reduce(x)
+
+        times.append(_timed(many, dist.barrier) / repeats / 1e3)
+    latency, large = times
+    return latency, 4 * (1 << 22) / large
+
+
+def picture(out: str) -> None:
+    """Draw one step of the GPT on all ranks."""
+    import tapegrad as tg
+    import tapegrad.distributed as dist
+    from tapegrad.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("mpi")
+    step = tg.compile(_steps(tg, gpt, DistributedDataParallel)[1])
+    for _ in range(8):
+        step()
+    mine = _timeline(step)
+    everybody: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, mine)
+    if dist.get_rank() == 0:
+        Path(out).write_text(everybody[0].picture(*everybody[1:]))
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
-    rank(sys.argv[1], sys.argv[2])
+    {"tapegrad": rank, "torch": torch_rank, "picture": picture}[sys.argv[1]](sys.argv[2])

@@ -56,6 +56,7 @@ def test_ranks_agree_whether_to_replay() -> None:
         "functional_in_a_compiled_function",
         "checked_replays",
         "predictions",
+        "timelines",
     ]
     results = run_ranks(PROGRAMS, 2, names)
     assert results[0]["checked_replays"] == results[1]["checked_replays"]
@@ -65,6 +66,10 @@ def test_ranks_agree_whether_to_replay() -> None:
     assert two[0] == pytest.approx(1e-3, rel=0.1)
     assert many[0] == pytest.approx(6e-3, rel=0.1)
     assert 0 < many[2] < two[2] < 1
+    for result in results:
+        threaded, waiting = result["timelines"]
+        assert threaded[:2] == [2, True]
+        assert waiting == [2, False, 0.0]
     counts = [result["another_size_on_one_rank"] for result in results]
     assert counts[0] == counts[1]
     assert counts[0][0] >= 17

@@ -53,6 +53,7 @@ from .process_group import (
     is_initialized,
     new_group,
 )
+from .spans import Timeline, timeline
 
 
 class GroupMember:
@@ -94,6 +95,7 @@ __all__ = [
     "P2POp",
     "ProcessGroup",
     "ReduceOp",
+    "Timeline",
     "Work",
     "all_gather",
     "all_gather_into_tensor",
@@ -134,6 +136,7 @@ __all__ = [
     "scatter",
     "scatter_object_list",
     "send",
+    "timeline",
 ]
 
 

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Any
 
+from . import spans
+
 
 class Work:
     """A collective that was started: `wait()` returns when it is done."""
@@ -40,7 +42,10 @@ class Work:
         """Return when the collective is done and its result can be used."""
         if not self._done.is_set():
             assert self._waiter is not None
+            began = spans.clock()
             self._waiter.wait_for(self)
+            if spans.is_taken() and self._waiter.threaded:
+                spans.note_wait("a collective", began)
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -129,6 +134,10 @@ class Background:
             self._thread = threading.Thread(target=self._loop, name="tapegrad-mpi", daemon=True)
             self._thread.start()
         return work
+
+    def is_beside(self) -> bool:
+        """Whether the calling thread is the one that works beside the others."""
+        return threading.current_thread() is self._thread
 
     def _loop(self) -> None:
         while True:

@@ -21,7 +21,7 @@ import numpy as np
 from ..core import source
 from ..core.modes import STATE
 from ..ops.collective.group import Group
-from . import checks, quorum, transport
+from . import checks, quorum, spans, transport
 from .background import Background, Requested, Work
 from .job import HOW_TO_START, Job, job, start
 
@@ -77,12 +77,16 @@ class ProcessGroup(Group):
     ) -> Any:
         running, thread = self.job.watch.running, threading.get_ident()
         running[thread] = (f"{kind} of {self.name}", location, time.monotonic(), self.ranks)
+        began = spans.clock()
         try:
             if what:
                 checks.compare(self.mpi, comm, self.ranks, what(), location)
             return function(self.mpi, comm, *args)
         finally:
             running.pop(thread, None)
+            if spans.is_taken():
+                size = args[0].nbytes if args and isinstance(args[0], np.ndarray) else 0
+                spans.note(kind, size, began, background().is_beside())
 
     def start(
         self, kind: str, x: Any, function: Callable[..., Any], *args: Any, finish: Any = None

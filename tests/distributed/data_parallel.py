@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 
 import tapegrad as tg
 import tapegrad.distributed as dist
 from tapegrad import nn
+from tapegrad.distributed.process_group import background
 from tapegrad.nn.parallel import DistributedDataParallel
 from tapegrad.parallel import hooks
 
@@ -316,4 +318,42 @@ def predictions() -> list[float]:
         step(tg.ones(4, 6, dtype=tg.float64))
     found = step.scale([1, 2, 64], latency=1e-3, bandwidth=1e9)
     assert "efficiency" in repr(found)
+    plain = step.scale([64], latency=1e-3, bandwidth=1e9, overlap=False)[0]
+    assert plain.waiting == plain.communication == found[2].communication
     return [x for p in found for x in (p.communication, p.waiting, p.efficiency)]
+
+
+def timelines() -> list[Any]:
+    """When collectives run, in a thread of their own and where they are waited for."""
+    net = DistributedDataParallel(Mlp().double(), bucket_cap_mb=0.0005)
+    updates = tg.optim.SGD(net.parameters(), lr=0.01)
+
+    @tg.compile
+    def step(x: Any) -> Any:
+        updates.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        updates.step()
+        return loss
+
+    found = []
+    for threaded in (True, False):
+        background().threaded = threaded
+        for _ in range(4):
+            with dist.timeline() as taken:
+                step(tg.ones(4, 6, dtype=tg.float64))
+        reduced = [s for s in taken.collectives if s.what == "all_reduce"]
+        assert sum(s.bytes for s in reduced) == sum(8 * p.numel() for p in net.parameters())
+        for span in taken.collectives + taken.waits:
+            assert taken.began <= span.began <= span.ended <= taken.ended
+        assert 0 <= taken.hidden <= 1
+        picture = ElementTree.fromstring(taken.picture(taken))
+        bars = picture.findall(".//{*}rect/{*}title")
+        caller = sum(not s.background for s in taken.collectives)
+        assert len(bars) == 2 * (1 + len(taken.collectives) + caller + len(taken.waits))
+        assert f"rank {rank()}: " in repr(taken)
+        found.append([len(reduced), all(s.background for s in reduced), taken.hidden])
+    with dist.timeline() as taken:
+        pass
+    assert not taken.collectives
+    return found

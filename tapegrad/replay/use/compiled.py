@@ -522,12 +522,14 @@ class Compiled(Generic[P, R]):
         ranks: Sequence[int] = (8, 64, 1024),
         latency: float = 5e-6,
         bandwidth: float = 10e9,
+        overlap: bool = True,
     ) -> Scaling:
         """What a call would take on other numbers of processes, from the program that it replays.
 
         `latency` is in seconds, `bandwidth` in bytes a second, both of one message. Kernels are
-        timed now, on made-up data; each process does the work of this one. What is returned has a
-        prediction for each number of processes, and prints as a table.
+        timed now, on made-up data; each process does the work of this one. With `overlap=False`,
+        which is so where all cores compute, no collective runs beside the kernels. What is returned
+        has a prediction for each number of processes, and prints as a table.
         """
         from .scale import scale
 
@@ -535,7 +537,7 @@ class Compiled(Generic[P, R]):
             used = max(self.replays, key=lambda replay: replay.count, default=None)
             if used is None or used.executable is None:
                 raise RuntimeError("scale() needs a function that was replayed; call it first")
-            return scale(used, ranks, latency, bandwidth)
+            return scale(used, ranks, latency, bandwidth, overlap)
 
 
 @overload

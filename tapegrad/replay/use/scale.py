@@ -83,7 +83,9 @@ class Scaling(list[Prediction]):
         return "\n".join(lines)
 
 
-def scale(replay: Replay, ranks: Sequence[int], latency: float, bandwidth: float) -> Scaling:
+def scale(
+    replay: Replay, ranks: Sequence[int], latency: float, bandwidth: float, overlap: bool
+) -> Scaling:
     """Predict a replay's time on other numbers of ranks."""
     executable = replay.executable
     if not isinstance(executable, NativeProgram):
@@ -103,11 +105,14 @@ def scale(replay: Replay, ranks: Sequence[int], latency: float, bandwidth: float
         for part in one_by_one(executable.emitted).segments
     ]
     network = Network(latency, bandwidth)
-    return Scaling([_simulated(parts, n, network.seconds) for n in ranks], network)
+    return Scaling([_simulated(parts, n, network.seconds, overlap) for n in ranks], network)
 
 
 def _simulated(
-    parts: Sequence[Any], ranks: int, seconds: Callable[[str, int, int], float]
+    parts: Sequence[Any],
+    ranks: int,
+    seconds: Callable[[str, int, int], float],
+    overlap: bool,
 ) -> Prediction:
     """Walk through a program: kernels one after another, begun collectives beside them."""
     now = free = waiting = communication = 0.0
@@ -123,7 +128,7 @@ def _simulated(
             communication += took
             end = max(now, free) + took
             free = end
-            if part.primitive.half == "start":
+            if part.primitive.half == "start" and overlap:
                 ends[part.outputs[0].number] = end
                 continue
         else:
