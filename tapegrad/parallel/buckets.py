@@ -14,8 +14,11 @@ import numpy as np
 
 from ..core.tensor import Tensor, wrap
 
-#: bytes of the first bucket, at most: the first message should start early
+#: bytes at which the first bucket is full: the first message should start early
 FIRST_BUCKET = 1 << 20
+#: bytes of the others, unless somebody says otherwise. Nothing is left to compute beside the last
+#: message, so it should be short; and MPI begins a message within microseconds.
+BUCKET = 4 << 20
 
 
 class Bucket:
@@ -78,20 +81,22 @@ class GradBucket:
 
 
 def divided(parameters: Sequence[Tensor], limit: int) -> list[Bucket]:
-    """Buckets of at most `limit` bytes (or of one larger parameter), in the order of sending."""
+    """Buckets that are full at `limit` bytes, in the order of sending.
+
+    The parameter that fills a bucket still belongs to it: a bias goes with its weight.
+    """
     groups: list[list[Tensor]] = []
-    open_: dict[Any, list[Tensor]] = {}
-    filled: dict[Any, int] = {}
+    unfilled: dict[Any, list[Tensor]] = {}  # by dtype
     for p in reversed(parameters):
-        dtype, size = p._array.dtype, p._array.nbytes
-        room = min(FIRST_BUCKET, limit) if not groups or groups[0] is open_.get(dtype) else limit
-        if dtype in open_ and filled[dtype] + size <= room:
-            open_[dtype].append(p)
-            filled[dtype] += size
-        else:
-            open_[dtype] = [p]
-            filled[dtype] = size
-            groups.append(open_[dtype])
+        dtype = p._array.dtype
+        if dtype not in unfilled:
+            unfilled[dtype] = []
+            groups.append(unfilled[dtype])
+        group = unfilled[dtype]
+        group.append(p)
+        full = min(FIRST_BUCKET, limit) if group is groups[0] else limit
+        if sum(q._array.nbytes for q in group) >= full:
+            del unfilled[dtype]
     return [Bucket(i, group) for i, group in enumerate(groups)]
 
 

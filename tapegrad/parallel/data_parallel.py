@@ -29,7 +29,7 @@ from ..ops.collective.group import AVG, MAX, SUM
 from ..ops.collective.moving import broadcast_
 from ..ops.collective.reducing import all_reduce_start_, all_reduce_wait_
 from ..ops.shape.joining import cat
-from .buckets import Bucket, GradBucket, divided, view_of
+from .buckets import BUCKET, Bucket, GradBucket, divided, view_of
 from .hooks import Future
 from .join import Joinable
 
@@ -37,10 +37,10 @@ from .join import Joinable
 class DistributedDataParallel(Module, Joinable):
     """A module whose gradients are averaged over all ranks.
 
-    Parameters and buffers start as those of rank 0. `bucket_cap_mb` is the size of the messages.
-    With `find_unused_parameters`, parameters that a forward pass does not use count as ready; one
-    that no rank has used keeps its `.grad`. With `gradient_as_bucket_view`, gradients lie in the
-    memory of the messages, which saves a copy of them.
+    Parameters and buffers start as those of rank 0. `bucket_cap_mb` is the size of the messages (4
+    by default). With `find_unused_parameters`, parameters that a forward pass does not use count as
+    ready; one that no rank has used keeps its `.grad`. With `gradient_as_bucket_view`, gradients
+    lie in the memory of the messages, which saves a copy of them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class DistributedDataParallel(Module, Joinable):
             raise RuntimeError(
                 "DistributedDataParallel needs a module with parameters that require gradients"
             )
-        limit = int((25 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20))
+        limit = BUCKET if bucket_cap_mb is None else int(bucket_cap_mb * (1 << 20))
         self._ignored = ignored
         self._check_same()
         if init_sync:

@@ -325,7 +325,7 @@ def predictions() -> list[float]:
 
 def timelines() -> list[Any]:
     """When collectives run, in a thread of their own and where they are waited for."""
-    net = DistributedDataParallel(Mlp().double(), bucket_cap_mb=0.0005)
+    net = DistributedDataParallel(Mlp().double(), bucket_cap_mb=0.0003)
     updates = tg.optim.SGD(net.parameters(), lr=0.01)
 
     @tg.compile
