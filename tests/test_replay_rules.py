@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import os
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ from replaying import Mlp, batches, callbacks, close, randn, recorded, replayed
 import tapegrad as tg
 from tapegrad import nn, optim
 from tapegrad.core.primitive import OPAQUE, PRIMITIVES, define
+from tapegrad.replay.cpu.collector import gc_paused
 from tapegrad.replay.use.undo import Undo
 
 F = nn.functional
@@ -215,6 +217,33 @@ def test_threads_share_a_compiled_function() -> None:
         worker.join()
     assert not errors
     assert replayed(fast) >= 190
+
+
+def test_collections_wait_until_the_last_thread_has_recorded() -> None:
+    usual = gc.get_threshold()
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with gc_paused():
+            entered.set()
+            leave.wait(20)
+
+    worker = threading.Thread(target=other)
+    with gc_paused():
+        worker.start()
+        entered.wait(20)
+        with gc_paused():
+            pass
+        assert gc.get_threshold()[0] == 0
+    assert gc.get_threshold()[0] == 0
+    if hasattr(os, "fork"):
+        child = os.fork()
+        if child == 0:  # the other thread is not in this process
+            os._exit(0 if gc.get_threshold() == usual else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    leave.set()
+    worker.join()
+    assert gc.get_threshold() == usual
 
 
 # -- things that go wrong --------------------------------------------------------------------------

@@ -428,6 +428,23 @@ def test_an_extra_that_cannot_be_saved(tmp_path):
 # -- processes ---------------------------------------------------------------------------------
 
 
+def test_what_killed_processes_have_not_removed(tmp_path, monkeypatch):
+    for step in range(5):  # as if each had been killed after its save
+        tg.Checkpoint(tmp_path, keep=None).save(step)
+    checkpoint = tg.Checkpoint(tmp_path, keep=2)
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tapegrad.saving.checkpoint.write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.save(5)
+    assert [saved.step for saved in checkpoint] == [3, 4]
+    checkpoint.save(5)
+    assert [saved.step for saved in checkpoint] == [4, 5]
+
+
 def test_killed_while_saving():
     counts = kill(20)
     assert counts["kills"] == 20

@@ -172,8 +172,10 @@ class Checkpoint:
         if self._saves_random_state:
             about["random"] = random_state()
         state = {name: state_of(part) for name, part in self.parts.items()}
+        if files:  # what a process that was killed has not removed any more
+            self._remove_old(files[-1], files[:-1])
         write(laid_out({**state, _ABOUT: about}, described), str(path))
-        self._remove_old(_File(sequence, step, path), files)
+        self._remove_old(_File(sequence, step, path), self._files()[:-1])
         return path
 
     def _save_together(
