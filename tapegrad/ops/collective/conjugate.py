@@ -17,6 +17,8 @@ from ...core.primitive import OPAQUE, PRIMITIVES, Primitive, define
 from ...core.tensor import Tensor
 from ..table import Sample, op
 from .group import AVG, SELF, SUM, Group
+from .halves import wait_of
+from .moving import all_gather_start_, gathered
 
 MODULE = "distributed.functional"
 
@@ -120,15 +122,21 @@ def gather_from(input: Tensor, dim: int = -1, group: Group = SELF) -> Tensor:
     return gather_from_(input, dim=_dim_of(input, dim), group=group)  # type: ignore[no-any-return]
 
 
+def _average(g: Any, group: Group) -> Any:
+    return PRIMITIVES["reduce_scatter"](g, op=AVG, group=group)
+
+
 #: every member's piece for all of them, where each uses the whole on its own data: a piece gets the
 #: average of the members' gradients. For parameters that are kept in shards.
+unshard_wait_ = wait_of("unshard", gathered, _average)
 unshard_: Primitive = define(
     "unshard",
     lambda x, *, group: group.all_gather(x),
     kind=OPAQUE,
     collective=True,
-    abstract=lambda x, *, group: ((group.size, *x[0]), x[1]),
-    vjp=lambda g, group: PRIMITIVES["reduce_scatter"](g, op=AVG, group=group),
+    halves=(all_gather_start_, unshard_wait_),
+    abstract=gathered,
+    vjp=_average,
 )
 
 
