@@ -128,7 +128,7 @@ def _average(g: Any, group: Group) -> Any:
 
 #: every member's piece for all of them, where each uses the whole on its own data: a piece gets the
 #: average of the members' gradients. For parameters that are kept in shards.
-unshard_wait_ = wait_of("unshard", gathered, _average)
+unshard_wait_ = wait_of("unshard", gathered, (_average,))
 unshard_: Primitive = define(
     "unshard",
     lambda x, *, group: group.all_gather(x),
@@ -137,6 +137,20 @@ unshard_: Primitive = define(
     halves=(all_gather_start_, unshard_wait_),
     abstract=gathered,
     vjp=_average,
+)
+
+
+#: the same, but the gradient of the whole is not sent: it goes to `total`, a tensor of its shape
+#: whose elements are not read
+unshard_apart_wait_ = wait_of("unshard_apart", gathered, (None, lambda g: g), "x total")
+unshard_apart_: Primitive = define(
+    "unshard_apart",
+    lambda x, total, *, group: group.all_gather(x),
+    kind=OPAQUE,
+    collective=True,
+    halves=(all_gather_start_, unshard_apart_wait_),
+    abstract=lambda x, total, *, group: gathered(x, group=group),
+    vjp=(None, lambda g: g),
 )
 
 

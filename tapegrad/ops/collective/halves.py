@@ -36,21 +36,24 @@ def start_of(kind: str) -> Primitive:
     )
 
 
-def wait_of(name: str, abstract: Any, rule: Rule | None = None) -> Primitive:
-    """The primitive that waits for a collective: `wait(handle, x)`; `rule` is for `x`.
+def wait_of(
+    name: str, abstract: Any, rules: tuple[Rule | None, ...] = (None,), inputs: str = "x"
+) -> Primitive:
+    """The primitive that waits for a collective: `wait(handle, *inputs)`, with their rules.
 
-    Without a rule it is for code that works on gradients.
+    Without rules it is for code that works on gradients.
     """
 
-    def wait(handle: Any, x: Any, *, group: Group, in_place: bool = False) -> Any:
+    def wait(handle: Any, *inputs: Any, group: Group, in_place: bool = False) -> Any:
         return group.end(int(handle))
 
     return define(
         f"{name}_wait",
         wait,
         kind=OPAQUE,
+        inputs=("handle", *inputs.split()),
         collective=True,
         half="wait",
-        abstract=lambda handle, x, *, group, in_place=False: abstract(x, group=group),
-        vjp=(None, rule),
+        abstract=lambda handle, x, *others, group, in_place=False: abstract(x, group=group),
+        vjp=(None, *rules),
     )
