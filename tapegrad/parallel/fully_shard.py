@@ -22,6 +22,7 @@ from ..distributed.shards import shard_of
 from ..nn.module import Module
 from ..nn.state import IncompatibleKeys, SavedState
 from ..ops.collective.group import MAX, SUM
+from ..replay import Compiled
 from .units import Unit
 
 _UNIT = "_fully_sharded_unit"
@@ -31,8 +32,22 @@ class FSDPModule(Module):
     """What a module is besides its own class, after `fully_shard`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if getattr(getattr(self.forward, "function", None), "gathers", False):
+            return super().__call__(*args, **kwargs)
         with unit_of(self).gathered():
             return super().__call__(*args, **kwargs)
+
+    def _compiled_function(self) -> Any:
+        """The `forward` with its gathers, so that these are part of the program."""
+        unit, forward = unit_of(self), super()._compiled_function()
+
+        def gathering(*args: Any, **kwargs: Any) -> Any:
+            with unit.gathered():
+                return forward(*args, **kwargs)
+
+        gathering.__name__, gathering.__qualname__ = forward.__name__, forward.__qualname__
+        gathering.gathers = True  # type: ignore[attr-defined]
+        return gathering
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Gather the parameters of this unit; attributes show them whole until `reshard()`.
@@ -139,6 +154,9 @@ def fully_shard(
     module.__dict__[_UNIT] = unit
     kind = type(module)
     module.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
+    compiled = module.__dict__.get("forward")
+    if isinstance(compiled, Compiled):  # by `module.compile()`, before
+        module.__dict__["forward"] = Compiled(module._compiled_function(), compiled.options)
     return module
 
 

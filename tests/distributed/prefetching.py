@@ -408,6 +408,9 @@ def accumulated(way: str) -> list[float]:
         return loss
 
     called = tg.compile(model) if way == "model" else model
+    if way == "layers":
+        for layer in model.layers:
+            layer.compile()
     run = tg.compile(part) if way == "parts" else part
     whole = tg.compile(step) if way == "step" else step
     losses = []
@@ -421,7 +424,7 @@ def accumulated(way: str) -> list[float]:
     return losses
 
 
-WAYS = ("eager", "step", "parts", "model")
+WAYS = ("eager", "step", "parts", "model", "layers")
 
 
 def accumulation() -> dict[str, list[float]]:
