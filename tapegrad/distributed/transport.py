@@ -7,7 +7,7 @@ Called by `process_group.py` and by the thread that works in the background (`ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,7 +129,7 @@ def _gather_there(mpi: Any, comm: Any, x: Any) -> Any:
 
 #: collectives that can be begun and waited for: what makes the memory that they work on, which is
 #: nobody else's, and the function that gives the result
-IN_BACKGROUND = {
+IN_BACKGROUND: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "all_reduce": (_copied, _reduce_there),
     "all_gather": (_with_room, _gather_there),
     "reduce_scatter": (_copied, reduce_scatter),

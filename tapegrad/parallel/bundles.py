@@ -18,6 +18,7 @@ from ..core.tensor import Tensor, wrap
 from ..distributed.shards import FlatShard, mark
 from ..nn.parameter import Parameter
 from ..ops.collective.conjugate import (
+    join_shards_,
     unshard_,
     unshard_apart_,
     unshard_apart_wait_,
@@ -25,7 +26,6 @@ from ..ops.collective.conjugate import (
 )
 from ..ops.collective.group import AVG
 from ..ops.collective.reducing import reduce_scatter_
-from ..ops.shape.joining import cat_
 
 
 class Bundle:
@@ -80,9 +80,7 @@ class Bundle:
     def mine(self) -> Any:
         """This rank's part of the flat array."""
         parts = [*self.shards, self.padding] if self.padding.numel() else self.shards
-        # `cat` leaves empty tensors out: a rank with nothing but padding would have no gradient
-        # to reduce, and the others would wait for it.
-        return cat_(*parts, dim=0) if len(parts) > 1 else parts[0].reshape(-1)
+        return join_shards_(*parts)
 
     def begin(self) -> int:
         """Begin to gather; returns a handle for `flat`."""

@@ -1,10 +1,10 @@
 """Prefetch: the next unit's parameters are gathered while this one computes.
 
-Comes in: which units a forward pass calls, and what of them it saves for backward. A forward pass is
-a call of a unit that is within no other; its units are expected in the order of the pass before.
-Backward needs the calls that have saved something, in reverse order. At most one unit is ahead. What
-was begun and is not needed is abandoned when the pass ends. While a function is recorded nothing is
-begun here: the compiler does that (`replay/passes/overlap.py`). Called by `units.py`.
+Comes in: which units a forward pass calls, and what of them it saves for backward. A forward pass
+is a call of a unit that is within no other; its units are expected in the order of the pass before.
+Backward needs the calls that have saved something, in reverse order. At most one unit is ahead.
+What was begun and is not needed is abandoned when the pass ends. While a function is recorded
+nothing is begun here: the compiler does that (`replay/passes/overlap.py`). Called by `units.py`.
 """
 
 from __future__ import annotations

@@ -87,8 +87,6 @@ def watched(model: Any) -> Iterator[list[str]]:
     """What happens inside: gathers begun and done at once, waits, reductions, calls of layers."""
     events: list[str] = []
     handles: dict[int, str] = {}
-    names = {-(-sum(p.numel() for p in chain().layers[i].parameters())): i for i in range(4)}
-    assert len(names) == 3  # the layers in the middle are alike
     old = {name: getattr(ProcessGroup, name) for name in ("begin", "end", "abandon", "all_gather")}
 
     def begin(group: Any, kind: str, x: Any, *args: Any, **more: Any) -> int:
@@ -578,8 +576,8 @@ def two_steps() -> list[float]:
 
 
 def memory() -> dict[str, Any]:
-    """Bytes of whole parameters and gradients at the peaks of forward and backward."""
-    width, count = 256, 8
+    """Bytes that a step takes at most, in forward and in backward, besides the shards."""
+    width, count = 512, 8
     layers = [tg.nn.Linear(width, width, bias=False) for _ in range(count)]
     model = tg.nn.Sequential(*layers)
     for layer in layers:
@@ -587,19 +585,33 @@ def memory() -> dict[str, Any]:
     fully_shard(model)
     x = tg.ones(1, width)
     found: dict[str, Any] = {"layer": 4 * width * width, "layers": count}
-    process_group.background().drain()
-    for step in ("first", "second"):
-        for p in model.parameters():
-            p.grad = None
+    for _ in range(3):
+        model.zero_grad()
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         loss = model(x).sum()
-        forward = tracemalloc.get_traced_memory()[1] - before
+        found["forward"] = tracemalloc.get_traced_memory()[1] - before
         tracemalloc.reset_peak()
         loss.backward()
-        backward = tracemalloc.get_traced_memory()[1] - before
+        found["backward"] = tracemalloc.get_traced_memory()[1] - before
         tracemalloc.stop()
-        found[step] = {"forward": forward, "backward": backward}
+
+    optimizer = tg.optim.SGD(model.parameters(), lr=0.1)
+
+    @tg.compile
+    def step(x: Any) -> None:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    for _ in range(4):
+        step(x)
+    assert len(step.replays) == 1, step.explain()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    step(x)
+    found["compiled"] = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
     return found
 
 

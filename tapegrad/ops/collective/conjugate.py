@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core.primitive import OPAQUE, PRIMITIVES, Primitive, define
+from ...core.primitive import MOVEMENT, OPAQUE, PRIMITIVES, Primitive, define
 from ...core.tensor import Tensor
+from ..shape.joining import cat_in_loops
 from ..table import Sample, op
 from .group import AVG, SELF, SUM, Group
 from .halves import wait_of
@@ -120,6 +121,27 @@ def gather_from(input: Tensor, dim: int = -1, group: Group = SELF) -> Tensor:
     tensor([1., 2.])
     """
     return gather_from_(input, dim=_dim_of(input, dim), group=group)  # type: ignore[no-any-return]
+
+
+def _own_pieces(g: Any, shapes: Any, needs: Any) -> list[Any]:
+    """Arrays of their own, which `.grad` can keep while the gradient of the whole is freed."""
+    pieces: list[Any] = []
+    start = 0
+    for (size,), needed in zip(shapes, needs, strict=True):
+        piece = g[start : start + size] if needed else None
+        pieces.append(piece.copy() if isinstance(piece, np.ndarray) else piece)
+        start += size
+    return pieces
+
+
+#: shards one after another, as `cat` joins them
+join_shards_: Primitive = define(
+    "join_shards",
+    lambda *xs: np.concatenate(xs),
+    kind=MOVEMENT,
+    lower=lambda b, out, *xs: cat_in_loops(b, out, *xs, dim=0),
+    joint=_own_pieces,
+)
 
 
 def _average(g: Any, group: Group) -> Any:

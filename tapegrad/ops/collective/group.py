@@ -63,7 +63,7 @@ class Group:
     def begin(self, kind: str, x: Any, *args: Any, in_place: bool = False) -> int:
         """Begin an `all_reduce`, `all_gather` or `reduce_scatter`; returns its handle.
 
-        With `in_place` it may use the memory of `x` until it has ended, and a reduction stays there.
+        With `in_place` it may use the memory of `x` until it has ended; a reduction stays there.
         """
         handle = next(_handles)
         _started[handle] = x if in_place and kind == "all_reduce" else getattr(self, kind)(x, *args)

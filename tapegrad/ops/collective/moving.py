@@ -26,7 +26,6 @@ def check_member(rank: int, group: Group) -> None:
 # -- all_gather --------------------------------------------------------------------------------
 
 
-
 def gathered(x: Any, *, group: Group) -> Any:
     """Shape and dtype of what `all_gather` makes of an array."""
     return (group.size, *x[0]), x[1]

@@ -113,9 +113,7 @@ class _Order:
     def _wait(self, x: Apply) -> Apply:
         assert x.primitive.halves is not None
         handle, group = self._handles[x.outputs[0].number], {"group": x.params["group"]}
-        return replace(
-            x, primitive=x.primitive.halves[1], params=group, inputs=(handle, *x.inputs)
-        )
+        return replace(x, primitive=x.primitive.halves[1], params=group, inputs=(handle, *x.inputs))
 
     def _bring(self, value: Value) -> None:
         """Put what gives a value into the order, now that it is needed."""
