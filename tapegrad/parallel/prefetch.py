@@ -79,12 +79,12 @@ class ForwardPass:
         self.ahead = _Ahead()
         self._called: list[Unit] = []
         self._saved: list[Call] = []
-        self._expected = _LOCAL.orders.get(root, ())
+        self._expected = _PASSES.orders.get(root, ())
         self._is_expected = not STATE.mode & LISTENING
 
     def enter(self, unit: Unit) -> None:
         """A unit is called next: forget what is not needed for it."""
-        _LOCAL.roots[unit] = ref(self.root)
+        _PASSES.roots[unit] = ref(self.root)
         position = len(self._called)
         self._called.append(unit)
         if self._is_expected:
@@ -106,10 +106,12 @@ class ForwardPass:
         """The outermost call ends."""
         self.ahead.abandon()
         if is_complete and not STATE.mode & LISTENING:
-            _LOCAL.orders[self.root] = tuple(ref(unit) for unit in self._called)
+            _PASSES.orders[self.root] = tuple(ref(unit) for unit in self._called)
 
 
-class _Local(threading.local):
+class _Passes(threading.local):
+    """What this thread knows of passes."""
+
     def __init__(self) -> None:
         #: the forward pass that runs
         self.forward: ForwardPass | None = None
@@ -121,35 +123,35 @@ class _Local(threading.local):
         self.roots: WeakKeyDictionary[Unit, Any] = WeakKeyDictionary()
 
 
-_LOCAL = _Local()
+_PASSES = _Passes()
 
 
 def current() -> ForwardPass | None:
     """The forward pass that runs in this thread."""
-    return _LOCAL.forward
+    return _PASSES.forward
 
 
 def set_current(forward: ForwardPass | None) -> None:
     """Say which forward pass runs in this thread."""
-    _LOCAL.forward = forward
+    _PASSES.forward = forward
 
 
 def root_of(unit: Unit) -> Unit:
     """The outermost unit of the latest pass in which a unit was called."""
-    found = _LOCAL.roots.get(unit)
+    found = _PASSES.roots.get(unit)
     root: Unit | None = found() if found is not None else None
     return unit if root is None else root
 
 
 def backward_ahead() -> _Ahead:
     """What the backward pass of this thread has begun to gather."""
-    if _LOCAL.backward is None or _LOCAL.backward[0] is not STATE.endings:
-        if _LOCAL.backward is not None:
-            _LOCAL.backward[1].abandon()
+    if _PASSES.backward is None or _PASSES.backward[0] is not STATE.endings:
+        if _PASSES.backward is not None:
+            _PASSES.backward[1].abandon()
         ahead = _Ahead()
-        _LOCAL.backward = (STATE.endings, ahead)
+        _PASSES.backward = (STATE.endings, ahead)
         queue_callback(ahead.abandon)
-    return _LOCAL.backward[1]
+    return _PASSES.backward[1]
 
 
 def begin_before(call: Call) -> None:

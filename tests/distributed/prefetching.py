@@ -611,6 +611,7 @@ def memory() -> dict[str, Any]:
     before = tracemalloc.get_traced_memory()[0]
     step(x)
     found["compiled"] = tracemalloc.get_traced_memory()[1] - before
+    found["scratch"] = step.replays[0].executable._layout.scratch
     tracemalloc.stop()
     return found
 

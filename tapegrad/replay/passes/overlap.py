@@ -34,13 +34,13 @@ def overlap(program: Program) -> Program:
     applied = program.applied()
     if not any(x.primitive.halves or x.primitive.half for x in applied):
         return program
-    order = _Order(program, applied)
+    schedule = _Schedule(program, applied)
     for x in applied:
-        order.add(x)
-    return program.with_instructions(order.ended(program))
+        schedule.add(x)
+    return program.with_instructions(schedule.ended(program))
 
 
-class _Order:
+class _Schedule:
     """The instructions in their new order, while they are put there one after another."""
 
     def __init__(self, program: Program, applied: Sequence[Apply]) -> None:
