@@ -10,8 +10,8 @@ pytestmark = pytest.mark.skipif(MISSING, reason="needs the mpi extra: pip instal
 
 FILE = "distributed/prefetching.py"
 NAMES = [
-    "eager_order", "compiled_order", "hostile_orders", "accumulation", "accumulation_sends_once",
-    "accumulation_of_some", "two_steps", "memory", "whole_state",
+    "eager_order", "compiled_order", "hostile_orders", "compiled_failure", "accumulation",
+    "accumulation_sends_once", "accumulation_of_some", "two_steps", "memory", "whole_state",
 ]  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def test_gradients_are_right_in_any_order(job):
     for found in ranks:
         assert len(found["hostile_orders"]) == 16
         assert all(n >= 56 for n in found["hostile_orders"].values())
+        assert found["compiled_failure"] == 54
         assert found["whole_state"] == 9
 
 

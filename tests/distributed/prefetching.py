@@ -371,6 +371,46 @@ def hostile_orders() -> dict[str, int]:
     return compared
 
 
+def compiled_failure() -> int:
+    """A compiled step that fails while a gather is under way; the steps after it are right."""
+    background = process_group.background()
+    compared = 0
+    for threaded in (background.threaded, True):
+        background.drain()
+        background.threaded = threaded
+        tg.manual_seed(0)
+        plain = Looking().double()
+        model = sharded(copy.deepcopy(plain))
+
+        def step(x: Any, index: Any, model: Any = model) -> None:
+            model.zero_grad()
+            model(x, index).square().sum().backward()
+
+        run = tg.compile(step)
+        good = tg.tensor([0, 2, 1])
+        for i in range(4):
+            run(rows(i), good)
+        assert len(run.replays) == 1, run.explain()
+        with watched(model) as events:  # which says that nothing is left under way
+            for i in range(3):
+                with pytest.raises(IndexError):
+                    run(rows(i), tg.tensor([0, 3, 1]))
+                run(rows(i), good)
+                step(rows(i), good, plain)
+                compared += check_gradients(model, plain)
+        assert any("abandon" in event for event in events)
+        assert not process_group._started
+    return compared
+
+
+class Looking(Chain):
+    """A chain that looks rows up between two layers."""
+
+    def forward(self, x: Any, index: Any) -> Any:
+        x = self.layers[1](self.layers[0](x).tanh())[index]
+        return self.layers[3](self.layers[2](x).tanh()) * self.scale
+
+
 # -- accumulation --------------------------------------------------------------------------------
 
 
