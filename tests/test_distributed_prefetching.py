@@ -40,7 +40,7 @@ def test_gathers_begin_one_unit_early(job):
 def test_gradients_are_right_in_any_order(job):
     _, ranks = job
     for found in ranks:
-        assert len(found["hostile_orders"]) == 16
+        assert len(found["hostile_orders"]) == 17
         assert all(n >= 56 for n in found["hostile_orders"].values())
         assert found["compiled_failure"] == 54
         assert found["whole_state"] == 9

@@ -32,22 +32,18 @@ class FSDPModule(Module):
     """What a module is besides its own class, after `fully_shard`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if getattr(getattr(self.forward, "function", None), "gathers", False):
+        if isinstance(self.forward, Compiled):  # which gathers itself
             return super().__call__(*args, **kwargs)
         with unit_of(self).gathered():
             return super().__call__(*args, **kwargs)
 
     def _compiled_function(self) -> Any:
         """The `forward` with its gathers, so that these are part of the program."""
-        unit, forward = unit_of(self), super()._compiled_function()
+        return self._gathered_forward
 
-        def gathering(*args: Any, **kwargs: Any) -> Any:
-            with unit.gathered():
-                return forward(*args, **kwargs)
-
-        gathering.__name__, gathering.__qualname__ = forward.__name__, forward.__qualname__
-        gathering.gathers = True  # type: ignore[attr-defined]
-        return gathering
+    def _gathered_forward(self, *args: Any, **kwargs: Any) -> Any:
+        with unit_of(self).gathered():
+            return type(self).forward(self, *args, **kwargs)
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Gather the parameters of this unit; attributes show them whole until `reshard()`.

@@ -94,10 +94,16 @@ class ForwardPass:
 
     def begin_next(self) -> None:
         """The unit that was called last is gathered: begin with the next one."""
+        if STATE.mode & LISTENING:
+            self._is_expected = False
         if self._is_expected and len(self._called) < len(self._expected):
             unit = self._expected[len(self._called)]()
             if unit is not None and not unit.is_gathered:
                 self.ahead.begin(unit, range(len(unit.bundles)))
+
+    def take(self, unit: Unit, index: int) -> int | None:
+        """The handle of a bundle's gather, if that was begun; a program has gathers of its own."""
+        return None if STATE.mode & LISTENING else self.ahead.take(unit, index)
 
     def call(self, unit: Unit) -> Call:
         return Call(unit, self._saved)

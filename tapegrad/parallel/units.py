@@ -122,10 +122,12 @@ class Unit:
         slots = iter(self._slots)
         forward = prefetch.current()
         apart = recorded and (not self.syncs or (forward is not None and forward.root.keeps()))
+        if STATE.mode & LISTENING:  # a program has gathers of its own
+            self._abandon()
         for index, bundle in enumerate(self.bundles):
             begun = self._begun.pop(index, None)
             if begun is None and forward is not None:
-                begun = forward.ahead.take(self, index)
+                begun = forward.take(self, index)
             if recorded:
                 flat = bundle.flat(begun, apart and bundle.trains)
                 if flat.requires_grad and not STATE.mode & LISTENING:
@@ -146,10 +148,13 @@ class Unit:
             for module, name in places:
                 module.__dict__.pop(name, None)
         self._owners.clear()
+        self._abandon()
+        self.is_gathered = self.stays = False
+
+    def _abandon(self) -> None:
         for handle in self._begun.values():
             self.group.abandon(handle)
         self._begun.clear()
-        self.is_gathered = self.stays = False
 
     def gathered(self) -> _Gathered:
         """A context around a call of the module: inside, its parameters are whole."""

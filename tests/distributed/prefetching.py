@@ -21,6 +21,7 @@ from tapegrad.distributed import process_group
 from tapegrad.distributed.fsdp import full_state_dict, fully_shard
 from tapegrad.distributed.process_group import ProcessGroup
 from tapegrad.distributed.shards import shard_of
+from tapegrad.replay import Compiled
 
 STEPS, BATCH = 20, 16
 
@@ -332,6 +333,16 @@ def _unsharded(model: Any, x: Any) -> None:
     model.layers[2].reshard()  # which abandons it
 
 
+def _compiled_layer(model: Any, x: Any) -> None:
+    if not isinstance(model.layers[1].forward, Compiled):
+        model.layers[1].compile()
+    with tg.no_grad():  # in which the layer's calls replay, and the others gather ahead
+        for _ in range(3):
+            model(x)
+            _change(model)
+    _plain_step(model, x)
+
+
 def _kept_whole(model: Any, x: Any) -> None:
     if hasattr(model, "set_reshard_after_forward"):
         model.layers[1].set_reshard_after_forward(False)
@@ -343,7 +354,7 @@ HOSTILE: dict[str, Callable[[Any, Any], None]] = {
     for f in (
         _plain_step, _twice, _unused, _another_order, _shorter, _failing_forward,
         _failing_backward, _evaluated, _two_forwards, _interleaved, _retained, _by_grad,
-        _checkpointed, _layers_alone, _unsharded, _kept_whole,
+        _checkpointed, _layers_alone, _unsharded, _compiled_layer, _kept_whole,
     )
 }  # fmt: skip
 
