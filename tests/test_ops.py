@@ -360,11 +360,19 @@ class Watching(Tape):
 
 #: primitives that no sample reaches
 UNREACHED = {
+    "all_gather_start": "begins what fully_shard gathers: tests/test_distributed_prefetching.py",
+    "all_gather_wait": "ends it in compiled functions",
     "all_reduce_start": "begins what DistributedDataParallel reduces: tests/test_distributed.py",
     "all_reduce_wait": "ends it",
+    "join_shards": "joins what fully_shard divides: tests/test_distributed_sharding.py",
+    "reduce_scatter_start": "begins what a compiled step of fully_shard reduces",
+    "reduce_scatter_wait": "ends it",
     "receive": "needs a sender: tests/test_distributed_dividing.py",
     "send": "needs a receiver",
     "unshard": "gathers what fully_shard divides: tests/test_distributed_sharding.py",
+    "unshard_apart": "gathers where gradients are not sent: tests/test_distributed_prefetching.py",
+    "unshard_apart_wait": "ends such a gather",
+    "unshard_wait": "ends a gather",
     "to_device": "needs a GPU",
     "random": "draws without inputs, so it is no op of the table",
     "shared_cast": "made by autocast for parameters, which tests/test_amp.py uses",
@@ -404,8 +412,8 @@ NOT_DIFFERENTIABLE = {
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
     "shown",  # its gradient is the user's
-    "all_reduce_start",  # work on gradients
-    "all_reduce_wait",
+    *("all_gather_start", "all_reduce_start", "reduce_scatter_start"),  # work on gradients
+    *("all_gather_wait", "all_reduce_wait", "reduce_scatter_wait"),
     "random",
     "zero",  # nor do these depend on their input
     "zeros_as",

@@ -2,6 +2,7 @@
 
 from ..parallel.fully_shard import (
     FSDPModule,
+    UnshardHandle,
     full_state_dict,
     fully_shard,
     load_full_state_dict,
@@ -10,6 +11,7 @@ from ..parallel.fully_shard import (
 
 __all__ = [
     "FSDPModule",
+    "UnshardHandle",
     "full_state_dict",
     "fully_shard",
     "load_full_state_dict",

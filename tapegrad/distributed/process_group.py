@@ -124,17 +124,18 @@ class ProcessGroup(Group):
         """Begin to reduce a contiguous array into its own memory."""
         return self.start("all_reduce", x, transport.all_reduce_in_place, op)
 
-    def start_all_reduce(self, x: Any, op: str, in_place: bool = False) -> int:
-        out = x if in_place else np.array(x, order="C")
-        work = self.reduce_memory(out, op)
+    def begin(self, kind: str, x: Any, *args: Any, in_place: bool = False) -> int:
+        memory, function = transport.IN_BACKGROUND[kind]
+        given = memory(self.background_comm, x, in_place)
         handle = next(_handles)
-        _started[handle] = (work, out)
+        _started[handle] = self.start(kind, given, function, *args)
         return handle
 
-    def wait_all_reduce(self, handle: int) -> Any:
-        work, out = _started.pop(handle)
-        work.wait()
-        return out
+    def end(self, handle: int) -> Any:
+        return _started.pop(handle).result()
+
+    def abandon(self, handle: int) -> None:
+        del _started[handle]
 
     def all_gather(self, x: Any) -> Any:
         return self._call("all_gather", lambda: _shown("all_gather", x), transport.all_gather, x)
@@ -286,8 +287,8 @@ def _shown(kind: str, x: Any, *details: Any) -> str:
 
 
 _handles = itertools.count(1)
-#: reductions that were begun, and where their results will be, by handle
-_started: dict[int, tuple[Work, Any]] = {}
+#: collectives that were begun, by handle
+_started: dict[int, Work] = {}
 
 
 # -- the process's groups ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Called by `process_group.py` and by the thread that works in the background (`ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,42 @@ def all_gather(mpi: Any, comm: Any, x: Any) -> Any:
     out = np.empty((comm.size, *x.shape), x.dtype)
     comm.Allgather(as_bytes(whole(x)), as_bytes(out))
     return out
+
+
+# -- in the background ---------------------------------------------------------------------------
+
+
+def _copied(comm: Any, x: Any, in_place: bool) -> Any:
+    return x if in_place else np.array(x, order="C")
+
+
+def _with_room(comm: Any, x: Any, in_place: bool) -> Any:
+    """Memory for the arrays of all members, with the one of this member."""
+    out = np.empty((comm.size, *x.shape), x.dtype)
+    out[comm.rank] = x
+    return out
+
+
+def _reduce_there(mpi: Any, comm: Any, x: Any, op: str) -> Any:
+    all_reduce_in_place(mpi, comm, x, op)
+    return x
+
+
+def _gather_there(mpi: Any, comm: Any, x: Any) -> Any:
+    comm.Allgather(mpi.IN_PLACE, as_bytes(x))
+    return x
+
+
+#: collectives that can be begun and waited for: what makes the memory that they work on, which is
+#: nobody else's, and the function that gives the result
+IN_BACKGROUND: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "all_reduce": (_copied, _reduce_there),
+    "all_gather": (_with_room, _gather_there),
+    "reduce_scatter": (_copied, reduce_scatter),
+}
+
+
+# -- moving --------------------------------------------------------------------------------------
 
 
 def broadcast_in_place(mpi: Any, comm: Any, x: Any, source: int) -> None:

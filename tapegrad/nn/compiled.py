@@ -39,8 +39,7 @@ class CompiledModule(Module):
 def compiled_module(module: Module, options: Options) -> Module:
     """A module that shares everything with `module` and replays its `forward`."""
     kind = type(module)
-    function = module.forward
-    compiled = Compiled(getattr(function, "function", function), options)
+    compiled = Compiled(module._compiled_function(), options)
     body = {
         "__doc__": kind.__doc__,
         "__module__": kind.__module__,

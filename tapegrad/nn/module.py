@@ -191,7 +191,13 @@ class Module(StateDict):
 
         self.__dict__.pop("forward", None)
         if not options.get("disable", False):
-            self.__dict__["forward"] = compile(self.forward, **options)
+            self.__dict__["forward"] = compile(self._compiled_function(), **options)
+
+    def _compiled_function(self) -> Callable[..., Any]:
+        """What calls of a compiled module record: its `forward`."""
+        forward: Any = self.forward
+        function: Callable[..., Any] = getattr(forward, "function", forward)
+        return function
 
     def _compiled_copy(self, options: Any) -> Module:
         from .compiled import compiled_module

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.modes import GRAD, STATE, no_grad
+from ..core.modes import GRAD, LISTENING, STATE, no_grad
 from ..core.tensor import Tensor, wrap
 from ..distributed.process_group import resolved
 from ..distributed.shards import shard_of
 from ..nn.module import Module
 from ..nn.state import IncompatibleKeys, SavedState
 from ..ops.collective.group import MAX, SUM
+from ..replay import Compiled
 from .units import Unit
 
 _UNIT = "_fully_sharded_unit"
@@ -31,27 +32,64 @@ class FSDPModule(Module):
     """What a module is besides its own class, after `fully_shard`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(self.forward, Compiled):  # which gathers itself
+            return super().__call__(*args, **kwargs)
         with unit_of(self).gathered():
             return super().__call__(*args, **kwargs)
 
-    def unshard(self, async_op: bool = False) -> None:
-        """Gather the parameters now; attributes show them whole until `reshard()`."""
-        if async_op:
-            raise ValueError("unshard gathers at once; leave async_op out")
+    def _compiled_function(self) -> Any:
+        """The `forward` with its gathers, so that these are part of the program."""
+        return self._gathered_forward
+
+    def _gathered_forward(self, *args: Any, **kwargs: Any) -> Any:
+        with unit_of(self).gathered():
+            return type(self).forward(self, *args, **kwargs)
+
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
+        """Gather the parameters of this unit; attributes show them whole until `reshard()`.
+
+        With `async_op` the gather only begins. It ends in `wait()` of what is returned, or when the
+        module is called.
+        """
         unit = unit_of(self)
-        if not unit.is_gathered:
-            unit.gather(recorded=bool(STATE.mode & GRAD))
         unit.stays = True
+        handle = UnshardHandle(unit)
+        if async_op and not STATE.mode & LISTENING:  # a compiler begins gathers by itself
+            unit.begin()
+            return handle
+        handle.wait()
+        return handle if async_op else None
 
     def reshard(self) -> None:
-        """Drop the whole parameters."""
+        """Drop the whole parameters of this unit."""
         unit_of(self).drop()
 
-    def set_reshard_after_forward(self, value: bool, recurse: bool = True) -> None:
+    def set_requires_gradient_sync(
+        self, requires_gradient_sync: bool, *, recurse: bool = True
+    ) -> None:
+        """Say whether backward sends gradients, here and in units within.
+
+        Without that, each rank adds up whole gradients of its own, which takes their memory. The
+        next backward pass with it sends the sum. Say it before the forward pass.
+        """
+        for unit in self._affected(recurse):
+            unit.syncs = bool(requires_gradient_sync)
+
+    def set_is_last_backward(self, is_last_backward: bool) -> None:
+        """Say whether the next backward pass is the last one before the optimizer's step.
+
+        At the end of the last one, units send the gradients that they have kept although they took
+        no part in it; so it is unless this says otherwise.
+        """
+        unit_of(self).is_last = bool(is_last_backward)
+
+    def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
         """Say whether backward gathers the parameters again, here and in units within."""
-        for module in self.modules() if recurse else [self]:
-            if isinstance(module, FSDPModule):
-                unit_of(module).reshards = bool(value)
+        for unit in self._affected(recurse):
+            unit.reshards = bool(reshard_after_forward)
+
+    def _affected(self, recurse: bool) -> list[Unit]:
+        return list(_units(self)) if recurse else [unit_of(self)]
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
         """Scale all gradients so that their norm, over all ranks, is at most `max_norm`.
@@ -59,6 +97,19 @@ class FSDPModule(Module):
         Returns the norm that they had. All ranks call it.
         """
         return _clip(self, float(max_norm), float(norm_type))
+
+
+class UnshardHandle:
+    """A gather that `unshard(async_op=True)` has begun."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit: Unit | None = unit
+
+    def wait(self) -> None:
+        """Return when attributes of the module show whole parameters."""
+        unit, self._unit = self._unit, None
+        if unit is not None and unit.stays and not unit.is_gathered:
+            unit.gather(recorded=bool(STATE.mode & GRAD))
 
 
 def unit_of(module: Any) -> Unit:
@@ -94,10 +145,14 @@ def fully_shard(
         raise ValueError(f"fully_shard was applied to this {type(module).__name__} already")
     group = resolved(process_group)
     ignored = {id(p) for p in ignored_params or ()}
-    unit = Unit(_places(module, ignored), group, bool(reshard_after_forward))
+    within = list(_units(module))
+    unit = Unit(_places(module, ignored), group, bool(reshard_after_forward), within)
     module.__dict__[_UNIT] = unit
     kind = type(module)
     module.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
+    compiled = module.__dict__.get("forward")
+    if isinstance(compiled, Compiled):  # by `module.compile()`, before
+        module.__dict__["forward"] = Compiled(module._compiled_function(), compiled.options)
     return module
 
 

@@ -1,94 +1,58 @@
 """Units: parameters that are gathered together, used whole, and dropped again.
 
 Comes in: modules and the names of their parameters. A `Unit` replaces each parameter by this rank's
-shard of it. While it is gathered, attributes of the modules show the whole parameters. What an
-operation saves of them for backward is not kept: only where it lies in the flat array, so that it
-can be found in the array that backward gathers anew. Made and used by `fully_shard.py`.
+shard of it (`bundles.py`). While it is gathered, attributes of the modules show the whole
+parameters. What an operation saves of them for backward is not kept: only where it lies in the flat
+array, so that it can be found in the array that backward gathers anew. The next unit's gather
+begins while this one computes (`prefetch.py`). Made and used by `fully_shard.py`.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from ..autograd.api import queue_callback
 from ..autograd.checkpointing import saved_tensors_hooks
 from ..core import source
 from ..core.modes import GRAD, LISTENING, STATE, no_grad
 from ..core.storage import owner_of
-from ..core.tensor import Tensor, wrap
+from ..core.tensor import Tensor
 from ..distributed import checks
-from ..distributed.shards import FlatShard, mark
 from ..nn.parameter import Parameter
-from ..ops.collective.conjugate import unshard_
-from ..ops.shape.joining import cat_
 from ..ops.shape.pieces import as_strided
+from . import prefetch
+from .bundles import Bundle
 
 
 class _SavedPart(NamedTuple):
     """Where a value that an operation has saved lies in the flat array, counted in elements."""
 
+    call: prefetch.Call | None
     bundle: int
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
 
-class _Bundle:
-    """Parameters of one dtype, one after another, and this rank's part of them."""
-
-    def __init__(self, parameters: Sequence[Tensor], group: Any) -> None:
-        self.group = group
-        self.shapes = [tuple(p.shape) for p in parameters]
-        sizes = [math.prod(shape) for shape in self.shapes]
-        self.offsets = [sum(sizes[:i]) for i in range(len(sizes))]
-        self.size = sum(sizes)
-        #: elements of each rank's part; the last ones may have fewer, and are padded
-        self.part = -(-self.size // group.size) if self.size else 0
-        begin, end = group.rank * self.part, (group.rank + 1) * self.part
-        self.shards = []
-        for p, offset, size in zip(parameters, self.offsets, sizes, strict=True):
-            start = min(max(begin - offset, 0), size)
-            stop = min(max(end - offset, 0), size)
-            values = _first_rank_values(p, group).reshape(-1)[start:stop].copy()
-            shard = Parameter(wrap(values), requires_grad=p.requires_grad)
-            mark(shard, FlatShard(tuple(p.shape), start, stop))
-            self.shards.append(shard)
-        held = sum(shard.numel() for shard in self.shards)
-        self.padding = wrap(np.zeros(self.part - held, parameters[0]._array.dtype))
-
-    def flat(self) -> Any:
-        """The whole parameters of all ranks, in one tensor."""
-        parts = [*self.shards, self.padding] if self.padding.numel() else self.shards
-        # `cat` leaves empty tensors out: a rank with nothing but padding would have no gradient
-        # to reduce, and the others would wait for it.
-        mine = cat_(*parts, dim=0) if len(parts) > 1 else parts[0].reshape(-1)
-        return unshard_(mine, group=self.group).reshape(-1)
-
-    def wholes(self, flat: Any) -> list[Any]:
-        """Each parameter in its shape, as a view of the flat tensor."""
-        return [
-            flat[offset : offset + math.prod(shape)].view(shape)
-            for offset, shape in zip(self.offsets, self.shapes, strict=True)
-        ]
-
-
-def _first_rank_values(p: Tensor, group: Any) -> Any:
-    return group.broadcast(p._array, 0) if group.size > 1 else p._array
-
-
 class Unit:
     """The parameters of a module that are gathered together."""
 
-    def __init__(self, places: list[tuple[Any, str]], group: Any, reshards: bool) -> None:
+    def __init__(
+        self, places: list[tuple[Any, str]], group: Any, reshards: bool, within: list[Unit]
+    ) -> None:
         self.group = group
+        #: the units within this one's module
+        self.within = within
         #: whether backward gathers again, instead of keeping what forward has gathered
         self.reshards = reshards
         #: whether the whole parameters stay after a call, until somebody drops them
         self.stays = False
+        #: whether gradients are sent; otherwise they are kept apart, in the bundles' `total`
+        self.syncs = True
+        #: whether the end of backward sends what other units within it have kept apart
+        self.is_last = True
         owners: dict[int, list[tuple[Any, str]]] = {}
         given: dict[int, Tensor] = {}
         for module, name in places:
@@ -99,13 +63,13 @@ class Unit:
         kinds: dict[Any, list[Tensor]] = {}
         for p in given.values():
             kinds.setdefault((p._array.dtype, p.requires_grad), []).append(p)
-        self._bundles: list[_Bundle] = []
+        self.bundles: list[Bundle] = []
         #: the shards, and for each of them the modules and names under which it stands
         self.parameters: list[Parameter] = []
         self._slots: list[list[tuple[Any, str]]] = []
         for alike in kinds.values():
-            bundle = _Bundle(alike, group)
-            self._bundles.append(bundle)
+            bundle = Bundle(alike, group)
+            self.bundles.append(bundle)
             for p, shard in zip(alike, bundle.shards, strict=True):
                 self.parameters.append(shard)
                 self._slots.append(owners[id(p)])
@@ -114,8 +78,29 @@ class Unit:
         self.is_gathered = False
         #: id() of the arrays that were gathered for forward: the array, and which bundle it is
         self._owners: dict[int, tuple[Any, int]] = {}
-        #: what backward has gathered: flat tensors, and the whole parameters in them
+        #: handles of gathers that `begin` has begun, by the index of a bundle
+        self._begun: dict[int, int] = {}
+        #: what a backward pass has gathered: flat tensors, and the whole parameters in them
         self._again: dict[int, tuple[Any, list[Any]]] = {}
+        #: that pass, by its list of endings
+        self._backward: Any = None
+        self._listen()
+
+    def _listen(self) -> None:
+        """Have `total` of the bundles call when a gradient was kept apart there."""
+        for bundle in self.bundles:
+            if bundle.trains:
+                bundle.total.register_post_accumulate_grad_hook(self._kept)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Unit:
+        """A unit of its own, without what is gathered or begun."""
+        made = memo[id(self)] = object.__new__(Unit)
+        for name, value in self.__dict__.items():
+            if name not in ("_begun", "_again", "_backward"):
+                setattr(made, name, copy.deepcopy(value, memo))
+        made._begun, made._again, made._backward = {}, {}, None
+        made._listen()
+        return made
 
     def _check_same(self, places: list[tuple[Any, str]]) -> None:
         """All ranks must divide the same parameters."""
@@ -127,17 +112,29 @@ class Unit:
 
     # -- gathering -------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Begin to gather, unless that was begun or done already."""
+        if not self.is_gathered and not self._begun:
+            self._begun = {index: bundle.begin() for index, bundle in enumerate(self.bundles)}
+
     def gather(self, recorded: bool) -> None:
         """Let the modules' attributes show the whole parameters."""
         slots = iter(self._slots)
-        for index, bundle in enumerate(self._bundles):
+        forward = prefetch.current()
+        apart = recorded and (not self.syncs or (forward is not None and forward.root.keeps()))
+        if STATE.mode & LISTENING:  # a program has gathers of its own
+            self._abandon()
+        for index, bundle in enumerate(self.bundles):
+            begun = self._begun.pop(index, None)
+            if begun is None and forward is not None:
+                begun = forward.take(self, index)
             if recorded:
-                flat = bundle.flat()
+                flat = bundle.flat(begun, apart and bundle.trains)
                 if flat.requires_grad and not STATE.mode & LISTENING:
                     flat.register_hook(self._drop_again)
             else:
                 with no_grad():
-                    flat = bundle.flat()
+                    flat = bundle.flat(begun)
             owner = owner_of(flat._array)
             self._owners[id(owner)] = (owner, index)
             for whole in bundle.wholes(flat):
@@ -151,7 +148,13 @@ class Unit:
             for module, name in places:
                 module.__dict__.pop(name, None)
         self._owners.clear()
+        self._abandon()
         self.is_gathered = self.stays = False
+
+    def _abandon(self) -> None:
+        for handle in self._begun.values():
+            self.group.abandon(handle)
+        self._begun.clear()
 
     def gathered(self) -> _Gathered:
         """A context around a call of the module: inside, its parameters are whole."""
@@ -160,18 +163,41 @@ class Unit:
     def whole_arrays(self) -> list[Any]:
         """The arrays of all whole parameters, in the order of `parameters`."""
         with no_grad():
-            return [whole._array.copy() for b in self._bundles for whole in b.wholes(b.flat())]
+            return [whole._array.copy() for b in self.bundles for whole in b.wholes(b.flat())]
+
+    # -- gradients that are kept apart -----------------------------------------------------------
+
+    def keeps(self) -> bool:
+        """Whether this unit or one within it has gradients that were not sent."""
+        units = (self, *self.within)
+        return any(b.total.grad is not None for unit in units for b in unit.bundles)
+
+    def _kept(self, total: Tensor) -> None:
+        """Backward has added to what is kept apart: send it, if that is wanted by now."""
+        if self.syncs:
+            for bundle in self.bundles:
+                if bundle.total is total:
+                    bundle.send_total()
+            queue_callback(prefetch.root_of(self)._send_rest)
+
+    def _send_rest(self) -> None:
+        """At the end of backward: send what units have kept apart that took no part in it."""
+        if self.is_last:
+            for unit in (*self.within, self):
+                if unit.syncs:
+                    for bundle in unit.bundles:
+                        bundle.send_total()
 
     # -- backward --------------------------------------------------------------------------------
 
-    def _hooks(self, outer: Any) -> tuple[Any, Any]:
+    def _hooks(self, outer: Any, call: prefetch.Call | None) -> tuple[Any, Any]:
         """What replaces saved values in whole parameters, and what brings them back.
 
         Other values go to the hooks around this call, if there are any.
         """
 
         def pack(tensor: Tensor) -> Any:
-            part = self._part(tensor._array)
+            part = self._part(tensor._array, call)
             if part is not None:
                 return part
             return tensor if outer is None else outer[0](tensor)
@@ -184,7 +210,7 @@ class Unit:
 
         return pack, unpack
 
-    def _part(self, array: Any) -> _SavedPart | None:
+    def _part(self, array: Any, call: prefetch.Call | None) -> _SavedPart | None:
         """Where an array lies in what was gathered; None if it lies elsewhere."""
         owner, index = self._owners.get(id(owner_of(array)), (None, 0))
         if owner is None:
@@ -192,12 +218,14 @@ class Unit:
         offset = _address(array) - _address(owner)
         size = array.itemsize
         strides = tuple(s // size for s in array.strides)
-        return _SavedPart(index, offset // size, tuple(array.shape), strides)
+        if call is not None:
+            call.saves(index)
+        return _SavedPart(call, index, offset // size, tuple(array.shape), strides)
 
     def _found(self, part: _SavedPart) -> Tensor:
         """The same part of the parameters that backward gathers."""
-        flat, wholes = self._gathered_again(part.bundle)
-        bundle = self._bundles[part.bundle]
+        flat, wholes = self._gather_again(part.bundle, part.call)
+        bundle = self.bundles[part.bundle]
         with no_grad():
             if part.offset in bundle.offsets:
                 at = bundle.offsets.index(part.offset)
@@ -210,16 +238,26 @@ class Unit:
             found: Tensor = as_strided(flat, part.shape, part.strides, part.offset)
             return found
 
-    def _gathered_again(self, index: int) -> tuple[Any, list[Any]]:
-        if index in self._again:
+    def gathered_again(self) -> dict[int, tuple[Any, list[Any]]]:
+        """What the backward pass of this thread has gathered, by the index of a bundle."""
+        if self._backward is not STATE.endings:  # what a pass has left that has failed
+            self._again, self._backward = {}, STATE.endings
+        return self._again
+
+    def _gather_again(self, index: int, call: prefetch.Call | None) -> tuple[Any, list[Any]]:
+        in_backward = STATE.endings is not None
+        if in_backward and index in self.gathered_again():
             return self._again[index]
+        begun = prefetch.backward_ahead().take(self, index) if in_backward else None
         with no_grad():
-            bundle = self._bundles[index]
-            flat = bundle.flat()
+            bundle = self.bundles[index]
+            flat = bundle.flat(begun)
             found = flat, bundle.wholes(flat)
-        if STATE.endings is not None:
+        if in_backward:
             self._again[index] = found
             queue_callback(self._again.clear)
+            if call is not None:
+                prefetch.begin_before(call)
         return found
 
     def _drop_again(self, g: Any) -> None:
@@ -237,18 +275,35 @@ class _Gathered:
         unit, recorded = self._unit, bool(STATE.mode & GRAD)
         self._is_inner = unit.is_gathered  # a call within a call, or after `unshard()`
         self._hooks: saved_tensors_hooks | None = None
-        if not self._is_inner:
-            unit.gather(recorded)
+        self._outer = prefetch.current()
+        forward = prefetch.ForwardPass(unit) if self._outer is None else self._outer
+        prefetch.set_current(forward)
+        try:
+            forward.enter(unit)
+            if not self._is_inner:
+                unit.gather(recorded)
+            forward.begin_next()
+        except BaseException:
+            self._leave(False)
+            raise
         if recorded and unit.reshards and not unit.stays:
             outer = STATE.saved_hooks[-1] if STATE.saved_hooks else None
-            self._hooks = saved_tensors_hooks(*unit._hooks(outer))
+            call = None if STATE.mode & LISTENING else forward.call(unit)
+            self._hooks = saved_tensors_hooks(*unit._hooks(outer, call))
             self._hooks.__enter__()
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: Any, *exc: Any) -> None:
         if self._hooks is not None:
-            self._hooks.__exit__(*exc)
-        if not self._is_inner:
+            self._hooks.__exit__(kind, *exc)
+        self._leave(kind is None)
+
+    def _leave(self, is_complete: bool) -> None:
+        if not self._is_inner and not self._unit.stays:
             self._unit.drop()
+        forward = prefetch.current()
+        prefetch.set_current(self._outer)
+        if self._outer is None and forward is not None:
+            forward.end(is_complete)
 
 
 def _address(array: Any) -> int:

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ...core.primitive import OPAQUE, PRIMITIVES, Primitive, define
+from ...core.primitive import MOVEMENT, OPAQUE, PRIMITIVES, Primitive, define
 from ...core.tensor import Tensor
+from ..shape.joining import cat_in_loops
 from ..table import Sample, op
 from .group import AVG, SELF, SUM, Group
+from .halves import wait_of
+from .moving import all_gather_start_, gathered
 
 MODULE = "distributed.functional"
 
@@ -120,15 +123,56 @@ def gather_from(input: Tensor, dim: int = -1, group: Group = SELF) -> Tensor:
     return gather_from_(input, dim=_dim_of(input, dim), group=group)  # type: ignore[no-any-return]
 
 
+def _own_pieces(g: Any, shapes: Any, needs: Any) -> list[Any]:
+    """Arrays of their own, which `.grad` can keep while the gradient of the whole is freed."""
+    pieces: list[Any] = []
+    start = 0
+    for (size,), needed in zip(shapes, needs, strict=True):
+        piece = g[start : start + size] if needed else None
+        pieces.append(piece.copy() if isinstance(piece, np.ndarray) else piece)
+        start += size
+    return pieces
+
+
+#: shards one after another, as `cat` joins them
+join_shards_: Primitive = define(
+    "join_shards",
+    lambda *xs: np.concatenate(xs),
+    kind=MOVEMENT,
+    lower=lambda b, out, *xs: cat_in_loops(b, out, *xs, dim=0),
+    joint=_own_pieces,
+)
+
+
+def _average(g: Any, group: Group) -> Any:
+    return PRIMITIVES["reduce_scatter"](g, op=AVG, group=group)
+
+
 #: every member's piece for all of them, where each uses the whole on its own data: a piece gets the
 #: average of the members' gradients. For parameters that are kept in shards.
+unshard_wait_ = wait_of("unshard", gathered, (_average,))
 unshard_: Primitive = define(
     "unshard",
     lambda x, *, group: group.all_gather(x),
     kind=OPAQUE,
     collective=True,
-    abstract=lambda x, *, group: ((group.size, *x[0]), x[1]),
-    vjp=lambda g, group: PRIMITIVES["reduce_scatter"](g, op=AVG, group=group),
+    halves=(all_gather_start_, unshard_wait_),
+    abstract=gathered,
+    vjp=_average,
+)
+
+
+#: the same, but the gradient of the whole is not sent: it goes to `total`, a tensor of its shape
+#: whose elements are not read
+unshard_apart_wait_ = wait_of("unshard_apart", gathered, (None, lambda g: g), "x total")
+unshard_apart_: Primitive = define(
+    "unshard_apart",
+    lambda x, total, *, group: group.all_gather(x),
+    kind=OPAQUE,
+    collective=True,
+    halves=(all_gather_start_, unshard_apart_wait_),
+    abstract=lambda x, total, *, group: gathered(x, group=group),
+    vjp=(None, lambda g: g),
 )
 
 

@@ -60,15 +60,22 @@ class Group:
         """The reduction of all members' arrays."""
         return x.copy()
 
-    def start_all_reduce(self, x: Any, op: str, in_place: bool = False) -> int:
-        """Begin a reduction, into the memory of `x` if that is wanted; returns its handle."""
+    def begin(self, kind: str, x: Any, *args: Any, in_place: bool = False) -> int:
+        """Begin an `all_reduce`, `all_gather` or `reduce_scatter`; returns its handle.
+
+        With `in_place` it may use the memory of `x` until it has ended; a reduction stays there.
+        """
         handle = next(_handles)
-        _started[handle] = x if in_place else x.copy()
+        _started[handle] = x if in_place and kind == "all_reduce" else getattr(self, kind)(x, *args)
         return handle
 
-    def wait_all_reduce(self, handle: int) -> Any:
-        """The result of a reduction that was begun."""
+    def end(self, handle: int) -> Any:
+        """The result of a collective that was begun."""
         return _started.pop(handle)
+
+    def abandon(self, handle: int) -> None:
+        """Let a collective that was begun end by itself: nobody wants its result."""
+        _started.pop(handle)
 
     def all_gather(self, x: Any) -> Any:
         """The arrays of all members, stacked in the order of ranks."""
@@ -117,7 +124,7 @@ class Group:
 
 
 _handles = itertools.count(1)
-#: results of reductions that were begun, by handle
+#: results of collectives that were begun, by handle
 _started: dict[int, Any] = {}
 #: what this process has sent to itself and not received yet, by tag
 _mail: dict[int, deque[Any]] = {}

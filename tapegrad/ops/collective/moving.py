@@ -12,6 +12,7 @@ from ...core.primitive import OPAQUE, PRIMITIVES, Primitive, define
 from ...core.tensor import Tensor
 from ..table import Sample, op
 from .group import SELF, SUM, Group
+from .halves import start_of, wait_of
 
 MODULE = "distributed.functional"
 
@@ -24,12 +25,20 @@ def check_member(rank: int, group: Group) -> None:
 
 # -- all_gather --------------------------------------------------------------------------------
 
+
+def gathered(x: Any, *, group: Group) -> Any:
+    """Shape and dtype of what `all_gather` makes of an array."""
+    return (group.size, *x[0]), x[1]
+
+
+all_gather_start_ = start_of("all_gather")
 all_gather_: Primitive = define(
     "all_gather",
     lambda x, *, group: group.all_gather(x),
     kind=OPAQUE,
     collective=True,
-    abstract=lambda x, *, group: ((group.size, *x[0]), x[1]),
+    halves=(all_gather_start_, wait_of("all_gather", gathered)),
+    abstract=gathered,
     vjp=lambda g, group: PRIMITIVES["reduce_scatter"](g, op=SUM, group=group),
 )
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..elementwise.comparison import equal
 from ..table import Sample, op
 from .group import AVG, BAND, BOR, BXOR, MAX, MIN, PRODUCT, REDUCTIONS, SELF, SUM, Group
+from .halves import start_of, wait_of
 from .moving import all_gather_, broadcast_
 
 MODULE = "distributed.functional"
@@ -34,34 +33,8 @@ def check_reduction(op: str, dtype: Any) -> None:
 # -- all_reduce --------------------------------------------------------------------------------
 
 
-def _start(x: Any, *, op: str, group: Group, in_place: bool = False) -> Any:
-    return np.array(group.start_all_reduce(x, op, in_place), np.int64)
-
-
-def _wait(handle: Any, x: Any, *, group: Group, in_place: bool = False) -> Any:
-    return group.wait_all_reduce(int(handle))
-
-
-#: begins an `all_reduce` and gives its handle; `all_reduce_wait` takes that and gives the result.
-#: What is computed in between runs while the members communicate. Both are for code that works on
-#: gradients: neither has a rule. With `in_place`, which only a compiler says, the result takes the
-#: memory of the operand.
-all_reduce_start_: Primitive = define(
-    "all_reduce_start",
-    _start,
-    kind=OPAQUE,
-    collective=True,
-    half="start",
-    abstract=lambda x, **params: ((), np.dtype(np.int64)),
-)
-all_reduce_wait_: Primitive = define(
-    "all_reduce_wait",
-    _wait,
-    kind=OPAQUE,
-    collective=True,
-    half="wait",
-    abstract=lambda handle, x, **params: x,
-)
+all_reduce_start_ = start_of("all_reduce")
+all_reduce_wait_ = wait_of("all_reduce", lambda x, *, group: x)
 all_reduce_: Primitive = define(
     "all_reduce",
     lambda x, *, op, group: group.all_reduce(x, op),
@@ -158,6 +131,10 @@ reduce_scatter_: Primitive = define(
     lambda x, *, op, group: group.reduce_scatter(x, op),
     kind=OPAQUE,
     collective=True,
+    halves=(
+        start_of("reduce_scatter"),
+        wait_of("reduce_scatter", lambda x, *, group: (x[0][1:], x[1])),
+    ),
     abstract=lambda x, **params: (x[0][1:], x[1]),
     vjp=lambda g, op, group: _reduce_scatter_vjp(g, op, group),
 )

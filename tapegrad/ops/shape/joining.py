@@ -26,7 +26,8 @@ def _split_gradient(g: Any, shapes: Any, dim: int, needs: Any) -> list[Any]:
     return parts
 
 
-def _cat_in_loops(b: Any, out: Any, *xs: Any, dim: int) -> None:
+def cat_in_loops(b: Any, out: Any, *xs: Any, dim: int) -> None:
+    """Lower `cat`: one copy for each of its inputs."""
     start = 0
     for x in xs:
         stop = start + x.shape[dim]
@@ -38,7 +39,7 @@ cat_: Primitive = define(
     "cat",
     lambda *xs, dim: xp.contiguous(np.concatenate(xs, axis=dim)),
     kind=MOVEMENT,
-    lower=_cat_in_loops,
+    lower=cat_in_loops,
     promote="same",
     joint=_split_gradient,
 )

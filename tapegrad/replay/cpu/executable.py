@@ -122,12 +122,14 @@ class Layout:
 class Frame:
     """The memory of a run: the table of buffers, and the steps with their tables."""
 
-    __slots__ = ("_owned", "arena", "buffers", "descriptors", "parts", "where")
+    __slots__ = ("_owned", "arena", "begun", "buffers", "descriptors", "parts", "where")
 
     def __init__(self, layout: Layout, buffers: Any, shared: bool) -> None:
         self.buffers = buffers
         #: scratch memory, if it is not shared with other programs
         self.arena: Any = None
+        #: collectives that a run has begun and not waited for: handles and groups
+        self.begun: dict[int, Any] = {}
         #: which buffers the arrays of a call are
         self.where = np.zeros(len(buffers), np.int64)
         self._owned: list[Any] = []
@@ -321,13 +323,18 @@ class NativeProgram:
         arena = -(-block.ctypes.data // 64) * 64
         frame.buffers[layout.arena_at] = arena
         frame.buffers[layout.arena_at + 2] = arena + layout.partials_offset
-        for part in frame.parts:
-            if part.__class__ is Callback:
-                self._call(part, layout, frame)
-                continue
-            failure = pool.pool.run(part, threads, 0)
-            if failure:
-                return _error(layout.blueprint, failure)
+        try:
+            for part in frame.parts:
+                if part.__class__ is Callback:
+                    self._call(part, layout, frame)
+                    continue
+                failure = pool.pool.run(part, threads, 0)
+                if failure:
+                    return _error(layout.blueprint, failure)
+        finally:
+            while frame.begun:  # the run has failed: nobody will wait for them
+                handle, group = frame.begun.popitem()
+                group.abandon(handle)
         frame.arena = None
         unused = sys.getrefcount(block) <= 2  # this name and the argument
         if unused and len(_blocks) < tuning.MAX_IDLE_SCRATCH_BLOCKS:
@@ -341,7 +348,12 @@ class NativeProgram:
             return self._array(view, layout, frame)
 
         given = [array(x) if isinstance(x, View) else x for x in callback.inputs]
+        half = callback.primitive.half
+        if half == "wait":
+            frame.begun.pop(int(given[0]), None)
         made = callback.primitive.kernel(*given, **callback.params)
+        if half == "start":
+            frame.begun[int(made)] = callback.params["group"]
         arrays = made if isinstance(made, tuple) else (made,)
         for value, result in zip(callback.outputs, arrays, strict=False):
             to = array(View(value, 0, value.shape, contiguous(value.shape)))

@@ -37,11 +37,12 @@ class Network:
         share = (ranks - 1) / ranks
         ring = (ranks - 1) * self.latency + share * sent
         tree = steps * (self.latency + sent)
-        if kind in ("all_reduce", "all_extreme", "reduce_from", "all_reduce_start"):
+        kind = kind.removesuffix("_start")
+        if kind in ("all_reduce", "all_extreme", "reduce_from"):
             return min(2 * ring, tree, 2 * steps * self.latency + 2 * share * sent)
         if kind in ("reduce_scatter", "all_to_all"):
             return min(ring, steps * self.latency + share * sent)
-        if kind in ("all_gather", "gather_from", "gather_to"):  # each rank brings `size` bytes
+        if kind in ("all_gather", "unshard", "gather_from", "gather_to"):  # `size` of each rank
             whole = (ranks - 1) * sent
             return min((ranks - 1) * self.latency, steps * self.latency) + whole
         if kind in ("broadcast", "reduce", "scatter_from"):

@@ -1,0 +1,133 @@
+"""Bundles: parameters of one dtype in a flat array, of which each rank keeps an equal part.
+
+Comes in: the whole parameters. A `Bundle` has this rank's shards of them, gathers the flat array
+for `units.py`, and sends the gradients that were kept apart.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.modes import no_grad
+from ..core.tensor import Tensor, wrap
+from ..distributed.shards import FlatShard, mark
+from ..nn.parameter import Parameter
+from ..ops.collective.conjugate import (
+    join_shards_,
+    unshard_,
+    unshard_apart_,
+    unshard_apart_wait_,
+    unshard_wait_,
+)
+from ..ops.collective.group import AVG
+from ..ops.collective.reducing import reduce_scatter_
+
+
+class Bundle:
+    """Parameters of one dtype, one after another, and this rank's part of them."""
+
+    def __init__(self, parameters: Sequence[Tensor], group: Any) -> None:
+        self.group = group
+        self.shapes = [tuple(p.shape) for p in parameters]
+        sizes = [math.prod(shape) for shape in self.shapes]
+        self.offsets = [sum(sizes[:i]) for i in range(len(sizes))]
+        self.size = sum(sizes)
+        #: elements of each rank's part; the last ones may have fewer, and are padded
+        self.part = -(-self.size // group.size) if self.size else 0
+        begin, end = group.rank * self.part, (group.rank + 1) * self.part
+        self.shards: list[Parameter] = []
+        for p, offset, size in zip(parameters, self.offsets, sizes, strict=True):
+            start = min(max(begin - offset, 0), size)
+            stop = min(max(end - offset, 0), size)
+            values = _first_rank_values(p, group).reshape(-1)[start:stop].copy()
+            shard = Parameter(wrap(values), requires_grad=p.requires_grad)
+            mark(shard, FlatShard(tuple(p.shape), start, stop))
+            self.shards.append(shard)
+        held = sum(shard.numel() for shard in self.shards)
+        self.padding = wrap(np.zeros(self.part - held, parameters[0]._array.dtype))
+        #: stands for the whole: its `.grad` is the gradient that is kept apart from the others'
+        self.total = self._total()
+
+    def _total(self) -> Tensor:
+        """A tensor of the shape of the whole, without its memory."""
+        zero = np.zeros((), self.padding._array.dtype)
+        total = wrap(np.broadcast_to(zero, (self.group.size, self.part)))
+        return total.requires_grad_() if self.trains else total
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Bundle:
+        """A copy whose `total` takes no memory either; it has no hooks."""
+        made = memo[id(self)] = object.__new__(Bundle)
+        for name, value in self.__dict__.items():
+            if name != "total":
+                setattr(made, name, copy.deepcopy(value, memo))
+        made.total = made._total()
+        if self.total.grad is not None:
+            made.total.grad = self.total.grad.detach().clone()
+        return made
+
+    @property
+    def trains(self) -> bool:
+        """Whether its parameters get gradients."""
+        return any(shard.requires_grad for shard in self.shards)
+
+    # -- gathering -------------------------------------------------------------------------------
+
+    def mine(self) -> Any:
+        """This rank's part of the flat array."""
+        parts = [*self.shards, self.padding] if self.padding.numel() else self.shards
+        return join_shards_(*parts)
+
+    def begin(self) -> int:
+        """Begin to gather; returns a handle for `flat`."""
+        with no_grad():
+            handle: int = self.group.begin("all_gather", self.mine()._array)
+        return handle
+
+    def flat(self, begun: int | None = None, apart: bool = False) -> Any:
+        """The whole parameters of all ranks, in one tensor.
+
+        With `apart` their gradient is kept in `total`, and not sent.
+        """
+        mine, group = self.mine(), self.group
+        if begun is None:
+            whole = unshard_apart_(mine, self.total, group=group) if apart else None
+            return (unshard_(mine, group=group) if whole is None else whole).reshape(-1)
+        handle = wrap(np.array(begun, np.int64))
+        if apart:
+            return unshard_apart_wait_(handle, mine, self.total, group=group).reshape(-1)
+        return unshard_wait_(handle, mine, group=group).reshape(-1)
+
+    def wholes(self, flat: Any) -> list[Any]:
+        """Each parameter in its shape, as a view of the flat tensor."""
+        return [
+            flat[offset : offset + math.prod(shape)].view(shape)
+            for offset, shape in zip(self.offsets, self.shapes, strict=True)
+        ]
+
+    # -- gradients that are kept apart -----------------------------------------------------------
+
+    def send_total(self) -> None:
+        """Add this rank's part of the average of what was kept apart to `.grad` of the shards."""
+        total = self.total.grad
+        if total is None:
+            return
+        self.total.grad = None
+        with no_grad():
+            mine = reduce_scatter_(total, op=AVG, group=self.group)
+            at = 0
+            for shard in self.shards:
+                piece = mine[at : at + shard.numel()]
+                at += shard.numel()
+                if shard.grad is None:
+                    shard.grad = piece.clone()
+                else:
+                    shard.grad.add_(piece)
+
+
+def _first_rank_values(p: Tensor, group: Any) -> Any:
+    return group.broadcast(p._array, 0) if group.size > 1 else p._array

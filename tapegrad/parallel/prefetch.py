@@ -1,0 +1,170 @@
+"""Prefetch: the next unit's parameters are gathered while this one computes.
+
+Comes in: which units a forward pass calls, and what of them it saves for backward. A forward pass
+is a call of a unit that is within no other; its units are expected in the order of the pass before.
+Backward needs the calls that have saved something, in reverse order. At most one unit is ahead.
+What was begun and is not needed is abandoned when the pass ends. While a function is recorded
+nothing is begun here: the compiler does that (`replay/passes/overlap.py`). Called by `units.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, ref
+
+from ..autograd.api import queue_callback
+from ..core.modes import LISTENING, STATE
+
+if TYPE_CHECKING:
+    from .units import Unit
+
+
+class _Ahead:
+    """The unit whose gather was begun before it is needed, if there is one."""
+
+    def __init__(self) -> None:
+        self._unit: Unit | None = None
+        #: handles, by the index of a bundle
+        self._begun: dict[int, int] = {}
+
+    def begin(self, unit: Unit, bundles: Any) -> None:
+        """Begin to gather bundles of a unit, instead of what was begun before."""
+        self.abandon()
+        self._unit = unit
+        self._begun = {index: unit.bundles[index].begin() for index in bundles}
+
+    def take(self, unit: Unit, index: int) -> int | None:
+        """The handle of a bundle's gather, if that was begun."""
+        return self._begun.pop(index, None) if unit is self._unit else None
+
+    def keep_only(self, unit: Unit) -> None:
+        """Abandon what was begun, unless it is this unit's."""
+        if unit is not self._unit:
+            self.abandon()
+
+    def abandon(self) -> None:
+        for handle in self._begun.values():
+            assert self._unit is not None
+            self._unit.group.abandon(handle)
+        self._unit, self._begun = None, {}
+
+
+class Call:
+    """One call of a unit in a forward pass, and the bundles that it has saved something of."""
+
+    def __init__(self, unit: Unit, saved: list[Call]) -> None:
+        self.unit = unit
+        self.bundles: set[int] = set()
+        self._saved = saved
+        self._position = -1
+
+    def saves(self, index: int) -> None:
+        """Say that backward will need a bundle."""
+        if not self.bundles:
+            self._position = len(self._saved)
+            self._saved.append(self)
+        self.bundles.add(index)
+
+    def before(self) -> Call | None:
+        """The call that backward needs after this one."""
+        return self._saved[self._position - 1] if self._position > 0 else None
+
+
+class ForwardPass:
+    """A call of a unit that is within no other, and the calls of units in it."""
+
+    def __init__(self, root: Unit) -> None:
+        self.root = root
+        self.ahead = _Ahead()
+        self._called: list[Unit] = []
+        self._saved: list[Call] = []
+        self._expected = _PASSES.orders.get(root, ())
+        self._is_expected = not STATE.mode & LISTENING
+
+    def enter(self, unit: Unit) -> None:
+        """A unit is called next: forget what is not needed for it."""
+        _PASSES.roots[unit] = ref(self.root)
+        position = len(self._called)
+        self._called.append(unit)
+        if self._is_expected:
+            self.ahead.keep_only(unit)
+            expected = self._expected[position : position + 1]
+            self._is_expected = bool(expected) and expected[0]() is unit
+
+    def begin_next(self) -> None:
+        """The unit that was called last is gathered: begin with the next one."""
+        if STATE.mode & LISTENING:
+            self._is_expected = False
+        if self._is_expected and len(self._called) < len(self._expected):
+            unit = self._expected[len(self._called)]()
+            if unit is not None and not unit.is_gathered:
+                self.ahead.begin(unit, range(len(unit.bundles)))
+
+    def take(self, unit: Unit, index: int) -> int | None:
+        """The handle of a bundle's gather, if that was begun; a program has gathers of its own."""
+        return None if STATE.mode & LISTENING else self.ahead.take(unit, index)
+
+    def call(self, unit: Unit) -> Call:
+        return Call(unit, self._saved)
+
+    def end(self, is_complete: bool) -> None:
+        """The outermost call ends."""
+        self.ahead.abandon()
+        if is_complete and not STATE.mode & LISTENING:
+            _PASSES.orders[self.root] = tuple(ref(unit) for unit in self._called)
+
+
+class _Passes(threading.local):
+    """What this thread knows of passes."""
+
+    def __init__(self) -> None:
+        #: the forward pass that runs
+        self.forward: ForwardPass | None = None
+        #: the backward pass that has begun a gather: its endings, and what is ahead
+        self.backward: tuple[Any, _Ahead] | None = None
+        #: by the outermost unit: the units of its latest pass, in order
+        self.orders: WeakKeyDictionary[Unit, Any] = WeakKeyDictionary()
+        #: by unit: the outermost unit of its latest pass
+        self.roots: WeakKeyDictionary[Unit, Any] = WeakKeyDictionary()
+
+
+_PASSES = _Passes()
+
+
+def current() -> ForwardPass | None:
+    """The forward pass that runs in this thread."""
+    return _PASSES.forward
+
+
+def set_current(forward: ForwardPass | None) -> None:
+    """Say which forward pass runs in this thread."""
+    _PASSES.forward = forward
+
+
+def root_of(unit: Unit) -> Unit:
+    """The outermost unit of the latest pass in which a unit was called."""
+    found = _PASSES.roots.get(unit)
+    root: Unit | None = found() if found is not None else None
+    return unit if root is None else root
+
+
+def backward_ahead() -> _Ahead:
+    """What the backward pass of this thread has begun to gather."""
+    if _PASSES.backward is None or _PASSES.backward[0] is not STATE.endings:
+        if _PASSES.backward is not None:
+            _PASSES.backward[1].abandon()
+        ahead = _Ahead()
+        _PASSES.backward = (STATE.endings, ahead)
+        queue_callback(ahead.abandon)
+    return _PASSES.backward[1]
+
+
+def begin_before(call: Call) -> None:
+    """Backward has gathered what a call has saved: begin with the call before it."""
+    before = call.before()
+    if before is None or STATE.mode & LISTENING:
+        return
+    missing = sorted(before.bundles - before.unit.gathered_again().keys())
+    if missing:
+        backward_ahead().begin(before.unit, missing)
