@@ -57,7 +57,10 @@ def started(*arguments):
         ("kill", 9, ""),
         ("interrupt", 130, "rank 1 of 2: interrupted while it waited in receive of world at"),
         ("return", 1, "waits for rank 1, which has ended its program"),
-        ("SystemExit", 1, "waits for rank 1, which has ended its program"),
+        ("SystemExit", 5, "rank 1 of 2: SystemExit(5) at"),
+        ("exit()", 6, "rank 1 of 2: SystemExit(6) at"),
+        ("deep exit", 7, "rank 1 of 2: SystemExit(7) at"),
+        ("exit with words", 1, "words\ntapegrad: rank 1 of 2: SystemExit('words') at"),
         ("sleep", 1, "did not end within 2 s; the other ranks:\n  rank 1 waits in no collective"),
     ],
 )
@@ -66,7 +69,7 @@ def test_the_end_of_one_rank_ends_all(name, status, words):
     assert done.returncode == status, done.stdout + done.stderr
     assert words in done.stderr
     assert "were here" not in done.stdout
-    if name == "unwind":
+    if name in ("unwind", "deep exit"):
         assert "unwound" in done.stdout
     if words and name != "kill":
         assert "endings.py:" in done.stderr
@@ -83,7 +86,7 @@ def test_ranks_that_never_connect():
 
 @needs_mpi
 def test_what_does_not_end_a_job():
-    for name in ("caught", "fork"):
+    for name in ("caught", "caught SystemExit", "fork"):
         done, _ = started(name)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("2 ranks were here") == 2

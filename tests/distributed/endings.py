@@ -59,6 +59,28 @@ def unwind() -> None:
         print("unwound", flush=True)
 
 
+def exit_deep_inside() -> None:
+    """A SystemExit that comes from an operation's hook and passes a `finally`."""
+    x = tg.ones(2, requires_grad=True)
+    x.register_hook(lambda g: exit(7))
+    try:
+        (x * 2).sum().backward()
+    finally:
+        print("unwound", flush=True)
+
+
+def catch_plain_exit() -> None:
+    for status in (3, "words", None):
+        try:
+            raise SystemExit(status)
+        except SystemExit as ended:
+            assert (type(ended), ended.code) == (SystemExit, status)
+            ended.code = 4
+            assert ended.code == 4
+    print("caught all", flush=True)
+
+
+
 ENDS: dict[str, Callable[[], Any]] = {
     "error": raise_error,
     "thread": raise_in_thread,
@@ -68,6 +90,10 @@ ENDS: dict[str, Callable[[], Any]] = {
     "interrupt": interrupt_while_waiting,
     "return": lambda: sys.exit(0),
     "SystemExit": lambda: (_ for _ in ()).throw(SystemExit(5)),
+    "exit()": lambda: exit(6),
+    "deep exit": exit_deep_inside,
+    "exit with words": lambda: (_ for _ in ()).throw(SystemExit("words")),
+    "caught SystemExit": catch_plain_exit,
     "sleep": lambda: time.sleep(30),
     "_exit 0": lambda: os._exit(0),
     "native exit": lambda: ctypes.CDLL(None)._exit(0),
