@@ -156,10 +156,113 @@ def other_dtype(x: Any, rank: int, late: bool) -> Any:
     return dist.functional.all_reduce(x.double() if rank else x)
 
 
+def silent_later(x: Any, rank: int, late: bool) -> Any:
+    if late and rank == 1:
+        return x * 2
+    return dist.functional.all_reduce(x)
+
+
+def silent_later_in_backward(x: Any, rank: int, late: bool) -> Any:
+    y = x.detach().requires_grad_()
+    (y * y).sum().backward()
+    if not (late and rank == 0):
+        dist.all_reduce(y.grad)
+    return y.grad
+
+
+def silent_by_data(x: Any, rank: int, late: bool) -> Any:
+    y = dist.functional.all_reduce(x)
+    if (y.sum() * rank * late).item() > 0:
+        return y
+    return dist.functional.all_reduce(y, "max")
+
+
+def silent_later_by_data(x: Any, rank: int, late: bool) -> Any:
+    if (x.sum() * rank * late).item() > 0:
+        return x
+    return dist.functional.all_reduce(x)
+
+
+def silent_once(rank: int) -> None:
+    """One call of many without a collective: all later ones would meet the wrong call."""
+
+    @tg.compile
+    def step(x: Any, is_silent: bool) -> Any:
+        return x * 2 if is_silent else dist.functional.all_reduce(x)
+
+    for i in range(9):
+        step(tg.ones(3), rank == 1 and i == 4)
+
+
+def other_function_first(rank: int) -> None:
+    @tg.compile
+    def first(x: Any) -> Any:
+        return dist.functional.all_reduce(x)
+
+    @tg.compile
+    def second(x: Any) -> Any:
+        return dist.functional.all_reduce(x) * 2
+
+    for step in (first, second) if rank == 0 else (second, first):
+        step(tg.ones(3))
+
+
+def other_function_later(rank: int) -> None:
+    @tg.compile
+    def first(x: Any) -> Any:
+        return dist.functional.all_reduce(x)
+
+    @tg.compile
+    def second(x: Any) -> Any:
+        return dist.functional.all_reduce(x) * 2
+
+    for _ in range(4):
+        first(tg.ones(3))
+        second(tg.ones(3))
+    for step in (first, second) if rank == 0 else (second, first):
+        step(tg.ones(3))
+
+
+def one_call_more(rank: int) -> None:
+    @tg.compile
+    def first(x: Any) -> Any:
+        return dist.functional.all_reduce(x)
+
+    @tg.compile
+    def second(x: Any) -> Any:
+        return dist.functional.all_reduce(x)
+
+    for _ in range(4):
+        second(tg.ones(3))
+    for _ in range(5 + rank):
+        first(tg.ones(3))
+    second(tg.ones(3))
+
+
+def silent_first_call(rank: int) -> None:
+    """The first call has a collective on one rank alone, the second on both."""
+
+    @tg.compile
+    def step(x: Any, is_silent: bool) -> Any:
+        return x * 2 if is_silent else dist.functional.all_reduce(x)
+
+    for i in range(3):
+        step(tg.ones(3), rank == 1 and i == 0)
+
+
+def programs_of_compiled() -> dict[str, Pair]:
+    programs = (
+        *(silent_once, other_function_first, other_function_later),
+        *(one_call_more, silent_first_call),
+    )
+    return {f"compiled {f.__name__}": both(f) for f in programs}
+
+
 def compiled_functions() -> dict[str, Pair]:
     functions = (
         *(different_from_the_start, branch_by_rank, one_more, missing_at_the_start),
         *(other_shape_later, in_place, other_dtype),
+        *(silent_later, silent_later_in_backward),
     )
     return {f"compiled {f.__name__}": both(compiled(f)) for f in functions}
 
@@ -189,7 +292,7 @@ def messages() -> dict[str, Pair]:
 
 #: programs of which both ranks raise, those of compiled functions, and those of which rank 1 does
 EAGER = {**kinds(), **details()}
-COMPILED = compiled_functions()
+COMPILED = {**compiled_functions(), **programs_of_compiled()}
 MESSAGES = messages()
 
 #: programs that end by the timeout, which names both lines

@@ -1,0 +1,100 @@
+"""Programs of which one rank leaves the common way; run by `test_distributed_mismatch.py`.
+
+Each ends its job soon, with the lines of both ranks: `python departures.py name folder`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tapegrad as tg
+import tapegrad.distributed as dist
+from tapegrad.distributed import checkpoint as states
+from tapegrad.nn.parallel import DistributedDataParallel
+
+warnings.simplefilter("ignore")
+
+
+def folder() -> Path:
+    return Path(sys.argv[2])
+
+
+def checkpoint() -> tg.Checkpoint:
+    return tg.Checkpoint(folder(), weight=tg.nn.Linear(2, 1))
+
+
+def first_alone(first: Callable[[], Any], then: Callable[[], Any]) -> Callable[[], None]:
+    """Rank 0 does something that all ranks should do; all of them go on with something else."""
+
+    def run() -> None:
+        if dist.get_rank() == 0:
+            first()
+        then()
+
+    return run
+
+
+def reduce() -> None:
+    for _ in range(3):
+        dist.all_reduce(tg.ones(4))
+
+
+def broadcast() -> None:
+    dist.broadcast(tg.ones(1, dtype=tg.int64), 0)
+
+
+def in_background() -> None:
+    dist.all_reduce(tg.ones(3), async_op=True).wait()
+
+
+def train(calls: int = 2) -> None:
+    model = DistributedDataParallel(tg.nn.Linear(2, 1))
+    optimizer = tg.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(calls):
+        model(tg.ones(3, 2)).sum().backward()
+        optimizer.step()
+
+
+@tg.compile
+def compiled_sum(x: Any) -> Any:
+    return dist.functional.all_reduce(x * 2).sum()
+
+
+def replayed_before(then: Callable[[], Any]) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(5):
+            compiled_sum(tg.ones(3))
+        then()
+
+    return run
+
+
+def save() -> None:
+    checkpoint().save(1)
+
+
+PROGRAMS: dict[str, Callable[[], Any]] = {
+    "save, reduce": first_alone(save, reduce),
+    "save, broadcast": first_alone(save, broadcast),
+    "save, barrier": first_alone(save, dist.barrier),
+    "save, background": first_alone(save, in_background),
+    "save, gather": first_alone(save, lambda: dist.all_gather_object([0, 0], 1)),
+    "save, train": first_alone(save, train),
+    "save, replay": replayed_before(first_alone(save, lambda: compiled_sum(tg.ones(3)))),
+    "save, record": first_alone(save, lambda: compiled_sum(tg.ones(3))),
+    "save, restore": first_alone(save, lambda: checkpoint().restore()),
+    "save, end": first_alone(save, lambda: None),
+    "restore, reduce": first_alone(lambda: checkpoint().restore(), reduce),
+    "states, reduce": first_alone(lambda: states.save({"x": 1}, folder()), reduce),
+    "group, reduce": first_alone(lambda: dist.new_group([0, 1]), reduce),
+}
+
+if __name__ == "__main__":
+    dist.init_process_group("mpi", timeout=60)
+    PROGRAMS[sys.argv[1]]()
