@@ -53,6 +53,21 @@ def test_compiled_functions_without_asking_for_checks():
             check(text, name)
 
 
+MESSAGES = ["waited_backwards", "several_tags", "named_and_anybody", "from_itself"]
+
+
+@pytest.mark.parametrize("debug", ["", "collectives"])
+def test_messages_from_anybody(debug):
+    checked = ["one_that_differs"] if debug else []
+    found = run_ranks(
+        "distributed/messages.py", 3, [*MESSAGES, *checked], TAPEGRAD_DEBUG=debug, timeout=40
+    )
+    if debug:
+        text = found[0]["one_that_differs"]
+        assert "rank 0: message of float32[1], tag 0 at " in text
+        assert "rank 1: message of float32[2], tag 0 at " in text
+
+
 #: what the error says beside the lines
 WORDS = {
     "nothing": "rank 1 waits in no collective",

@@ -25,11 +25,10 @@ from ..ops.collective.group import Group
 from . import checks, quorum, transport
 from .background import Background, Requested, Work
 from .job import HOW_TO_START, Job, is_started, job, start
+from .receipts import ANNOUNCED, Receipts, message
 
 #: seconds that a collective may take, unless somebody says otherwise
 TIMEOUT = timedelta(minutes=10)
-#: the tag of messages about messages
-_CHECK_TAG = 1 << 14
 
 
 class ProcessGroup(Group):
@@ -48,6 +47,7 @@ class ProcessGroup(Group):
         self.collective_comm = comm.Dup()
         self.background_comm = comm.Dup()
         self._order = job.watch.order(f"group {index}")
+        self._receipts = Receipts(self)
         #: held by the thread that calls a collective
         self._turn = threading.Lock()
 
@@ -279,21 +279,15 @@ class ProcessGroup(Group):
     def _receive(
         self, mpi: Any, comm: Any, out: Any, source_rank: int, tag: int, location: Any
     ) -> int:
-        if checks.wanted() and source_rank != self.rank:
-            theirs, status = checks.announcement(), mpi.Status()
-            sender = mpi.ANY_SOURCE if source_rank < 0 else source_rank
-            comm.Recv(theirs, sender, _CHECK_TAG + tag, status)
-            source_rank = int(status.source)
-            self._compare_message(theirs, source_rank, out, tag, location)
+        if checks.wanted():
+            receipt = self._receipts.ask(out, source_rank, tag, location)
+            receipt.Wait()
+            return receipt.finish()
         return transport.receive(mpi, comm, out, source_rank, tag)
 
     def _announce(self, x: Any, target: int, tag: int, location: Any) -> None:
-        if checks.wanted() and target != self.rank:
-            checks.announce(self.comm, target, _message(x, tag), location, _CHECK_TAG + tag)
-
-    def _compare_message(self, theirs: Any, sender: int, out: Any, tag: int, location: Any) -> None:
-        what = _message(out, tag)
-        checks.compare_message(self.mpi, self.comm, self.ranks, theirs, sender, tag, what, location)
+        if checks.wanted():
+            checks.announce(self.comm, target, message(x, tag), location, ANNOUNCED + tag)
 
     def start_send(self, x: Any, target: int, tag: int) -> Work:
         x, location = transport.whole(x), source.here()
@@ -304,26 +298,26 @@ class ProcessGroup(Group):
 
     def start_receive(self, out: Any, source_rank: int, tag: int, finish: Any = None) -> Work:
         location, status = source.here(), self.mpi.Status()
-        sender = self.mpi.ANY_SOURCE if source_rank < 0 else source_rank
-        if checks.wanted() and source_rank != self.rank:
+        watched = self._waiting("irecv", location, source_rank)
+        if checks.wanted():
             # The announcement is waited for, then the message is received at once.
-            memory = checks.announcement()
-            request = self.comm.Irecv(memory, sender, _CHECK_TAG + tag)
-        else:
-            memory = None
-            request = self.comm.Irecv(transport.as_bytes(out), sender, tag)
+            receipt = self._receipts.ask(out, source_rank, tag, location)
+
+            def complete_announced(status: Any) -> None:
+                receipt.finish()
+                if finish is not None:
+                    finish(None)
+
+            return Requested(receipt, receipt.status, watched, complete_announced)
+        sender = self.mpi.ANY_SOURCE if source_rank < 0 else source_rank
+        request = self.comm.Irecv(transport.as_bytes(out), sender, tag)
 
         def complete(status: Any) -> None:
-            if memory is None:
-                transport.check_size(self.mpi, out, status)
-            else:
-                self._compare_message(memory, status.source, out, tag, location)
-                transport.receive(self.mpi, self.comm, out, status.source, tag)
+            transport.check_size(self.mpi, out, status)
             if finish is not None:
                 finish(None)
 
-        watched = self._waiting("irecv", location, source_rank)
-        return Requested(request, status, watched, complete, memory)
+        return Requested(request, status, watched, complete)
 
     def _ranks_of(self, member: int) -> tuple[int, ...]:
         """For whom a message to or from a member waits; -1 stands for any."""
@@ -334,10 +328,6 @@ class ProcessGroup(Group):
     ) -> Callable[[], AbstractContextManager[None]]:
         what, ranks = f"{kind} of {self.name}", self._ranks_of(member)
         return lambda: self.job.watch.during(what, location, ranks)
-
-
-def _message(x: Any, tag: int) -> str:
-    return f"message of {x.dtype.name}{list(x.shape)}, tag {tag}"
 
 
 def _shown(kind: str, x: Any, *details: Any) -> str:

@@ -79,7 +79,68 @@ def save() -> None:
     checkpoint().save(1)
 
 
+def compiled(function: Callable[[Any, int, int], Any], then: Any = None) -> Callable[[], None]:
+    """Eight calls of a compiled function with the rank and the number of the call."""
+
+    def run() -> None:
+        step = tg.compile(function)
+        for i in range(8):
+            step(tg.ones(3), dist.get_rank(), i)
+        if then is not None:
+            then()
+
+    return run
+
+
+def silent_from_the_start(x: Any, rank: int, i: int) -> Any:
+    return x * 2 if rank == 1 else dist.functional.all_reduce(x)
+
+
+def silent_by_data(x: Any, rank: int, i: int) -> Any:
+    y = dist.functional.all_reduce(x)
+    if (y.sum() * rank).item() > 0:
+        return y
+    return dist.functional.all_reduce(y, "max")
+
+
+def silent_later_by_data(x: Any, rank: int, i: int) -> Any:
+    if (x.sum() * (rank == 1 and i >= 5)).item() > 0:
+        return x
+    return dist.functional.all_reduce(x)
+
+
+def wait() -> None:
+    time.sleep(20)
+
+
+def one_call_more() -> None:
+    for _ in range(5 + dist.get_rank()):
+        compiled_sum(tg.ones(3))
+
+
+def two_threads() -> None:
+    """Two threads of each rank call collectives of one group at the same time."""
+
+    def work() -> None:
+        for _ in range(200):
+            dist.all_reduce(tg.ones(1000))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
+    "silent, wait": compiled(silent_from_the_start, wait),
+    "silent, reduce": compiled(silent_from_the_start, reduce),
+    "silent, end": compiled(silent_from_the_start),
+    "silent by data": compiled(silent_by_data, wait),
+    "silent later by data": compiled(silent_later_by_data, wait),
+    "one call more, reduce": lambda: (one_call_more(), reduce()),
+    "one call more, end": one_call_more,
+    "two threads": two_threads,
     "save, reduce": first_alone(save, reduce),
     "save, broadcast": first_alone(save, broadcast),
     "save, barrier": first_alone(save, dist.barrier),
