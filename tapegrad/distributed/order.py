@@ -1,8 +1,8 @@
 """Order: the numbers of the collectives that this rank has called, to compare with other ranks'.
 
-Each group counts its collectives, and so does each quorum; a number costs nothing that is sent. Only
-a rank that waits long in one tells its neighbours which it is (`watch.py`). They know what they
-called under that number, and in which order they called collectives of different groups.
+Each group counts its collectives, and so does each quorum. Numbers are not sent along: only a rank
+that waits long in one tells its neighbours which it is (`watch.py`). They know what they called
+under that number, and in which order they called collectives of different groups.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class ProcessGroup(Group):
             self._turn.release()
 
     def _overlapping(self, kind: str, location: Any) -> str:
-        """Two threads in collectives of one group: which is the first is not the same everywhere."""
+        """Two threads in collectives of one group: other ranks may have them in another order."""
         there = [o for o in list(self.job.watch.running.values()) if o[4:5] == (self._order,)]
         other = "".join(f"{o[0]} at {source.describe(o[1])}; " for o in there[:1])
         return (

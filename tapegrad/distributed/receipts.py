@@ -88,9 +88,7 @@ class Receipts:
             return  # one that asked later has taken it
         for one in self._waiting[: self._waiting.index(receipt) + 1]:
             if one is receipt or (
-                one.tag == receipt.tag
-                and one.Test()
-                and one.status.source == receipt.status.source
+                one.tag == receipt.tag and one.Test() and one.status.source == receipt.status.source
             ):
                 self._waiting.remove(one)
                 one.take()

@@ -6,8 +6,8 @@ has left, if the timeout is over, or after Ctrl-C.
 
 A rank that waits long in a collective tells its neighbours in the group which it is. One that has
 called another instead (`order.py`) ends the job with both lines. Neighbours are enough: if members
-called different collectives, so have two that stand side by side. After half of the timeout it tells
-all ranks, so that a timeout names the lines of all of them. Started by `job.py`.
+called different collectives, so have two that stand side by side. After half of the timeout it
+tells all ranks, so that a timeout names the lines of all of them. Started by `job.py`.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Watch:
         if gone:
             self.job.abort(f"{at} waits for rank {gone[0]}, which has ended its program")
         known = self._told.get(operation.began)
-        if known is None or not known and waited > timeout / 2:
+        if known is None or (not known and waited > timeout / 2):
             latest = {one[2] for one in list(self.running.values())}
             self._told = {began: all for began, all in self._told.items() if began in latest}
             self._told[operation.began] = waited > timeout / 2

@@ -1,4 +1,4 @@
-"""Messages from anybody, many at the same time; run by `test_distributed_mismatch.py` in 3 ranks."""
+"""Messages from anybody, many at once; run by `test_distributed_mismatch.py` in 3 ranks."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def from_itself() -> None:
 
 
 def one_that_differs() -> str:
-    """Of several messages one has another shape: whoever waits for it gets the error, nobody else."""
+    """One of several messages has another shape: whoever waits for it gets the error."""
     if dist.get_rank():
         for size in (1, 2, 1) if dist.get_rank() == 1 else ():
             dist.send(tg.ones(size) * size, 0)

@@ -104,7 +104,7 @@ class Agreement:
         return self._name, self._calls
 
     def end(self, groups: dict[Any, None], replays: list[Replay]) -> bool:
-        """A recording with collectives of these groups has ended; whether other ranks know of it."""
+        """A recording with collectives of these groups has ended; whether others know of it."""
         if not groups and self.quorum is None:
             if self._counts:
                 self._calls += 1
