@@ -104,7 +104,7 @@ DEPARTURES = {
     "states, broadcast": ("rank 0: distributed.checkpoint.save() at", "rank 1: broadcast at"),
     "silent, wait": (
         "rank 0: all_reduce at",
-        "rank 1: call 8 of the compiled function silent_from_the_start, without a collective at",
+        " of the compiled function silent_from_the_start, without a collective at",
     ),
     "one call more, reduce": (
         "rank 0: all_reduce at",
