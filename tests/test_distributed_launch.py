@@ -32,10 +32,23 @@ def run(command):
         return done, time.monotonic() - began
 
 
-def launched(*arguments, options=()):
-    """Run the program with `tapegrad launch`."""
-    command = [sys.executable, "-m", "tapegrad", "launch", "-n", "2", *options, PROGRAM]
-    return run([*command, *arguments])
+@pytest.fixture
+def launched(monkeypatch, capfd):
+    """Runs the program as `tapegrad launch` does; returns the status and what was printed."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(HERE)
+    monkeypatch.setattr(launching, "PATIENCE", 0.5)
+
+    def launched(*arguments, **options):
+        command = launching.command_of([PROGRAM, *arguments])
+        with alone():
+            began = time.monotonic()
+            status = launching.run(launching.Launch(command, 2, **options))
+            assert time.monotonic() - began < 30  # about 2 without other load
+        return status, *capfd.readouterr()
+
+    return launched
 
 
 def started(*arguments):
@@ -43,39 +56,65 @@ def started(*arguments):
     return run([MPIEXEC, "-n", "2", sys.executable, PROGRAM, *arguments])
 
 
-# -- ends of ranks under mpiexec -----------------------------------------------------------------
+# -- ends of ranks -------------------------------------------------------------------------------
+
+EXITS = {
+    "error": (1, "ValueError: boom at"),
+    "thread": (1, "ValueError: boom at"),
+    "exit": (3, "sys.exit(3) at"),
+    "unwind": (3, "sys.exit(3) at"),
+    "SystemExit": (5, "SystemExit(5) at"),
+    "exit()": (6, "SystemExit(6) at"),
+    "deep exit": (7, "SystemExit(7) at"),
+    "exit with words": (1, "SystemExit('words') at"),
+}
+
+
+@needs_mpi
+def test_what_python_ends_a_rank_with():
+    """Without MPI: which ends are noticed, with which status and line."""
+    names = [*EXITS, "return", "caught", "caught SystemExit", "_exit 4"]
+    done, _ = run([sys.executable, PROGRAM, "exits", *names])
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = dict(part.split("\n", 1) for part in done.stdout.split("## ")[1:])
+    for name, (status, words) in EXITS.items():
+        assert f"tapegrad: rank 1 of 2: {words}" in found[name], found[name]
+        assert "endings.py:" in found[name]
+        assert found[name].endswith(f"status {100 + status}\n")
+    assert "unwound" in found["unwind"]
+    assert "unwound" in found["deep exit"]
+    assert found["exit with words"].count("words\n") == 1
+    for name in ("return", "caught", "caught SystemExit"):
+        assert found[name].endswith("status 0\n"), found[name]
+    assert "caught SystemExit 3" in found["caught"]
+    assert "caught all" in found["caught SystemExit"]
+    assert found["_exit 4"] == "status 4\n"
 
 
 @needs_mpi
 @pytest.mark.parametrize(
     ("name", "status", "words"),
     [
-        ("error", 1, "rank 1 of 2: ValueError: boom at"),
         ("thread", 1, "rank 1 of 2: ValueError: boom at"),
-        ("exit", 3, "rank 1 of 2: sys.exit(3) at"),
         ("unwind", 3, "rank 1 of 2: sys.exit(3) at"),
+        ("SystemExit", 5, "rank 1 of 2: SystemExit(5) at"),
         ("kill", 9, ""),
         ("interrupt", 130, "rank 1 of 2: interrupted while it waited in receive of world at"),
-        ("return", 1, "waits for rank 1, which has ended its program"),
-        ("SystemExit", 1, "waits for rank 1, which has ended its program"),
-        ("sleep", 1, "did not end within 2 s; the other ranks:\n  rank 1 waits in no collective"),
     ],
 )
 def test_the_end_of_one_rank_ends_all(name, status, words):
-    done, seconds = started(name, "2" if name == "sleep" else "60")
+    done, seconds = started(name)
     assert done.returncode == status, done.stdout + done.stderr
     assert words in done.stderr
     assert "were here" not in done.stdout
-    if name == "unwind":
-        assert "unwound" in done.stdout
-    if words and name != "kill":
+    if words:
         assert "endings.py:" in done.stderr
-    assert seconds < 30  # a few without other load
+    assert seconds < 30  # about 1 without other load
 
 
 @needs_mpi
 def test_ranks_that_never_connect():
-    done, _ = started("does not connect", "2")
+    done, _ = started("does not connect", "1")
     assert done.returncode != 0
     assert "Timeout" in done.stderr
     assert "in init_process_group" in done.stderr
@@ -83,19 +122,12 @@ def test_ranks_that_never_connect():
 
 @needs_mpi
 def test_what_does_not_end_a_job():
-    for name in ("caught", "fork"):
-        done, _ = started(name)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("2 ranks were here") == 2
-        assert ("caught SystemExit 3" in done.stdout) == (name == "caught")
-
-
-@needs_mpi
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_data_workers_of_ranks(method):
-    done, _ = started(f"{method} loader")
+    """Exits that are caught, children, and workers of loaders."""
+    done, _ = started("no end")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f"loaded by {method}") == 2
+    assert done.stdout.count("2 ranks were here") == 2
+    for words in ("caught SystemExit 3", "caught all", "loaded by fork", "loaded by spawn"):
+        assert done.stdout.count(words) == 2
 
 
 def test_a_process_that_is_no_rank(monkeypatch):
@@ -115,33 +147,31 @@ def test_a_process_that_is_no_rank(monkeypatch):
 
 
 @needs_mpi
-def test_launch_sets_the_variables_of_torchrun():
-    done, _ = launched("variables", "--name", "x")
-    assert done.returncode == 0, done.stderr
-    for rank in range(2):
-        assert f"{rank} 2 {rank} 2 127.0.0.1 ['--name', 'x']" in done.stdout
-    assert done.stderr == ""
-
-
-@needs_mpi
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_lines_arrive_whole_and_at_once(tmp_path, unbuffered):
+    """Also: ranks have the variables of torchrun and the program's arguments."""
     command = [sys.executable, "-m", "tapegrad", "launch", "-n", "2", PROGRAM, "lines"]
     with (
         alone(),
         subprocess.Popen(
-            [*command, str(tmp_path)],
+            [*command, str(tmp_path), "--name", "x"],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             env=environment(PYTHONUNBUFFERED=unbuffered),
             cwd=HERE,
         ) as job,
     ):
         assert job.stdout is not None
+        assert job.stderr is not None
         lines = [job.stdout.readline()]
         (tmp_path / "read").touch()
         lines += job.stdout.readlines()
-    assert job.returncode == 0
+        errors = job.stderr.read()
+    assert (job.returncode, errors) == (0, "")
+    given = [str(tmp_path), "--name", "x"]
+    for rank in range(2):
+        lines.remove(f"{rank} 2 {rank} 2 127.0.0.1 {given}\n")
     expected = [f"{rank} counts {i}\n" for rank in range(2) for i in range(300)]
     expected += ["the first line\n", "2 ranks were here\n"] * 2
     assert sorted(lines) == sorted(expected)
@@ -152,6 +182,7 @@ def test_lines_arrive_whole_and_at_once(tmp_path, unbuffered):
     ("name", "status", "words"),
     [
         ("error", 1, "tapegrad launch: rank 1 of 2 failed: ValueError: boom at "),
+        ("exit()", 6, "tapegrad launch: rank 1 of 2 failed: SystemExit(6) at "),
         ("kill", 137, ") was killed by SIGKILL"),
         ("_exit 0", 1, "rank 1 of 2 ended by os._exit(0) at "),
         ("native exit", 1, "rank 1 of 2 ended with exit code 0, but before its program"),
@@ -159,22 +190,20 @@ def test_lines_arrive_whole_and_at_once(tmp_path, unbuffered):
         ("does not connect", 1, "rank 1 of 2 ended without calling init_process_group"),
     ],
 )
-def test_launch_says_which_rank_failed(name, status, words):
-    done, seconds = launched(name)
-    assert done.returncode == status, done.stdout + done.stderr
-    assert words in done.stderr
-    assert "rank 1 of 2" in done.stderr
-    assert seconds < 30  # a few without other load
+def test_launch_says_which_rank_failed(launched, name, status, words):
+    returned, out, error = launched(name)
+    assert returned == status, out + error
+    assert words in error
+    assert "rank 1 of 2" in error
 
 
 @needs_mpi
-def test_restarts():
-    options = ("--restarts", "2", "--ranks-on-restart", "3")
-    done, _ = launched("restart", options=options)
-    assert done.returncode == 0, done.stderr
-    assert "was killed by SIGKILL" in done.stderr
-    assert "starting again with 3 ranks (restart 1 of 2)" in done.stderr
-    assert done.stdout.count("3 ranks were here") == 3
+def test_restarts(launched):
+    status, out, error = launched("restart", restarts=2, size_on_restart=3)
+    assert status == 0, error
+    assert "was killed by SIGKILL" in error
+    assert "starting again with 3 ranks (restart 1 of 2)" in error
+    assert out.count("3 ranks were here") == 3
 
 
 @needs_mpi
@@ -185,8 +214,9 @@ def test_ending_the_launcher_ends_all(number):
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=HERE
         )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
         children = wait_for(ranks)
-        time.sleep(1.0)  # until they are connected, or nearly so
         process.send_signal(number)
         try:
             _, error = process.communicate(timeout=20)

@@ -315,8 +315,12 @@ class Tape:
     def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
         """Called before a tensor, in memory that was written to, gets the history of `value`."""
 
-    def will_communicate(self, group: Any) -> None:
-        """Called before a collective operation of a group."""
+    def will_communicate(self, group: Any) -> tuple[str, int] | None:
+        """Called before a collective operation of a group.
+
+        Returns the compiled function that is recorded and the number of its call, if there is one.
+        """
+        return None
 
     def will_relayout(self, tensor: Tensor) -> None:
         """Called before a tensor becomes another view of its own memory."""

@@ -29,6 +29,8 @@ class CollectiveMismatch(RuntimeError):
 
 class _Local(threading.local):
     is_on = False  # in this thread, for a while
+    #: the compiled function that this thread runs eagerly while others record it, and its call
+    inside: tuple[str, int] | None = None
 
 
 LOCAL = _Local()
@@ -40,6 +42,11 @@ def wanted() -> bool:
     return capturing() or LOCAL.is_on or "collectives" in debug.split(",")
 
 
+def inside(call: tuple[str, int] | None) -> str:
+    """Words for the call of a compiled function in which a collective is."""
+    return "" if call is None else f" in call {call[1]} of the compiled function {call[0]}"
+
+
 def compare(mpi: Any, comm: Any, ranks: tuple[int, ...], what: str, location: Any) -> None:
     """Raise on all members unless all say the same; locations may differ."""
     digest = hashlib.blake2b(what.encode(), digest_size=7).digest()
@@ -48,9 +55,16 @@ def compare(mpi: Any, comm: Any, ranks: tuple[int, ...], what: str, location: An
     comm.Allreduce(mpi.IN_PLACE, extremes, mpi.MIN)
     if extremes[0] == -extremes[1]:
         return
+    raise differing(comm, ranks, what, location)
+
+
+def differing(comm: Any, ranks: tuple[int, ...], what: str, location: Any) -> CollectiveMismatch:
+    """The error of members that know that they differ, with what each of them does."""
     said = np.zeros((comm.size, WORDS), np.uint8)
     comm.Allgather(_words(what, location), said)
-    raise CollectiveMismatch(_told([bytes(row) for row in said], ranks))
+    return CollectiveMismatch(
+        told([(rank, *_parts(bytes(row))) for rank, row in zip(ranks, said, strict=True)])
+    )
 
 
 #: announcements on their way, with their memory
@@ -79,10 +93,9 @@ def compare_message(
     status = mpi.Status()
     comm.Probe(sender, tag, status)  # take the message itself, so that the sender does not wait
     comm.Recv(bytearray(status.Get_count(mpi.BYTE)), sender, tag)
-    said = sorted([(sender, bytes(theirs)), (int(comm.rank), bytes(_words(what, location)))])
-    raise CollectiveMismatch(
-        _told([words for _, words in said], [ranks[member] for member, _ in said])
-    )
+    mine = bytes(_words(what, location))
+    said = sorted([(ranks[sender], *_parts(bytes(theirs))), (ranks[comm.rank], *_parts(mine))])
+    raise CollectiveMismatch(told(said))
 
 
 def _words(what: str, location: Any) -> Any:
@@ -95,11 +108,11 @@ def _parts(words: bytes) -> tuple[str, str]:
     return what, line
 
 
-def _told(said: list[bytes], ranks: Any) -> str:
-    """Who did what, with those that did the same together."""
+def told(said: list[tuple[int, str, str]]) -> str:
+    """Who did what, and where: those that did the same together."""
     together: dict[tuple[str, str], list[int]] = {}
-    for rank, words in zip(ranks, said, strict=True):
-        together.setdefault(_parts(words), []).append(rank)
+    for rank, what, line in said:
+        together.setdefault((what, line), []).append(rank)
     lines = [
         f"  {'rank' if len(who) == 1 else 'ranks'} {', '.join(map(str, who))}: {what} at {line}"
         for (what, line), who in together.items()

@@ -1,12 +1,14 @@
 """Ends of a rank: what ends one rank with an error ends the whole job.
 
 `end_together` replaces the hooks that Python calls at the end of a program: for exceptions on any
-thread, `sys.exit` with an error, and `os._exit`. They act in the rank's own process alone, never in
-processes that it has forked. Called by `job.py`.
+thread, `sys.exit` or another SystemExit with an error, and `os._exit`. They act in the rank's own
+process alone, never in processes that it has forked. Called by `job.py`.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import sys
 import threading
@@ -38,44 +40,58 @@ def end_together(job: Any) -> None:
 
 
 def _end_with_exit(job: Any) -> None:
-    """`sys.exit(3)` unwinds the program as ever, and then ends the job."""
+    """An exit with an error unwinds the program as ever, and then ends the job.
 
-    class Exit(SystemExit):
-        """A SystemExit that notices when the interpreter asks it for the status of the process."""
+    The interpreter asks a SystemExit for its `code` when nobody has caught it, so that attribute
+    notices the end. It belongs to a class of the interpreter, which can be changed only through the
+    dict of its attributes. What sys.exit raises may come to the end as a mere number, so sys.exit
+    is replaced by one that raises an object.
+    """
+    plain = SystemExit.__dict__["code"]
 
-        def __init__(self, status: Any, location: Any) -> None:
-            super().__init__(status)
-            self._status, self._location = status, location
+    def code(self: SystemExit) -> Any:
+        status = plain.__get__(self)
+        # The interpreter asks when the program has ended: no function has called this.
+        if sys._getframe().f_back is None and job.is_own_process() and not job.has_left:
+            _end_with_status(job, self, status)
+        return status
 
-        @property
-        def code(self) -> Any:
-            # The interpreter asks when the program has ended: no function has called this.
-            if sys._getframe().f_back is None and job.is_own_process() and not job.has_left:
-                self._end()
-            return self._status
-
-        @code.setter
-        def code(self, status: Any) -> None:
-            self._status = status
-
-        def _end(self) -> None:
-            status = self._status
-            if status is None or status == 0:
-                return
-            if not isinstance(status, int):
-                print(status, file=sys.stderr)
-            shown = status & 0xFF if isinstance(status, int) else 1
-            at = source.describe(self._location)
-            job.abort(f"sys.exit({status!r}) at {at}", shown or 1)
-
-    Exit.__name__ = Exit.__qualname__ = "SystemExit"
+    attributes = gc.get_referents(SystemExit.__dict__)[0]
+    attributes["code"] = property(code, plain.__set__, plain.__delete__)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
 
     def exit(status: Any = None, /) -> NoReturn:
-        if isinstance(status, tuple) and len(status) == 1:
-            status = status[0]
-        raise Exit(status, source.outside(sys._getframe(1)))
+        raised = SystemExit(*status) if isinstance(status, tuple) else SystemExit(status)
+        raised._location = source.outside(sys._getframe(1))  # type: ignore[attr-defined]
+        raise raised
 
     sys.exit = exit
+
+
+def _end_with_status(job: Any, raised: SystemExit, status: Any) -> None:
+    """The program of this rank has ended with this status: end the job unless it means success."""
+    if status is None or status == 0:
+        return
+    if not isinstance(status, int):
+        print(status, file=sys.stderr)
+    shown = status & 0xFF if isinstance(status, int) else 1
+    if hasattr(raised, "_location"):
+        what = f"sys.exit({status!r}) at {source.describe(raised._location)}"
+    else:
+        what = f"SystemExit({status!r}){_raised_at(raised.__traceback__ or _last_traceback())}"
+    job.abort(what, shown or 1)
+
+
+def _last_traceback() -> TracebackType | None:
+    """The traceback that was made last: up to Python 3.11 an exception may end without knowing it.
+
+    It is that of the outermost frame, which is unwound last.
+    """
+    for generation in range(3):
+        for found in reversed(gc.get_objects(generation)):
+            if type(found) is TracebackType and found.tb_frame.f_back is None:
+                return found
+    return None
 
 
 def _end_at_once(job: Any) -> None:
@@ -96,8 +112,12 @@ def described(
     kind: type[BaseException], error: BaseException | None, trace: TracebackType | None
 ) -> str:
     """An exception in one sentence, with the innermost line that is not tapegrad's own."""
+    return f"{kind.__name__}: {error}{_raised_at(trace)}"
+
+
+def _raised_at(trace: TracebackType | None) -> str:
+    """The innermost line of a traceback that is not tapegrad's own, nor that of `exit()`."""
     frames = traceback.extract_tb(trace) if trace is not None else []
     library = (source.LIBRARY, "<frozen ")
     own = [f for f in frames if not f.filename.startswith(library)] or list(frames)
-    at = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
-    return f"{kind.__name__}: {error}{at}"
+    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""

@@ -149,9 +149,12 @@ class _Running:
             process_group=0,
             preexec_fn=_end_with_launcher if sys.platform == "linux" else None,
         )
-        pairs = ((self.process.stdout, sys.stdout), (self.process.stderr, sys.stderr))
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self._pipes = (self.process.stdout, self.process.stderr)
         self._readers = [
-            threading.Thread(target=self._pass_on, args=pair, daemon=True) for pair in pairs
+            threading.Thread(target=self._pass_on, args=pair, daemon=True)
+            for pair in zip(self._pipes, (sys.stdout, sys.stderr), strict=True)
         ]
         for reader in self._readers:
             reader.start()
@@ -184,8 +187,10 @@ class _Running:
             raise
         finally:
             signal.signal(signal.SIGTERM, before)
-        for reader in self._readers:
+        for reader, pipe in zip(self._readers, self._pipes, strict=True):
             reader.join(2.0)  # a process that a rank has left behind may hold the pipe
+            if not reader.is_alive():
+                pipe.close()
         self._remove_memory()
         return returned
 

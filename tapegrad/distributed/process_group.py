@@ -1,8 +1,9 @@
 """Process groups: ranks that take part in collectives together, connected by MPI.
 
-A `ProcessGroup` has two communicators: one for the thread that calls, one for the background. Its
-methods work on raw arrays; `ops/collective/` makes operations of them, `collectives.py` the
-functions that change tensors. `init_process_group` makes the group of all ranks.
+A `ProcessGroup` has three communicators: one to compare what members do and for messages of users,
+one for collectives of the thread that calls, and one for the background. What is compared is never
+taken for a collective. Methods work on raw arrays; `ops/collective/` makes operations of them,
+`collectives.py` the functions that change tensors. `init_process_group` makes the group of all.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from ..ops.collective.group import Group
 from . import checks, quorum, spans, transport
 from .background import Background, Requested, Work
 from .job import HOW_TO_START, Job, job, start
+from .receipts import ANNOUNCED, Receipts, message
 
 #: seconds that a collective may take, unless somebody says otherwise
 TIMEOUT = timedelta(minutes=10)
-#: the tag of messages about messages
-_CHECK_TAG = 1 << 14
 
 
 class ProcessGroup(Group):
@@ -44,7 +44,12 @@ class ProcessGroup(Group):
         self.ranks = ranks
         self.rank: int = comm.rank
         self.size: int = comm.size
+        self.collective_comm = comm.Dup()
         self.background_comm = comm.Dup()
+        self._order = job.watch.order(f"group {index}")
+        self._receipts = Receipts(self)
+        #: held by the thread that calls a collective
+        self._turn = threading.Lock()
 
     # -- torch.distributed's names ---------------------------------------------------------------
 
@@ -57,53 +62,109 @@ class ProcessGroup(Group):
         self, kind: str, what: Callable[[], str], function: Callable[..., Any], *args: Any
     ) -> Any:
         """A collective in the calling thread: watched, and compared with the others' if wanted."""
-        self._tell()
+        inside = self._tell()
         background().run_pending()
-        return self._watched(
-            kind, source.here(), checks.wanted() and what, self.comm, function, *args
+        return self._next(kind, source.here(), inside, checks.wanted() and what, function, *args)
+
+    def _next(
+        self, kind: str, location: Any, inside: Any, what: Any, function: Any, *args: Any
+    ) -> Any:
+        """The next collective of this group, which has a number."""
+        watch, thread = self.job.watch, threading.get_ident()
+        if thread != watch.caller:
+            watch.called_by(thread)
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError(self._overlapping(kind, location))
+        order = self._order
+        watch.running[thread] = (
+            f"{kind} of {self.name}", location, time.monotonic(), self.ranks,
+            order, order.enter(kind, location), True, inside,
+        )  # fmt: skip
+        try:
+            if what:
+                words = what() + checks.inside(inside)
+                checks.compare(self.mpi, self.comm, self.ranks, words, location)
+            return self._run(kind, self.collective_comm, function, *args)
+        finally:
+            watch.running.pop(thread, None)
+            self._turn.release()
+
+    def _overlapping(self, kind: str, location: Any) -> str:
+        """Two threads in collectives of one group: other ranks may have them in another order."""
+        there = [o for o in list(self.job.watch.running.values()) if o[4:5] == (self._order,)]
+        other = "".join(f"{o[0]} at {source.describe(o[1])}; " for o in there[:1])
+        return (
+            f"two threads call collectives of {self.name} at the same time: {other}"
+            f"{kind} at {source.describe(location)}; give each thread a group of its own, made "
+            "with new_group()"
         )
 
-    def _tell(self) -> None:
-        """While a function is recorded: the recording has a collective."""
+    def begin(self, what: str) -> None:
+        """All members begin something in which they exchange messages: raise unless all do."""
+        background().run_pending()
+        self._next(what, source.here(), None, lambda: what, lambda mpi, comm: None)
+
+    def _tell(self) -> tuple[str, int] | None:
+        """While a function is recorded: the recording has a collective. Which function it is."""
+        inside = checks.LOCAL.inside
         for tape in STATE.tapes:
-            tape.will_communicate(self)
+            found = tape.will_communicate(self)
+            inside = inside or found
+        return inside
 
     def connected(self, groups: list[Any]) -> Any:
         """The ranks that collectives of these groups connect, on all of their members."""
         return quorum.connected(self.job, groups, _made + 1, source.here())
 
     def _watched(
-        self, kind: str, location: Any, what: Any, comm: Any, function: Any, *args: Any
+        self, kind: str, location: Any, ranks: Any, comm: Any, function: Any, *args: Any
     ) -> Any:
-        running, thread = self.job.watch.running, threading.get_ident()
-        running[thread] = (f"{kind} of {self.name}", location, time.monotonic(), self.ranks)
+        """Something that waits for `ranks` and has no number: a message."""
+        with self.job.watch.during(f"{kind} of {self.name}", location, ranks):
+            return self._run(kind, comm, function, *args)
+
+    def _run(self, kind: str, comm: Any, function: Any, *args: Any) -> Any:
+        """Call MPI, and note when if somebody takes a timeline."""
+        if not spans.is_taken():
+            return function(self.mpi, comm, *args)
         began = spans.clock()
         try:
-            if what:
-                checks.compare(self.mpi, comm, self.ranks, what(), location)
             return function(self.mpi, comm, *args)
         finally:
-            running.pop(thread, None)
-            if spans.is_taken():
-                size = args[0].nbytes if args and isinstance(args[0], np.ndarray) else 0
-                spans.note(kind, size, began, background().is_beside())
+            size = args[0].nbytes if args and isinstance(args[0], np.ndarray) else 0
+            spans.note(kind, size, began, background().is_beside())
 
     def start(
         self, kind: str, x: Any, function: Callable[..., Any], *args: Any, finish: Any = None
     ) -> Work:
         """A collective in the background, on memory that nobody touches until it is done."""
-        self._tell()
-        location = source.here()
+        inside = self._tell()
+        location, words = source.here(), f"{kind} in the background"
         if checks.wanted():
             # Compared at once, in the calling thread: in the same order with those that wait.
             background().run_pending()
-            self._watched(
-                kind, location, lambda: f"{_shown(kind, x, *args)} in the background", self.comm,
-                lambda mpi, comm: None,
+            self._next(
+                words, location, inside,
+                lambda: f"{_shown(kind, x, *args)} in the background", lambda mpi, comm: None,
             )  # fmt: skip
+            number = self._order.count
+        else:
+            number = self._order.enter(words, location)
 
         def run() -> Any:
-            return self._watched(kind, location, None, self.background_comm, function, x, *args)
+            running, thread = self.job.watch.running, threading.get_ident()
+            before = running.get(thread)
+            running[thread] = (
+                f"{kind} of {self.name}", location, time.monotonic(), self.ranks,
+                self._order, number, False, inside,
+            )  # fmt: skip
+            try:
+                return self._run(kind, self.background_comm, function, x, *args)
+            finally:
+                if before is None:
+                    running.pop(thread, None)
+                else:
+                    running[thread] = before
 
         return background().submit(Work(run, finish))
 
@@ -208,7 +269,8 @@ class ProcessGroup(Group):
         background().run_pending()
         location = source.here()
         self._announce(x, target, tag, location)
-        self._watched("send", location, None, self.comm, transport.send, x, target, tag)
+        peer = self._ranks_of(target)
+        self._watched("send", location, peer, self.comm, transport.send, x, target, tag)
 
     def receive(self, shape: tuple[int, ...], dtype: Any, source: int, tag: int) -> Any:
         out = np.empty(shape, dtype)
@@ -220,65 +282,64 @@ class ProcessGroup(Group):
         self._tell()
         background().run_pending()
         location = source.here()
+        peer = self._ranks_of(source_rank)
         found: int = self._watched(
-            "receive", location, None, self.comm, self._receive, out, source_rank, tag, location
+            "receive", location, peer, self.comm, self._receive, out, source_rank, tag, location
         )
         return found
 
     def _receive(
         self, mpi: Any, comm: Any, out: Any, source_rank: int, tag: int, location: Any
     ) -> int:
-        if checks.wanted() and source_rank != self.rank:
-            theirs, status = checks.announcement(), mpi.Status()
-            sender = mpi.ANY_SOURCE if source_rank < 0 else source_rank
-            comm.Recv(theirs, sender, _CHECK_TAG + tag, status)
-            source_rank = int(status.source)
-            self._compare_message(theirs, source_rank, out, tag, location)
+        if checks.wanted():
+            receipt = self._receipts.ask(out, source_rank, tag, location)
+            receipt.Wait()
+            return receipt.finish()
         return transport.receive(mpi, comm, out, source_rank, tag)
 
     def _announce(self, x: Any, target: int, tag: int, location: Any) -> None:
-        if checks.wanted() and target != self.rank:
-            checks.announce(self.comm, target, _message(x, tag), location, _CHECK_TAG + tag)
-
-    def _compare_message(self, theirs: Any, sender: int, out: Any, tag: int, location: Any) -> None:
-        what = _message(out, tag)
-        checks.compare_message(self.mpi, self.comm, self.ranks, theirs, sender, tag, what, location)
+        if checks.wanted():
+            checks.announce(self.comm, target, message(x, tag), location, ANNOUNCED + tag)
 
     def start_send(self, x: Any, target: int, tag: int) -> Work:
         x, location = transport.whole(x), source.here()
         self._announce(x, target, tag, location)
         request = self.comm.Isend(transport.as_bytes(x), target, tag)
-        return Requested(request, self.mpi.Status(), self._waiting("isend", location), keeps=x)
+        watched = self._waiting("isend", location, target)
+        return Requested(request, self.mpi.Status(), watched, keeps=x)
 
     def start_receive(self, out: Any, source_rank: int, tag: int, finish: Any = None) -> Work:
         location, status = source.here(), self.mpi.Status()
-        sender = self.mpi.ANY_SOURCE if source_rank < 0 else source_rank
-        if checks.wanted() and source_rank != self.rank:
+        watched = self._waiting("irecv", location, source_rank)
+        if checks.wanted():
             # The announcement is waited for, then the message is received at once.
-            memory = checks.announcement()
-            request = self.comm.Irecv(memory, sender, _CHECK_TAG + tag)
-        else:
-            memory = None
-            request = self.comm.Irecv(transport.as_bytes(out), sender, tag)
+            receipt = self._receipts.ask(out, source_rank, tag, location)
+
+            def complete_announced(status: Any) -> None:
+                receipt.finish()
+                if finish is not None:
+                    finish(None)
+
+            return Requested(receipt, receipt.status, watched, complete_announced)
+        sender = self.mpi.ANY_SOURCE if source_rank < 0 else source_rank
+        request = self.comm.Irecv(transport.as_bytes(out), sender, tag)
 
         def complete(status: Any) -> None:
-            if memory is None:
-                transport.check_size(self.mpi, out, status)
-            else:
-                self._compare_message(memory, status.source, out, tag, location)
-                transport.receive(self.mpi, self.comm, out, status.source, tag)
+            transport.check_size(self.mpi, out, status)
             if finish is not None:
                 finish(None)
 
-        return Requested(request, status, self._waiting("irecv", location), complete, memory)
+        return Requested(request, status, watched, complete)
 
-    def _waiting(self, kind: str, location: Any) -> Callable[[], AbstractContextManager[None]]:
-        what = f"{kind} of {self.name}"
-        return lambda: self.job.watch.during(what, location, self.ranks)
+    def _ranks_of(self, member: int) -> tuple[int, ...]:
+        """For whom a message to or from a member waits; -1 stands for any."""
+        return self.ranks if member < 0 else (self.ranks[member],)
 
-
-def _message(x: Any, tag: int) -> str:
-    return f"message of {x.dtype.name}{list(x.shape)}, tag {tag}"
+    def _waiting(
+        self, kind: str, location: Any, member: int
+    ) -> Callable[[], AbstractContextManager[None]]:
+        what, ranks = f"{kind} of {self.name}", self._ranks_of(member)
+        return lambda: self.job.watch.during(what, location, ranks)
 
 
 def _shown(kind: str, x: Any, *details: Any) -> str:
@@ -432,13 +493,13 @@ def new_group(
     name = group_desc or f"group {_made} (ranks {', '.join(map(str, members))})"
     color = 0 if world.rank in members else world.mpi.UNDEFINED
     location = source.here()
-    with world.job.watch.during("new_group", location, world.ranks):
-        if checks.wanted():
-            what = f"new_group({list(members)})"
-            checks.compare(world.mpi, world.comm, world.ranks, what, location)
-        comm = world.comm.Split(color, world.rank)
-        if world.rank not in members:
-            return NON_GROUP_MEMBER
+    what = checks.wanted() and (lambda: f"new_group({list(members)})")
+    comm = world._next(
+        "new_group", location, None, what, lambda mpi, comm: comm.Split(color, world.rank)
+    )
+    if world.rank not in members:
+        return NON_GROUP_MEMBER
+    with world.job.watch.during("new_group", location, members):
         made = ProcessGroup(world.job, comm, members, name, _made)
     _groups.append(made)
     return made

@@ -7,6 +7,7 @@ Made by `ProcessGroup.connected`.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Iterator
@@ -19,8 +20,7 @@ from ..core import source
 from ..ops.collective.group import Quorum
 from . import checks
 
-#: what ranks wait in: a call that all of them replay or record, and the end of a recording
-_CALL = "the call of a compiled function with collectives"
+#: what ranks wait in at the end of a recording
 _END = "the end of a compiled function that was recorded"
 
 _quorums: dict[tuple[int, ...], RankQuorum] = {}
@@ -32,29 +32,61 @@ class RankQuorum(Quorum):
     def __init__(self, comm: Any, job: Any, ranks: tuple[int, ...]) -> None:
         self._comm = comm
         self._mpi = job.mpi
-        self._running = job.watch.running
+        self._watch = job.watch
         self._ranks = ranks
-        self._word = np.zeros(1, np.int64)
+        self._order = job.watch.order(f"quorum {ranks}")
+        #: bits, and a number of the call that all must have: it, and with its bits turned around
+        self._words = np.zeros(3, np.int64)
+        self._digests: dict[str, int] = {}
+        #: the compiled function of which a call is decided about, and the number of that call
+        self.function = ""
+        self.call = 0
 
     def agree(self, bits: int) -> int:
-        """The bits that all ranks have given."""
+        """The bits that all ranks have given, in the same call of the same function."""
         if self._comm.size == 1:
             return bits
-        self._word[0] = bits
-        thread = threading.get_ident()
-        self._running[thread] = (_CALL, source.here(), time.monotonic(), self._ranks)
-        self._comm.Allreduce(self._mpi.IN_PLACE, self._word, self._mpi.BAND)
-        self._running.pop(thread, None)
-        return int(self._word[0])
+        name, words = self.function, self._words
+        number = self._digests.get(name)
+        if number is None:
+            number = self._digests[name] = _digest(name)
+        number += self.call
+        words[0], words[1], words[2] = bits, number, ~number
+        location, thread, watch = source.here(), threading.get_ident(), self._watch
+        if thread != watch.caller:
+            watch.called_by(thread)
+        what = f"the call of the compiled function {name}"
+        order, before = self._order, watch.running.get(thread)
+        watch.running[thread] = (
+            what, location, time.monotonic(), self._ranks,
+            order, order.enter(what, location), True, (name, self.call),
+        )  # fmt: skip
+        try:
+            self._comm.Allreduce(self._mpi.IN_PLACE, words, self._mpi.BAND)
+            if words[1] != ~words[2]:
+                what = f"call {self.call} of the compiled function {name}"
+                raise checks.differing(self._comm, self._ranks, what, location)
+        finally:
+            if before is None:
+                watch.running.pop(thread, None)
+            else:
+                watch.running[thread] = before
+        return int(words[0])
 
     @contextmanager
     def checking(self) -> Iterator[None]:
         """Inside, collectives of this thread are compared with those of the others."""
-        before, checks.LOCAL.is_on = checks.LOCAL.is_on, True
+        local = checks.LOCAL
+        before = local.is_on, local.inside
+        local.is_on, local.inside = True, local.inside or (self.function, self.call)
         try:
             yield
         finally:
-            checks.LOCAL.is_on = before
+            local.is_on, local.inside = before
+
+
+def _digest(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=7).digest(), "little")
 
 
 def connected(job: Any, groups: list[Any], made: int, location: Any) -> RankQuorum:

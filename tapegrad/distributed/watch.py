@@ -2,8 +2,12 @@
 
 Comes in: what runs in each thread (`running`, which `process_group.py` fills), messages of other
 ranks, and Ctrl-C. Goes out: `Job.abort` with the rank, the operation and the line, if another rank
-has left, if the timeout is over, or after Ctrl-C. Ranks that wait long tell the others where, so
-that a timeout names the lines of all of them. Started by `job.py`.
+has left, if the timeout is over, or after Ctrl-C.
+
+A rank that waits long in a collective tells its neighbours in the group which it is. One that has
+called another instead (`order.py`) ends the job with both lines. Neighbours are enough: if members
+called different collectives, so have two that stand side by side. After half of the timeout it
+tells all ranks, so that a timeout names the lines of all of them. Started by `job.py`.
 """
 
 from __future__ import annotations
@@ -15,9 +19,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import source
+from ..replay.use.agreement import SILENT
+from . import checks
+from .order import Order
 
 #: seconds an operation takes before the watch looks for ranks that have left
 PATIENCE = 1.0
@@ -29,29 +36,80 @@ GRACE = 2.0
 LEAVING, WAITING = 1, 2
 
 
+class Operation(NamedTuple):
+    """What runs in a thread: its words, where it was called, when it began, for whom it waits."""
+
+    what: str
+    location: Any
+    began: float
+    ranks: Any
+    #: the group's order and the number in it of a collective
+    order: Order | None = None
+    number: int = 0
+    #: whether the thread that called it waits for it, and calls nothing else until then
+    is_blocking: bool = False
+    #: the compiled function that is recorded, and the number of its call
+    inside: tuple[str, int] | None = None
+
+
+class Notice(NamedTuple):
+    """What a rank says of a collective in which it waits."""
+
+    #: words with the line, the words alone, and the line alone
+    text: str
+    what: str
+    line: str
+    #: which collective of which group; an empty key for what is none
+    key: str
+    number: int
+    is_blocking: bool
+    #: by group: how many collectives the rank has called
+    counts: dict[str, int]
+    #: the compiled function that is recorded, and the number of its call
+    inside: tuple[str, int] | None
+
+
 class Watch:
     """A thread that notices operations which will not end."""
 
     def __init__(self, job: Any) -> None:
         self.job = job
-        #: by thread: what runs there, where it was called, when it began, and for whom it waits
-        self.running: dict[int, tuple[str, Any, float, Any]] = {}
+        #: what runs, by thread: plain tuples with the fields of an `Operation`, made in less time
+        self.running: dict[int, tuple[Any, ...]] = {}
+        #: the collectives that this rank has called, by the key of their group
+        self.orders: dict[str, Order] = {}
+        #: the thread that calls collectives, and whether there are several
+        self.caller: int | None = None
+        self.has_several_callers = False
         self._ended = threading.Event()
         self._interrupted = 0.0
         self._left: set[int] = set()
         #: by rank: what it said last of where it waits, and when
-        self._waits: dict[int, tuple[str, float]] = {}
-        #: when the operations began of which the others know that this rank waits in them
-        self._told: set[float] = set()
+        self._waits: dict[int, tuple[Notice, float]] = {}
+        #: when the operations began of which neighbours, and all, know that this rank waits there
+        self._told: dict[float, bool] = {}
         self._sent: list[Any] = []
         self._wakeup = -1
 
     def start(self) -> None:
         self._listen()
-        threading.Thread(target=self._run, name="tapegrad-watch", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="tapegrad-watch", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
+        """Return when the thread has made its last call of MPI."""
         self._ended.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(5.0)
+
+    def order(self, key: str) -> Order:
+        """The collectives that this rank has called of a group, which all members call so."""
+        return self.orders.setdefault(key, Order(key))
+
+    def called_by(self, thread: int) -> None:
+        """A thread calls a collective that is not the one that called the last."""
+        self.has_several_callers = self.caller is not None
+        self.caller = thread
 
     @contextmanager
     def during(self, what: str, location: Any, ranks: Any) -> Iterator[None]:
@@ -86,8 +144,12 @@ class Watch:
         while not self._ended.wait(INTERVAL):
             now = time.monotonic()
             self._hear(now)
-            for what, location, began, ranks in list(self.running.values()):
-                self._look(now, what, location, began, ranks)
+            self._receive()
+            running = [Operation(*one) for one in list(self.running.values())]
+            for operation in running:
+                self._look(now, operation)
+            for rank, (notice, _) in self._waits.items():
+                self._compare(rank, notice, running)
 
     def _hear(self, now: float) -> None:
         if self._wakeup < 0:
@@ -98,23 +160,60 @@ class Watch:
         except BlockingIOError:
             pass
 
-    def _look(self, now: float, what: str, location: Any, began: float, ranks: Any) -> None:
-        waited = now - began
-        if waited < min(PATIENCE, self.job.timeout / 2):
+    def _look(self, now: float, operation: Operation) -> None:
+        waited, ranks, timeout = now - operation.began, operation.ranks, self.job.timeout
+        if waited < min(PATIENCE, timeout / 2):
             return
-        at = f"{what} at {source.describe(location)}"
-        if self._interrupted > began and now - self._interrupted > GRACE:
+        at = f"{operation.what} at {source.describe(operation.location)}"
+        if self._interrupted > operation.began and now - self._interrupted > GRACE:
             self.job.abort(f"interrupted while it waited in {at}", 130)
-        self._receive()
         gone = sorted(self._left.intersection(ranks))
         if gone:
             self.job.abort(f"{at} waits for rank {gone[0]}, which has ended its program")
-        if waited > self.job.timeout / 2 and began not in self._told:
-            self._told = {began, *(b for _, _, b, _ in self.running.values() if b in self._told)}
-            self._tell(at)
-        if waited > self.job.timeout:
+        known = self._told.get(operation.began)
+        if known is None or (not known and waited > timeout / 2):
+            latest = {one[2] for one in list(self.running.values())}
+            self._told = {began: all for began, all in self._told.items() if began in latest}
+            self._told[operation.began] = waited > timeout / 2
+            self._tell(operation, waited > timeout / 2)
+        if waited > timeout:
             others = [r for r in ranks if r != self.job.rank]
-            self.job.abort(f"{at} did not end within {self.job.timeout:g} s; {self._where(others)}")
+            self.job.abort(f"{at} did not end within {timeout:g} s; {self._where(others)}")
+
+    def _compare(self, rank: int, theirs: Notice, running: list[Operation]) -> None:
+        """End the job if a rank waits in a collective instead of which this one called another."""
+        if theirs.inside is not None:
+            name, number = theirs.inside
+            calls, location = SILENT.get(name, (0, None))
+            if calls >= number:
+                said = f"call {calls} of the compiled function {name}, without a collective"
+                self._differ(rank, theirs, said, location)
+        order = self.orders.get(theirs.key)
+        if order is None:
+            return
+        called = order.called(theirs.number)
+        if called is not None:
+            if called[0] != theirs.what:
+                self._differ(rank, theirs, *called)
+            return
+        # This rank has yet to call it. In the same order on all ranks it will come there, unless it
+        # waits in one that the other rank has yet to call.
+        if self.has_several_callers or not theirs.is_blocking or order.count >= theirs.number:
+            return
+        for mine in running:
+            if (
+                mine.order is not None
+                and mine.is_blocking
+                and rank in mine.ranks
+                and theirs.counts.get(mine.order.key, 0) < mine.number
+            ):
+                called = mine.order.called(mine.number)
+                assert called is not None
+                self._differ(rank, theirs, *called)
+
+    def _differ(self, rank: int, theirs: Notice, what: str, location: Any) -> None:
+        said = [(self.job.rank, what, source.describe(location)), (rank, theirs.what, theirs.line)]
+        self.job.abort(checks.told(sorted(said)))
 
     def _receive(self) -> None:
         """Take what other ranks say of themselves."""
@@ -125,22 +224,41 @@ class Watch:
             if status.tag == LEAVING:
                 self._left.add(status.source)
             else:
-                self._waits[status.source] = (json.loads(said), time.monotonic())
+                self._waits[status.source] = (Notice(*json.loads(said)), time.monotonic())
 
-    def _tell(self, at: str) -> None:
-        """Tell all others that this rank waits."""
-        said = json.dumps(at[:2000]).encode()
-        control = self.job.control
-        others = [r for r in range(self.job.size) if r != self.job.rank]
+    def _tell(self, operation: Operation, all_ranks: bool) -> None:
+        """Tell other ranks that this one waits: all of them, or its neighbours in the group."""
+        order, line = operation.order, source.describe(operation.location)[:2000]
+        what = operation.what
+        if order is not None:
+            called = order.called(operation.number)
+            what = what if called is None else called[0]
+        notice = Notice(
+            f"{operation.what} at {line}",
+            what,
+            line,
+            "" if order is None else order.key,
+            operation.number,
+            operation.is_blocking and not self.has_several_callers,
+            {key: order.count for key, order in list(self.orders.items())},
+            operation.inside,
+        )
+        said = json.dumps(notice).encode()
+        control, rank = self.job.control, self.job.rank
+        others = list(range(self.job.size) if all_ranks else operation.ranks)
+        if not all_ranks and rank in others:
+            here = others.index(rank)
+            others = [others[here - 1], others[(here + 1) % len(others)]]
         # the memory of a message must stay until it is sent
-        self._sent = [(control.Isend(said, r, WAITING), said) for r in others]
+        self._sent = [one for one in self._sent if not one[0].Test()]
+        self._sent += [(control.Isend(said, r, WAITING), said) for r in {*others} - {rank}]
 
     def _where(self, others: list[int]) -> str:
         """Where other ranks wait, as far as they have said so lately."""
         since = time.monotonic() - self.job.timeout
         lines = []
         for rank in others[:8]:
-            said, when = self._waits.get(rank, ("", 0.0))
-            waits = f"waits in {said}" if when > since else "waits in no collective"
+            said, when = self._waits.get(rank, (None, 0.0))
+            waits = f"waits in {said.text}" if said and when > since else "waits in no collective"
             lines.append(f"\n  rank {rank} {waits}")
         return f"the other ranks:{''.join(lines)}" if lines else "it waits for no other rank"

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from ..autograd.api import queue_callback
-from ..core import source, storage
+from ..core import storage
 from ..core.modes import GRAD, LISTENING, STATE, no_grad
 from ..core.tape import node_of
 from ..core.tensor import Tensor, own, wrap
 from ..core.tree import map_leaves
-from ..distributed import checks
 from ..distributed.process_group import resolved
 from ..nn.module import Module
 from ..ops.collective.group import AVG, MAX, SUM
@@ -87,8 +86,7 @@ class DistributedDataParallel(Module, Joinable):
         shown = "; ".join(f"{n}: {t.dtype} {tuple(t.shape)}" for n, t in state.items())
         group = self.process_group
         if group.size > 1:
-            what = f"DistributedDataParallel of a module with {shown}"
-            checks.compare(group.mpi, group.comm, group.ranks, what, source.here())
+            group.begin(f"DistributedDataParallel of a module with {shown}")
 
     def _send_states(self, source: int = 0) -> None:
         tensors = [

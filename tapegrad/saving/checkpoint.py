@@ -164,6 +164,8 @@ class Checkpoint:
         about: dict[str, Any] = {"step": step, "metrics": values, "extra": extra}
         described = {_DESCRIPTION: _described(step, values)}
         group = self._group()
+        if group is not None:
+            group.begin(f"Checkpoint.save(step {step})")
         files = self._files()
         sequence = files[-1].sequence + 1 if files else 1
         path = self.directory / f"checkpoint-{sequence:06d}-step-{step}.safetensors"
@@ -284,7 +286,7 @@ class Checkpoint:
             states = {name: self._whole(name, contents) for name in contents.names}
             return {**states, _ABOUT: {**contents.about, "random": self._random_of(contents)}}
 
-        found: dict[str, Any] | None = self._from_newest(whole, step, skip_damaged)
+        found: dict[str, Any] | None = self._from_newest("load", whole, step, skip_damaged)
         return found
 
     def restore(
@@ -305,7 +307,7 @@ class Checkpoint:
             ]
             return contents.about, contents.names, chosen, self._random_of(contents)
 
-        found = self._from_newest(needed, step, skip_damaged)
+        found = self._from_newest("restore", needed, step, skip_damaged)
         if found is None:
             return None
         about, names, chosen, randomness = found
@@ -318,10 +320,12 @@ class Checkpoint:
         return Saved(about["step"], about["metrics"], about["path"], about["extra"])
 
     def _from_newest(
-        self, use: Callable[[_Contents], Any], step: int | None, skip_damaged: bool
+        self, what: str, use: Callable[[_Contents], Any], step: int | None, skip_damaged: bool
     ) -> Any:
         """What a function makes of the newest file (of a step) that all ranks can read."""
         group = self._group()
+        if group is not None:
+            group.begin(f"Checkpoint.{what}({'' if step is None else f'step {step}'})")
         files = self._files()
         if group is not None:
             names = [[file.path.name for file in files]]

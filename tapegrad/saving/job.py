@@ -36,6 +36,7 @@ def save(
     Returns the path of the manifest.
     """
     group, folder = _group(process_group), _folder(checkpoint_id)
+    _begin("save", group)
     folder.mkdir(parents=True, exist_ok=True)
     manifest = folder / MANIFEST
     write_sharded(_flat(state_dict, ()), manifest, {}, {}, group)
@@ -55,6 +56,7 @@ def load(
     if one is not, or a file is damaged, all ranks raise, and nothing is changed.
     """
     group, folder = _group(process_group), _folder(checkpoint_id)
+    _begin("load", group)
     chosen: list[tuple[Any, Any]] = []
     writes: list[Callable[[], Any]] = []
     error: Exception | None = None
@@ -77,6 +79,12 @@ def load(
 
 def _group(given: Any) -> Any:
     return resolved(given) if given is not None or is_initialized() else SELF
+
+
+def _begin(what: str, group: Any) -> None:
+    """All ranks of the group must call the same."""
+    if group is not SELF:
+        group.begin(f"distributed.checkpoint.{what}()")
 
 
 def _folder(checkpoint_id: Any) -> FilePath:

@@ -7,13 +7,22 @@ the receiver alone raises. `ENDING` has pairs that only a timeout can end.
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import tapegrad as tg
 import tapegrad.distributed as dist
+from tapegrad.distributed import checkpoint as states
+from tapegrad.distributed import watch
 from tapegrad.nn.parallel import DistributedDataParallel
+
+#: where nothing will be saved
+FOLDER = Path(tempfile.gettempdir()) / f"tapegrad-mismatches-{os.getuid()}"
 
 Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
@@ -45,7 +54,14 @@ KINDS: dict[str, Callable[[], Any]] = {
     "object": lambda: dist.broadcast_object_list([1], 0),
     "background": lambda: reduced(async_op=True),
     "new_group": lambda: dist.new_group([0, 1]),
+    "save": lambda: checkpoint().save(1),
+    "restore": lambda: checkpoint().restore(),
+    "save of states": lambda: states.save({"x": 1}, FOLDER),
 }
+
+
+def checkpoint() -> tg.Checkpoint:
+    return tg.Checkpoint(FOLDER, model=tg.nn.Linear(2, 1))
 
 
 def kinds() -> dict[str, Pair]:
@@ -81,6 +97,7 @@ def details() -> dict[str, Pair]:
         "half": both(lambda rank: reduced(dtype=(tg.float16, tg.bfloat16)[rank])),
         "operation": both(lambda rank: reduced(op=("sum", "max")[rank])),
         "average": both(lambda rank: reduced(op=("avg", "sum")[rank])),
+        "saved step": both(lambda rank: checkpoint().save(1 + rank)),
         "source": both(lambda rank: dist.broadcast(tg.ones(2), rank)),
         "target": both(lambda rank: dist.reduce(tg.ones(2), rank)),
         "gathered shape": both(
@@ -156,10 +173,113 @@ def other_dtype(x: Any, rank: int, late: bool) -> Any:
     return dist.functional.all_reduce(x.double() if rank else x)
 
 
+def silent_later(x: Any, rank: int, late: bool) -> Any:
+    if late and rank == 1:
+        return x * 2
+    return dist.functional.all_reduce(x)
+
+
+def silent_later_in_backward(x: Any, rank: int, late: bool) -> Any:
+    y = x.detach().requires_grad_()
+    (y * y).sum().backward()
+    if not (late and rank == 0):
+        dist.all_reduce(y.grad)
+    return y.grad
+
+
+def silent_later_by_data(x: Any, rank: int, late: bool) -> Any:
+    if (x.sum() * rank * late).item() > 0:
+        return x
+    return dist.functional.all_reduce(x)
+
+
+def silent_once(rank: int) -> None:
+    """One call of many without a collective: all later ones would meet the wrong call."""
+
+    @tg.compile
+    def step(x: Any, is_silent: bool) -> Any:
+        return x * 2 if is_silent else dist.functional.all_reduce(x)
+
+    for i in range(9):
+        step(tg.ones(3), rank == 1 and i == 4)
+
+
+def other_function_first(rank: int) -> None:
+    @tg.compile
+    def first(x: Any) -> Any:
+        return dist.functional.all_reduce(x)
+
+    @tg.compile
+    def second(x: Any) -> Any:
+        return dist.functional.all_reduce(x) * 2
+
+    for step in (first, second) if rank == 0 else (second, first):
+        step(tg.ones(3))
+
+
+def other_function_later(rank: int) -> None:
+    @tg.compile
+    def first(x: Any) -> Any:
+        return dist.functional.all_reduce(x)
+
+    @tg.compile
+    def second(x: Any) -> Any:
+        return dist.functional.all_reduce(x) * 2
+
+    for _ in range(4):
+        first(tg.ones(3))
+        second(tg.ones(3))
+    for step in (first, second) if rank == 0 else (second, first):
+        step(tg.ones(3))
+
+
+def one_call_more(rank: int) -> None:
+    @tg.compile
+    def first(x: Any) -> Any:
+        return dist.functional.all_reduce(x)
+
+    @tg.compile
+    def second(x: Any) -> Any:
+        return dist.functional.all_reduce(x)
+
+    for _ in range(4):
+        second(tg.ones(3))
+    for _ in range(5 + rank):
+        first(tg.ones(3))
+    second(tg.ones(3))
+
+
+def silent_first_call(rank: int) -> None:
+    """The first call has a collective on one rank alone, the second on both."""
+
+    @tg.compile
+    def step(x: Any, is_silent: bool) -> Any:
+        return x * 2 if is_silent else dist.functional.all_reduce(x)
+
+    for i in range(3):
+        step(tg.ones(3), rank == 1 and i == 0)
+
+
+def save_and_record(rank: int) -> None:
+    """The first rank saves alone, while the other records a function with a collective."""
+    if rank == 0:
+        checkpoint().save(1)
+    tg.compile(dist.functional.all_reduce)(tg.ones(3))
+
+
+def programs_of_compiled() -> dict[str, Pair]:
+    programs = (
+        *(silent_once, other_function_first, other_function_later),
+        *(one_call_more, silent_first_call, save_and_record),
+    )
+    return {f"compiled {f.__name__}": both(f) for f in programs}
+
+
 def compiled_functions() -> dict[str, Pair]:
     functions = (
         *(different_from_the_start, branch_by_rank, one_more, missing_at_the_start),
         *(other_shape_later, in_place, other_dtype),
+        *(silent_later, silent_later_in_backward, silent_later_by_data),
     )
     return {f"compiled {f.__name__}": both(compiled(f)) for f in functions}
 
@@ -189,7 +309,7 @@ def messages() -> dict[str, Pair]:
 
 #: programs of which both ranks raise, those of compiled functions, and those of which rank 1 does
 EAGER = {**kinds(), **details()}
-COMPILED = compiled_functions()
+COMPILED = {**compiled_functions(), **programs_of_compiled()}
 MESSAGES = messages()
 
 #: programs that end by the timeout, which names both lines
@@ -240,7 +360,11 @@ def make_groups() -> None:
 
 def run_eager() -> dict[str, str]:
     make_groups()
-    return run(EAGER)
+    found = run(EAGER)
+    assert not list(FOLDER.iterdir())  # nothing was saved
+    dist.barrier()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    return found
 
 
 def run_compiled() -> dict[str, str]:
@@ -254,6 +378,7 @@ def run_messages() -> dict[str, str]:
 if __name__ == "__main__":
     import sys
 
+    watch.PATIENCE, watch.INTERVAL = 0.3, 0.05  # long enough for these programs
     dist.init_process_group("mpi", timeout=float(sys.argv[2]))
     make_groups()
     ENDING[sys.argv[1]][dist.get_rank()]()

@@ -66,7 +66,7 @@ class CaptureLog(Tape):
         self.strict = strict
         #: groups of processes with which the run communicates, and what to do before it does
         self.groups: dict[Any, None] = {}
-        self.on_collective: Callable[[], None] | None = None
+        self.on_collective: Callable[[], tuple[str, int]] | None = None
         #: arguments that are views, and tensors that overlap each other
         self.roots = Roots(arguments, sharing)
         #: captured tensors that overlap others, and were changed or show what was
@@ -155,10 +155,9 @@ class CaptureLog(Tape):
         """Make arguments views of their bases again."""
         self.roots.restore(self.born)
 
-    def will_communicate(self, group: Any) -> None:
+    def will_communicate(self, group: Any) -> tuple[str, int] | None:
         self.groups[group] = None
-        if self.on_collective is not None:
-            self.on_collective()
+        return None if self.on_collective is None else self.on_collective()
 
     def will_write(self, tensor: Tensor) -> None:
         self.roots.check_writable(tensor)

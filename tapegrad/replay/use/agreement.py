@@ -5,70 +5,130 @@ does not compare. So either all ranks record a call, or all replay it. Comes in:
 would do, as bits: bit n for a program that was recorded in the function's recording n. Goes out:
 what all of them do. If the ranks' programs were never recorded in the same call, all record.
 
-The ranks are those that the function's collectives connect (`Group.connected`). One exchange of
-eight bytes is made for each call: before a replay, and before the first collective of a recording.
-Functions without collectives exchange nothing. Called by `compiled.py`.
+The ranks are those that the function's collectives connect (`Group.connected`). One exchange of 24
+bytes is made for each call: before a replay, and before the first collective of a recording, or at
+its end if it has none. Functions without collectives exchange nothing, nor do calls without
+gradients that have none: an evaluation may be one rank's own. All other calls have numbers, which
+the exchange compares, so a rank that has left out a call or a collective is found in that call.
+Called by `compiled.py`.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from ...core import source
+from ...core.modes import GRAD, STATE
 from .replay import Replay
 
 #: bits for recordings: later ones use them again
 BITS = 62
 RECORD, ANYTHING = 0, -1
 
+#: by name of a compiled function: its last call that was recorded without a collective, before any
+#: had one, and where that was; other ranks may wait in a collective of that call
+SILENT: dict[str, tuple[int, Any]] = {}
+#: how many compiled functions there were of each name: ranks know functions by their names
+_named: Counter[str] = Counter()
+
 
 class Agreement:
     """What ranks know together about one compiled function."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        _named[name] += 1
         #: the ranks that decide together; None until a recording has met a collective
         self.quorum: Any = None
         self._groups: dict[Any, None] = {}
         self._recordings = 0
         #: calls that all ranks have replayed
         self.replayed = 0
+        #: calls that all ranks must have made
+        self._calls = 0
         #: whether this call's exchange has been made
         self._is_made = False
         self._is_joined = False
+        #: whether the call that is recorded counts, also if it has no collective
+        self._counts = False
 
     def allows(self, replay: Replay) -> bool:
         """Whether all ranks replay this call; if not, this one records it too."""
-        if not replay.groups or self.quorum is None:  # this process alone runs its collectives
+        if self.quorum is None:  # this process alone runs its collectives
             return True
-        replays = bool(self.quorum.agree(replay.recorded_in) != RECORD)
+        if not replay.groups and not STATE.mode & GRAD:
+            return True
+        replays = self._exchange(replay.recorded_in) != RECORD
         self._is_made = not replays
         self.replayed += replays
         return replays
 
+    def _exchange(self, bits: int) -> int:
+        """The bits that all ranks have for the next call."""
+        self._calls += 1
+        quorum = self.quorum
+        quorum.function, quorum.call = self._name, self._calls
+        found: int = quorum.agree(bits)
+        return found
+
     def eager_call(self, is_collective: bool) -> AbstractContextManager[Any]:
         """A call that can only run eagerly: entered around it, for others may record theirs."""
-        if not is_collective or self.quorum is None or self.quorum.agree(ANYTHING) != RECORD:
+        if self.quorum is None or not (is_collective or STATE.mode & GRAD):
             return nullcontext()
-        checking: AbstractContextManager[Any] = self.quorum.checking()
-        return checking
+        return nullcontext() if self._exchange(ANYTHING) != RECORD else self._eager_among_recorded()
+
+    @contextmanager
+    def _eager_among_recorded(self) -> Iterator[None]:
+        """Do what other ranks do in a recording, so that they can go on."""
+        with self.quorum.checking():
+            yield
+        self._end([])
+        self.all_can_replay(False)
 
     def begin(self) -> None:
         """A recording begins."""
         self._is_joined, self._is_made = self._is_made, False
+        self._counts = bool(STATE.mode & GRAD)
 
-    def before_collective(self) -> None:
+    def before_collective(self) -> tuple[str, int]:
         """The recording meets a collective: tell the others that it is one, if they wait."""
         if not self._is_joined:
             self._is_joined = True
             if self.quorum is not None:
-                self.quorum.agree(RECORD)
+                self._exchange(RECORD)
+            else:
+                self._calls += 1
+        return self._name, self._calls
 
-    def end(self, groups: dict[Any, None], replays: list[Replay]) -> None:
-        """A recording with collectives of these groups has ended, on all of their members."""
-        if not groups:
-            return
+    def end(self, groups: dict[Any, None], replays: list[Replay]) -> bool:
+        """A recording with collectives of these groups has ended; whether others know of it."""
+        if not groups and self.quorum is None:
+            if self._counts:
+                self._calls += 1
+                self._note_silent()
+            return False
+        if not groups and not self._is_joined:
+            if not self._counts:
+                return False
+            self._exchange(RECORD)
+        SILENT.pop(self._name, None)
         self._groups.update(groups)
-        self.quorum = next(iter(groups)).connected(list(self._groups))
+        self._end(replays)
+        return True
+
+    def _note_silent(self) -> None:
+        if _named[self._name] == 1:
+            SILENT[self._name] = (self._calls, source.here())
+        else:
+            SILENT.pop(self._name, None)
+
+    def _end(self, replays: list[Replay]) -> None:
+        """The end of a recording, which all ranks have come to."""
+        self.quorum = next(iter(self._groups)).connected(list(self._groups))
+        self.quorum.function, self.quorum.call = self._name, self._calls
         self._recordings += 1
         for replay in replays:  # the bit stood for an earlier recording
             replay.recorded_in &= ~self._bit()

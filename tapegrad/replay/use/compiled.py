@@ -118,7 +118,7 @@ class Compiled(Generic[P, R]):
         self.options = options or Options()
         self._signatures: dict[Any, Signature] = {}
         self._latest: Signature | None = None  # of the latest replay
-        self._agreement = Agreement()
+        self._agreement = Agreement(self.name)
         self._lock = locks.new()
         #: the thread in which the function runs, while others wait for its lock
         self._caller: int | None = None
@@ -403,10 +403,8 @@ class Compiled(Generic[P, R]):
             signature.latest = None
             raise
         signature.recordings += 1
-        communicates = bool(capture.groups)
-        if communicates:
-            signature.communicates = True
-            self._agreement.end(capture.groups, self.replays)
+        signature.communicates |= bool(capture.groups)
+        is_common = self._agreement.end(capture.groups, self.replays)
         if recording is not None and recording.derivative is not None and world is not None:
             refusal = refusal or _late_effects(world, call, copies, effects)
         if self._modes() != modes:
@@ -432,13 +430,13 @@ class Compiled(Generic[P, R]):
             signature.hooked = hooked
             known = world if covered else None
             replay = self._compare(signature, recording, tensors, known, effects)
-        if replay is not None and replay.groups:
+        if replay is not None and is_common:
             self._agreement.confirm(replay)
         after: Snapshot | None = None
         if replay is not None and self._target.missing() is None:
             after = undo.back(replay, tensors, result, witness)
         # Either all ranks replay what they have recorded, collectives included, or none does.
-        if communicates and not self._agreement.all_can_replay(after is not None):
+        if is_common and not self._agreement.all_can_replay(after is not None):
             if after is not None:
                 after.restore()
             return result
