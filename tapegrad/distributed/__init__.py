@@ -11,7 +11,6 @@ from . import functional
 from .background import Work
 from .checks import CollectiveMismatch
 from .collectives import (
-    P2POp,
     ReduceOp,
     all_gather,
     all_gather_into_tensor,
@@ -19,19 +18,15 @@ from .collectives import (
     all_to_all,
     all_to_all_single,
     barrier,
-    batch_isend_irecv,
     broadcast,
     gather,
-    irecv,
-    isend,
     monitored_barrier,
-    recv,
     reduce,
     reduce_scatter,
     reduce_scatter_tensor,
     scatter,
-    send,
 )
+from .messages import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from .objects import (
     all_gather_object,
     broadcast_object_list,

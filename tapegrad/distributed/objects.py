@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.tensor import Tensor, wrap
-from .collectives import _member
+from .calls import member
 from .process_group import NON_GROUP_MEMBER, resolved
 
 _PLAIN = b"P"
@@ -156,7 +156,7 @@ def gather_object(
     if group is NON_GROUP_MEMBER:
         return
     group = resolved(group)
-    target = 0 if dst is None and group_dst is None else _member(group, dst, group_dst)
+    target = member(group, dst, group_dst, default=0)
     if group.rank == target and (
         object_gather_list is None or len(object_gather_list) != group.size
     ):
@@ -177,7 +177,7 @@ def broadcast_object_list(
     if group is NON_GROUP_MEMBER:
         return
     group = resolved(group)
-    source = 0 if src is None and group_src is None else _member(group, src, group_src)
+    source = member(group, src, group_src, default=0)
     data = pack(list(object_list)) if group.rank == source else b""
     size = group.broadcast(np.array([len(data)], np.int64), source)
     room = np.zeros(int(size[0]), np.uint8)
@@ -202,7 +202,7 @@ def scatter_object_list(
     if group is NON_GROUP_MEMBER:
         return
     group = resolved(group)
-    source = 0 if src is None and group_src is None else _member(group, src, group_src)
+    source = member(group, src, group_src, default=0)
     if not scatter_object_output_list:
         raise ValueError("scatter_object_output_list needs one item, which is replaced")
     if group.rank == source:

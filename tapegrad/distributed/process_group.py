@@ -193,8 +193,8 @@ class ProcessGroup(Group):
             targets,
         )
 
-    def barrier(self) -> None:
-        self._call("barrier", lambda: "barrier()", lambda mpi, comm: comm.Barrier())
+    def barrier(self, timeout: float | None = None) -> None:
+        self._call("barrier", lambda: "barrier()", transport.barrier, timeout)
 
     # -- messages --------------------------------------------------------------------------------
 

@@ -24,13 +24,13 @@ from ..core.tensor import Tensor, own, wrap
 from ..core.tree import map_leaves
 from ..distributed import checks
 from ..distributed.process_group import resolved
+from ..futures import Future
 from ..nn.module import Module
 from ..ops.collective.group import AVG, MAX, SUM
 from ..ops.collective.moving import broadcast_
 from ..ops.collective.reducing import all_reduce_start_, all_reduce_wait_
 from ..ops.shape.joining import cat
 from .buckets import Bucket, GradBucket, divided, view_of
-from .hooks import Future
 from .join import Joinable
 
 
