@@ -125,7 +125,7 @@ def check_parts(parts: Sequence[Any], group: Any, like: Any, what: str) -> None:
 
 
 def member(group: Any, rank: int | None, group_rank: int | None, default: int | None = None) -> int:
-    """A rank within a group, of a rank in the whole job or of itself; `default` if none is given."""
+    """A rank within a group, of a rank in the whole job or of itself; `default` for none."""
     if rank is None and group_rank is None and default is not None:
         return default
     if (rank is None) == (group_rank is None):

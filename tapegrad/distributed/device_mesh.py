@@ -109,7 +109,7 @@ class DeviceMesh:
     def __hash__(self) -> int:
         return hash((self.device_type, self.mesh_dim_names, self._ranks.tobytes(), self.shape))
 
-    # -- this rank in it -----------------------------------------------------------------------------
+    # -- this rank in it ---------------------------------------------------------------------------
 
     def get_rank(self) -> int:
         """This process's rank in the whole job."""
@@ -152,7 +152,7 @@ class DeviceMesh:
             raise KeyError(f"no dimension {name!r} in {self!r}")
         return self.mesh_dim_names.index(name)
 
-    # -- parts of it ---------------------------------------------------------------------------------
+    # -- parts of it -------------------------------------------------------------------------------
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """The part that this rank is in, of the dimensions of some names."""

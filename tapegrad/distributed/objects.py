@@ -212,3 +212,49 @@ def scatter_object_list(
     items = list(scatter_object_input_list or ()) if group.rank == source else [None] * group.size
     broadcast_object_list(items, group=group, group_src=source)
     scatter_object_output_list[0] = items[group.rank]
+
+
+def send_object_list(
+    object_list: list[Any],
+    dst: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+) -> None:
+    """Send the items of a list to a rank, which calls `recv_object_list`."""
+    if group is NON_GROUP_MEMBER:
+        return
+    group = resolved(group)
+    target = member(group, dst, group_dst)
+    data = np.frombuffer(pack(list(object_list)), np.uint8)
+    group.send(np.array([len(data)], np.int64), target, 0)
+    group.send(data, target, 0)
+
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+) -> int:
+    """Replace the items of a list by those that a rank sends, or any rank for None.
+
+    Returns the sender's rank; -1 outside of the group.
+    """
+    if group is NON_GROUP_MEMBER:
+        return -1
+    group = resolved(group)
+    size = np.zeros(1, np.int64)
+    sender = group.receive_into(size, member(group, src, group_src, default=-1), 0)
+    room = np.zeros(int(size[0]), np.uint8)
+    group.receive_into(room, sender, 0)
+    items = unpack(room.tobytes())
+    if len(items) != len(object_list):
+        raise ValueError(
+            f"object_list has {len(object_list)} items, that of the sender {len(items)}"
+        )
+    object_list[:] = items
+    return int(group.ranks[sender])
