@@ -364,12 +364,12 @@ class Reducer:
         return {id(p) for p, n in zip(self.parameters, used, strict=True) if not n}
 
     def shadow(self) -> None:
-        """Take part in the reductions of a pass with zeros."""
-        self.current = Pass(self)
+        """Take part in the reductions of a pass with zeros; `.grad` gets the averages."""
+        run = self.current = Pass(self)
         for bucket in self.buckets:
             bucket.array[...] = 0
-        for bucket in self.buckets:
-            self.current.sent.append(self._send(bucket))
-        for result in self.current.sent:
-            result()
-        self.current = None
+        run.sent = [self._send(bucket) for bucket in self.buckets]
+        run.next = len(self.buckets)
+        before, self.unused = self.unused, tuple(range(len(self.parameters)))
+        self.finish()
+        self.unused = before
