@@ -7,9 +7,13 @@ from ..parallel.fully_shard import (
     load_full_state_dict,
     summon_full_params,
 )
+from ..parallel.mixed_precision import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 
 __all__ = [
+    "CPUOffloadPolicy",
     "FSDPModule",
+    "MixedPrecisionPolicy",
+    "OffloadPolicy",
     "full_state_dict",
     "fully_shard",
     "load_full_state_dict",

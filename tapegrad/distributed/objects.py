@@ -126,7 +126,7 @@ def _dtype(name: str) -> Any:
 # -- collectives -----------------------------------------------------------------------------------
 
 
-def _exchange(group: Any, data: bytes) -> list[bytes]:
+def exchange(group: Any, data: bytes) -> list[bytes]:
     """Everybody's bytes."""
     sizes = group.all_gather(np.array([len(data)], np.int64)).reshape(-1)
     room = np.zeros(int(sizes.max()), np.uint8)
@@ -142,7 +142,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     group = resolved(group)
     if len(object_list) != group.size:
         raise ValueError(f"object_list needs {group.size} items, one for each rank")
-    object_list[:] = map(unpack, _exchange(group, pack(obj)))
+    object_list[:] = map(unpack, exchange(group, pack(obj)))
 
 
 def gather_object(
@@ -161,7 +161,7 @@ def gather_object(
         object_gather_list is None or len(object_gather_list) != group.size
     ):
         raise ValueError(f"object_gather_list needs {group.size} items on the rank that receives")
-    found = _exchange(group, pack(obj))
+    found = exchange(group, pack(obj))
     if group.rank == target and object_gather_list is not None:
         object_gather_list[:] = map(unpack, found)
 

@@ -21,11 +21,12 @@ from ..core.modes import GRAD, LISTENING, STATE, no_grad
 from ..core.storage import owner_of
 from ..core.tensor import Tensor, wrap
 from ..distributed import checks
-from ..distributed.shards import FlatShard, mark
+from ..distributed.shards import FlatShard, mark, whole_of
 from ..nn.parameter import Parameter
 from ..ops.collective.conjugate import unshard_
 from ..ops.shape.joining import cat_
 from ..ops.shape.pieces import as_strided
+from .mixed_precision import MixedPrecisionPolicy
 
 
 class _SavedPart(NamedTuple):
@@ -40,8 +41,14 @@ class _SavedPart(NamedTuple):
 class _Bundle:
     """Parameters of one dtype, one after another, and this rank's part of them."""
 
-    def __init__(self, parameters: Sequence[Tensor], group: Any) -> None:
+    def __init__(
+        self, parameters: Sequence[Tensor], group: Any, policy: MixedPrecisionPolicy
+    ) -> None:
         self.group = group
+        is_float = parameters[0].dtype.is_floating_point
+        #: how parameters are gathered and gradients averaged; None: as they are
+        self.dtype = policy.param_dtype if is_float else None
+        self.reduce_dtype = policy.reduce_dtype if is_float else None
         self.shapes = [tuple(p.shape) for p in parameters]
         sizes = [math.prod(shape) for shape in self.shapes]
         self.offsets = [sum(sizes[:i]) for i in range(len(sizes))]
@@ -55,7 +62,7 @@ class _Bundle:
             stop = min(max(end - offset, 0), size)
             values = _first_rank_values(p, group).reshape(-1)[start:stop].copy()
             shard = Parameter(wrap(values), requires_grad=p.requires_grad)
-            mark(shard, FlatShard(tuple(p.shape), start, stop))
+            mark(shard, FlatShard(tuple(p.shape), start, stop, group))
             self.shards.append(shard)
         held = sum(shard.numel() for shard in self.shards)
         self.padding = wrap(np.zeros(self.part - held, parameters[0]._array.dtype))
@@ -66,7 +73,8 @@ class _Bundle:
         # `cat` leaves empty tensors out: a rank with nothing but padding would have no gradient
         # to reduce, and the others would wait for it.
         mine = cat_(*parts, dim=0) if len(parts) > 1 else parts[0].reshape(-1)
-        return unshard_(mine, group=self.group).reshape(-1)
+        whole = unshard_(mine, group=self.group, dtype=self.dtype, reduce_dtype=self.reduce_dtype)
+        return whole.reshape(-1)
 
     def wholes(self, flat: Any) -> list[Any]:
         """Each parameter in its shape, as a view of the flat tensor."""
@@ -83,8 +91,15 @@ def _first_rank_values(p: Tensor, group: Any) -> Any:
 class Unit:
     """The parameters of a module that are gathered together."""
 
-    def __init__(self, places: list[tuple[Any, str]], group: Any, reshards: bool) -> None:
+    def __init__(
+        self,
+        places: list[tuple[Any, str]],
+        group: Any,
+        reshards: bool,
+        precision: MixedPrecisionPolicy,
+    ) -> None:
         self.group = group
+        self.precision = precision
         #: whether backward gathers again, instead of keeping what forward has gathered
         self.reshards = reshards
         #: whether the whole parameters stay after a call, until somebody drops them
@@ -104,7 +119,7 @@ class Unit:
         self.parameters: list[Parameter] = []
         self._slots: list[list[tuple[Any, str]]] = []
         for alike in kinds.values():
-            bundle = _Bundle(alike, group)
+            bundle = _Bundle(alike, group, precision)
             self._bundles.append(bundle)
             for p, shard in zip(alike, bundle.shards, strict=True):
                 self.parameters.append(shard)
@@ -160,7 +175,7 @@ class Unit:
     def whole_arrays(self) -> list[Any]:
         """The arrays of all whole parameters, in the order of `parameters`."""
         with no_grad():
-            return [whole._array.copy() for b in self._bundles for whole in b.wholes(b.flat())]
+            return [whole_of(p)._array for p in self.parameters]
 
     # -- backward --------------------------------------------------------------------------------
 

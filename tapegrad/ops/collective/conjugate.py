@@ -120,15 +120,28 @@ def gather_from(input: Tensor, dim: int = -1, group: Group = SELF) -> Tensor:
     return gather_from_(input, dim=_dim_of(input, dim), group=group)  # type: ignore[no-any-return]
 
 
+def _cast(x: Any, dtype: Any) -> Any:
+    return x if dtype is None else PRIMITIVES["cast"](x, dtype=dtype)
+
+
+def _unshard_vjp(g: Any, x_dtype: Any, group: Group, reduce_dtype: Any) -> Any:
+    averaged = PRIMITIVES["reduce_scatter"](_cast(g, reduce_dtype), op=AVG, group=group)
+    return averaged if averaged.dtype is x_dtype else _cast(averaged, x_dtype)
+
+
 #: every member's piece for all of them, where each uses the whole on its own data: a piece gets the
-#: average of the members' gradients. For parameters that are kept in shards.
+#: average of the members' gradients. For parameters that are kept in shards. They are sent as
+#: `dtype`, and gradients are averaged as `reduce_dtype`; None leaves either as it is.
 unshard_: Primitive = define(
     "unshard",
-    lambda x, *, group: group.all_gather(x),
+    lambda x, *, group, dtype=None, reduce_dtype=None: group.all_gather(_cast(x, dtype)),
     kind=OPAQUE,
     collective=True,
-    abstract=lambda x, *, group: ((group.size, *x[0]), x[1]),
-    vjp=lambda g, group: PRIMITIVES["reduce_scatter"](g, op=AVG, group=group),
+    abstract=lambda x, *, group, dtype=None, **params: (
+        (group.size, *x[0]),
+        x[1] if dtype is None else dtype.numpy,
+    ),
+    vjp=_unshard_vjp,
 )
 
 
