@@ -67,7 +67,7 @@ class SpawnContext:
             return True
         failed = None
         for sentinel in wait(list(self._running), timeout):
-            index = self._running.pop(sentinel)  # type: ignore[index]
+            index = self._running.pop(sentinel)
             self.processes[index].join()
             if failed is None and self.processes[index].exitcode:
                 failed = index

@@ -62,7 +62,7 @@ def bf16_compress_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
 
 def noop_hook(state: Any, bucket: GradBucket) -> Future[Any]:
     """Each rank's own gradients: to see what communication costs."""
-    future = Future()
+    future: Future[Any] = Future()
     future.set_result(bucket.buffer())
     return future
 

@@ -160,7 +160,8 @@ class RowParallelLinear(Module):
         if self.output_dim is None:
             return out + self.bias
         is_last = self.output_dim in (-1, out.ndim - 1)
-        return out + (split_to if is_last else copy_to)(self.bias, group=self.group)
+        mine: Tensor = (split_to if is_last else copy_to)(self.bias, group=self.group)
+        return out + mine
 
     def extra_repr(self) -> str:
         return _sizes(self) + f", input_is_parallel={self.input_is_parallel}"

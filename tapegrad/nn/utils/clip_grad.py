@@ -8,13 +8,13 @@ from typing import Any
 
 from ...core.modes import no_grad
 from ...core.tensor import Tensor
-from ...distributed.shards import shard_of
 from ...ops.checks import checked
-from ...ops.collective.group import MAX, SUM
-from ...ops.collective.reducing import all_reduce
 from ...ops.creation import CREATION
 from ...ops.reduce.statistics import norm
 from ...ops.shape.joining import stack
+
+#: the attribute of a parameter that is a shard; `distributed/shards.py`, which is not loaded for it
+SHARD = "_shard"
 
 
 def _listed(parameters: Any) -> list[Any]:
@@ -59,14 +59,20 @@ def _norm_of_all_ranks(parameters: list[Any], kind: float) -> Any:
 
     Parameters that are not divided count once. All ranks call it.
     """
-    groups: dict[Any, list[Any]] = {None: []}
+    from ...distributed.shards import shard_of
+    from ...ops.collective.group import MAX, SUM
+    from ...ops.collective.reducing import all_reduce
+
+    # Ranks may have no elements of a parameter, so its dtype is not that of what they have.
+    dtype = max((p.dtype for p in parameters), key=lambda d: d.itemsize)
+    groups: dict[Any, list[Any]] = {}
     for p in parameters:
         shard = shard_of(p)
         groups.setdefault(None if shard is None else shard.group, []).append(p)
     norms = []
     with no_grad():
         for group, members in groups.items():
-            found = total_norm([g for g in _gradients(members) if g.numel()], kind)
+            found = total_norm([g for g in _gradients(members) if g.numel()], kind).to(dtype)
             if group is not None and kind == float("inf"):
                 found = all_reduce(found, MAX, group)
             elif group is not None:
@@ -101,7 +107,7 @@ def clip_grad_norm_(
     all ranks count, and all ranks call this.
     """
     parameters = _listed(parameters)
-    if any(shard_of(p) is not None for p in parameters):
+    if any(hasattr(p, SHARD) for p in parameters):
         total = _norm_of_all_ranks(parameters, float(norm_type))
         total = _finite(total) if error_if_nonfinite else total
     else:
