@@ -40,7 +40,8 @@ class DistributedDataParallel(Module, Joinable):
     Parameters and buffers start as those of rank 0. `bucket_cap_mb` is the size of the messages.
     With `find_unused_parameters`, parameters that a forward pass does not use count as ready; one
     that no rank has used keeps its `.grad`. With `gradient_as_bucket_view`, gradients lie in the
-    memory of the messages, which saves a copy of them.
+    memory of the messages, which saves a copy of them. The ranks are those of `process_group`, or of
+    a mesh of one dimension.
     """
 
     def __init__(
@@ -57,8 +58,14 @@ class DistributedDataParallel(Module, Joinable):
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = False,
         static_graph: bool = False,
+        *,
+        device_mesh: Any = None,
     ) -> None:
         super().__init__()
+        if device_mesh is not None:
+            if process_group is not None:
+                raise ValueError("give the ranks as device_mesh or as process_group, not as both")
+            process_group = device_mesh.get_group()
         self.process_group = resolved(process_group)
         self.module = module
         self.broadcast_buffers = broadcast_buffers

@@ -169,19 +169,23 @@ class _OfSequence(Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         group = self.__dict__["_sequence_group"]
-        places = [
-            (module, name, parameter)
+        # `fully_shard` shows whole parameters as attributes, in the places of shards.
+        shown = [
+            (module.__dict__, name, module.__dict__.get(name), getattr(module, name))
             for module in self.modules()
             for name, parameter in module._parameters.items()
             if parameter is not None
         ]
         try:
-            for module, name, parameter in places:
-                module.__dict__[name] = copy_to(parameter, group)
+            for attributes, name, _, value in shown:
+                attributes[name] = copy_to(value, group)
             return super().__call__(*args, **kwargs)
         finally:
-            for module, name, _ in places:
-                module.__dict__.pop(name, None)
+            for attributes, name, before, _ in shown:
+                if before is None:
+                    attributes.pop(name, None)
+                else:
+                    attributes[name] = before
 
 
 # -- other layouts of inputs and results ---------------------------------------------------------
