@@ -40,8 +40,8 @@ class DistributedDataParallel(Module, Joinable):
     Parameters and buffers start as those of rank 0. `bucket_cap_mb` is the size of the messages.
     With `find_unused_parameters`, parameters that a forward pass does not use count as ready; one
     that no rank has used keeps its `.grad`. With `gradient_as_bucket_view`, gradients lie in the
-    memory of the messages, which saves a copy of them. The ranks are those of `process_group`, or of
-    a mesh of one dimension.
+    memory of the messages, which saves a copy of them. The ranks are those of
+    `process_group`, or of a mesh of one dimension.
     """
 
     def __init__(

@@ -39,18 +39,18 @@ class Stateful(Protocol):
         """Take a state of the same form."""
 
 
-class _Storage:
+class _Folder:
     """A folder, under PyTorch's names."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = FilePath(path)
 
 
-class FileSystemWriter(_Storage):
+class FileSystemWriter(_Folder):
     """Where `save` writes: a folder."""
 
 
-class FileSystemReader(_Storage):
+class FileSystemReader(_Folder):
     """Where `load` reads: a folder."""
 
 
@@ -172,7 +172,7 @@ def _folder(checkpoint_id: Any, storage: Any, planner: Any) -> FilePath:
     if planner is not None:
         raise ValueError("shards are saved and loaded by their own plan; leave planner out")
     if storage is not None:
-        if not isinstance(storage, _Storage):
+        if not isinstance(storage, _Folder):
             raise TypeError(f"expected FileSystemWriter or FileSystemReader, got {storage!r}")
         if checkpoint_id is None:
             return storage.path
