@@ -92,6 +92,7 @@ from . import debug as debug
 from . import dialects as dialects
 from . import distributed as distributed
 from . import func as func
+from . import futures as futures
 from .amp.autocast_mode import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from .amp.autocast_mode import get_autocast_dtype as get_autocast_dtype
 from .amp.autocast_mode import get_autocast_gpu_dtype as get_autocast_gpu_dtype
@@ -103,6 +104,7 @@ from .amp.autocast_mode import is_autocast_cpu_enabled as is_autocast_cpu_enable
 from .amp.autocast_mode import is_autocast_enabled as is_autocast_enabled
 from . import linalg as linalg
 from .saving import load as load
+from . import multiprocessing as multiprocessing
 from . import nn as nn
 from . import optim as optim
 from .saving import save as save

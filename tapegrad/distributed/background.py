@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Any
 
+from ..futures import Future
 from . import spans
 
 
@@ -29,6 +30,8 @@ class Work:
         self._result: Any = None
         self._error: BaseException | None = None
         self._waiter: Background | None = None
+        #: the tensors that it changes
+        self.outputs: Sequence[Any] = ()
 
     def run(self) -> None:
         """Do it, in the thread that calls this."""
@@ -70,13 +73,23 @@ class Work:
     def synchronize(self) -> None:
         self.wait()
 
+    def get_future(self) -> Future[list[Any]]:
+        """A future of the tensors that the collective changes."""
+
+        def compute() -> list[Any]:
+            self.wait()
+            return list(self.outputs)
+
+        return Future(compute)
+
 
 class Done(Work):
     """A collective that is done already."""
 
-    def __init__(self, result: Any = None) -> None:
+    def __init__(self, result: Any = None, outputs: Sequence[Any] = ()) -> None:
         super().__init__(lambda: result)
         self._result = result
+        self.outputs = outputs
         self._done.set()
 
 

@@ -8,9 +8,13 @@ from ..parallel.fully_shard import (
     load_full_state_dict,
     summon_full_params,
 )
+from ..parallel.mixed_precision import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 
 __all__ = [
+    "CPUOffloadPolicy",
     "FSDPModule",
+    "MixedPrecisionPolicy",
+    "OffloadPolicy",
     "UnshardHandle",
     "full_state_dict",
     "fully_shard",

@@ -12,6 +12,7 @@ import atexit
 import faulthandler
 import io
 import json
+import multiprocessing
 import os
 import re
 import sys
@@ -126,6 +127,11 @@ def start(timeout: float) -> Job:
     if _job is not None:
         _job.timeout = timeout
         return _job
+    if multiprocessing.parent_process() is not None and is_launched():
+        raise RuntimeError(
+            "a process that a rank has started is no rank itself: without `spawn` or `Process`, "
+            f"call the function in the program itself, which runs once in each rank; {HOW_TO_START}"
+        )
     if not is_launched():
         raise RuntimeError(f"this process was not started as a rank of a job; {HOW_TO_START}")
     try:

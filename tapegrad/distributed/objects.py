@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.tensor import Tensor, wrap
-from .collectives import _member
+from .calls import member
 from .process_group import NON_GROUP_MEMBER, resolved
 
 _PLAIN = b"P"
@@ -126,7 +126,7 @@ def _dtype(name: str) -> Any:
 # -- collectives -----------------------------------------------------------------------------------
 
 
-def _exchange(group: Any, data: bytes) -> list[bytes]:
+def exchange(group: Any, data: bytes) -> list[bytes]:
     """Everybody's bytes."""
     sizes = group.all_gather(np.array([len(data)], np.int64)).reshape(-1)
     room = np.zeros(int(sizes.max()), np.uint8)
@@ -142,7 +142,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     group = resolved(group)
     if len(object_list) != group.size:
         raise ValueError(f"object_list needs {group.size} items, one for each rank")
-    object_list[:] = map(unpack, _exchange(group, pack(obj)))
+    object_list[:] = map(unpack, exchange(group, pack(obj)))
 
 
 def gather_object(
@@ -156,12 +156,12 @@ def gather_object(
     if group is NON_GROUP_MEMBER:
         return
     group = resolved(group)
-    target = 0 if dst is None and group_dst is None else _member(group, dst, group_dst)
+    target = member(group, dst, group_dst, default=0)
     if group.rank == target and (
         object_gather_list is None or len(object_gather_list) != group.size
     ):
         raise ValueError(f"object_gather_list needs {group.size} items on the rank that receives")
-    found = _exchange(group, pack(obj))
+    found = exchange(group, pack(obj))
     if group.rank == target and object_gather_list is not None:
         object_gather_list[:] = map(unpack, found)
 
@@ -177,7 +177,7 @@ def broadcast_object_list(
     if group is NON_GROUP_MEMBER:
         return
     group = resolved(group)
-    source = 0 if src is None and group_src is None else _member(group, src, group_src)
+    source = member(group, src, group_src, default=0)
     data = pack(list(object_list)) if group.rank == source else b""
     size = group.broadcast(np.array([len(data)], np.int64), source)
     room = np.zeros(int(size[0]), np.uint8)
@@ -202,7 +202,7 @@ def scatter_object_list(
     if group is NON_GROUP_MEMBER:
         return
     group = resolved(group)
-    source = 0 if src is None and group_src is None else _member(group, src, group_src)
+    source = member(group, src, group_src, default=0)
     if not scatter_object_output_list:
         raise ValueError("scatter_object_output_list needs one item, which is replaced")
     if group.rank == source:
@@ -212,3 +212,49 @@ def scatter_object_list(
     items = list(scatter_object_input_list or ()) if group.rank == source else [None] * group.size
     broadcast_object_list(items, group=group, group_src=source)
     scatter_object_output_list[0] = items[group.rank]
+
+
+def send_object_list(
+    object_list: list[Any],
+    dst: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+) -> None:
+    """Send the items of a list to a rank, which calls `recv_object_list`."""
+    if group is NON_GROUP_MEMBER:
+        return
+    group = resolved(group)
+    target = member(group, dst, group_dst)
+    data = np.frombuffer(pack(list(object_list)), np.uint8)
+    group.send(np.array([len(data)], np.int64), target, 0)
+    group.send(data, target, 0)
+
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+) -> int:
+    """Replace the items of a list by those that a rank sends, or any rank for None.
+
+    Returns the sender's rank; -1 outside of the group.
+    """
+    if group is NON_GROUP_MEMBER:
+        return -1
+    group = resolved(group)
+    size = np.zeros(1, np.int64)
+    sender = group.receive_into(size, member(group, src, group_src, default=-1), 0)
+    room = np.zeros(int(size[0]), np.uint8)
+    group.receive_into(room, sender, 0)
+    items = unpack(room.tobytes())
+    if len(items) != len(object_list):
+        raise ValueError(
+            f"object_list has {len(object_list)} items, that of the sender {len(items)}"
+        )
+    object_list[:] = items
+    return int(group.ranks[sender])

@@ -99,7 +99,7 @@ class ProcessGroup(Group):
             "with new_group()"
         )
 
-    def begin(self, what: str) -> None:
+    def meet(self, what: str) -> None:
         """All members begin something in which they exchange messages: raise unless all do."""
         background().run_pending()
         self._next(what, source.here(), None, lambda: what, lambda mpi, comm: None)
@@ -259,8 +259,8 @@ class ProcessGroup(Group):
             targets,
         )
 
-    def barrier(self) -> None:
-        self._call("barrier", lambda: "barrier()", lambda mpi, comm: comm.Barrier())
+    def barrier(self, timeout: float | None = None) -> None:
+        self._call("barrier", lambda: "barrier()", transport.barrier, timeout)
 
     # -- messages --------------------------------------------------------------------------------
 

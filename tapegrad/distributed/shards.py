@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from ..core.tensor import Tensor
+import numpy as np
+
+from ..core.tensor import Tensor, wrap
+from .objects import exchange
 
 _ATTRIBUTE = "_shard"
 
@@ -20,11 +23,31 @@ class FlatShard(NamedTuple):
     shape: tuple[int, ...]
     start: int
     stop: int
+    #: the ranks that have the other elements, in order
+    group: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FlatShard, self[:3]  # a group belongs to this process
+
+    def __deepcopy__(self, memo: Any) -> FlatShard:
+        return self
 
     @property
     def whole_size(self) -> int:
         """How many elements the whole has."""
         return math.prod(self.shape)
+
+
+def whole_of(tensor: Tensor, shard: FlatShard | None = None) -> Tensor:
+    """The tensor of which all ranks of a group have shards; all of them call it.
+
+    `shard` says which one a tensor is that is not marked itself.
+    """
+    shard = shard or shard_of(tensor)
+    assert shard is not None
+    parts = exchange(shard.group, tensor._array.tobytes())
+    array = np.frombuffer(b"".join(parts), tensor._array.dtype)
+    return wrap(array.reshape(shard.shape).copy())
 
 
 def mark(tensor: Any, shard: FlatShard) -> None:

@@ -7,6 +7,7 @@ Called by `process_group.py` and by the thread that works in the background (`ba
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -177,6 +178,21 @@ def permute(mpi: Any, comm: Any, x: Any, targets: Sequence[int]) -> Any:
     source = list(targets).index(comm.rank)
     comm.Sendrecv(as_bytes(whole(x)), targets[comm.rank], recvbuf=as_bytes(out), source=source)
     return out
+
+
+def barrier(mpi: Any, comm: Any, timeout: float | None) -> None:
+    """Return when all are here; raise if they are not after `timeout` seconds."""
+    if timeout is None:
+        comm.Barrier()
+        return
+    request, end = comm.Ibarrier(), time.monotonic() + timeout
+    while not request.Test():
+        if time.monotonic() > end:
+            raise RuntimeError(
+                f"rank {comm.rank} of {comm.size} has waited for {timeout:g} s at a barrier, and "
+                "not all ranks have come"
+            )
+        time.sleep(1e-3)
 
 
 def send(mpi: Any, comm: Any, x: Any, target: int, tag: int) -> None:

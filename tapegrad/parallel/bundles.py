@@ -18,6 +18,7 @@ from ..core.tensor import Tensor, wrap
 from ..distributed.shards import FlatShard, mark
 from ..nn.parameter import Parameter
 from ..ops.collective.conjugate import (
+    gradient_as_,
     join_shards_,
     unshard_,
     unshard_apart_,
@@ -26,13 +27,20 @@ from ..ops.collective.conjugate import (
 )
 from ..ops.collective.group import AVG
 from ..ops.collective.reducing import reduce_scatter_
+from .mixed_precision import MixedPrecisionPolicy
 
 
 class Bundle:
     """Parameters of one dtype, one after another, and this rank's part of them."""
 
-    def __init__(self, parameters: Sequence[Tensor], group: Any) -> None:
+    def __init__(
+        self, parameters: Sequence[Tensor], group: Any, precision: MixedPrecisionPolicy
+    ) -> None:
         self.group = group
+        is_float = parameters[0].dtype.is_floating_point
+        #: how parameters are gathered and gradients averaged; None: as they are
+        self.dtype = precision.param_dtype if is_float else None
+        self.reduce_dtype = precision.reduce_dtype if is_float else None
         self.shapes = [tuple(p.shape) for p in parameters]
         sizes = [math.prod(shape) for shape in self.shapes]
         self.offsets = [sum(sizes[:i]) for i in range(len(sizes))]
@@ -46,7 +54,7 @@ class Bundle:
             stop = min(max(end - offset, 0), size)
             values = _first_rank_values(p, group).reshape(-1)[start:stop].copy()
             shard = Parameter(wrap(values), requires_grad=p.requires_grad)
-            mark(shard, FlatShard(tuple(p.shape), start, stop))
+            mark(shard, FlatShard(tuple(p.shape), start, stop, group))
             self.shards.append(shard)
         held = sum(shard.numel() for shard in self.shards)
         self.padding = wrap(np.zeros(self.part - held, parameters[0]._array.dtype))
@@ -55,7 +63,8 @@ class Bundle:
 
     def _total(self) -> Tensor:
         """A tensor of the shape of the whole, without its memory."""
-        zero = np.zeros((), self.padding._array.dtype)
+        dtype = self.reduce_dtype or self.dtype or self.padding.dtype
+        zero = np.zeros((), dtype.numpy)
         total = wrap(np.broadcast_to(zero, (self.group.size, self.part)))
         return total.requires_grad_() if self.trains else total
 
@@ -78,9 +87,10 @@ class Bundle:
     # -- gathering -------------------------------------------------------------------------------
 
     def mine(self) -> Any:
-        """This rank's part of the flat array."""
+        """This rank's part of the flat array, as it is gathered."""
         parts = [*self.shards, self.padding] if self.padding.numel() else self.shards
-        return join_shards_(*parts)
+        joined = join_shards_(*parts)
+        return joined if self.dtype is None else joined.to(self.dtype)
 
     def begin(self) -> int:
         """Begin to gather; returns a handle for `flat`."""
@@ -93,14 +103,16 @@ class Bundle:
 
         With `apart` their gradient is kept in `total`, and not sent.
         """
-        mine, group = self.mine(), self.group
+        given = [self.mine(), self.total] if apart else [self.mine()]
         if begun is None:
-            whole = unshard_apart_(mine, self.total, group=group) if apart else None
-            return (unshard_(mine, group=group) if whole is None else whole).reshape(-1)
-        handle = wrap(np.array(begun, np.int64))
-        if apart:
-            return unshard_apart_wait_(handle, mine, self.total, group=group).reshape(-1)
-        return unshard_wait_(handle, mine, group=group).reshape(-1)
+            gather = unshard_apart_ if apart else unshard_
+        else:
+            gather = unshard_apart_wait_ if apart else unshard_wait_
+            given.insert(0, wrap(np.array(begun, np.int64)))
+        whole = gather(*given, group=self.group)
+        if self.reduce_dtype is not None:
+            whole = gradient_as_(whole, dtype=self.reduce_dtype)
+        return whole.reshape(-1)
 
     def wholes(self, flat: Any) -> list[Any]:
         """Each parameter in its shape, as a view of the flat tensor."""
@@ -121,7 +133,7 @@ class Bundle:
             mine = reduce_scatter_(total, op=AVG, group=self.group)
             at = 0
             for shard in self.shards:
-                piece = mine[at : at + shard.numel()]
+                piece = mine[at : at + shard.numel()].to(shard.dtype)
                 at += shard.numel()
                 if shard.grad is None:
                     shard.grad = piece.clone()

@@ -23,13 +23,13 @@ from ..core.tape import node_of
 from ..core.tensor import Tensor, own, wrap
 from ..core.tree import map_leaves
 from ..distributed.process_group import resolved
+from ..futures import Future
 from ..nn.module import Module
 from ..ops.collective.group import AVG, MAX, SUM
 from ..ops.collective.moving import broadcast_
 from ..ops.collective.reducing import all_reduce_start_, all_reduce_wait_
 from ..ops.shape.joining import cat
 from .buckets import BUCKET, Bucket, GradBucket, divided, view_of
-from .hooks import Future
 from .join import Joinable
 
 
@@ -39,7 +39,8 @@ class DistributedDataParallel(Module, Joinable):
     Parameters and buffers start as those of rank 0. `bucket_cap_mb` is the size of the messages (4
     by default). With `find_unused_parameters`, parameters that a forward pass does not use count as
     ready; one that no rank has used keeps its `.grad`. With `gradient_as_bucket_view`, gradients
-    lie in the memory of the messages, which saves a copy of them.
+    lie in the memory of the messages, which saves a copy of them. The ranks are those of
+    `process_group`, or of a mesh of one dimension.
     """
 
     def __init__(
@@ -56,8 +57,14 @@ class DistributedDataParallel(Module, Joinable):
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = False,
         static_graph: bool = False,
+        *,
+        device_mesh: Any = None,
     ) -> None:
         super().__init__()
+        if device_mesh is not None:
+            if process_group is not None:
+                raise ValueError("give the ranks as device_mesh or as process_group, not as both")
+            process_group = device_mesh.get_group()
         self.process_group = resolved(process_group)
         self.module = module
         self.broadcast_buffers = broadcast_buffers
@@ -86,7 +93,7 @@ class DistributedDataParallel(Module, Joinable):
         shown = "; ".join(f"{n}: {t.dtype} {tuple(t.shape)}" for n, t in state.items())
         group = self.process_group
         if group.size > 1:
-            group.begin(f"DistributedDataParallel of a module with {shown}")
+            group.meet(f"DistributedDataParallel of a module with {shown}")
 
     def _send_states(self, source: int = 0) -> None:
         tensors = [
@@ -362,12 +369,12 @@ class Reducer:
         return {id(p) for p, n in zip(self.parameters, used, strict=True) if not n}
 
     def shadow(self) -> None:
-        """Take part in the reductions of a pass with zeros."""
-        self.current = Pass(self)
+        """Take part in the reductions of a pass with zeros; `.grad` gets the averages."""
+        run = self.current = Pass(self)
         for bucket in self.buckets:
             bucket.array[...] = 0
-        for bucket in self.buckets:
-            self.current.sent.append(self._send(bucket))
-        for result in self.current.sent:
-            result()
-        self.current = None
+        run.sent = [self._send(bucket) for bucket in self.buckets]
+        run.next = len(self.buckets)
+        before, self.unused = self.unused, tuple(range(len(self.parameters)))
+        self.finish()
+        self.unused = before

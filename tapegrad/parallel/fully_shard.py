@@ -13,16 +13,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
-from ..core.modes import GRAD, LISTENING, STATE, no_grad
+from ..core.modes import GRAD, LISTENING, STATE
 from ..core.tensor import Tensor, wrap
 from ..distributed.process_group import resolved
 from ..distributed.shards import shard_of
 from ..nn.module import Module
 from ..nn.state import IncompatibleKeys, SavedState
-from ..ops.collective.group import MAX, SUM
+from ..nn.utils.clip_grad import clip_grad_norm_
 from ..replay import Compiled
+from .mixed_precision import MixedPrecisionPolicy
 from .units import Unit
 
 _UNIT = "_fully_sharded_unit"
@@ -32,10 +31,12 @@ class FSDPModule(Module):
     """What a module is besides its own class, after `fully_shard`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        unit = unit_of(self)
+        args, kwargs = unit.precision.inputs(args, kwargs)
         if isinstance(self.forward, Compiled):  # which gathers itself
-            return super().__call__(*args, **kwargs)
-        with unit_of(self).gathered():
-            return super().__call__(*args, **kwargs)
+            return unit.precision.outputs(super().__call__(*args, **kwargs))
+        with unit.gathered():
+            return unit.precision.outputs(super().__call__(*args, **kwargs))
 
     def _compiled_function(self) -> Any:
         """The `forward` with its gathers, so that these are part of the program."""
@@ -96,7 +97,22 @@ class FSDPModule(Module):
 
         Returns the norm that they had. All ranks call it.
         """
-        return _clip(self, float(max_norm), float(norm_type))
+        total: Tensor = clip_grad_norm_(self.parameters(), max_norm, norm_type)
+        return total
+
+    def set_modules_to_forward_prefetch(self, modules: list[FSDPModule]) -> None:
+        """Units that come next. The one of the last pass is gathered ahead without being told."""
+        _check_units(modules)
+
+    def set_modules_to_backward_prefetch(self, modules: list[FSDPModule]) -> None:
+        """Units that come next. The one before this in forward is gathered ahead without this."""
+        _check_units(modules)
+
+
+def _check_units(modules: list[FSDPModule]) -> None:
+    for module in modules:
+        if not isinstance(module, FSDPModule):
+            raise TypeError(f"expected modules with fully_shard, got {type(module).__name__}")
 
 
 class UnshardHandle:
@@ -122,7 +138,10 @@ def fully_shard(
     module: Any,
     *,
     mesh: Any = None,
-    reshard_after_forward: bool = True,
+    reshard_after_forward: bool | None = None,
+    shard_placement_fn: Any = None,
+    mp_policy: MixedPrecisionPolicy = MixedPrecisionPolicy(),  # noqa: B008
+    offload_policy: Any = None,
     process_group: Any = None,
     ignored_params: Any = None,
 ) -> Any:
@@ -131,22 +150,38 @@ def fully_shard(
     All parameters within it are taken that no unit within it has: apply it to layers first, then
     to the whole model. All ranks start with the values of the group's first rank. Make the
     optimizer afterwards, of `module.parameters()`. With `reshard_after_forward=False` the whole
-    parameters stay until backward has used them, which saves a message and costs their memory. A
+    parameters stay until backward has used them, which saves a message and costs their memory.
+    `mp_policy` says in which precision the module computes. The ranks are those of a mesh of one
+    dimension or of a group. `offload_policy` has no effect: shards are in the computer's memory. A
     list of modules becomes one unit for each of them.
     """
     if isinstance(module, (list, tuple)):
-        options = {"reshard_after_forward": reshard_after_forward, "process_group": process_group}
-        return [fully_shard(m, mesh=mesh, ignored_params=ignored_params, **options) for m in module]
+        options: dict[str, Any] = {
+            "mesh": mesh,
+            "reshard_after_forward": reshard_after_forward,
+            "shard_placement_fn": shard_placement_fn,
+            "mp_policy": mp_policy,
+            "process_group": process_group,
+            "ignored_params": ignored_params,
+        }
+        return [fully_shard(m, **options) for m in module]
     if not isinstance(module, Module):
         raise TypeError(f"fully_shard divides a Module, got {type(module).__name__}")
+    if shard_placement_fn is not None:
+        raise ValueError("fully_shard cuts flat arrays of parameters; leave shard_placement_fn out")
+    if reshard_after_forward not in (None, True, False):
+        raise ValueError("reshard_after_forward is True or False: no rank keeps a larger part")
     if mesh is not None:
-        raise ValueError("fully_shard takes the ranks as process_group=..., not as a mesh")
+        if process_group is not None:
+            raise ValueError("give the ranks as mesh=... or as process_group=..., not as both")
+        process_group = mesh.get_group()
     if _UNIT in module.__dict__:
         raise ValueError(f"fully_shard was applied to this {type(module).__name__} already")
     group = resolved(process_group)
     ignored = {id(p) for p in ignored_params or ()}
     within = list(_units(module))
-    unit = Unit(_places(module, ignored), group, bool(reshard_after_forward), within)
+    reshards = reshard_after_forward is not False
+    unit = Unit(_places(module, ignored), group, reshards, within, mp_policy)
     module.__dict__[_UNIT] = unit
     kind = type(module)
     module.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
@@ -231,33 +266,3 @@ def summon_full_params(module: Module) -> Iterator[None]:
     finally:
         for unit in units:
             unit.drop()
-
-
-# -- the norm of all gradients -------------------------------------------------------------------
-
-
-def _clip(module: Module, max_norm: float, kind: float) -> Tensor:
-    """Shards add up over the ranks; parameters that are not sharded count once."""
-    groups = {unit.group for unit in _units(module)}
-    if len(groups) != 1:
-        raise ValueError("clip_grad_norm_ needs units of one process group")
-    (group,) = groups
-    parameters = [p for p in module.parameters() if p.grad is not None]
-    with no_grad():
-        total = np.zeros((), np.float64)
-        for p in parameters:
-            if shard_of(p) is None and group.rank:
-                continue
-            grad = p.grad.detach().double().abs()  # type: ignore[union-attr]
-            if grad.numel() == 0:
-                continue
-            if kind == float("inf"):
-                total = np.maximum(total, grad.max().item())
-            else:
-                total = total + (grad**kind).sum().item()
-        total = group.all_reduce(np.asarray(total), MAX if kind == float("inf") else SUM)
-        norm = float(total) if kind == float("inf") else float(total) ** (1 / kind)
-        factor = min(1.0, max_norm / (norm + 1e-6))
-        for p in parameters:
-            p.grad.mul_(factor)  # type: ignore[union-attr]
-    return wrap(np.asarray(norm, np.float64))

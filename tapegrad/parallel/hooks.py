@@ -14,48 +14,13 @@ from ..core.dtypes import DType, bfloat16, float16
 from ..core.modes import no_grad
 from ..core.tensor import Tensor
 from ..distributed.process_group import resolved
+from ..futures import Future
 from ..ops.collective.group import AVG
 from ..ops.collective.reducing import all_reduce_start_, all_reduce_wait_
 from .buckets import GradBucket
 
 
-class Future:
-    """A value that is there when somebody waits for it."""
-
-    def __init__(self, compute: Callable[[], Any] | None = None) -> None:
-        self._compute = compute
-        self._value: Any = None
-        self._is_set = False
-
-    def set_result(self, value: Any) -> None:
-        """Say what the value is."""
-        self._value, self._is_set = value, True
-
-    def wait(self) -> Any:
-        """The value."""
-        if not self._is_set:
-            if self._compute is None:
-                raise RuntimeError("nobody has set the result of this future")
-            self.set_result(self._compute())
-        return self._value
-
-    value = wait
-
-    def done(self) -> bool:
-        """Whether the value is there."""
-        return self._is_set
-
-    def then(self, callback: Callable[[Future], Any]) -> Future:
-        """A future of what a function makes of this one."""
-
-        def compute() -> Any:
-            self.wait()
-            return callback(self)
-
-        return Future(compute)
-
-
-def averaged(group: Any, flat: Tensor) -> Future:
+def averaged(group: Any, flat: Tensor) -> Future[Any]:
     """A future of the average of all ranks' tensors; its reduction starts now."""
     with no_grad():
         handle = all_reduce_start_(flat, op=AVG, group=group)
@@ -67,43 +32,43 @@ def averaged(group: Any, flat: Tensor) -> Future:
     return Future(compute)
 
 
-def allreduce_hook(process_group: Any, bucket: GradBucket) -> Future:
+def allreduce_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
     """The average, as without a hook."""
     return averaged(resolved(process_group), bucket.buffer())
 
 
-def _compressed(process_group: Any, bucket: GradBucket, dtype: DType) -> Future:
+def _compressed(process_group: Any, bucket: GradBucket, dtype: DType) -> Future[Any]:
     flat = bucket.buffer()
     with no_grad():
         half = flat.to(dtype)
     future = averaged(resolved(process_group), half)
 
-    def widened(done: Future) -> Any:
+    def widened(done: Future[Any]) -> Any:
         with no_grad():
             return done.value().to(flat.dtype)
 
     return future.then(widened)
 
 
-def fp16_compress_hook(process_group: Any, bucket: GradBucket) -> Future:
+def fp16_compress_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
     """The average of gradients in float16: half the bytes."""
     return _compressed(process_group, bucket, float16)
 
 
-def bf16_compress_hook(process_group: Any, bucket: GradBucket) -> Future:
+def bf16_compress_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
     """The average of gradients in bfloat16: half the bytes, and float32's range."""
     return _compressed(process_group, bucket, bfloat16)
 
 
-def noop_hook(state: Any, bucket: GradBucket) -> Future:
+def noop_hook(state: Any, bucket: GradBucket) -> Future[Any]:
     """Each rank's own gradients: to see what communication costs."""
-    future = Future()
+    future: Future[Any] = Future()
     future.set_result(bucket.buffer())
     return future
 
 
-def _wrapper(hook: Callable[..., Future], dtype: DType) -> Callable[..., Future]:
-    def wrapped(state: Any, bucket: GradBucket) -> Future:
+def _wrapper(hook: Callable[..., Future[Any]], dtype: DType) -> Callable[..., Future[Any]]:
+    def wrapped(state: Any, bucket: GradBucket) -> Future[Any]:
         flat = bucket.buffer()
         with no_grad():
             bucket.set_buffer(flat.to(dtype))
@@ -112,11 +77,11 @@ def _wrapper(hook: Callable[..., Future], dtype: DType) -> Callable[..., Future]
     return wrapped
 
 
-def fp16_compress_wrapper(hook: Callable[..., Future]) -> Callable[..., Future]:
+def fp16_compress_wrapper(hook: Callable[..., Future[Any]]) -> Callable[..., Future[Any]]:
     """A hook on gradients in float16."""
     return _wrapper(hook, float16)
 
 
-def bf16_compress_wrapper(hook: Callable[..., Future]) -> Callable[..., Future]:
+def bf16_compress_wrapper(hook: Callable[..., Future[Any]]) -> Callable[..., Future[Any]]:
     """A hook on gradients in bfloat16."""
     return _wrapper(hook, bfloat16)

@@ -13,19 +13,43 @@ from typing import Any
 
 import numpy as np
 
+from ..core.device import device
+from ..distributed.process_group import resolved
 from ..ops.collective.group import MAX, SUM
 
 
+class JoinHook:
+    """What a rank without data does for a `Joinable`, in each step of the others and at the end."""
+
+    def main_hook(self) -> None:
+        """Take part in what the others do in a step."""
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """When no rank has data: `is_last_joiner` says whether this one was among the last."""
+
+
 class Joinable:
-    """What can be trained with uneven inputs. Subclasses have `_shadow` and a process group."""
+    """What can be trained with uneven inputs. Subclasses give a hook and a process group."""
 
     process_group: Any
     _join: Join | None = None
 
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What this rank does when it has no data; `kwargs` are those of `Join`."""
+        return _Shadowing(self)
+
+    @property
+    def join_process_group(self) -> Any:
+        """The ranks that train together."""
+        return self.process_group
+
+    @property
+    def join_device(self) -> Any:
+        """Where the messages of `Join` lie: in the computer's memory."""
+        return device("cpu")
+
     def _notify_join(self) -> None:
-        """Before a step: tell the others that this rank has data."""
-        if self._join is not None and self._join.first is self:
-            self._join.step()
+        Join.notify_join_context(self)
 
     def _shadow(self) -> None:
         """Take part in what the others do in a step."""
@@ -33,6 +57,22 @@ class Joinable:
 
     def _take_over(self, member: int) -> None:
         """At the end: take what a member has that has made the most steps."""
+
+
+class _Shadowing(JoinHook):
+    """The hook of this package's own classes."""
+
+    def __init__(self, joinable: Joinable) -> None:
+        self._joinable = joinable
+
+    def main_hook(self) -> None:
+        self._joinable._shadow()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        # Ranks without data made no updates: all take the state of one that made the most.
+        group = self._joinable.join_process_group
+        mine = group.rank if is_last_joiner else -1
+        self._joinable._take_over(int(group.all_reduce(np.array([mine]), MAX)[0]))
 
 
 class Join:
@@ -57,14 +97,23 @@ class Join:
         self.enable = enable
         self.throws = throw_on_early_termination
         self.by_all = kwargs.get("divide_by_initial_world_size", True)
-        self.group = self.first.process_group
-        self._steps = 0
+        self.group = resolved(self.first.join_process_group)
+        self.hooks = [joinable.join_hook(**kwargs) for joinable in self.joinables]
 
     def __enter__(self) -> Join:
         if self.enable:
             for joinable in self.joinables:
                 joinable._join = self
         return self
+
+    @staticmethod
+    def notify_join_context(joinable: Joinable) -> None:
+        """Before the collectives of a step: tell the others that this rank has data.
+
+        The first of the joinables tells it.
+        """
+        if joinable._join is not None and joinable._join.first is joinable:
+            joinable._join.step()
 
     def _active(self, here: bool) -> int:
         """How many ranks have data."""
@@ -74,7 +123,6 @@ class Join:
     def step(self) -> None:
         """This rank has data for another step."""
         active = self._active(True)
-        self._steps += 1
         if active < self.group.size and self.throws:
             raise RuntimeError("a rank has run out of data; throw_on_early_termination is on")
         self._divide(active)
@@ -84,14 +132,6 @@ class Join:
             reducer = getattr(joinable, "_reducer", None)
             if reducer is not None:
                 reducer.divisor = None if self.by_all or active == self.group.size else active
-
-    def _finish(self) -> None:
-        """Ranks without data made no updates: all take the state of one that made the most."""
-        size = self.group.size
-        longest = self.group.all_reduce(np.array([self._steps * size - self.group.rank]), MAX)
-        member = int(-longest[0] % size)
-        for joinable in self.joinables:
-            joinable._take_over(member)
 
     def __exit__(
         self,
@@ -110,8 +150,8 @@ class Join:
                 if self.throws:
                     raise RuntimeError("a rank still has data; throw_on_early_termination is on")
                 self._divide(active)
-                for joinable in self.joinables:
-                    joinable._shadow()
+                for hook in self.hooks:
+                    hook.main_hook()
                 steps += 1
                 if steps == 1000:
                     warnings.warn(
@@ -119,7 +159,8 @@ class Join:
                         stacklevel=2,
                     )
             if kind is None:
-                self._finish()
+                for hook in self.hooks:
+                    hook.post_hook(steps == 0)
         finally:
             for joinable in self.joinables:
                 joinable._join = None

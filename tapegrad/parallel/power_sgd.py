@@ -17,10 +17,11 @@ import numpy as np
 
 from ..core.tensor import wrap
 from ..distributed.process_group import resolved
+from ..futures import Future
 from ..ops.collective.group import AVG, SUM
 from ..replay.trace.options import innermost_capture
 from .buckets import GradBucket
-from .hooks import Future, averaged
+from .hooks import averaged
 
 
 class PowerSGDState:
@@ -84,7 +85,7 @@ class PowerSGDState:
         return (before / after if after else 0.0), before, after
 
 
-def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future:
+def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
     """Average a bucket of gradients: whole ones at first, then compressed ones."""
     capture = innermost_capture()
     if capture is not None:
@@ -97,7 +98,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future:
     state.iter += bucket.is_last()
     if not compressing:
         return averaged(resolved(state.process_group), bucket.buffer())
-    future = Future()
+    future: Future[Any] = Future()
     future.set_result(_compressed_average(state, bucket))
     return future
 

@@ -26,6 +26,7 @@ from ..ops.checks import check_range
 from ..ops.collective.conjugate import copy_to, gather_from, reduce_from, split_to
 from ..ops.collective.group import MAX
 from ..ops.collective.reducing import all_reduce
+from .layouts import gather_summed, reduce_pieces
 from .members import group_or_self, own_piece, piece_size
 
 # The functions of `nn.functional` come from the op table, which a type checker cannot follow here.
@@ -59,16 +60,26 @@ class ColumnParallelLinear(Module):
 
     @classmethod
     def from_linear(
-        cls, linear: Linear, gather_output: bool = False, group: Any = None
+        cls,
+        linear: Linear,
+        gather_output: bool = False,
+        group: Any = None,
+        input_dim: int | None = None,
     ) -> ColumnParallelLinear:
-        """The divided layer of one that all ranks have."""
+        """The divided layer of one that all ranks have.
+
+        With `input_dim` each rank gives a piece of that dimension of the input.
+        """
         layer = cls.__new__(cls)
         Module.__init__(layer)
-        layer._divide(linear, gather_output, group)
+        layer._divide(linear, gather_output, group, input_dim)
         return layer
 
-    def _divide(self, whole: Linear, gather_output: bool, group: Any) -> None:
+    def _divide(
+        self, whole: Linear, gather_output: bool, group: Any, input_dim: int | None = None
+    ) -> None:
         self.group = group_or_self(group)
+        self.input_dim = input_dim
         self.in_features, self.out_features = whole.in_features, whole.out_features
         self.gather_output = gather_output
         self.weight = _piece_of(whole.weight, 0, self.group, "out_features")
@@ -79,7 +90,11 @@ class ColumnParallelLinear(Module):
         self.train(whole.training)
 
     def forward(self, input: Tensor) -> Tensor:
-        out: Tensor = F.linear(copy_to(input, self.group), self.weight, self.bias)
+        if self.input_dim is None:
+            whole = copy_to(input, self.group)
+        else:
+            whole = gather_summed(input, self.input_dim, self.group)
+        out: Tensor = F.linear(whole, self.weight, self.bias)
         return gather_from(out, -1, self.group) if self.gather_output else out
 
     def extra_repr(self) -> str:
@@ -109,16 +124,26 @@ class RowParallelLinear(Module):
 
     @classmethod
     def from_linear(
-        cls, linear: Linear, input_is_parallel: bool = True, group: Any = None
+        cls,
+        linear: Linear,
+        input_is_parallel: bool = True,
+        group: Any = None,
+        output_dim: int | None = None,
     ) -> RowParallelLinear:
-        """The divided layer of one that all ranks have."""
+        """The divided layer of one that all ranks have.
+
+        With `output_dim` each rank gets a piece of that dimension of the result.
+        """
         layer = cls.__new__(cls)
         Module.__init__(layer)
-        layer._divide(linear, input_is_parallel, group)
+        layer._divide(linear, input_is_parallel, group, output_dim)
         return layer
 
-    def _divide(self, whole: Linear, input_is_parallel: bool, group: Any) -> None:
+    def _divide(
+        self, whole: Linear, input_is_parallel: bool, group: Any, output_dim: int | None = None
+    ) -> None:
         self.group = group_or_self(group)
+        self.output_dim = output_dim
         self.in_features, self.out_features = whole.in_features, whole.out_features
         self.input_is_parallel = input_is_parallel
         self.weight = _piece_of(whole.weight, 1, self.group, "in_features")
@@ -128,11 +153,23 @@ class RowParallelLinear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         piece = input if self.input_is_parallel else split_to(input, -1, self.group)
-        out: Tensor = reduce_from(F.linear(piece, self.weight), self.group)
-        return out if self.bias is None else out + self.bias
+        part: Tensor = F.linear(piece, self.weight)
+        out = _summed(part, self.output_dim, self.group)
+        if self.bias is None:
+            return out
+        if self.output_dim is None:
+            return out + self.bias
+        is_last = self.output_dim in (-1, out.ndim - 1)
+        mine: Tensor = (split_to if is_last else copy_to)(self.bias, group=self.group)
+        return out + mine
 
     def extra_repr(self) -> str:
         return _sizes(self) + f", input_is_parallel={self.input_is_parallel}"
+
+
+def _summed(part: Tensor, dim: int | None, group: Any) -> Tensor:
+    """The sum of all ranks' parts: whole, or this rank's piece of a dimension."""
+    return reduce_from(part, group) if dim is None else reduce_pieces(part, dim, group)
 
 
 def _piece_of(weight: Parameter, dim: int, group: Any, what: str) -> Parameter:
@@ -166,19 +203,22 @@ class ParallelEmbedding(Module):
         self._divide(whole, group)
 
     @classmethod
-    def from_embedding(cls, embedding: Embedding, group: Any = None) -> ParallelEmbedding:
+    def from_embedding(
+        cls, embedding: Embedding, group: Any = None, output_dim: int | None = None
+    ) -> ParallelEmbedding:
         """The divided table of one that all ranks have."""
         layer = cls.__new__(cls)
         Module.__init__(layer)
-        layer._divide(embedding, group)
+        layer._divide(embedding, group, output_dim)
         return layer
 
-    def _divide(self, whole: Embedding, group: Any) -> None:
+    def _divide(self, whole: Embedding, group: Any, output_dim: int | None = None) -> None:
         if whole.max_norm is not None or whole.scale_grad_by_freq:
             raise ValueError("a divided embedding has neither max_norm nor scale_grad_by_freq")
         self.group = group_or_self(group)
         self.num_embeddings, self.embedding_dim = whole.num_embeddings, whole.embedding_dim
         self.padding_idx = whole.padding_idx
+        self.output_dim = output_dim
         self.weight = _piece_of(whole.weight, 0, self.group, "num_embeddings")
         self.train(whole.training)
 
@@ -190,8 +230,8 @@ class ParallelEmbedding(Module):
         padding = None if self.padding_idx is None else self.padding_idx - self.group.rank * rows
         has_padding = padding is not None and 0 <= padding < rows
         found = F.embedding(local, self.weight, padding if has_padding else None)
-        out: Tensor = reduce_from(found.masked_fill(is_elsewhere.unsqueeze(-1), 0.0), self.group)
-        return out
+        part = found.masked_fill(is_elsewhere.unsqueeze(-1), 0.0)
+        return _summed(part, self.output_dim, self.group)
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, ranks={self.group.size}"

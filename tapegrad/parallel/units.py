@@ -20,10 +20,12 @@ from ..core.modes import GRAD, LISTENING, STATE, no_grad
 from ..core.storage import owner_of
 from ..core.tensor import Tensor
 from ..distributed import checks
+from ..distributed.shards import whole_of
 from ..nn.parameter import Parameter
 from ..ops.shape.pieces import as_strided
 from . import prefetch
 from .bundles import Bundle
+from .mixed_precision import MixedPrecisionPolicy
 
 
 class _SavedPart(NamedTuple):
@@ -40,9 +42,15 @@ class Unit:
     """The parameters of a module that are gathered together."""
 
     def __init__(
-        self, places: list[tuple[Any, str]], group: Any, reshards: bool, within: list[Unit]
+        self,
+        places: list[tuple[Any, str]],
+        group: Any,
+        reshards: bool,
+        within: list[Unit],
+        precision: MixedPrecisionPolicy,
     ) -> None:
         self.group = group
+        self.precision = precision
         #: the units within this one's module
         self.within = within
         #: whether backward gathers again, instead of keeping what forward has gathered
@@ -68,7 +76,7 @@ class Unit:
         self.parameters: list[Parameter] = []
         self._slots: list[list[tuple[Any, str]]] = []
         for alike in kinds.values():
-            bundle = Bundle(alike, group)
+            bundle = Bundle(alike, group, precision)
             self.bundles.append(bundle)
             for p, shard in zip(alike, bundle.shards, strict=True):
                 self.parameters.append(shard)
@@ -163,7 +171,7 @@ class Unit:
     def whole_arrays(self) -> list[Any]:
         """The arrays of all whole parameters, in the order of `parameters`."""
         with no_grad():
-            return [whole._array.copy() for b in self.bundles for whole in b.wholes(b.flat())]
+            return [whole_of(p)._array for p in self.parameters]
 
     # -- gradients that are kept apart -----------------------------------------------------------
 

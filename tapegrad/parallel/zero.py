@@ -23,6 +23,7 @@ from ..ops.shape.joining import cat
 from ..optim.groups import Group, States, as_groups
 from ..optim.optimizer import Optimizer
 from ..optim.saving import packed
+from .join import Joinable
 
 
 class _WholeGroup(Group):
@@ -51,7 +52,7 @@ class _WholeGroup(Group):
         return dict, (dict(self),)
 
 
-class ZeroRedundancyOptimizer(Optimizer):
+class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """An optimizer of `optimizer_class` whose state is divided among the ranks.
 
     `params` are those of all ranks, in the same order; gradients must be averaged already.
@@ -88,6 +89,10 @@ class ZeroRedundancyOptimizer(Optimizer):
         #: elements that each rank has
         self._loads = [0] * self.process_group.size
         super().__init__(groups, dict(defaults))
+
+    def _shadow(self) -> None:
+        """A rank without data updates its parameters with the gradients that it has got."""
+        self._update(None)
 
     # -- dividing --------------------------------------------------------------------------------
 
@@ -155,10 +160,15 @@ class ZeroRedundancyOptimizer(Optimizer):
     def step(self, closure: Any = None, **kwargs: Any) -> Any:
         """Update this rank's parameters and send them to the others; all ranks call it."""
         loss = None
+        self._notify_join()
         if callable(closure):
             with enable_grad():
                 loss = closure()
             closure = None
+        self._update(closure, **kwargs)
+        return loss
+
+    def _update(self, closure: Any, **kwargs: Any) -> None:
         if isinstance(closure, Mapping) and not isinstance(closure, Gradients):
             closure = Gradients(closure)
         if any(group["params"] for group in self.optim.param_groups):
@@ -167,7 +177,6 @@ class ZeroRedundancyOptimizer(Optimizer):
             with no_grad():
                 for dtype, ranks in self._parts.items():
                     self._exchange(dtype, ranks)
-        return loss
 
     def _exchange(self, dtype: Any, ranks: list[list[Tensor]]) -> None:
         """Fill the parameters of the other ranks with what those have."""

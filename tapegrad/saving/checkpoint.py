@@ -165,7 +165,7 @@ class Checkpoint:
         described = {_DESCRIPTION: _described(step, values)}
         group = self._group()
         if group is not None:
-            group.begin(f"Checkpoint.save(step {step})")
+            group.meet(f"Checkpoint.save(step {step})")
         files = self._files()
         sequence = files[-1].sequence + 1 if files else 1
         path = self.directory / f"checkpoint-{sequence:06d}-step-{step}.safetensors"
@@ -325,7 +325,7 @@ class Checkpoint:
         """What a function makes of the newest file (of a step) that all ranks can read."""
         group = self._group()
         if group is not None:
-            group.begin(f"Checkpoint.{what}({'' if step is None else f'step {step}'})")
+            group.meet(f"Checkpoint.{what}({'' if step is None else f'step {step}'})")
         files = self._files()
         if group is not None:
             names = [[file.path.name for file in files]]

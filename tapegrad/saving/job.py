@@ -8,9 +8,11 @@ of the new one are written. `Checkpoint` keeps several of them, with metrics and
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ..core.modes import no_grad
 from ..core.tensor import Tensor, wrap
@@ -26,16 +28,49 @@ from .sharded import INDEX, ShardedState, agreed, remove_parts, write_sharded
 MANIFEST = "manifest.safetensors"
 
 
+@runtime_checkable
+class Stateful(Protocol):
+    """An object whose state is a dict, which may hold tensors, dicts and shards."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take a state of the same form."""
+
+
+class _Folder:
+    """A folder, under PyTorch's names."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = FilePath(path)
+
+
+class FileSystemWriter(_Folder):
+    """Where `save` writes: a folder."""
+
+
+class FileSystemReader(_Folder):
+    """Where `load` reads: a folder."""
+
+
 def save(
-    state_dict: dict[str, Any], checkpoint_id: Any = None, *, process_group: Any = None
+    state_dict: dict[str, Any],
+    checkpoint_id: Any = None,
+    *,
+    storage_writer: FileSystemWriter | None = None,
+    planner: Any = None,
+    process_group: Any = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
 ) -> FilePath:
     """Save a state to the folder `checkpoint_id`; all ranks of the group call it.
 
     Each rank writes its own shards, and the first one what all have. When this returns, all is on
-    the disk; if it fails or is killed, the folder still holds the state that it held before.
-    Returns the path of the manifest.
+    the disk; if it fails or is killed, the folder still holds the state that it held before. With
+    `no_dist` this process saves alone. Returns the path of the manifest.
     """
-    group, folder = _group(process_group), _folder(checkpoint_id)
+    group, folder = _group(process_group, no_dist), _folder(checkpoint_id, storage_writer, planner)
     _begin("save", group)
     folder.mkdir(parents=True, exist_ok=True)
     manifest = folder / MANIFEST
@@ -46,8 +81,32 @@ def save(
     return manifest
 
 
+def async_save(
+    state_dict: dict[str, Any],
+    checkpoint_id: Any = None,
+    *,
+    storage_writer: FileSystemWriter | None = None,
+    planner: Any = None,
+    process_group: Any = None,
+    no_dist: bool = False,
+) -> Future[FilePath]:
+    """As `save`, and done when it returns: a future of the manifest's path."""
+    done: Future[FilePath] = Future()
+    options: dict[str, Any] = {"planner": planner, "process_group": process_group}
+    done.set_result(
+        save(state_dict, checkpoint_id, storage_writer=storage_writer, no_dist=no_dist, **options)
+    )
+    return done
+
+
 def load(
-    state_dict: dict[str, Any], checkpoint_id: Any = None, *, process_group: Any = None
+    state_dict: dict[str, Any],
+    checkpoint_id: Any = None,
+    *,
+    storage_reader: FileSystemReader | None = None,
+    planner: Any = None,
+    process_group: Any = None,
+    no_dist: bool = False,
 ) -> None:
     """Load the state in a folder into the tensors and objects of a dict of the same form.
 
@@ -55,7 +114,7 @@ def load(
     does not matter how many ranks have saved the state. Every value of `state_dict` must be there;
     if one is not, or a file is damaged, all ranks raise, and nothing is changed.
     """
-    group, folder = _group(process_group), _folder(checkpoint_id)
+    group, folder = _group(process_group, no_dist), _folder(checkpoint_id, storage_reader, planner)
     _begin("load", group)
     chosen: list[tuple[Any, Any]] = []
     writes: list[Callable[[], Any]] = []
@@ -77,17 +136,54 @@ def load(
             put()
 
 
-def _group(given: Any) -> Any:
+def save_state_dict(
+    state_dict: dict[str, Any],
+    storage_writer: FileSystemWriter,
+    process_group: Any = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: Any = None,
+) -> FilePath:
+    """The older name of `save`."""
+    warnings.warn("save_state_dict is deprecated; use save", FutureWarning, stacklevel=2)
+    options: dict[str, Any] = {"process_group": process_group, "planner": planner}
+    return save(state_dict, storage_writer=storage_writer, no_dist=no_dist, **options)
+
+
+def load_state_dict(
+    state_dict: dict[str, Any],
+    storage_reader: FileSystemReader,
+    process_group: Any = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: Any = None,
+) -> None:
+    """The older name of `load`."""
+    warnings.warn("load_state_dict is deprecated; use load", FutureWarning, stacklevel=2)
+    options: dict[str, Any] = {"process_group": process_group, "planner": planner}
+    load(state_dict, storage_reader=storage_reader, no_dist=no_dist, **options)
+
+
+def _group(given: Any, alone: bool) -> Any:
+    if alone:
+        return SELF
     return resolved(given) if given is not None or is_initialized() else SELF
 
 
 def _begin(what: str, group: Any) -> None:
     """All ranks of the group must call the same."""
     if group is not SELF:
-        group.begin(f"distributed.checkpoint.{what}()")
+        group.meet(f"distributed.checkpoint.{what}()")
 
 
-def _folder(checkpoint_id: Any) -> FilePath:
+def _folder(checkpoint_id: Any, storage: Any, planner: Any) -> FilePath:
+    if planner is not None:
+        raise ValueError("shards are saved and loaded by their own plan; leave planner out")
+    if storage is not None:
+        if not isinstance(storage, _Folder):
+            raise TypeError(f"expected FileSystemWriter or FileSystemReader, got {storage!r}")
+        if checkpoint_id is None:
+            return storage.path
     if not isinstance(checkpoint_id, (str, os.PathLike)):
         raise TypeError(f"checkpoint_id is the path of a folder, got {checkpoint_id!r}")
     return FilePath(checkpoint_id)
@@ -103,12 +199,19 @@ def _index(manifest: FilePath) -> Any:
     return value[INDEX]
 
 
+def _is_stateful(value: Any) -> bool:
+    """Whether an object says that its state is a dict like the one around it."""
+    return Stateful in type(value).__mro__
+
+
 def _is_part(value: Any) -> bool:
     return not isinstance(value, (dict, Tensor)) and access(value) is not None
 
 
 def _flat(value: Any, path: Path) -> dict[Path, Any]:
     """What this rank has, by path."""
+    if _is_stateful(value):
+        return _flat(value.state_dict(), path)
     if _is_part(value):
         return {(*path, *inner): v for inner, v in taken_apart(value).items()}
     if isinstance(value, dict):
@@ -126,7 +229,11 @@ def _find(value: dict[str, Any], path: Path, reader: Any, chosen: Any, writes: A
     """Read what a dict needs, and say what is to be done with it."""
     for key, inner in value.items():
         place = (*path, key)
-        if _is_part(inner):
+        if _is_stateful(inner):
+            state = inner.state_dict()
+            _find(state, place, reader, chosen, writes)
+            writes.append(lambda inner=inner, state=state: inner.load_state_dict(state))
+        elif _is_part(inner):
             chosen.append((inner, put_together(inner, reader, place)))
         elif isinstance(inner, dict):
             _find(inner, place, reader, chosen, writes)

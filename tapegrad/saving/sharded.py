@@ -92,7 +92,9 @@ def write_sharded(
 
 
 def _shard_of(value: Any) -> Any:
-    return tuple(value.shard) if isinstance(value, Piece) else None
+    if not isinstance(value, Piece):
+        return None
+    return value.shard.shape, value.shard.start, value.shard.stop
 
 
 def _indexed(everything: list[dict[str, Any]]) -> dict[str, Any]:

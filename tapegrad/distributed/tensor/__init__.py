@@ -1,5 +1,6 @@
 """Where PyTorch keeps how tensors lie on ranks."""
 
-from ...parallel.tensor_styles import Placement, Replicate, Shard
+from ...parallel.layouts import Partial, Placement, Replicate, Shard
+from ..device_mesh import DeviceMesh, init_device_mesh
 
-__all__ = ["Placement", "Replicate", "Shard"]
+__all__ = ["DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "init_device_mesh"]

@@ -13,6 +13,9 @@ from ...ops.creation import CREATION
 from ...ops.reduce.statistics import norm
 from ...ops.shape.joining import stack
 
+#: the attribute of a parameter that is a shard; `distributed/shards.py`, which is not loaded for it
+SHARD = "_shard"
+
 
 def _listed(parameters: Any) -> list[Any]:
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)
@@ -40,13 +43,42 @@ def total_norm(
             return CREATION["tensor"](0.0)
         place = norms[0].device
         total = norm(stack([_moved(n, n.dtype, place) for n in norms]), float(norm_type))
-        if error_if_nonfinite:
-            message = (
-                "the norm of the gradients is not finite, so they cannot be clipped; nothing was "
-                "changed (error_if_nonfinite=False would clip anyway)"
-            )
-            total = checked(total, total.isfinite(), low=1, message=message)
-    return total
+        return _finite(total) if error_if_nonfinite else total
+
+
+def _finite(total: Any) -> Any:
+    message = (
+        "the norm of the gradients is not finite, so they cannot be clipped; nothing was "
+        "changed (error_if_nonfinite=False would clip anyway)"
+    )
+    return checked(total, total.isfinite(), low=1, message=message)
+
+
+def _norm_of_all_ranks(parameters: list[Any], kind: float) -> Any:
+    """The norm of gradients of which this rank has shards: those of all ranks count.
+
+    Parameters that are not divided count once. All ranks call it.
+    """
+    from ...distributed.shards import shard_of
+    from ...ops.collective.group import MAX, SUM
+    from ...ops.collective.reducing import all_reduce
+
+    # Ranks may have no elements of a parameter, so its dtype is not that of what they have.
+    dtype = max((p.dtype for p in parameters), key=lambda d: d.itemsize)
+    groups: dict[Any, list[Any]] = {}
+    for p in parameters:
+        shard = shard_of(p)
+        groups.setdefault(None if shard is None else shard.group, []).append(p)
+    norms = []
+    with no_grad():
+        for group, members in groups.items():
+            found = total_norm([g for g in _gradients(members) if g.numel()], kind).to(dtype)
+            if group is not None and kind == float("inf"):
+                found = all_reduce(found, MAX, group)
+            elif group is not None:
+                found = all_reduce(found**kind, SUM, group) ** (1 / kind)
+            norms.append(found)
+        return total_norm(norms, kind)
 
 
 get_total_norm = total_norm
@@ -71,10 +103,15 @@ def clip_grad_norm_(
 ) -> Any:
     """Scale the gradients of parameters, in place, so that their total norm is at most max_norm.
 
-    Returns the total norm before that.
+    Returns the total norm before that. Of parameters that `fully_shard` has divided, the shards of
+    all ranks count, and all ranks call this.
     """
     parameters = _listed(parameters)
-    total = total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
+    if any(hasattr(p, SHARD) for p in parameters):
+        total = _norm_of_all_ranks(parameters, float(norm_type))
+        total = _finite(total) if error_if_nonfinite else total
+    else:
+        total = total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(parameters, max_norm, total)
     return total
 

@@ -144,6 +144,17 @@ join_shards_: Primitive = define(
 )
 
 
+#: the same, but its gradient goes on in another dtype, in which it is then averaged
+gradient_as_: Primitive = define(
+    "gradient_as",
+    lambda x, *, dtype: x.copy(),
+    kind=OPAQUE,
+    abstract=lambda x, **params: x,
+    vjp=lambda g, dtype: PRIMITIVES["cast"](g, dtype=dtype),
+    lower=lambda b, out, x, *, dtype: b.copy(out, x),
+)
+
+
 def _average(g: Any, group: Group) -> Any:
     return PRIMITIVES["reduce_scatter"](g, op=AVG, group=group)
 

@@ -119,8 +119,8 @@ class Group:
             raise RuntimeError(f"nothing was sent to this process, and it is alone in {self!r}")
         return _mail[tag].popleft()
 
-    def barrier(self) -> None:
-        """Wait until all members are here."""
+    def barrier(self, timeout: float | None = None) -> None:
+        """Wait until all members are here, for so many seconds at most."""
 
 
 _handles = itertools.count(1)

@@ -12,7 +12,11 @@ from ....parallel.tensor_parallel import (
 from ....parallel.tensor_styles import (
     ColwiseParallel,
     ParallelStyle,
+    PrepareModuleInput,
+    PrepareModuleInputOutput,
+    PrepareModuleOutput,
     RowwiseParallel,
+    SequenceParallel,
     parallelize_module,
 )
 
@@ -24,8 +28,12 @@ __all__ = [
     "ParallelMLP",
     "ParallelStyle",
     "ParallelTransformerBlock",
+    "PrepareModuleInput",
+    "PrepareModuleInputOutput",
+    "PrepareModuleOutput",
     "RowParallelLinear",
     "RowwiseParallel",
+    "SequenceParallel",
     "parallel_cross_entropy",
     "parallelize_module",
 ]

@@ -1,0 +1,5 @@
+"""Where PyTorch keeps `Join`."""
+
+from ...parallel.join import Join, Joinable, JoinHook
+
+__all__ = ["Join", "JoinHook", "Joinable"]

@@ -1,0 +1,21 @@
+"""Where PyTorch keeps `save` and `load` of states that are divided among ranks."""
+
+from ...saving.job import (
+    FileSystemReader,
+    FileSystemWriter,
+    async_save,
+    load,
+    load_state_dict,
+    save,
+    save_state_dict,
+)
+
+__all__ = [
+    "FileSystemReader",
+    "FileSystemWriter",
+    "async_save",
+    "load",
+    "load_state_dict",
+    "save",
+    "save_state_dict",
+]

@@ -1,0 +1,5 @@
+"""Where PyTorch keeps `Stateful`."""
+
+from ...saving.job import Stateful
+
+__all__ = ["Stateful"]
