@@ -20,6 +20,8 @@ pytest.importorskip("llvmlite")
 
 SIZES = [(1, 1, 1), (3, 5, 7), (8, 16, 48), (7, 513, 10), (65, 1030, 33), (13, 15, 130)]
 SIZES += [(100, 3, 200), (1, 300, 500), (300, 500, 1), (33, 17, 16), (9, 40, 47), (2, 100, 49)]
+# Large enough for rows of x to be packed, in more than one piece, and panels of y.
+SIZES += [(1035, 700, 201)]
 
 
 @pytest.fixture(autouse=True)

@@ -184,8 +184,8 @@ class Emitter:
         parts = _parts(kernel, self.threads, way)
         reads = [self._touch(number, byte_range, parts) for number, byte_range in kernel.reads]
         writes = [self._touch(number, byte_range, parts) for number, byte_range in kernel.writes]
-        if kernel.partials:
-            # Each thread has a part of its own, which the first one reads in the end.
+        if kernel.partials or kernel.scratch:
+            # Each thread has a part of its own; of partial results, the first one reads all.
             writes.append(("partials", [(t, t + 1) for t in range(self.threads)]))
         return reads, writes
 
@@ -211,6 +211,10 @@ class Emitter:
         starts = self._partials(kernel)
         for start, partial in zip(starts, kernel.partials, strict=True):
             table += [Pointer(self.partials, start), partial.stride]
+        if kernel.scratch is not None:
+            stride = -(-kernel.scratch // tuning.CACHE_LINE_BYTES) * tuning.CACHE_LINE_BYTES
+            table += [Pointer(self.partials, 0), stride]
+            self.scratch = max(self.scratch, stride * self.threads)
         table += kernel.numbers
         self.steps.append(Step(what, kernel.text, kernel.extent, kernel.grain, tuple(table)))
         if kernel.partials:

@@ -18,6 +18,7 @@ tile on the diagonal is summed row by row: exactly what counts is summed.
 from __future__ import annotations
 
 import functools
+from contextlib import ExitStack
 from typing import Any
 
 from . import tuning, vectors
@@ -26,19 +27,19 @@ from .llvm import Code, type_of
 #: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows.
 #: With a triangle the number of the first row follows.
 ARGUMENTS = (
-    *("ptr %x", "i64 %lead_x", "ptr %y", "i64 %lead_y", "ptr %out", "i64 %lead_out"),
-    *("i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds"),
+    *("ptr %x", "i64 %row_x", "i64 %column_x", "ptr %y", "i64 %lead_y", "ptr %out", "i64 %lead_out"),
+    *("i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds", "ptr %scratch"),
 )
 
 
 class GemmWriter:
     """Writes the functions for one dtype and one layout of the operands."""
 
-    def __init__(self, dtype: Any, transposed_x: bool, transposed_y: bool, triangle: str) -> None:
+    def __init__(self, dtype: Any, transposed_y: bool, triangle: str) -> None:
         size, sums = vectors.registers()
         self.triangle = triangle
         self.dtype, self.kind = dtype, type_of(dtype)
-        self.transposed_x, self.transposed_y = transposed_x, transposed_y
+        self.transposed_y = transposed_y
         self.lanes = size // dtype.itemsize
         self.vector = f"<{self.lanes} x {self.kind}>"
         self.bits = f"<{self.lanes} x i1>"
@@ -50,7 +51,7 @@ class GemmWriter:
 
     def text(self) -> str:
         """All functions; those of tiles first."""
-        parts = [self.pack()]
+        parts = [self.pack(), self.pack_rows()]
         for across in range(1, self.widest + 1):
             heights = [self.tallest]
             while heights[-1] > 1:
@@ -74,9 +75,7 @@ class GemmWriter:
 
     def x_at(self, code: Code, row: str, step: str) -> str:
         """A pointer to x[row, step]."""
-        if self.transposed_x:
-            return self.at(code, "%x", (step, "%lead_x"), (row, "1"))
-        return self.at(code, "%x", (row, "%lead_x"), (step, "1"))
+        return self.at(code, "%x", (row, "%row_x"), (step, "%column_x"))
 
     def y_at(self, code: Code, step: str, column: str) -> str:
         """A pointer to y[step, column]."""
@@ -123,9 +122,11 @@ class GemmWriter:
     # -- tiles and panels ------------------------------------------------------------------------
 
     TILE = (
-        "ptr %x, i64 %lead_x, ptr %panel, i64 %lead_panel, ptr %out, i64 %lead_out, i64 %inner, "
-        "i64 %last, i1 %adds"
+        "ptr %x, i64 %row_x, i64 %column_x, ptr %panel, i64 %lead_panel, ptr %out, i64 %lead_out, "
+        "i64 %inner, i64 %last, i1 %adds"
     )
+    #: `tile_x` is the way in x from one of the tallest tiles to the next
+    PANEL = f"{TILE}, i64 %rows, i64 %tile_x"
     #: of a product with a triangle: where the diagonal meets the first row
     DIAGONAL = ", i64 %diagonal"
 
@@ -212,18 +213,21 @@ class GemmWriter:
         """All rows times a panel: tiles from the tallest to a row alone."""
         code = Code()
 
+        tallest, *lower = heights
+
         def call(rows: int, first: str) -> None:
-            x = self.x_at(code, first, "0")
+            tile = code.value(f"sdiv i64 {first}, {tallest}")
+            inside = code.value(f"and i64 {first}, {tallest - 1}")
+            x = self.at(code, "%x", (tile, "%tile_x"), (inside, "%row_x"))
             out = self.at(code, "%out", (first, "%lead_out"))
             given = (
-                f"ptr {x}, i64 %lead_x, ptr %panel, i64 %lead_panel, ptr {out}, i64 %lead_out, "
-                "i64 %inner, i64 %last, i1 %adds"
+                f"ptr {x}, i64 %row_x, i64 %column_x, ptr %panel, i64 %lead_panel, ptr {out}, "
+                "i64 %lead_out, i64 %inner, i64 %last, i1 %adds"
             )
             if self.triangle in ("lower", "upper"):
                 given += f", i64 {code.value(f'add nsw i64 %diagonal, {first}')}"
             code.line(f"call void @tile{rows}x{across}({given})")
 
-        tallest, *lower = heights
         most = code.value(f"and i64 %rows, {-tallest}")
         begin = "0"
         if self.triangle == "out":
@@ -236,12 +240,12 @@ class GemmWriter:
             rest = code.call("i64", "llvm.smax.i64", ("i64", begin), ("i64", most))
             with code.loop(rest, "%rows") as first:
                 call(1, first)
-            return self.function(code, f"panel{across}", f"{self.TILE}, i64 %rows{self.DIAGONAL}")
+            return self.function(code, f"panel{across}", self.PANEL + self.DIAGONAL)
         for rows in lower:
             some = code.value(f"and i64 %rows, {rows}")
             with code.when(code.value(f"icmp ne i64 {some}, 0")):
                 call(rows, code.value(f"and i64 %rows, {-2 * rows}"))
-        return self.function(code, f"panel{across}", f"{self.TILE}, i64 %rows")
+        return self.function(code, f"panel{across}", self.PANEL)
 
     def clear(self) -> str:
         """Zeros above the diagonal of a panel of the result, which meets row `diagonal` first."""
@@ -306,18 +310,63 @@ class GemmWriter:
 
     def transposed(self, code: Code, rows: list[str]) -> list[str]:
         """The transpose of a square: interleaving halves, as often as it can be halved."""
-        half, lanes = self.lanes // 2, range(self.lanes // 2)
-        low = ", ".join(f"i32 {i}, i32 {i + self.lanes}" for i in lanes)
-        high = ", ".join(f"i32 {i + half}, i32 {i + half + self.lanes}" for i in lanes)
-        kind = f"<{self.lanes} x i32>"
-        for _ in range(self.lanes.bit_length() - 1):
+        size = len(rows)
+        half, lanes = size // 2, range(size // 2)
+        low = ", ".join(f"i32 {i}, i32 {i + size}" for i in lanes)
+        high = ", ".join(f"i32 {i + half}, i32 {i + half + size}" for i in lanes)
+        kind, vector = f"<{size} x i32>", f"<{size} x {self.kind}>"
+        for _ in range(size.bit_length() - 1):
             following = []
             for x, y in zip(rows[:half], rows[half:], strict=True):
                 for picked in (low, high):
-                    pair = f"{self.vector} {x}, {self.vector} {y}"
+                    pair = f"{vector} {x}, {vector} {y}"
                     following.append(code.value(f"shufflevector {pair}, {kind} <{picked}>"))
             rows = following
         return rows
+
+    def pack_rows(self) -> str:
+        """Copy `rows` of x, `inner` steps of each, tile by tile, so that a step's rows are together.
+
+        Rows that the last tile has beyond the last one are not written, nor read.
+        """
+        code, tall = Code(), self.tallest
+        size = f"<{tall} x {self.kind}>"
+        align = self.dtype.itemsize
+        whole = code.value(f"and i64 %rows, {-tall}")
+        in_rows = code.value("icmp eq i64 %column_x, 1")
+        in_columns = code.value("icmp eq i64 %row_x, 1")
+        blocks = code.value(f"and i64 %inner, {-tall}")
+        with code.loop("0", whole, tall) as first:
+            target = self.at(code, "%packed", (first, "%inner"))
+            with code.when(in_columns), code.loop("0", "%inner") as step:
+                pointer = self.x_at(code, first, step)
+                value = code.value(f"load {size}, ptr {pointer}, align {align}")
+                there = self.at(code, target, (step, str(tall)))
+                code.line(f"store {size} {value}, ptr {there}, align {align}")
+            apart = code.value(f"xor i1 {in_columns}, true")
+            with code.when(apart):
+                begin = code.value(f"select i1 {in_rows}, i64 {blocks}, i64 0")
+                with code.loop("0", begin, tall) as step:
+                    rows = []
+                    for i in range(tall):
+                        row = code.value(f"add nsw i64 {first}, {i}")
+                        pointer = self.x_at(code, row, step)
+                        rows.append(code.value(f"load {size}, ptr {pointer}, align {align}"))
+                    for i, value in enumerate(self.transposed(code, rows)):
+                        here = code.value(f"add nsw i64 {step}, {i}")
+                        there = self.at(code, target, (here, str(tall)))
+                        code.line(f"store {size} {value}, ptr {there}, align {align}")
+                with code.loop(begin, "%inner") as step, code.loop("0", str(tall)) as i:
+                    row = code.value(f"add nsw i64 {first}, {i}")
+                    number = code.load(self.x_at(code, row, step), self.dtype)
+                    code.store(number, self.at(code, target, (step, str(tall)), (i, "1")))
+        target = self.at(code, "%packed", (whole, "%inner"))
+        with code.loop(whole, "%rows") as row, code.loop("0", "%inner") as step:
+            number = code.load(self.x_at(code, row, step), self.dtype)
+            inside = code.value(f"and i64 {row}, {tall - 1}")
+            code.store(number, self.at(code, target, (step, str(tall)), (inside, "1")))
+        given = "ptr %x, i64 %row_x, i64 %column_x, ptr %packed, i64 %rows, i64 %inner"
+        return self.function(code, "pack_rows", given)
 
     # -- the product -----------------------------------------------------------------------------
 
@@ -335,8 +384,31 @@ class GemmWriter:
         missing = code.value(f"sub nsw i64 {missing}, {vectors}")
         narrow_from = code.value(f"sub nsw i64 {panels}, {missing}")
         alone = code.value(f"icmp eq i64 {vectors}, 1")
-        with code.loop("0", "%inner", most) as start, code.loop("0", panels) as index:
+        packs_rows = self.worth(code, "%columns", tuning.MIN_COLUMNS_TO_PACK_ROWS, "%rows")
+        packs_panels = self.worth(code, "%rows", tuning.MIN_ROWS_TO_PACK_PANELS, "%columns")
+        block = code.value(f"select i1 {packs_rows}, i64 {tuning.MAX_PACKED_ROWS}, i64 %rows")
+        block = code.call("i64", "llvm.smax.i64", ("i64", block), ("i64", "1"))
+        with ExitStack() as stack:
+            start = stack.enter_context(code.loop("0", "%inner", most))
             depth = self.least(code, code.value(f"sub nsw i64 %inner, {start}"), str(most))
+            top = stack.enter_context(code.loop("0", "%rows", block))
+            rows = self.least(code, code.value(f"sub nsw i64 %rows, {top}"), block)
+            x = self.x_at(code, top, start)
+            with code.when(packs_rows):
+                code.line(
+                    f"call void @pack_rows(ptr {x}, i64 %row_x, i64 %column_x, ptr %scratch, "
+                    f"i64 {rows}, i64 {depth})"
+                )
+
+            def chosen(kind: str, packed: str, plain: str) -> str:
+                return code.value(f"select i1 {packs_rows}, {kind} {packed}, {kind} {plain}")
+
+            tall = self.tallest
+            x = chosen("ptr", "%scratch", x)
+            row_x, column_x = chosen("i64", "1", "%row_x"), chosen("i64", str(tall), "%column_x")
+            packed_tile = code.value(f"mul nsw i64 {depth}, {tall}")
+            tile_x = chosen("i64", packed_tile, code.value(f"mul nsw i64 %row_x, {tall}"))
+            index = stack.enter_context(code.loop("0", panels))
             later = code.value(f"icmp ne i64 {start}, 0")
             adds = code.value(f"or i1 %adds, {later}")
             narrow = code.value(f"icmp sge i64 {index}, {narrow_from}")
@@ -351,11 +423,12 @@ class GemmWriter:
             width = code.value(f"mul nsw i64 {across}, {lanes}")
             left = code.value(f"sub nsw i64 %columns, {column}")
             count = self.least(code, width, left)
-            y, x = self.y_at(code, start, column), self.x_at(code, "0", start)
-            out = self.at(code, "%out", (column, "1"))
-            packs = (
-                code.value(f"icmp slt i64 {count}, {width}") if not self.transposed_y else "true"
-            )
+            y = self.y_at(code, start, column)
+            out = self.at(code, "%out", (top, "%lead_out"), (column, "1"))
+            packs = "true"
+            if not self.transposed_y:
+                packs = code.value(f"icmp slt i64 {count}, {width}")
+                packs = code.value(f"or i1 {packs}, {packs_panels}")
             with code.when(packs):
                 code.line(
                     f"call void @pack(ptr {y}, i64 %lead_y, ptr {panel}, i64 {width}, "
@@ -366,8 +439,8 @@ class GemmWriter:
             last = code.value(f"sub nsw i64 {width}, {lanes}")
             last = code.value(f"sub nsw i64 {count}, {last}")
             given = (
-                f"ptr {x}, i64 %lead_x, ptr {lies}, i64 {lead}, ptr {out}, i64 %lead_out, "
-                f"i64 {depth}, i64 {last}, i1 {adds}, i64 %rows"
+                f"ptr {x}, i64 {row_x}, i64 {column_x}, ptr {lies}, i64 {lead}, ptr {out}, "
+                f"i64 %lead_out, i64 {depth}, i64 {last}, i1 {adds}, i64 {rows}, i64 {tile_x}"
             )
             diagonal = ""
             if self.triangle:
@@ -385,8 +458,27 @@ class GemmWriter:
         arguments = [*ARGUMENTS, "i64 %first"] if self.triangle else ARGUMENTS
         return self.function(code, "multiply", ", ".join(arguments))
 
+    def worth(self, code: Code, uses: str, least: int, size: str) -> str:
+        """Whether a matrix with `size` rows or columns is packed, whose elements have `uses`."""
+        if self.triangle:
+            return "false"
+        often = code.value(f"icmp sge i64 {uses}, {least}")
+        elements = code.value(f"mul nsw i64 {size}, %inner")
+        limit = tuning.MIN_BYTES_TO_PACK // self.dtype.itemsize
+        large = code.value(f"icmp sge i64 {elements}, {limit}")
+        return code.value(f"and i1 {often}, {large}")
+
 
 @functools.cache
-def multiplication(dtype: Any, transposed_x: bool, transposed_y: bool, triangle: str = "") -> str:
-    """The text that defines `@multiply` for one dtype, layout and triangle."""
-    return GemmWriter(dtype, transposed_x, transposed_y, triangle).text()
+def multiplication(dtype: Any, transposed_y: bool, triangle: str = "") -> str:
+    """The text that defines `@multiply` for one dtype, layout of y and triangle."""
+    return GemmWriter(dtype, transposed_y, triangle).text()
+
+
+def packed_bytes(dtype: Any, rows: int, inner: int, columns: int, triangle: str) -> int:
+    """Bytes of scratch memory that a product of this size, or a part of it, needs for rows of x."""
+    large = rows * inner * dtype.itemsize >= tuning.MIN_BYTES_TO_PACK
+    if triangle or columns < tuning.MIN_COLUMNS_TO_PACK_ROWS or not large:
+        return 0
+    padded = -(-min(rows, tuning.MAX_PACKED_ROWS) // tuning.TALL_TILE_ROWS) * tuning.TALL_TILE_ROWS
+    return padded * min(inner, tuning.MAX_PANEL_STEPS) * int(dtype.itemsize)

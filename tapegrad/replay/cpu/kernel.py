@@ -68,7 +68,7 @@ class Kernel:
     """A function `NAME(low, high, thread, table)`, and what its caller must know.
 
     The table holds its pointers, then the address of its status if it checks, the address and the
-    stride of each partial result, and its numbers.
+    stride of each partial result, those of its scratch memory, and its numbers.
     """
 
     what: str
@@ -84,6 +84,7 @@ class Kernel:
     numbers: list[int] = field(default_factory=list)
     checks: bool = False
     partials: list[Partial] = field(default_factory=list)
+    scratch: int | None = None  # bytes that each thread has for itself while it runs
 
 
 def with_entry(

@@ -188,7 +188,7 @@ class Code:
         return total or "0"
 
     @contextmanager
-    def loop(self, low: str, high: str, step: int = 1, rolled: bool = False) -> Iterator[str]:
+    def loop(self, low: str, high: str, step: int | str = 1, rolled: bool = False) -> Iterator[str]:
         """A counted loop; gives the register of its index.
 
         LLVM writes out short loops and then may vectorise the one outside, with a gather for every

@@ -13,13 +13,13 @@ from typing import Any
 from ..ir.program import Product, size_of
 from ..ir.shapes import joined
 from . import tuning
-from .gemm import multiplication
+from .gemm import multiplication, packed_bytes
 from .kernel import ByteRange, Kernel, byte_range_of, grain_of, with_entry
 from .llvm import Code
 
 #: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
 NUMBERS = (
-    *("rows", "columns", "inner", "lead_x", "lead_y", "lead_out"),
+    *("rows", "columns", "inner", "row_x", "column_x", "lead_y", "lead_out"),
     *("split", "step_x", "step_y", "step_out", "batches", "adds"),
 )
 BATCH, ROWS, COLUMNS = range(3)  # what threads divide
@@ -34,9 +34,7 @@ def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool
 
 
 @functools.cache
-def text_of(
-    dtype: Any, dimensions: int, transposed_x: bool, transposed_y: bool, triangle: str = ""
-) -> str:
+def text_of(dtype: Any, dimensions: int, transposed_y: bool, triangle: str = "") -> str:
     """The function for products with so many batch dimensions."""
     code = Code()
     number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
@@ -67,14 +65,14 @@ def text_of(
             for i, steps in enumerate(terms)
         )
         code.line(
-            f"call void @multiply(ptr {x}, i64 {number['lead_x']}, ptr {y}, "
+            f"call void @multiply(ptr {x}, i64 {number['row_x']}, i64 {number['column_x']}, ptr {y}, "
             f"i64 {number['lead_y']}, ptr {out}, i64 {number['lead_out']}, i64 {rows}, "
-            f"i64 {columns}, i64 {number['inner']}, i1 {adds}"
+            f"i64 {columns}, i64 {number['inner']}, i1 {adds}, ptr %partial0"
             + (f", i64 {start})" if triangle else ")")
         )
     code.line("ret void")
-    entry = with_entry(code, 3, numbers=len(NUMBERS) + 4 * dimensions)
-    return multiplication(dtype, transposed_x, transposed_y, triangle) + entry
+    entry = with_entry(code, 3, partials=1, numbers=len(NUMBERS) + 4 * dimensions)
+    return multiplication(dtype, transposed_y, triangle) + entry
 
 
 def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
@@ -117,7 +115,8 @@ def product(p: Product) -> Kernel:
     x_transposed, x_lead = _transposed(p.x.strides, p.rows, p.inner)
     y_transposed, y_lead = _transposed(p.y.strides, p.inner, p.columns)
     numbers = [
-        *(p.rows, p.columns, p.inner, x_lead, y_lead, max(p.out.strides[-2], p.columns, 1)),
+        *(p.rows, p.columns, p.inner, *((1, x_lead) if x_transposed else (x_lead, 1))),
+        *(y_lead, max(p.out.strides[-2], p.columns, 1)),
         *(split, *steps, batches, int(p.adds)),
     ]
     for d, n in enumerate(sizes):
@@ -141,7 +140,7 @@ def product(p: Product) -> Kernel:
             byte_ranges.append(byte_range_of(access, step, ways + around))
     return Kernel(
         "product",
-        text_of(dtype, dimensions, x_transposed, y_transposed, p.triangle),
+        text_of(dtype, dimensions, y_transposed, p.triangle),
         [(a.value.number, a.offset * size) for a in accesses],
         extent,
         grain,
@@ -151,4 +150,5 @@ def product(p: Product) -> Kernel:
         [(p.x.value.number, byte_ranges[0]), (p.y.value.number, byte_ranges[1])],
         [(p.out.value.number, byte_ranges[2])],
         numbers,
+        scratch=packed_bytes(dtype, p.rows, p.inner, p.columns, p.triangle),
     )

@@ -66,6 +66,14 @@ TALL_TILE_ROWS = 8
 SHORT_TILE_ROWS = 4
 #: steps of a sum that are done in one pass: a panel of float32 then takes a tenth of the L2 cache
 MAX_PANEL_STEPS = 512
+#: columns from which on the rows of x are packed: each element is then used so often
+MIN_COLUMNS_TO_PACK_ROWS = 192
+#: rows from which on panels of y are packed that could be read in place
+MIN_ROWS_TO_PACK_PANELS = 64
+#: bytes of such an operand, at least: a smaller one stays in the cache wherever it lies
+MIN_BYTES_TO_PACK = 1 << 19
+#: rows that are packed at a time
+MAX_PACKED_ROWS = 1024
 #: batch dimensions that a product's function has, at least: one function serves products with fewer
 #: as well, and a cold start compiles half as many
 MIN_PRODUCT_BATCH_DIMENSIONS = 2
