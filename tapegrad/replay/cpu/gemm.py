@@ -1,12 +1,14 @@
 """Functions that multiply matrices: the text of one product of any size, for one dtype.
 
-Comes in: a dtype, and whether the memory of x and of y holds the transposes. Goes out: text that
-defines `@multiply`, out = x @ y or out += x @ y. Called by `products.py`.
+Comes in: a dtype, and whether the memory of y holds its transpose. Goes out: text that defines
+`@multiply`, out = x @ y or out += x @ y. Called by `products.py`.
 
     columns   go in panels of up to three vectors
-    a panel   of y is read in place if its rows are vectors, and else is copied ("packed")
+    a panel   of y is read in place if its rows are vectors and few, and else is copied ("packed")
     rows      go in tiles of as many as the registers hold; the rest in halves of that
     a tile    of out is summed in registers, over as many of x's columns as fit the cache
+    large x   is packed too, tile by tile: rows that lie a power of two apart in memory would push
+              each other out of the cache
 
 Every element is summed in the same order whatever the tile. So results do not depend on how threads
 divide a product, nor on where an element lies.
@@ -24,11 +26,13 @@ from typing import Any
 from . import tuning, vectors
 from .llvm import Code, type_of
 
-#: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows.
+#: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows,
+#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes.
 #: With a triangle the number of the first row follows.
 ARGUMENTS = (
-    *("ptr %x", "i64 %row_x", "i64 %column_x", "ptr %y", "i64 %lead_y", "ptr %out", "i64 %lead_out"),
-    *("i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds", "ptr %scratch"),
+    *("ptr %x", "i64 %row_x", "i64 %column_x", "ptr %y", "i64 %lead_y"),
+    *("ptr %out", "i64 %lead_out", "i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds"),
+    *("ptr %scratch",),
 )
 
 
@@ -325,7 +329,7 @@ class GemmWriter:
         return rows
 
     def pack_rows(self) -> str:
-        """Copy `rows` of x, `inner` steps of each, tile by tile, so that a step's rows are together.
+        """Copy `rows` of x, `inner` steps of each, tile by tile: the rows of a step lie together.
 
         Rows that the last tile has beyond the last one are not written, nor read.
         """
@@ -356,10 +360,10 @@ class GemmWriter:
                         here = code.value(f"add nsw i64 {step}, {i}")
                         there = self.at(code, target, (here, str(tall)))
                         code.line(f"store {size} {value}, ptr {there}, align {align}")
-                with code.loop(begin, "%inner") as step, code.loop("0", str(tall)) as i:
-                    row = code.value(f"add nsw i64 {first}, {i}")
+                with code.loop(begin, "%inner") as step, code.loop("0", str(tall)) as down:
+                    row = code.value(f"add nsw i64 {first}, {down}")
                     number = code.load(self.x_at(code, row, step), self.dtype)
-                    code.store(number, self.at(code, target, (step, str(tall)), (i, "1")))
+                    code.store(number, self.at(code, target, (step, str(tall)), (down, "1")))
         target = self.at(code, "%packed", (whole, "%inner"))
         with code.loop(whole, "%rows") as row, code.loop("0", "%inner") as step:
             number = code.load(self.x_at(code, row, step), self.dtype)

@@ -65,8 +65,8 @@ def text_of(dtype: Any, dimensions: int, transposed_y: bool, triangle: str = "")
             for i, steps in enumerate(terms)
         )
         code.line(
-            f"call void @multiply(ptr {x}, i64 {number['row_x']}, i64 {number['column_x']}, ptr {y}, "
-            f"i64 {number['lead_y']}, ptr {out}, i64 {number['lead_out']}, i64 {rows}, "
+            f"call void @multiply(ptr {x}, i64 {number['row_x']}, i64 {number['column_x']}, "
+            f"ptr {y}, i64 {number['lead_y']}, ptr {out}, i64 {number['lead_out']}, i64 {rows}, "
             f"i64 {columns}, i64 {number['inner']}, i1 {adds}, ptr %partial0"
             + (f", i64 {start})" if triangle else ")")
         )
