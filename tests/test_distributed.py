@@ -57,6 +57,7 @@ def test_ranks_agree_whether_to_replay() -> None:
         "checked_replays",
         "predictions",
         "timelines",
+        "eager_on_one_rank",
     ]
     results = run_ranks(PROGRAMS, 2, names)
     assert results[0]["checked_replays"] == results[1]["checked_replays"]
@@ -67,6 +68,7 @@ def test_ranks_agree_whether_to_replay() -> None:
     assert many[0] == pytest.approx(6e-3, rel=0.1)
     assert 0 < many[2] < two[2] < 1
     for result in results:
+        assert result["eager_on_one_rank"] == [33.0, 44.0] * 6
         threaded, waiting = result["timelines"]
         assert threaded[:2] == [2, True]
         assert waiting == [2, False, 0.0]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from typing import Any
 from xml.etree import ElementTree
 
 import tapegrad as tg
 import tapegrad.distributed as dist
 from tapegrad import nn
+from tapegrad.distributed import functional
 from tapegrad.distributed.process_group import background
 from tapegrad.nn.parallel import DistributedDataParallel
 from tapegrad.parallel import hooks
@@ -356,4 +359,24 @@ def timelines() -> list[Any]:
     with dist.timeline() as taken:
         pass
     assert not taken.collectives
+    return found
+
+
+def eager_on_one_rank() -> list[float]:
+    """A call that one rank can only run eagerly: the others do so too, and replay other calls."""
+    group = dist.group.WORLD
+
+    @tg.compile
+    def step(x: Any) -> Any:
+        if rank() == 1 and len(x) == 3:
+            time.time()
+        total = functional.all_reduce(x * 2, group=group)
+        return total.sum() + functional.all_gather(x + 1, group=group).sum()
+
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i in range(12):
+            found.append(step(tg.ones(3 + i % 2) * (rank() + 1)).item())
+    assert sum(r.count for r in step.replays) > 0
     return found

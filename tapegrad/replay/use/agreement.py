@@ -1,9 +1,11 @@
 """Agreement: ranks of a job decide together whether a call of a compiled function is replayed.
 
 While a function is recorded its collectives are compared with those of the other ranks; a replay
-does not compare. So either all ranks record a call, or all replay it. Comes in: what this rank
-would do, as bits: bit n for a program that was recorded in the function's recording n. Goes out:
-what all of them do. If the ranks' programs were never recorded in the same call, all record.
+does not compare, and begins collectives in another order than an eager call. So either all ranks
+replay a call, or none does. Comes in: what this rank would do, as bits: bit n for a program that
+was recorded in the function's recording n. Goes out: what all of them do. If one rank records, or
+if their programs were never recorded in the same call, all record that can; else, if one can only
+run eagerly, all run eagerly.
 
 The ranks are those that the function's collectives connect (`Group.connected`). One exchange of 24
 bytes is made for each call: before a replay, and before the first collective of a recording, or at
@@ -18,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from enum import Enum
 from typing import Any
 
 from ...core import source
@@ -25,8 +28,20 @@ from ...core.modes import GRAD, STATE
 from .replay import Replay
 
 #: bits for recordings: later ones use them again
-BITS = 62
-RECORD, ANYTHING = 0, -1
+BITS = 60
+#: bits of a rank that can replay or record, and of one that does not record now
+_CAN, _HOLDS = 1 << BITS, 1 << BITS + 1
+_RECORDINGS = _CAN - 1
+NONE, ANYTHING = 0, -1
+
+
+class Decision(Enum):
+    """What all ranks do in a call."""
+
+    REPLAY = "replay"
+    RECORD = "record"
+    EAGER = "run eagerly"
+
 
 #: by name of a compiled function: its last call that was recorded without a collective, before any
 #: had one, and where that was; other ranks may wait in a collective of that call
@@ -55,30 +70,35 @@ class Agreement:
         #: whether the call that is recorded counts, also if it has no collective
         self._counts = False
 
-    def allows(self, replay: Replay) -> bool:
-        """Whether all ranks replay this call; if not, this one records it too."""
+    def decide(self, replay: Replay) -> Decision:
+        """What all ranks do in a call that this one could replay."""
         if self.quorum is None:  # this process alone runs its collectives
-            return True
+            return Decision.REPLAY
         if not replay.groups and not STATE.mode & GRAD:
-            return True
-        replays = self._exchange(replay.recorded_in) != RECORD
-        self._is_made = not replays
-        self.replayed += replays
-        return replays
+            return Decision.REPLAY
+        decision = self._exchange(replay.recorded_in | _CAN | _HOLDS)
+        self._is_made = decision is Decision.RECORD
+        self.replayed += decision is Decision.REPLAY
+        return decision
 
-    def _exchange(self, bits: int) -> int:
-        """The bits that all ranks have for the next call."""
+    def _exchange(self, bits: int) -> Decision:
+        """What all ranks do in the next call."""
         self._calls += 1
         quorum = self.quorum
         quorum.function, quorum.call = self._name, self._calls
         found: int = quorum.agree(bits)
-        return found
+        if not found & _HOLDS:
+            return Decision.RECORD
+        if not found & _CAN:
+            return Decision.EAGER
+        return Decision.REPLAY if found & _RECORDINGS else Decision.RECORD
 
     def eager_call(self, is_collective: bool) -> AbstractContextManager[Any]:
         """A call that can only run eagerly: entered around it, for others may record theirs."""
         if self.quorum is None or not (is_collective or STATE.mode & GRAD):
             return nullcontext()
-        return nullcontext() if self._exchange(ANYTHING) != RECORD else self._eager_among_recorded()
+        decision = self._exchange(_RECORDINGS | _HOLDS)
+        return self._eager_among_recorded() if decision is Decision.RECORD else nullcontext()
 
     @contextmanager
     def _eager_among_recorded(self) -> Iterator[None]:
@@ -98,7 +118,7 @@ class Agreement:
         if not self._is_joined:
             self._is_joined = True
             if self.quorum is not None:
-                self._exchange(RECORD)
+                self._exchange(_CAN)
             else:
                 self._calls += 1
         return self._name, self._calls
@@ -113,7 +133,7 @@ class Agreement:
         if not groups and not self._is_joined:
             if not self._counts:
                 return False
-            self._exchange(RECORD)
+            self._exchange(_CAN)
         SILENT.pop(self._name, None)
         self._groups.update(groups)
         self._end(replays)
@@ -135,7 +155,7 @@ class Agreement:
 
     def all_can_replay(self, here: bool) -> bool:
         """Whether all ranks can go back and replay what they have just recorded."""
-        return bool(self.quorum.agree(ANYTHING if here else RECORD) != RECORD)
+        return bool(self.quorum.agree(ANYTHING if here else NONE) != NONE)
 
     def _bit(self) -> int:
         return 1 << self._recordings % BITS
