@@ -13,7 +13,7 @@ from replaying import callbacks
 import tapegrad as tg
 from tapegrad.ops.linalg.triangular import triangular_
 from tapegrad.replay.cpu import gemm as matrices
-from tapegrad.replay.cpu import pool, products
+from tapegrad.replay.cpu import pool, products, tuning
 from tapegrad.replay.cpu import vectors as registers_of
 
 pytest.importorskip("llvmlite")
@@ -83,6 +83,32 @@ def test_a_product_does_not_depend_on_the_threads() -> None:
             found = fast(x, y)
         results.append(found.numpy().tobytes())
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_product_in_blocks_of_rows_and_columns(
+    transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAPEGRAD_CACHE", "0")  # what is on disk was divided otherwise
+    monkeypatch.setattr(tuning, "MIN_OPERATIONS_FOR_BLOCKS", 1)
+    blocks = []
+    choose = products._in_blocks
+    monkeypatch.setattr(products, "_in_blocks", lambda *a: blocks.append(choose(*a)) or blocks[-1])
+    x, y = tg.randn(205, 64), tg.randn(64, 310)
+    y = y.T.contiguous().T if transposed else y
+    total = tg.randn(205, 310)
+    results = []
+    for threads in (1, 4, 6, 16):
+        tg.set_num_threads(threads)
+        # What comes before and after goes by rows: threads wait for each other.
+        fast = tg.compile(lambda x, y, total: (2 * x) @ y + total)
+        for _ in range(3):
+            found = fast(x, y, total)
+        results.append(found.numpy().tobytes())
+        assert (blocks[-1] is None) == (threads == 1)
+    assert len(set(results)) == 1
+    expected = 2 * x.numpy() @ y.numpy() + total.numpy()
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_an_infinity_stays_in_its_row_and_column() -> None:

@@ -195,7 +195,7 @@ class Emitter:
         kernel = (
             loops.loop(instruction, self.plan.allocations, self.general)
             if isinstance(instruction, Loop)
-            else products.product(instruction)
+            else products.product(instruction, self.threads)
             if isinstance(instruction, Product)
             else contraction.contraction(instruction)
         )

@@ -8,7 +8,8 @@ one function serves all products of a dtype and layout with the same number of b
 from __future__ import annotations
 
 import functools
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 from ..ir.program import Product, size_of
 from ..ir.shapes import joined
@@ -21,8 +22,9 @@ from .llvm import Code
 NUMBERS = (
     *("rows", "columns", "inner", "row_x", "column_x", "lead_y", "lead_out"),
     *("split", "step_x", "step_y", "step_out", "batches", "adds"),
+    *("block_rows", "block_columns", "blocks_across", "column_y"),
 )
-BATCH, ROWS, COLUMNS = range(3)  # what threads divide
+BATCH, ROWS, COLUMNS, BLOCKS = range(4)  # what threads divide
 
 
 def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool, int]:
@@ -49,20 +51,39 @@ def text_of(dtype: Any, dimensions: int, transposed_y: bool, triangle: str = "")
     first, last = chosen(BATCH, "%low", "0"), chosen(BATCH, "%high", number["batches"])
     adds = code.value(f"icmp ne i64 {number['adds']}, 0")
     some = code.value("icmp sgt i64 %high, %low")
-    with code.when(some), code.loop(first, last) as batch:
-        terms: list[list[tuple[str, str]]] = [
-            [(start, number[f"step_{name}"])] for name in ("x", "y", "out")
-        ]
+    with ExitStack() as stack:
+        stack.enter_context(code.when(some))
+        top = left = "0"
+        if not triangle:
+            # Of a product that is divided into blocks, one after another; of others, all at once.
+            block = stack.enter_context(
+                code.loop(chosen(BLOCKS, "%low", "0"), chosen(BLOCKS, "%high", "1"))
+            )
+            start = chosen(BLOCKS, "0", start)
+            down = code.value(f"sdiv i64 {block}, {number['blocks_across']}")
+            across = code.value(f"srem i64 {block}, {number['blocks_across']}")
+            top = code.value(f"mul nsw i64 {down}, {number['block_rows']}")
+            left = code.value(f"mul nsw i64 {across}, {number['block_columns']}")
+            rows = chosen(BLOCKS, _part(code, number["block_rows"], number["rows"], top), rows)
+            columns = chosen(
+                BLOCKS, _part(code, number["block_columns"], number["columns"], left), columns
+            )
+        batch = stack.enter_context(code.loop(first, last))
+        steps = {name: [(start, number[f"step_{name}"])] for name in ("x", "y", "out")}
+        steps["x"].append((top, number["row_x"]))
+        steps["y"].append((left, number["column_y"]))
+        steps["out"] += [(top, number["lead_out"]), (left, "1")]
+        terms = list(steps.values())
         rest = batch
         for d in reversed(range(dimensions)):
             at = len(NUMBERS) + 4 * d
             index = code.value(f"srem i64 {rest}, %number{at}")
             rest = code.value(f"sdiv i64 {rest}, %number{at}")
-            for i, steps in enumerate(terms):
-                steps.append((index, f"%number{at + 1 + i}"))
+            for i, operand in enumerate(terms):
+                operand.append((index, f"%number{at + 1 + i}"))
         x, y, out = (
-            code.element(f"%p{i}", dtype, code.position("0", steps))
-            for i, steps in enumerate(terms)
+            code.element(f"%p{i}", dtype, code.position("0", operand))
+            for i, operand in enumerate(terms)
         )
         code.line(
             f"call void @multiply(ptr {x}, i64 {number['row_x']}, i64 {number['column_x']}, "
@@ -73,6 +94,13 @@ def text_of(dtype: Any, dimensions: int, transposed_y: bool, triangle: str = "")
     code.line("ret void")
     entry = with_entry(code, 3, partials=1, numbers=len(NUMBERS) + 4 * dimensions)
     return multiplication(dtype, transposed_y, triangle) + entry
+
+
+def _part(code: Code, size: str, whole: str, begin: str) -> str:
+    """How many of `size` steps from `begin` on there are before the end."""
+    left = code.value(f"sub nsw i64 {whole}, {begin}")
+    enough = code.value(f"icmp sgt i64 {left}, {size}")
+    return code.value(f"select i1 {enough}, i64 {size}, i64 {left}")
 
 
 def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
@@ -93,8 +121,45 @@ def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
     return small and rows >= tuning.MIN_ROWS_WITH_SMALL_RIGHT_SIDE
 
 
-def product(p: Product) -> Kernel:
-    """The kernel of a matrix product."""
+class Blocks(NamedTuple):
+    """A product that threads divide along rows and columns: sizes of a block, and how many."""
+
+    rows: int
+    columns: int
+    down: int
+    across: int
+
+    def cost(self, inner: int) -> float:
+        """What a thread computes, and what it packs for that."""
+        packed = (self.rows + self.columns) * tuning.OPERATIONS_PER_PACKED_ELEMENT
+        return inner * (2 * self.rows * self.columns + packed)
+
+
+def _blocks(rows: int, columns: int, down: int, across: int) -> Blocks:
+    height = -(-rows // down // tuning.ROW_GRAIN) * tuning.ROW_GRAIN
+    width = -(-columns // across // tuning.COLUMN_GRAIN) * tuning.COLUMN_GRAIN
+    return Blocks(height, width, -(-rows // height), -(-columns // width))
+
+
+def _in_blocks(p: Product, by_rows: bool, threads: int) -> Blocks | None:
+    """The blocks for so many threads, if they have less to do than with rows or columns alone."""
+    if threads < tuning.MIN_THREADS_FOR_BLOCKS or p.triangle:
+        return None
+    ways = [
+        _blocks(p.rows, p.columns, n, threads // n)
+        for n in range(2, threads // 2 + 1)
+        if threads % n == 0
+    ]
+    if not ways or 2 * p.rows * p.columns * p.inner < tuning.MIN_OPERATIONS_FOR_BLOCKS:
+        return None
+    best = min(ways, key=lambda blocks: blocks.cost(p.inner))
+    alone = _blocks(p.rows, p.columns, *((threads, 1) if by_rows else (1, threads)))
+    gain = tuning.MIN_GAIN_OF_BLOCKS
+    return best if best.cost(p.inner) * gain < alone.cost(p.inner) else None
+
+
+def product(p: Product, threads: int) -> Kernel:
+    """The kernel of a matrix product, for so many threads."""
     dtype = p.out.value.dtype
     size = dtype.itemsize
     accesses = (p.x, p.y, p.out)
@@ -102,9 +167,14 @@ def product(p: Product) -> Kernel:
     batches = size_of(tuple(sizes))
     work = 2 * batches * p.rows * p.columns * p.inner
     steps = (0, 0, 0)
-    if batches >= tuning.MIN_PRODUCT_BATCHES_TO_SHARE:
+    by_rows = bool(p.triangle) or _by_rows(p.rows, p.inner, p.columns, size)
+    many = batches >= tuning.MIN_PRODUCT_BATCHES_TO_SHARE
+    blocks = None if many else _in_blocks(p, by_rows, threads)
+    if many:
         split, extent, grain = BATCH, batches, 1
-    elif p.triangle or _by_rows(p.rows, p.inner, p.columns, size):
+    elif blocks is not None:
+        split, extent, grain = BLOCKS, blocks.down * blocks.across, 1
+    elif by_rows:
         least = tuning.ROW_GRAIN if p.rows >= tuning.MIN_ROWS_FOR_GRAIN else 1
         split, extent, grain = ROWS, p.rows, grain_of(p.rows, least)
         steps = (p.x.strides[-2], 0, p.out.strides[-2])
@@ -118,6 +188,8 @@ def product(p: Product) -> Kernel:
         *(p.rows, p.columns, p.inner, *((1, x_lead) if x_transposed else (x_lead, 1))),
         *(y_lead, max(p.out.strides[-2], p.columns, 1)),
         *(split, *steps, batches, int(p.adds)),
+        *((blocks.rows, blocks.columns, blocks.across) if blocks is not None else (0, 0, 1)),
+        y_lead if y_transposed else 1,
     ]
     for d, n in enumerate(sizes):
         numbers += [n, *(s[d] for s in strides)]
@@ -133,6 +205,8 @@ def product(p: Product) -> Kernel:
             inner = [(n - 1) * s for n, s in zip(sizes[1:], batch[1:], strict=True)]
             group = size_of(tuple(sizes[1:]))
             byte_ranges.append(byte_range_of(access, batch[0], ways + inner, group))
+        elif split == BLOCKS:
+            byte_ranges.append(None)
         elif step == 0:
             byte_ranges.append(byte_range_of(access, 0, ways + around))
         else:

@@ -105,6 +105,18 @@ COLUMN_GRAIN = 16
 #: columns of a product from which on they do; fewer would give few parts
 MIN_COLUMNS_FOR_GRAIN = 64
 
+# With many threads a part of the rows is thin, and the other operand is packed by all of them. Then
+# they divide rows and columns; what follows needs a barrier.
+
+#: threads from which on a product may be divided along rows and columns
+MIN_THREADS_FOR_BLOCKS = 4
+#: floating-point operations of such a product: a barrier takes as long as many
+MIN_OPERATIONS_FOR_BLOCKS = 1 << 26
+#: operations that take as long as packing one element
+OPERATIONS_PER_PACKED_ELEMENT = 48
+#: how many times less a thread must have to do than with a part of the rows or of the columns
+MIN_GAIN_OF_BLOCKS = 1.1
+
 # -- contractions ----------------------------------------------------------------------------------
 
 #: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache
