@@ -364,6 +364,7 @@ UNREACHED = {
     "all_gather_wait": "ends it in compiled functions",
     "all_reduce_start": "begins what DistributedDataParallel reduces: tests/test_distributed.py",
     "all_reduce_wait": "ends it",
+    "gradient_as": "averages gradients in another dtype: tests/test_distributed_sharding.py",
     "join_shards": "joins what fully_shard divides: tests/test_distributed_sharding.py",
     "reduce_scatter_start": "begins what a compiled step of fully_shard reduces",
     "reduce_scatter_wait": "ends it",

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import source
+from ..core import locks, source
 from ..core.modes import STATE
 from ..ops.collective.group import Group
 from . import checks, quorum, spans, transport
@@ -49,7 +49,7 @@ class ProcessGroup(Group):
         self._order = job.watch.order(f"group {index}")
         self._receipts = Receipts(self)
         #: held by the thread that calls a collective
-        self._turn = threading.Lock()
+        self._turn = locks.new()
 
     # -- torch.distributed's names ---------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 clock = time.perf_counter
 
 
-class Span(NamedTuple):
+class Interval(NamedTuple):
     """A collective that ran from `began` to `ended`, or a wait for one (`bytes` is 0 then).
 
     Times are seconds of a clock that all processes of a machine share. `background` is whether it
@@ -40,9 +40,9 @@ class Timeline:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.began = self.ended = clock()
-        self.collectives: list[Span] = []
+        self.collectives: list[Interval] = []
         #: waits of the thread that computes, for collectives in the background
-        self.waits: list[Span] = []
+        self.waits: list[Interval] = []
 
     @property
     def communication(self) -> float:
@@ -91,14 +91,14 @@ def is_taken() -> bool:
 
 def note(what: str, size: int, began: float, background: bool) -> None:
     """A collective has ended."""
-    span = Span(what, size, began, clock(), background)
+    span = Interval(what, size, began, clock(), background)
     for timeline in _taken:
         timeline.collectives.append(span)
 
 
 def note_wait(what: str, began: float) -> None:
     """The thread that computes has waited for a collective in the background."""
-    span = Span(what, 0, began, clock(), False)
+    span = Interval(what, 0, began, clock(), False)
     for timeline in _taken:
         timeline.waits.append(span)
 

@@ -5,8 +5,8 @@ of their own: "this file is written", counters, settings that one rank has found
 A `HashStore` is within a process, a `FileStore` in a file that all see, a `TCPStore` in a server
 that is asked over the network; do not open its port to strangers.
 
-The process with `is_master` starts this file as that server, by its path: `python stores.py host
-port`. It is a process of its own, since MPI keeps Python's lock while it connects the ranks.
+The process with `is_master` starts that server, as a process of its own, since MPI keeps Python's
+lock while it connects the ranks.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+
+from ..core import locks
 
 _DEFAULT = timedelta(seconds=300)
 #: seconds between two looks at a store that others change
@@ -161,7 +163,7 @@ class HashStore(Store):
     def __init__(self) -> None:
         super().__init__()
         self._kept: dict[str, bytes] = {}
-        self._lock = threading.Lock()
+        self._lock = locks.new()
 
     def _do(self, what: str, *args: Any) -> Any:
         with self._lock:
@@ -248,7 +250,7 @@ class _Answers(socketserver.StreamRequestHandler):
                 self.wfile.write(_encoded(answer))
 
 
-def _serve(host: str, port: int) -> None:
+def serve(host: str, port: int) -> None:
     """Be a server until nobody holds the other end of the input."""
     with _Server((host, port), _Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -257,10 +259,15 @@ def _serve(host: str, port: int) -> None:
         server.shutdown()
 
 
+#: the program of a server: its arguments are the host and the port
+_SERVER = f"import sys; from {__name__} import serve; serve(sys.argv[1], int(sys.argv[2]))"
+
+
 def _start_server(host: str, port: int) -> tuple[Any, int]:
     """Start a server; returns its process and port."""
     process = subprocess.Popen(
-        [sys.executable, __file__, host, str(port)],
+        [sys.executable, "-c", _SERVER, host, str(port)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -308,7 +315,7 @@ class TCPStore(Store):
             )
         self._timeout = _seconds(timeout)
         self.host, self.port = host_name, int(port)
-        self._lock = threading.Lock()
+        self._lock = locks.new()
         if is_master:
             process, self.port = _start_server(self.host, self.port)
             weakref.finalize(self, _stop_server, process)
@@ -351,7 +358,3 @@ class TCPStore(Store):
         if error is not None:
             raise RuntimeError(error)
         return answer
-
-
-if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]))

@@ -50,10 +50,10 @@ class _Ahead:
         self._unit, self._begun = None, {}
 
 
-class Call:
+class UnitCall:
     """One call of a unit in a forward pass, and the bundles that it has saved something of."""
 
-    def __init__(self, unit: Unit, saved: list[Call]) -> None:
+    def __init__(self, unit: Unit, saved: list[UnitCall]) -> None:
         self.unit = unit
         self.bundles: set[int] = set()
         self._saved = saved
@@ -66,7 +66,7 @@ class Call:
             self._saved.append(self)
         self.bundles.add(index)
 
-    def before(self) -> Call | None:
+    def before(self) -> UnitCall | None:
         """The call that backward needs after this one."""
         return self._saved[self._position - 1] if self._position > 0 else None
 
@@ -78,7 +78,7 @@ class ForwardPass:
         self.root = root
         self.ahead = _Ahead()
         self._called: list[Unit] = []
-        self._saved: list[Call] = []
+        self._saved: list[UnitCall] = []
         self._expected = _PASSES.orders.get(root, ())
         self._is_expected = not STATE.mode & LISTENING
 
@@ -105,8 +105,8 @@ class ForwardPass:
         """The handle of a bundle's gather, if that was begun; a program has gathers of its own."""
         return None if STATE.mode & LISTENING else self.ahead.take(unit, index)
 
-    def call(self, unit: Unit) -> Call:
-        return Call(unit, self._saved)
+    def call(self, unit: Unit) -> UnitCall:
+        return UnitCall(unit, self._saved)
 
     def end(self, is_complete: bool) -> None:
         """The outermost call ends."""
@@ -160,7 +160,7 @@ def backward_ahead() -> _Ahead:
     return _PASSES.backward[1]
 
 
-def begin_before(call: Call) -> None:
+def begin_before(call: UnitCall) -> None:
     """Backward has gathered what a call has saved: begin with the call before it."""
     before = call.before()
     if before is None or STATE.mode & LISTENING:

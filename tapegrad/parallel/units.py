@@ -31,7 +31,7 @@ from .mixed_precision import MixedPrecisionPolicy
 class _SavedPart(NamedTuple):
     """Where a value that an operation has saved lies in the flat array, counted in elements."""
 
-    call: prefetch.Call | None
+    call: prefetch.UnitCall | None
     bundle: int
     offset: int
     shape: tuple[int, ...]
@@ -198,7 +198,7 @@ class Unit:
 
     # -- backward --------------------------------------------------------------------------------
 
-    def _hooks(self, outer: Any, call: prefetch.Call | None) -> tuple[Any, Any]:
+    def _hooks(self, outer: Any, call: prefetch.UnitCall | None) -> tuple[Any, Any]:
         """What replaces saved values in whole parameters, and what brings them back.
 
         Other values go to the hooks around this call, if there are any.
@@ -218,7 +218,7 @@ class Unit:
 
         return pack, unpack
 
-    def _part(self, array: Any, call: prefetch.Call | None) -> _SavedPart | None:
+    def _part(self, array: Any, call: prefetch.UnitCall | None) -> _SavedPart | None:
         """Where an array lies in what was gathered; None if it lies elsewhere."""
         owner, index = self._owners.get(id(owner_of(array)), (None, 0))
         if owner is None:
@@ -252,7 +252,7 @@ class Unit:
             self._again, self._backward = {}, STATE.endings
         return self._again
 
-    def _gather_again(self, index: int, call: prefetch.Call | None) -> tuple[Any, list[Any]]:
+    def _gather_again(self, index: int, call: prefetch.UnitCall | None) -> tuple[Any, list[Any]]:
         in_backward = STATE.endings is not None
         if in_backward and index in self.gathered_again():
             return self._again[index]

@@ -12,7 +12,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_lock = threading.Lock()
+from ...core import locks
+
+_lock = locks.new()
 #: the threads that have paused it, once for each time
 _pausing: list[int] = []
 _threshold = (0, 0, 0)
@@ -49,8 +51,6 @@ def _resume() -> None:
 
 def _in_child() -> None:
     """After a fork: only this thread is still there."""
-    global _lock
-    _lock = threading.Lock()
     if _pausing:
         _pausing[:] = [thread for thread in _pausing if thread == threading.get_ident()]
         _resume()

@@ -35,7 +35,7 @@ _RECORDINGS = _CAN - 1
 NONE, ANYTHING = 0, -1
 
 
-class Decision(Enum):
+class Choice(Enum):
     """What all ranks do in a call."""
 
     REPLAY = "replay"
@@ -70,35 +70,35 @@ class Agreement:
         #: whether the call that is recorded counts, also if it has no collective
         self._counts = False
 
-    def decide(self, replay: Replay) -> Decision:
+    def decide(self, replay: Replay) -> Choice:
         """What all ranks do in a call that this one could replay."""
         if self.quorum is None:  # this process alone runs its collectives
-            return Decision.REPLAY
+            return Choice.REPLAY
         if not replay.groups and not STATE.mode & GRAD:
-            return Decision.REPLAY
-        decision = self._exchange(replay.recorded_in | _CAN | _HOLDS)
-        self._is_made = decision is Decision.RECORD
-        self.replayed += decision is Decision.REPLAY
-        return decision
+            return Choice.REPLAY
+        choice = self._exchange(replay.recorded_in | _CAN | _HOLDS)
+        self._is_made = choice is Choice.RECORD
+        self.replayed += choice is Choice.REPLAY
+        return choice
 
-    def _exchange(self, bits: int) -> Decision:
+    def _exchange(self, bits: int) -> Choice:
         """What all ranks do in the next call."""
         self._calls += 1
         quorum = self.quorum
         quorum.function, quorum.call = self._name, self._calls
         found: int = quorum.agree(bits)
         if not found & _HOLDS:
-            return Decision.RECORD
+            return Choice.RECORD
         if not found & _CAN:
-            return Decision.EAGER
-        return Decision.REPLAY if found & _RECORDINGS else Decision.RECORD
+            return Choice.EAGER
+        return Choice.REPLAY if found & _RECORDINGS else Choice.RECORD
 
     def eager_call(self, is_collective: bool) -> AbstractContextManager[Any]:
         """A call that can only run eagerly: entered around it, for others may record theirs."""
         if self.quorum is None or not (is_collective or STATE.mode & GRAD):
             return nullcontext()
-        decision = self._exchange(_RECORDINGS | _HOLDS)
-        return self._eager_among_recorded() if decision is Decision.RECORD else nullcontext()
+        choice = self._exchange(_RECORDINGS | _HOLDS)
+        return self._eager_among_recorded() if choice is Choice.RECORD else nullcontext()
 
     @contextmanager
     def _eager_among_recorded(self) -> Iterator[None]:

@@ -31,7 +31,7 @@ from ..trace.log import ELSEWHERE, CaptureError
 from ..trace.recording import Recording
 from ..trace.results import NotRepeatable
 from ..trace.signature import Arguments, likeness, shown, unlike
-from .agreement import Agreement, Decision
+from .agreement import Agreement, Choice
 from .check import Check
 from .leaf_tracker import LeafTracker
 from .replay import DataError, Replay
@@ -252,10 +252,10 @@ class Compiled(Generic[P, R]):
         replay = variant.replay
         if replay is None:
             return self._eagerly(str(variant.eager), args, kwargs, signature.communicates)
-        decision = self._agreement.decide(replay)
-        if decision is Decision.EAGER:
+        choice = self._agreement.decide(replay)
+        if choice is Choice.EAGER:
             return self._plainly(args, kwargs)
-        if decision is Decision.RECORD:
+        if choice is Choice.RECORD:
             result = self._record(signature, "another rank records this call", call, args, kwargs)
             signature.strikes = 0
             return result
