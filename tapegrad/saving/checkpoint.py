@@ -151,7 +151,7 @@ class Checkpoint:
         """Save the state of all parts as that of `step`, with metrics; returns the file.
 
         `extra` is anything that `tapegrad.save` takes. When this returns, the file is on the disk;
-        if it fails, all that was saved before is still there.
+        if it fails, the states that are to be kept are still there.
         """
         if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
             raise ValueError(f"step is a number of steps, 0 or more, got {step!r}")
@@ -167,6 +167,9 @@ class Checkpoint:
         if group is not None:
             group.meet(f"Checkpoint.save(step {step})")
         files = self._files()
+        if files and (group is None or group.rank == 0):
+            # what a process that was killed after its save has not removed any more
+            self._remove_old(files[-1], files[:-1])
         sequence = files[-1].sequence + 1 if files else 1
         path = self.directory / f"checkpoint-{sequence:06d}-step-{step}.safetensors"
         if group is not None:
@@ -174,8 +177,6 @@ class Checkpoint:
         if self._saves_random_state:
             about["random"] = random_state()
         state = {name: state_of(part) for name, part in self.parts.items()}
-        if files:  # what a process that was killed has not removed any more
-            self._remove_old(files[-1], files[:-1])
         write(laid_out({**state, _ABOUT: about}, described), str(path))
         self._remove_old(_File(sequence, step, path), self._files()[:-1])
         return path
