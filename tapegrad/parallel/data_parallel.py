@@ -198,7 +198,7 @@ class Pass:
         self.left = [len(b.parameters) for b in reducer.buckets]
         self.ready: set[int] = set()
         self.next = 0
-        #: for each bucket that was sent: what gives the flat tensor of averages
+        #: for each bucket that was sent: what gives the flat tensor of averages, or of sums
         self.sent: list[Any] = []
 
 
@@ -276,7 +276,10 @@ class Reducer:
             part[...] = grad._array
 
     def _send(self, bucket: Bucket) -> Any:
-        """Begin to reduce a bucket; returns a function that gives the averages."""
+        """Begin to reduce a bucket; returns a function that gives a flat tensor.
+
+        These are averages; on a tape they are sums, unless a hook has made them.
+        """
         listening = bool(STATE.mode & LISTENING)
         if self.hook is not None:
             flat = self._flat(bucket) if listening else wrap(bucket.array)
@@ -289,11 +292,9 @@ class Reducer:
                 )
             return lambda: future.wait()
         if listening:
-            # A sum, divided by operations that native code fuses with what reads them.
             flat = self._flat(bucket)
             handle = all_reduce_start_(flat, op=SUM, group=self.group)
-            divisor = self.divisor or self.group.size
-            return lambda: all_reduce_wait_(handle, flat, group=self.group) / divisor
+            return lambda: all_reduce_wait_(handle, flat, group=self.group)
         work = self.group.reduce_memory(bucket.array, AVG if self.divisor is None else SUM)
 
         def finished() -> Any:
@@ -348,6 +349,9 @@ class Reducer:
             return
         if listening:
             value = flat[start : start + size].view(p.shape)
+            if self.hook is None:
+                # Native code fuses this with what reads the gradient.
+                value = value / (self.divisor or self.group.size)
             if p._grad is None:
                 p._grad = value.clone()
             else:

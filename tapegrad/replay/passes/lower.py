@@ -161,7 +161,8 @@ class Lowering:
             del self.instructions[start:]
             for value in apply.outputs:
                 self.enter(value)
-            self.notes.append(f"{primitive.name} runs in NumPy: {reason}")
+            if not primitive.collective:
+                self.notes.append(f"{primitive.name} runs in NumPy: {reason}")
             seen = tuple(self.views[x.number] if isinstance(x, Value) else x for x in apply.inputs)
             self.instructions.append(
                 Callback(primitive, apply.params, seen, apply.outputs, apply.origins)

@@ -8,6 +8,8 @@ in two (`Primitive.halves`) is begun early and waited for late. Called by `pipel
 - A gather (its result is larger than its operand) of what only moves from the program's inputs is
   begun where the gather before it in its group stood, and waited for where it stood itself: at most
   one gather is ahead, and no more memory than its result is taken for that.
+- After the last collective has begun, instructions go in the order in which the collectives that
+  they need were begun: what reads the first result is computed while the last is under way.
 - A reduction whose operand is larger than its result is waited for before the next such one is
   begun, so that at most one operand is kept for it.
 
@@ -142,7 +144,30 @@ class _Schedule:
         for number, x in list(self._late.items()):
             if x.primitive.half == "wait" and number in self._late:
                 self._bring(x.outputs[0])
-        return self._made
+        return _by_arrival(self._made)
+
+
+def _by_arrival(instructions: list[Instruction]) -> list[Instruction]:
+    """With what comes after the last begin in the order of the begins that it waits for."""
+    begun: dict[int, int] = {}  # by the number of a handle: how many were begun up to it
+    last = 0
+    for i, x in enumerate(instructions):
+        if isinstance(x, Apply) and x.primitive.half == "start":
+            begun[x.outputs[0].number] = len(begun) + 1
+            last = i + 1
+    tail = [x for x in instructions[last:] if isinstance(x, Apply)]
+    if any(not (x.primitive.pure or x.primitive.half == "wait") for x in tail):
+        return instructions
+    arrival: dict[int, int] = {}  # by the number of a value: the latest begin that it waits for
+    order: list[tuple[int, Apply]] = []
+    for x in tail:
+        reads = [value.number for value in x.reads()]
+        waits = x.primitive.half == "wait"
+        mine = max((arrival.get(n, begun.get(n, 0) if waits else 0) for n in reads), default=0)
+        arrival.update((value.number, mine) for value in x.outputs)
+        order.append((mine, x))
+    order.sort(key=lambda pair: pair[0])
+    return instructions[:last] + [x for _, x in order]
 
 
 def _moved(program: Program, applied: Sequence[Apply]) -> set[int]:
