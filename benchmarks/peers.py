@@ -25,6 +25,11 @@ class Absent(Exception):
 
 def compiled_by_torch(problem: Problem) -> Step:
     """The step under torch.compile, called twice."""
+    return started_by_torch(problem)[0]
+
+
+def started_by_torch(problem: Problem) -> tuple[Step, Any]:
+    """The step under torch.compile, called twice, and the loss of its first call."""
     import torch
 
     torch._logging.set_logs(all=logging.ERROR)
@@ -36,10 +41,11 @@ def compiled_by_torch(problem: Problem) -> Step:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            run(), run()
+            first = run().item()
+            run()
     except Exception as error:
         raise Absent(f"torch.compile: {type(error).__name__}: {str(error)[:120]}") from error
-    return run
+    return run, first
 
 
 # -- JAX ------------------------------------------------------------------------------------------
@@ -183,7 +189,8 @@ def attend(p: Any, name: str, x: Any, heads: int, causal: bool) -> Any:
 
     batch, length, width = x.shape
     split = linear(p, f"{name}.qkv", x).reshape(batch, length, 3, heads, width // heads)
-    y = attention(*jnp.moveaxis(split, (2, 3), (0, 2)), causal)
+    q, k, v = jnp.moveaxis(split, (2, 3), (0, 2))
+    y = attention(q, k, v, causal)
     return linear(p, f"{name}.out", y.swapaxes(1, 2).reshape(batch, length, width))
 
 
