@@ -1,7 +1,7 @@
 """`python -m benchmarks [suite ...]`: prints ratios to PyTorch and JAX, measured in this run.
 
-Without a name, all suites run except `grow`, which takes an hour or so. Its parts may follow its
-name: `python -m benchmarks grow products eager`.
+Without a name, all suites run except `grow`, which takes long. Its parts may follow its name:
+`python -m benchmarks grow products eager`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ MEAN, LOW, SHARE_LOW, WORST = 0.95, 0.8, 0.03, 0.65
 AGAIN = 3
 #: from this many operations on, the cost of a call is small
 LONG = 2e7
-SECONDS = 0.08
+#: of counted calls in a cell; a third more goes by before, and large products take longer
+SECONDS = 0.06
 
 Cell = tuple[int, ...]
 
