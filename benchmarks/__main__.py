@@ -1,34 +1,54 @@
-"""`python -m benchmarks [suite ...]`: prints ratios to PyTorch and JAX, measured in this run."""
+"""`python -m benchmarks [suite ...]`: prints ratios to PyTorch and JAX, measured in this run.
+
+Without a name, all suites run except `grow`, which takes long. Its parts may follow its name:
+`python -m benchmarks grow products eager`.
+"""
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 
 import torch
 
-from . import data, eager, firstcall, others, ranks, replay
+from . import data, eager, firstcall, grow, others, ranks, replay
 from .measure import Report
 
-SUITES = {
+SUITES: dict[str, Callable[..., None]] = {
     "eager": eager.run,
     "replay": replay.run,
     "others": others.run,
     "data": data.run,
     "firstcall": firstcall.run,
     "ranks": ranks.run,
+    "grow": grow.run,
 }
+#: suites that run only when they are named
+ONLY_BY_NAME = {"grow"}
+
+
+def chosen(words: list[str]) -> list[tuple[str, list[str]]]:
+    """The suites that words name, each with its parts: words after `grow` that name such."""
+    found: list[tuple[str, list[str]]] = []
+    for word in words:
+        if found and found[-1][0] == "grow" and word in grow.PARTS:
+            found[-1][1].append(word)
+        elif word in SUITES:
+            found.append((word, []))
+        else:
+            raise SystemExit(f"no suite named {word!r}; there are {', '.join(SUITES)}")
+    return found or [(name, []) for name in SUITES if name not in ONLY_BY_NAME]
 
 
 def main() -> None:
-    chosen = [name for name in sys.argv[1:] if not name.startswith("-")] or list(SUITES)
-    for name in chosen:
-        if name not in SUITES:
-            raise SystemExit(f"no suite named {name!r}; there are {', '.join(SUITES)}")
+    suites = chosen([word for word in sys.argv[1:] if not word.startswith("-")])
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; medians, interleaved")
     report = Report()
-    for name in chosen:
+    for name, parts in suites:
         print(f"\n{name}", flush=True)
-        SUITES[name](report)
+        run = functools.partial(SUITES[name], parts=parts) if parts else SUITES[name]
+        run(report)
 
 
 if __name__ == "__main__":

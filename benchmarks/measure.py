@@ -46,13 +46,40 @@ def interleaved(
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def alone(function: Callable[[], object], seconds: float, least_calls: int = 3) -> float:
+    """Median seconds of a call, for a process in which no other library runs.
+
+    A third of the time goes by before calls are counted. At least `least_calls` are.
+    """
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds / 3:
+        function()
+    times: list[float] = []
+    began = stop = time.perf_counter()
+    while stop < began + seconds or len(times) < least_calls:
+        start = time.perf_counter()
+        function()
+        stop = time.perf_counter()
+        times.append(stop - start)
+    return statistics.median(times)
+
+
 class Report:
     """Rows of one table: what was measured, the figures, and whether the target holds."""
 
-    def add(self, what: str, figures: str, value: float, target: float, unit: str = "") -> None:
-        verdict = "holds" if value <= target else "MISSED"
-        shown = f"{value:.3g}{unit}"
-        print(f"{what:<40} {figures:<46} {shown:>8}  <= {target:g}{unit}  {verdict}", flush=True)
+    def add(
+        self,
+        what: str,
+        figures: str,
+        value: float,
+        target: float,
+        unit: str = "",
+        at_least: bool = False,
+    ) -> None:
+        """A row; the value should be at most the target, or at least it."""
+        verdict = "holds" if (value >= target if at_least else value <= target) else "MISSED"
+        limit = f"{'>=' if at_least else '<='} {target:g}{unit}"
+        print(f"{what:<40} {figures:<46} {f'{value:.3g}{unit}':>8}  {limit}  {verdict}", flush=True)
 
     def say(self, what: str, figures: str) -> None:
         print(f"{what:<40} {figures}", flush=True)

@@ -45,9 +45,9 @@ def blocks(lib: ModuleType) -> tuple[type, type]:
     nn, functional = lib.nn, lib.nn.functional
 
     class Block(nn.Module):  # type: ignore[name-defined,misc]
-        def __init__(self, width: int, heads: int) -> None:
+        def __init__(self, width: int, heads: int, causal: bool = True) -> None:
             super().__init__()
-            self.heads = heads
+            self.heads, self.causal = heads, causal
             self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
             self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
             self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -56,7 +56,7 @@ def blocks(lib: ModuleType) -> tuple[type, type]:
             batch, length, width = x.shape
             split = self.qkv(x).reshape(batch, length, 3, self.heads, width // self.heads)
             q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)
-            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
             return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
         def forward(self, x: Any) -> Any:

@@ -84,7 +84,7 @@ def filled(lib: ModuleType, model: Any) -> Parameters:
             if p.ndim > 1:
                 value = rng.standard_normal(tuple(p.shape)) / np.prod(p.shape[1:]) ** 0.5
                 p.copy_(lib.tensor(value.astype(np.float32)))
-            elif name.endswith("bias"):
+            elif name.rpartition(".")[2].startswith("bias"):  # an LSTM has bias_ih_l0
                 p.zero_()
     return parameters
 

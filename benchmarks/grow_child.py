@@ -1,0 +1,149 @@
+"""`python -m benchmarks.grow_child`: one job of the suite `grow`, in a process of its own.
+
+Comes in: a job as JSON on the standard input. Goes out: what was found, as JSON in the last line.
+A library is imported only in the processes that measure it (torch also in those of JAX, where it
+makes the first parameters): its threads would spin on the cores that another library needs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from .child import forget_peak, give_back, resident
+from .grow_models import made
+from .grow_products import measured
+from .measure import alone
+from .peers import Absent, Step, started_by_torch
+from .problems import Problem
+
+#: calls after which every step is replayed
+RECORDED = 4
+
+
+@dataclass
+class Started:
+    """A step that has run at least once."""
+
+    problem: Problem
+    run: Step
+    loss: float
+    callbacks: int = 0
+
+
+def step(library: str, model: str, small: bool, seconds: float) -> dict[str, Any]:
+    """Seconds of a training step, its first loss and how many callbacks it has."""
+    started = STARTERS[library](model, small)
+    spent = alone(started.run, seconds)
+    return {"seconds": spent, "loss": started.loss, "callbacks": started.callbacks}
+
+
+def memory(library: str, model: str, small: bool) -> dict[str, Any]:
+    """Bytes that a step holds at its largest, besides float32 parameters and their gradients."""
+    start = STARTERS[library]
+    start(model, True)  # what the library loads at first is not counted
+    before = resident("VmRSS")
+    started = start(model, small)
+    give_back()
+    forget_peak()
+    for _ in range(3):
+        started.run()
+    peak = resident("VmHWM")
+    known = 2 * 4 * sum(math.prod(p.shape) for p in started.problem.parameters.values())
+    return {"bytes": peak - before - known}
+
+
+def floor(model: str, small: bool, seconds: float) -> Any:
+    """Seconds that a step's products, and a pass over its state, take alone."""
+    from . import grow_floor
+
+    return grow_floor.floor(model, small, seconds)
+
+
+# -- how a step of each library starts ------------------------------------------------------------
+
+
+def _eager(lib: ModuleType, model: str, small: bool) -> Started:
+    problem = made(lib, model, small)
+    return Started(problem, problem, problem().item())
+
+
+def _tapegrad_eager(model: str, small: bool) -> Started:
+    import tapegrad
+
+    return _eager(tapegrad, model, small)
+
+
+def _torch_eager(model: str, small: bool) -> Started:
+    import torch
+
+    return _eager(torch, model, small)
+
+
+def _tapegrad_compiled(model: str, small: bool) -> Started:
+    import tapegrad
+
+    problem = made(tapegrad, model, small)
+    compiled = tapegrad.compile(problem.step)
+
+    def run() -> Any:
+        return compiled(*problem.inputs)
+
+    loss = run().item()
+    for _ in range(RECORDED - 1):
+        run()
+    if not any(replay.count for replay in compiled.replays):
+        raise Absent(f"it was not replayed: {compiled.explain()}")
+    callbacks = sum(len(r.executable.callbacks) for r in compiled.replays if r.executable)
+    return Started(problem, run, loss, callbacks)
+
+
+def _torch_compiled(model: str, small: bool) -> Started:
+    import torch
+
+    problem = made(torch, model, small)
+    return Started(problem, *started_by_torch(problem))
+
+
+def _jax(model: str, small: bool) -> Started:
+    import torch
+
+    from . import grow_jax
+
+    problem = made(torch, model, small)
+    run = grow_jax.step(model, problem)
+    return Started(problem, run, float(run()))
+
+
+STARTERS: dict[str, Callable[[str, bool], Started]] = {
+    "tapegrad": _tapegrad_compiled,
+    "tapegrad eager": _tapegrad_eager,
+    "torch eager": _torch_eager,
+    "torch.compile": _torch_compiled,
+    "jax.jit": _jax,
+}
+
+JOBS: dict[str, Callable[..., Any]] = {
+    "step": step,
+    "memory": memory,
+    "floor": floor,
+    "products": measured,
+}
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    try:
+        found = JOBS[job.pop("job")](**job)
+    except Absent as reason:
+        found = {"absent": str(reason)}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
