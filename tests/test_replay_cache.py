@@ -529,7 +529,7 @@ def test_nobody_is_told_who_does_not_want_to_know(
 # -- pruning -------------------------------------------------------------------------------------
 
 
-def test_the_oldest_half_goes_and_files_of_others_stay(
+def test_the_oldest_go_and_files_of_others_stay(
     place: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.mkdir(mode=0o700)
@@ -541,13 +541,27 @@ def test_the_oldest_half_goes_and_files_of_others_stay(
     (place / "thesis.tex").write_text("do not delete")
     os.utime(place / "thesis.tex", (0, 0))
     monkeypatch.setattr(tuning, "MAX_CACHE_FILES", 10)
-    cache._folder.cache_clear()
-    assert cache.folder() == place
+    monkeypatch.setattr(tuning, "CACHE_FILES_PRUNED_AT_ONCE", 3)
+    cache.prune(place)
     assert len(names(place)) == 12
     monkeypatch.setattr(tuning, "MAX_CACHE_FILES", 9)
+    cache.prune(place)
+    assert names(place) == [*own[3:], "letters", "thesis.tex"]
+
+
+def test_storing_keeps_the_number_of_files_small(
+    place: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "MAX_CACHE_FILES", 20)
+    monkeypatch.setattr(tuning, "CACHE_FILES_PRUNED_AT_ONCE", 8)
+    monkeypatch.setattr(tuning, "STORES_FOR_EACH_PRUNING", 4)
     cache._folder.cache_clear()
-    assert cache.folder() == place
-    assert names(place) == [*own[5:], "letters", "thesis.tex"]
+    most = 0
+    for i in range(1000):
+        cache.store(f"k{i:064x}", b"code")
+        most = max(most, len(names(place)))
+    assert most < 120  # the chance of more is far below that of a defect of the machine
+    assert f"k{999:064x}" in names(place)
 
 
 def test_a_file_that_another_process_removes_first(
@@ -567,5 +581,5 @@ def test_a_file_that_another_process_removes_first(
 
     monkeypatch.setattr(tuning, "MAX_CACHE_FILES", 2)
     monkeypatch.setattr(cache.os, "scandir", late)
-    cache._folder.cache_clear()
-    assert cache.folder() == place
+    cache.prune(place)
+    assert names(place) == []

@@ -3,8 +3,8 @@
 Comes in: a name and bytes. A file holds a checksum and the data. It is written under another name
 and renamed, so other processes see it complete or not at all; a file that does not match its
 checksum is ignored and replaced. The folder belongs to the user alone. `TAPEGRAD_CACHE` names
-another folder; `TAPEGRAD_CACHE=0` stores nothing. If there are too many files, the oldest are
-removed, but only files with names like those made here. Called by `jit.py` and `stored.py`.
+another folder; `TAPEGRAD_CACHE=0` stores nothing. If there are too many files, some of the oldest
+are removed, but only files with names like those made here. Called by `jit.py` and `stored.py`.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def _folder(setting: str | None) -> Path | None:
             return None
     except (OSError, RuntimeError):  # the latter if there is no home
         return None
-    _prune(folder)
     return folder
 
 
-def _prune(folder: Path) -> None:
+def prune(folder: Path) -> None:
+    """Remove some of the oldest files if there are too many: all at once would take seconds."""
     try:
         files = [entry for entry in os.scandir(folder) if OWN.fullmatch(entry.name)]
     except OSError:
         return
     if len(files) > tuning.MAX_CACHE_FILES:
-        for path in sorted(files, key=_age, reverse=True)[: len(files) // 2]:
+        for path in sorted(files, key=_age, reverse=True)[: tuning.CACHE_FILES_PRUNED_AT_ONCE]:
             with contextlib.suppress(OSError):  # another process may have been quicker
                 os.unlink(path)
 
@@ -101,3 +101,6 @@ def store(name: str, content: bytes) -> None:
             raise
     except OSError:
         return
+    # By chance, for most processes store little: counting the files takes a while.
+    if os.urandom(1)[0] < 256 // tuning.STORES_FOR_EACH_PRUNING:
+        prune(directory)

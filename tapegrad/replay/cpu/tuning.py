@@ -188,8 +188,13 @@ SPINS_BETWEEN_YIELDS = 1024
 
 #: kinds of computations whose costs are remembered; a GPT has 1,700 computations, of 60 kinds
 MAX_EXAMINED_COMPUTATIONS = 4096
-#: files of the cache on disk; when there are more, the oldest half goes
+#: files of the cache on disk; when there are more, the oldest go
 MAX_CACHE_FILES = 20_000
+#: files that are then removed at once: half of the cache takes 11 s on a slow disk
+CACHE_FILES_PRUNED_AT_ONCE = 256
+#: files that are stored, on average, between two looks at how many there are; at most 256, and
+#: fewer than are removed at once
+STORES_FOR_EACH_PRUNING = 64
 #: seconds after which no further round of a measurement begins, so that nobody waits long
 MAX_MEASURING_SECONDS = 0.4
 #: rounds of a measurement, at most: the fastest of so many is hardly held up by other processes
