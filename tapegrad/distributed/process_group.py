@@ -519,16 +519,14 @@ def get_rank(group: Any = None) -> int:
     """This process's rank in a group; -1 if it is no member."""
     if isinstance(group, _NonMember):
         return -1
-    rank = int(resolved(group).rank)
-    return rank
+    return int(resolved(group).rank)
 
 
 def get_world_size(group: Any = None) -> int:
     """How many ranks a group has; -1 if this process is no member."""
     if isinstance(group, _NonMember):
         return -1
-    size = int(resolved(group).size)
-    return size
+    return int(resolved(group).size)
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
