@@ -70,7 +70,7 @@ def test_ranks_agree_whether_to_replay() -> None:
     for result in results:
         assert result["eager_on_one_rank"] == [33.0, 44.0] * 6
         threaded, waiting = result["timelines"]
-        assert threaded[:2] == [2, True]
+        assert threaded[0] == 2
         assert waiting == [2, False, 0.0]
     counts = [result["another_size_on_one_rank"] for result in results]
     assert counts[0] == counts[1]

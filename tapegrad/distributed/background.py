@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Any
 
+from ..core import locks
 from ..futures import Future
 from . import spans
 
@@ -45,10 +46,7 @@ class Work:
         """Return when the collective is done and its result can be used."""
         if not self._done.is_set():
             assert self._waiter is not None
-            began = spans.clock()
             self._waiter.wait_for(self)
-            if spans.is_taken() and self._waiter.threaded:
-                spans.note_wait("a collective", began)
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -127,25 +125,31 @@ class Requested(Work):
 
 
 class Background:
-    """Works through collectives in order: in a thread, or when somebody waits."""
+    """Works through collectives in order: in a thread, or when somebody waits.
+
+    Whoever waits does what the thread has not come to: to wake a thread takes longer than to reduce
+    a small array.
+    """
 
     def __init__(self, threaded: bool) -> None:
         self.threaded = threaded
-        #: what the thread has yet to do, and what waits for somebody to wait for it
-        self._queue: SimpleQueue[Work] = SimpleQueue()
-        self._waiting: deque[Work] = deque()
+        self._pending: deque[Work] = deque()
+        #: held while a collective is taken from what is pending, and until it is done
+        self._turn = locks.new()
+        #: a word for the thread for each collective, which somebody else may have done by then;
+        #: none for those that are done by whoever waits for them
+        self._words: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: Work) -> Work:
+    def submit(self, work: Work, wakes: bool = True) -> Work:
         """Start a collective, or take it down as the next one."""
         work._waiter = self
-        if not self.threaded:
-            self._waiting.append(work)
-            return work
-        self._queue.put(work)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, name="tapegrad-mpi", daemon=True)
-            self._thread.start()
+        self._pending.append(work)
+        if self.threaded and wakes:
+            self._words.put(None)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="tapegrad-mpi", daemon=True)
+                self._thread.start()
         return work
 
     def is_beside(self) -> bool:
@@ -154,24 +158,38 @@ class Background:
 
     def _loop(self) -> None:
         while True:
-            self._queue.get().run()
+            self._words.get()
+            while self._pending:
+                with self._turn:
+                    self._run_next()
+
+    def _run_next(self) -> None:
+        if self._pending:
+            self._pending.popleft().run()
 
     def wait_for(self, work: Work) -> None:
         """Return when one collective is done."""
-        if self.threaded:
-            work._done.wait()
-            return
-        while not work._done.is_set():
-            self._waiting.popleft().run()
+        while not work.is_completed():
+            if not self._turn.acquire(blocking=False):
+                began = spans.clock()
+                self._turn.acquire()
+                if spans.is_taken():
+                    spans.note_wait("a collective", began)
+            try:
+                if not work.is_completed():
+                    self._run_next()
+            finally:
+                self._turn.release()
 
     def drain(self) -> None:
         """Return when nothing is left to do."""
-        while self._waiting:
-            self._waiting.popleft().run()
-        if self._thread is not None:
-            self.submit(Work(lambda: None)).wait()  # after everything that came before
+        while self._pending:
+            with self._turn:
+                self._run_next()
+        with self._turn:
+            pass  # what the thread was at is done
 
     def run_pending(self) -> None:
         """Before a collective of the calling thread: do what would otherwise come after it."""
-        if not self.threaded and self._waiting:
+        if not self.threaded and self._pending:
             self.drain()

@@ -135,9 +135,18 @@ class ProcessGroup(Group):
             spans.note(kind, size, began, background().is_beside())
 
     def start(
-        self, kind: str, x: Any, function: Callable[..., Any], *args: Any, finish: Any = None
+        self,
+        kind: str,
+        x: Any,
+        function: Callable[..., Any],
+        *args: Any,
+        finish: Any = None,
+        alone: bool = False,
     ) -> Work:
-        """A collective in the background, on memory that nobody touches until it is done."""
+        """A collective in the background, on memory that nobody touches until it is done.
+
+        One that is `alone` is done when somebody waits for it.
+        """
         inside = self._tell()
         location, words = source.here(), f"{kind} in the background"
         if checks.wanted():
@@ -166,7 +175,7 @@ class ProcessGroup(Group):
                 else:
                     running[thread] = before
 
-        return background().submit(Work(run, finish))
+        return background().submit(Work(run, finish), wakes=not alone)
 
     # -- collectives on arrays -------------------------------------------------------------------
 
@@ -185,11 +194,13 @@ class ProcessGroup(Group):
         """Begin to reduce a contiguous array into its own memory."""
         return self.start("all_reduce", x, transport.all_reduce_in_place, op)
 
-    def begin(self, kind: str, x: Any, *args: Any, in_place: bool = False) -> int:
+    def begin(
+        self, kind: str, x: Any, *args: Any, in_place: bool = False, alone: bool = False
+    ) -> int:
         memory, function = transport.IN_BACKGROUND[kind]
         given = memory(self.background_comm, x, in_place)
         handle = next(_handles)
-        _started[handle] = self.start(kind, given, function, *args)
+        _started[handle] = self.start(kind, given, function, *args, alone=alone)
         return handle
 
     def end(self, handle: int) -> Any:

@@ -342,6 +342,7 @@ def timelines() -> list[Any]:
     found = []
     for threaded in (True, False):
         background().threaded = threaded
+        time.sleep(0.2)  # the thread hears of what others have done
         for _ in range(4):
             with dist.timeline() as taken:
                 step(tg.ones(4, 6, dtype=tg.float64))
@@ -355,7 +356,15 @@ def timelines() -> list[Any]:
         caller = sum(not s.background for s in taken.collectives)
         assert len(bars) == 2 * (1 + len(taken.collectives) + caller + len(taken.waits))
         assert f"rank {rank()}: " in repr(taken)
-        found.append([len(reduced), all(s.background for s in reduced), taken.hidden])
+        with dist.timeline() as later:
+            work = dist.all_reduce(tg.ones(3), async_op=True)
+            until = time.monotonic() + (10 if threaded else 0.05)
+            while not work.is_completed() and time.monotonic() < until:
+                time.sleep(0.001)
+            assert work.is_completed() == threaded
+            work.wait()
+        assert [s.background for s in later.collectives] == [threaded]
+        found.append([len(reduced), any(s.background for s in reduced), taken.hidden])
     with dist.timeline() as taken:
         pass
     assert not taken.collectives

@@ -67,10 +67,13 @@ class Group:
         """The reduction of all members' arrays."""
         return x.copy()
 
-    def begin(self, kind: str, x: Any, *args: Any, in_place: bool = False) -> int:
+    def begin(
+        self, kind: str, x: Any, *args: Any, in_place: bool = False, alone: bool = False
+    ) -> int:
         """Begin an `all_reduce`, `all_gather` or `reduce_scatter`; returns its handle.
 
         With `in_place` it may use the memory of `x` until it has ended; a reduction stays there.
+        With `alone` it is waited for at once.
         """
         handle = next(_handles)
         _started[handle] = x if in_place and kind == "all_reduce" else getattr(self, kind)(x, *args)

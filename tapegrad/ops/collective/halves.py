@@ -20,11 +20,15 @@ def start_of(kind: str) -> Primitive:
     """The primitive that begins a collective.
 
     `in_place`, which only a compiler says, lets the collective use the operand's memory until it
-    has ended; a reduction then leaves its result there.
+    has ended; a reduction then leaves its result there. `alone`, likewise, says that nothing is
+    computed until it is waited for.
     """
 
-    def start(x: Any, *, group: Group, in_place: bool = False, **params: Any) -> Any:
-        return np.array(group.begin(kind, x, *params.values(), in_place=in_place), np.int64)
+    def start(
+        x: Any, *, group: Group, in_place: bool = False, alone: bool = False, **params: Any
+    ) -> Any:
+        handle = group.begin(kind, x, *params.values(), in_place=in_place, alone=alone)
+        return np.array(handle, np.int64)
 
     return define(
         f"{kind}_start",

@@ -15,7 +15,7 @@ in two (`Primitive.halves`) is begun early and waited for late. Called by `pipel
 
 The places depend on the collectives' order alone, so that all ranks begin them in the same order.
 After lowering, `in_place` lets a collective work in the memory of its operand where nobody else
-reads that.
+reads that, and tells those beside which nothing is computed.
 """
 
 from __future__ import annotations
@@ -199,11 +199,33 @@ def in_place(program: Program) -> Program:
         if number not in fixed and [x and x.primitive.half for x in found] == ["start", "wait"]
     }
     return program.with_instructions(
-        replace(x, params={**x.params, "in_place": True})
-        if isinstance(x, Callback) and _operand(x) in alone
-        else x
-        for x in program.instructions
+        _told_alone(
+            [
+                replace(x, params={**x.params, "in_place": True})
+                if isinstance(x, Callback) and _operand(x) in alone
+                else x
+                for x in program.instructions
+            ]
+        )
     )
+
+
+def _told_alone(instructions: list[Instruction]) -> list[Instruction]:
+    """With `alone` said to starts that have nothing but other callbacks before their waits."""
+    found = list(instructions)
+    begun: dict[int, int] = {}  # by the number of a handle: where it was begun
+    for i, x in enumerate(instructions):
+        if not isinstance(x, Callback):
+            begun.clear()
+        elif x.primitive.half == "start":
+            begun[x.outputs[0].number] = i
+        elif x.primitive.half == "wait":
+            handle = x.inputs[0]
+            at = begun.get(handle.root.number) if isinstance(handle, View) else None
+            start = None if at is None else found[at]
+            if at is not None and isinstance(start, Callback):
+                found[at] = replace(start, params={**start.params, "alone": True})
+    return found
 
 
 def _operand(x: Callback) -> int | None:
