@@ -530,14 +530,16 @@ def get_rank(group: Any = None) -> int:
     """This process's rank in a group; -1 if it is no member."""
     if isinstance(group, _NonMember):
         return -1
-    return int(resolved(group).rank)
+    rank = int(resolved(group).rank)
+    return rank
 
 
 def get_world_size(group: Any = None) -> int:
     """How many ranks a group has; -1 if this process is no member."""
     if isinstance(group, _NonMember):
         return -1
-    return int(resolved(group).size)
+    size = int(resolved(group).size)
+    return size
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
