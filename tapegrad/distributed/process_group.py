@@ -21,7 +21,7 @@ import numpy as np
 
 from ..core import locks, source
 from ..core.modes import STATE
-from ..ops.collective.group import Count, Group
+from ..ops.collective.group import Group
 from . import checks, quorum, spans, transport
 from .background import Background, Requested, Work
 from .job import HOW_TO_START, Job, job, start
@@ -42,8 +42,8 @@ class ProcessGroup(Group):
         self.comm = comm
         self.name = name
         self.ranks = ranks
-        self.rank = Count(comm.rank)
-        self.size = Count(comm.size)
+        self.rank: int = comm.rank
+        self.size: int = comm.size
         self.collective_comm = comm.Dup()
         self.background_comm = comm.Dup()
         self._order = job.watch.order(f"group {index}")
@@ -530,7 +530,7 @@ def get_rank(group: Any = None) -> int:
     """This process's rank in a group; -1 if it is no member."""
     if isinstance(group, _NonMember):
         return -1
-    rank = int(resolved(group).rank)
+    rank: int = resolved(group).rank
     return rank
 
 
@@ -538,7 +538,7 @@ def get_world_size(group: Any = None) -> int:
     """How many ranks a group has; -1 if this process is no member."""
     if isinstance(group, _NonMember):
         return -1
-    size = int(resolved(group).size)
+    size: int = resolved(group).size
     return size
 
 

@@ -35,19 +35,12 @@ class Quorum:
         return nullcontext()
 
 
-class Count(int):
-    """A number that can be called, too: PyTorch's groups have methods `rank()` and `size()`."""
-
-    def __call__(self) -> int:
-        return int(self)
-
-
 class Group:
     """The group of this process alone."""
 
     #: this process among the members, and how many there are
-    rank = Count(0)
-    size = Count(1)
+    rank = 0
+    size = 1
     #: the members' ranks in the whole job
     ranks: tuple[int, ...] = (0,)
     name = "self"
