@@ -1,7 +1,7 @@
 """`python -m benchmarks [suite ...]`: prints ratios to PyTorch and JAX, measured in this run.
 
-Without a name, all suites run except `grow`, which takes long. Its parts may follow its name:
-`python -m benchmarks grow products eager`.
+Without a name, all suites run except `grow`, which takes long. What is wanted of a suite may follow
+its name: `python -m benchmarks grow products eager`, `python -m benchmarks ranks 2 8`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,20 @@ ONLY_BY_NAME = {"grow"}
 
 
 def chosen(words: list[str]) -> list[tuple[str, list[str]]]:
-    """The suites that words name, each with its parts: words after `grow` that name such."""
+    """The suites that words name, each with the parts that are wanted of it."""
     found: list[tuple[str, list[str]]] = []
     for word in words:
-        if found and found[-1][0] == "grow" and word in grow.PARTS:
+        if found and _is_part(word, found[-1][0]):
             found[-1][1].append(word)
         elif word in SUITES:
             found.append((word, []))
         else:
             raise SystemExit(f"no suite named {word!r}; there are {', '.join(SUITES)}")
     return found or [(name, []) for name in SUITES if name not in ONLY_BY_NAME]
+
+
+def _is_part(word: str, suite: str) -> bool:
+    return word in grow.PARTS if suite == "grow" else suite == "ranks" and word.isdigit()
 
 
 def main() -> None:

@@ -3,9 +3,11 @@
 `python -m benchmarks ranks` starts jobs of 1 to 16 ranks of one thread each, as far as there are
 cores. Each rank has its own batch, so that the work of a rank stays the same (weak scaling).
 Efficiency is the time of a step of the same ranks without collectives, divided by the time with
-them: contention for memory is in both. A line is a median over steps, of the slowest rank. "hidden"
-is the part of the communication that ran while the rank computed. "predicted" is what `scale` says
-of the step with collectives, for the latency and bandwidth of messages between two ranks.
+them: contention for memory is in both. The two kinds of steps alternate, all ranks begin a step
+together, and it ends when the slowest has ended; a line is a median over steps. "hidden" is the
+part of the communication that ran while the rank computed. "predicted" is what `scale` says of the
+step with collectives, for the latency and bandwidth of messages between two ranks. Numbers after
+the name (`python -m benchmarks ranks 2 8`) choose how many ranks there are.
 `mpiexec -n 4 python -m benchmarks.ranks picture step.svg` draws a step of four ranks.
 """
 
@@ -26,8 +28,9 @@ from typing import Any
 
 from .measure import Report
 
-STEPS, TURNS = 12, 3
-#: numbers of ranks that are tried; the first job also measures how fast messages are
+#: steps of each kind that are timed, after some that are not
+STEPS, WARM_UP = 30, 4
+#: numbers of ranks; the first job also measures how fast messages are
 SIZES = (2, 1, 4, 8, 16)
 
 
@@ -70,11 +73,11 @@ def small(lib: ModuleType) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
 MODELS = {"GPT of width 512": gpt, "MLP, 8 layers of 1,024": mlp, "small MLP": small}
 
 
-def run(report: Report) -> None:
+def run(report: Report, parts: Sequence[str] = ()) -> None:
     """Print a table for each number of ranks."""
     cores = len(os.sched_getaffinity(0))
     network: dict[str, str] = {}
-    for size in SIZES:
+    for size in map(int, parts or SIZES):
         if size > cores:
             continue
         found = _job(_mpiexec(size), "tapegrad", **network)
@@ -132,19 +135,6 @@ def _torch(size: int) -> dict[str, Any]:
 # -- one rank ------------------------------------------------------------------------------------
 
 
-def _timed(step: Callable[[], Any], barrier: Callable[[], Any]) -> float:
-    """The median time of a step in milliseconds."""
-    for _ in range(4):
-        step()
-    times = []
-    for _ in range(STEPS):
-        barrier()
-        began = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * 1e3
-
-
 def _steps(
     lib: ModuleType, make: Callable[..., Any], parallel: Callable[[Any], Any]
 ) -> list[Callable[[], Any]]:
@@ -171,11 +161,19 @@ def _steps(
 def _pair(
     steps: Sequence[Callable[[], Any]], lib: ModuleType, dist: ModuleType
 ) -> dict[str, float]:
-    """What steps without and with collectives take, in turns; of the slowest rank."""
-    times = [[_timed(s, dist.barrier) for s in steps] for _ in range(TURNS)]
-    slowest = lib.tensor([min(t[i] for t in times) for i in range(2)], dtype=lib.float64)
+    """Milliseconds of steps without and with collectives, until the slowest rank has ended."""
+    times: list[list[float]] = []
+    for _ in range(WARM_UP + STEPS):
+        times.append([])
+        for step in steps:
+            dist.barrier()
+            began = time.perf_counter()
+            step()
+            times[-1].append((time.perf_counter() - began) * 1e3)
+    slowest = lib.tensor(times[WARM_UP:], dtype=lib.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return dict(zip(("alone", "together"), slowest.tolist(), strict=True))
+    medians = map(statistics.median, zip(*slowest.tolist(), strict=True))
+    return dict(zip(("alone", "together"), medians, strict=True))
 
 
 def torch_rank(out: str) -> None:
@@ -236,14 +234,15 @@ def _network() -> tuple[float, float]:
     import tapegrad.distributed as dist
 
     times = []
-    for count, repeats in ((1, 200), (1 << 22, 9)):
+    for count, repeats in ((1, 2000), (1 << 22, 90)):
         x = tg.zeros(count)
 
-        def many(x: Any = x, repeats: int = repeats) -> None:
-            for _ in range(repeats):
-                dist.all_reduce(x)
-
-        times.append(_timed(many, dist.barrier) / repeats / 1e3)
+        dist.all_reduce(x)
+        dist.barrier()
+        began = time.perf_counter()
+        for _ in range(repeats):
+            dist.all_reduce(x)
+        times.append((time.perf_counter() - began) / repeats)
     latency, large = times
     return latency, 4 * (1 << 22) / large
 
