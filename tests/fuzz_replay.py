@@ -294,7 +294,7 @@ def check(program: Program) -> tuple[str, list[str]]:
         if program.seed % 3 == 0:
             # Otherwise programs as small as these are left to one thread.
             pool.set_num_threads(2 + (program.seed % 2))
-            stack.enter_context(mock.patch.object(tuning, "MIN_LOOP_WORK_TO_SHARE", 1))
+            stack.enter_context(mock.patch.object(tuning, "LOOP_WORK_PER_THREAD", 1))
             whole = mock.patch.object(tuning, "MAX_SINGLE_THREAD_PROGRAM_WORK", 0)
             stack.enter_context(whole)
         eager, compiled = Run(program, False), Run(program, True)

@@ -18,9 +18,9 @@ from ..ir.program import Callback
 from .emit import Emitted, Pointer, Segment
 from .plan import Plan
 
-#: what a step is, its kernel (-1: none), how many steps threads share, how many stay together, and
-#: where its table begins
-STEP_WORDS = 5
+#: what a step is, its kernel (-1: none), how many steps that has, how many stay together, where its
+#: table begins, and how many parts it has
+STEP_WORDS = 6
 #: a position in the tables, a buffer, and bytes from its beginning
 PATCH_WORDS = 3
 
@@ -74,7 +74,9 @@ def _without_addresses(segment: Segment, kernels: dict[str | None, int]) -> Step
     tables: list[int] = []
     patches: list[tuple[int, ...]] = []
     for step in segment.steps:
-        steps.append((step.what, kernels[step.text], step.extent, step.grain, len(tables)))
+        steps.append(
+            (step.what, kernels[step.text], step.extent, step.grain, len(tables), step.parts)
+        )
         for entry in step.table:
             if isinstance(entry, Pointer):
                 patches.append((len(tables), entry.buffer, entry.offset))

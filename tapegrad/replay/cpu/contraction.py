@@ -473,7 +473,7 @@ def contraction(instruction: Contraction) -> Kernel:
         writer.extent,
         1,
         writer.extent < 2,
-        work < tuning.MIN_PRODUCT_OPERATIONS_TO_SHARE,
+        work // tuning.PRODUCT_OPERATIONS_PER_THREAD,
         work,
         [
             (a.value.number, byte_range)

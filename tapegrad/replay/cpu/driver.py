@@ -1,89 +1,69 @@
 """The driver: native code that walks programs. One call posts a program, runs it and waits.
 
-Comes in: the descriptor of a program (`driver_layout.py`), written by `executable.py`. Every thread
-walks all steps and does its part of each, with barriers where the list of steps has them. No Python
-runs between the posting of a program and its end, so an exception from a signal handler comes
-before a program or after it, and finds all workers waiting. `pool.py` loads this code and starts
-the threads.
+Comes in: the descriptor of a program (`driver_layout.py`), written by `executable.py`. Its steps
+form sections; a section ends when all of its parts are done, and then the next one opens. Part t is
+meant for thread t, which has what it needs in its cache. But whoever waits takes a part that nobody
+has begun: a program needs no thread but the one that calls, and one that the system keeps away
+holds nobody up unless it is in the midst of a part. No Python runs between the posting of a program
+and its end, so an exception from a signal handler comes before a program or after it, and finds all
+workers outside. `pool.py` loads this code and starts the threads.
 """
 
 from __future__ import annotations
 
-from . import driver_memory, driver_threads
+from . import driver_memory, driver_threads, tuning
 from .driver_layout import (
     ARRIVED,
-    ASLEEP,
-    BARRIER,
     CHECK,
-    DONE,
+    END,
     FAILURE_BITS,
-    FINISH,
+    FIRST,
+    INSIDE,
     LEADER,
     NO_MEMORY,
     OPENED,
+    PARTS,
     PROGRAM,
-    SERIAL,
-    SHARED,
+    SECTION,
     STATUS,
+    TAKEN,
     THREAD_BITS,
     TOO_FEW,
     WORDS,
     WORKERS,
     at,
+    of_thread,
     word,
 )
 
-# The last thread to arrive opens a barrier; the others spin, and yield if that takes long.
 _WALK = f"""
-define internal void @barrier(ptr %job, i64 %threads) noinline {{
-entry:
-  %alone = icmp eq i64 %threads, 1
-  br i1 %alone, label %out, label %arrive
-arrive:
-  {at("%arrived", ARRIVED)}
-  {at("%opened.cell", OPENED)}
-  %before = load atomic i64, ptr %opened.cell acquire, align 8
-  %order = atomicrmw add ptr %arrived, i64 1 acq_rel
-  %last = sub i64 %threads, 1
-  %is_last = icmp eq i64 %order, %last
-  br i1 %is_last, label %open, label %wait
-open:
-  store atomic i64 0, ptr %arrived release, align 8
-  %after = add i64 %before, 1
-  store atomic i64 %after, ptr %opened.cell release, align 8
-  br label %out
-wait:
-  %spins = phi i64 [ 0, %arrive ], [ %more, %retry ]
-  %now = load atomic i64, ptr %opened.cell acquire, align 8
-  %opened = icmp ne i64 %now, %before
-  br i1 %opened, label %out, label %retry
-retry:
-  call void @rest(i64 %spins)
-  %more = add i64 %spins, 1
-  br label %wait
-out:
-  ret void
-}}
-define internal i64 @bound(i64 %thread, i64 %threads, i64 %extent, i64 %grain) {{
+define internal i64 @bound(i64 %part, i64 %parts, i64 %extent, i64 %grain) {{
   %padded = add i64 %extent, %grain
   %short = sub i64 %padded, 1
   %blocks = udiv i64 %short, %grain
-  %product = mul i64 %thread, %blocks
-  %block = udiv i64 %product, %threads
+  %product = mul i64 %part, %blocks
+  %block = udiv i64 %product, %parts
   %step = mul i64 %block, %grain
   %less = icmp ult i64 %step, %extent
   %bound = select i1 %less, i64 %step, i64 %extent
   ret i64 %bound
 }}
-; Walk a program as one of its threads; answers the status cell of what failed, or 0.
-define internal i64 @drive(i64 %thread, i64 %threads, ptr %program, ptr %job) noinline {{
+; Do one part of the section whose steps begin at %first; answers where the next section begins.
+define internal ptr @perform(ptr %first, i64 %part) noinline {{
 entry:
-  %steps = load ptr, ptr %program
   br label %next
 next:
-  %step = phi ptr [ %steps, %entry ], [ %following, %done ]
-  %following = getelementptr inbounds i64, ptr %step, i64 {WORDS}
+  %step = phi ptr [ %first, %entry ], [ %following, %done ]
   %what = load i64, ptr %step
+  %over = icmp uge i64 %what, {SECTION}
+  br i1 %over, label %out, label %look
+look:
+  %following = getelementptr inbounds i64, ptr %step, i64 {WORDS}
+  %parts.cell = getelementptr inbounds i64, ptr %step, i64 5
+  %parts = load i64, ptr %parts.cell
+  %mine = icmp ult i64 %part, %parts
+  br i1 %mine, label %run, label %done
+run:
   %kernel.cell = getelementptr inbounds i64, ptr %step, i64 1
   %kernel = load ptr, ptr %kernel.cell
   %extent.cell = getelementptr inbounds i64, ptr %step, i64 2
@@ -92,42 +72,184 @@ next:
   %grain = load i64, ptr %grain.cell
   %table.cell = getelementptr inbounds i64, ptr %step, i64 4
   %table = load ptr, ptr %table.cell
-  switch i64 %what, label %out [
-    i64 {SHARED}, label %shared
-    i64 {SERIAL}, label %serial
-    i64 {FINISH}, label %finish
-    i64 {BARRIER}, label %synchronize
-    i64 {CHECK}, label %check
-  ]
-shared:
-  %successor = add i64 %thread, 1
-  %low = call i64 @bound(i64 %thread, i64 %threads, i64 %extent, i64 %grain)
-  %high = call i64 @bound(i64 %successor, i64 %threads, i64 %extent, i64 %grain)
-  call void %kernel(i64 %low, i64 %high, i64 %thread, ptr %table)
+  %whole = icmp eq i64 %parts, 1
+  br i1 %whole, label %all, label %some
+some:
+  %successor = add i64 %part, 1
+  %low = call i64 @bound(i64 %part, i64 %parts, i64 %extent, i64 %grain)
+  %high = call i64 @bound(i64 %successor, i64 %parts, i64 %extent, i64 %grain)
+  call void %kernel(i64 %low, i64 %high, i64 %part, ptr %table)
   br label %done
-serial:
-  %mine = icmp eq i64 %thread, 0
-  br i1 %mine, label %alone, label %done
-alone:
+all:
   call void %kernel(i64 0, i64 %extent, i64 0, ptr %table)
   br label %done
-finish:
-  %first = icmp eq i64 %thread, 0
-  br i1 %first, label %combine, label %done
-combine:
-  call void %kernel(i64 0, i64 %threads, i64 0, ptr %table)
-  br label %done
-synchronize:
-  call void @barrier(ptr %job, i64 %threads)
-  br label %done
+done:
+  br label %next
+out:
+  ret ptr %step
+}}
+; Where the section after one ends that begins at %first.
+define internal ptr @skip(ptr %first) {{
+entry:
+  br label %next
+next:
+  %step = phi ptr [ %first, %entry ], [ %following, %next ]
+  %following = getelementptr inbounds i64, ptr %step, i64 {WORDS}
+  %what = load i64, ptr %step
+  %over = icmp uge i64 %what, {SECTION}
+  br i1 %over, label %out, label %next
+out:
+  ret ptr %step
+}}
+; Do a part of a section if nobody has taken it, and open the next section after the last part.
+define internal void @take(ptr %job, ptr %first, i64 %section, i64 %part, i64 %parts) {{
+entry:
+  {of_thread("%taken.cell", "%part", TAKEN)}
+  {at("%arrived.cell", ARRIVED)}
+  {at("%opened.cell", OPENED)}
+  %after = add i64 %section, 1
+  %taken = load atomic i64, ptr %taken.cell monotonic, align 8
+  %late = icmp ugt i64 %taken, %section
+  br i1 %late, label %out, label %try
+try:
+  %pair = cmpxchg ptr %taken.cell, i64 %taken, i64 %after acq_rel monotonic
+  %mine = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %mine, label %run, label %out
+run:
+  call ptr @perform(ptr %first, i64 %part)
+  %alone = icmp eq i64 %parts, 1
+  br i1 %alone, label %open, label %arrive
+arrive:
+  %before = atomicrmw add ptr %arrived.cell, i64 1 acq_rel
+  %count = add i64 %before, 1
+  %last = icmp eq i64 %count, %parts
+  br i1 %last, label %clear, label %out
+clear:
+  store atomic i64 0, ptr %arrived.cell monotonic, align 8
+  br label %open
+open:
+  store atomic i64 %after, ptr %opened.cell release, align 8
+  br label %out
+out:
+  ret void
+}}
+; Walk a program as one of several threads; answers the status cell of what failed, or 0. %word is
+; what was posted: a worker that was outside may find that the program has ended.
+define internal i64 @drive(i64 %thread, ptr %program, ptr %job, i64 %word) noinline {{
+entry:
+  {at("%opened.cell", OPENED)}
+  {at("%first.cell", FIRST)}
+  %steps = load ptr, ptr %program
+  %number = load i64, ptr %first.cell
+  %leads = icmp eq i64 %thread, 0
+  br label %begin
+begin:
+  %header = phi ptr [ %steps, %entry ], [ %following, %ended ]
+  %section = phi i64 [ %number, %entry ], [ %after, %ended ]
+  %what = load i64, ptr %header
+  switch i64 %what, label %open [
+    i64 {END}, label %out
+    i64 {CHECK}, label %check
+  ]
 check:
-  call void @barrier(ptr %job, i64 %threads)
+  %table.cell = getelementptr inbounds i64, ptr %header, i64 4
+  %table = load ptr, ptr %table.cell
   %status.cell = load ptr, ptr %table
   %status = load i64, ptr %status.cell
   %bad = icmp ne i64 %status, 0
-  br i1 %bad, label %stop, label %done
-done:
-  br label %next
+  br i1 %bad, label %stop, label %open
+open:
+  %parts.cell = getelementptr inbounds i64, ptr %header, i64 5
+  %parts = load i64, ptr %parts.cell
+  %first = getelementptr inbounds i64, ptr %header, i64 {WORDS}
+  %mine = icmp ult i64 %thread, %parts
+  br i1 %mine, label %own, label %wait
+own:
+  call void @take(ptr %job, ptr %first, i64 %section, i64 %thread, i64 %parts)
+  br label %wait
+wait:
+  %spins = phi i64 [ 0, %open ], [ 0, %own ], [ %more, %retry ], [ %more, %help ],
+    [ %more, %back ], [ %more, %lie ]
+  %now = load atomic i64, ptr %opened.cell acquire, align 8
+  %waits = icmp ule i64 %now, %section
+  br i1 %waits, label %patience, label %ended
+patience:
+  %more = add i64 %spins, 1
+  %bits = and i64 %more, {tuning.SPINS_BETWEEN_YIELDS - 1}
+  switch i64 %bits, label %retry [
+    i64 {tuning.SPINS_BEFORE_HELP}, label %search
+    i64 0, label %long
+  ]
+retry:
+  {driver_threads.pause()}
+  br label %wait
+search:
+  %part = phi i64 [ 0, %patience ], [ %part.next, %search.next ]
+  %there = icmp ult i64 %part, %parts
+  br i1 %there, label %search.next, label %help
+search.next:
+  call void @take(ptr %job, ptr %first, i64 %section, i64 %part, i64 %parts)
+  %part.next = add i64 %part, 1
+  br label %search
+help:
+  br label %wait
+long:
+  br i1 %leads, label %lie, label %leave
+lie:
+  call void @yield()
+  br label %wait
+leave:
+  ; A worker that waits long is outside of the program, so that nobody waits for it.
+  call void @outside(ptr %job, i64 %thread)
+  call void @yield()
+  %still = call i1 @inside(ptr %job, i64 %thread, i64 %word)
+  br i1 %still, label %back, label %gone
+back:
+  br label %wait
+ended:
+  %after = add i64 %section, 1
+  %following = call ptr @skip(ptr %first)
+  br label %begin
+stop:
+  %failed = ptrtoint ptr %status.cell to i64
+  ret i64 %failed
+out:
+  ret i64 0
+gone:
+  ret i64 0
+}}
+; The same by the calling thread alone.
+define internal i64 @drive_alone(ptr %program) noinline {{
+entry:
+  %steps = load ptr, ptr %program
+  br label %begin
+begin:
+  %header = phi ptr [ %steps, %entry ], [ %ends, %next ]
+  %what = load i64, ptr %header
+  switch i64 %what, label %open [
+    i64 {END}, label %out
+    i64 {CHECK}, label %check
+  ]
+check:
+  %table.cell = getelementptr inbounds i64, ptr %header, i64 4
+  %table = load ptr, ptr %table.cell
+  %status.cell = load ptr, ptr %table
+  %status = load i64, ptr %status.cell
+  %bad = icmp ne i64 %status, 0
+  br i1 %bad, label %stop, label %open
+open:
+  %parts.cell = getelementptr inbounds i64, ptr %header, i64 5
+  %parts = load i64, ptr %parts.cell
+  %first = getelementptr inbounds i64, ptr %header, i64 {WORDS}
+  br label %run
+run:
+  %part = phi i64 [ 0, %open ], [ %part.next, %run ]
+  %ends = call ptr @perform(ptr %first, i64 %part)
+  %part.next = add i64 %part, 1
+  %left = icmp ult i64 %part.next, %parts
+  br i1 %left, label %run, label %next
+next:
+  br label %begin
 stop:
   %failed = ptrtoint ptr %status.cell to i64
   ret i64 %failed
@@ -138,26 +260,42 @@ out:
 
 _LAUNCH = f"""\
 ; Run a program: 0, a negative answer (see above), or the status of what failed with its position.
-define i64 @NAME(ptr %job, ptr %program, i64 %threads, ptr %objects) {{
+define i64 @NAME(ptr %job, ptr %program, i64 %most, ptr %objects) {{
 entry:
   call void @lock(ptr %job)
   {at("%workers.cell", WORKERS)}
+  {word("%parts", PARTS)}
+  %fewer = icmp ult i64 %parts, %most
+  %threads = select i1 %fewer, i64 %parts, i64 %most
   %workers = load atomic i64, ptr %workers.cell seq_cst, align 8
   %others = sub i64 %threads, 1
   %enough = icmp uge i64 %workers, %others
-  br i1 %enough, label %prepare, label %leave
+  br i1 %enough, label %prepare, label %refuse
+refuse:
+  %needed = sub i64 {TOO_FEW}, %others
+  br label %leave
 prepare:
   %fits = call i1 @reserve(ptr %job, ptr %program)
   br i1 %fits, label %ready, label %leave
 ready:
   call void @fill(ptr %program, ptr %objects)
-  %alone = icmp eq i64 %threads, 1
-  br i1 %alone, label %lead, label %post
+  %alone = icmp ule i64 %threads, 1
+  br i1 %alone, label %single, label %post
+single:
+  %failed.single = call i64 @drive_alone(ptr %program)
+  br label %ended
 post:
   {at("%program.cell", PROGRAM)}
   store ptr %program, ptr %program.cell
-  {at("%done.cell", DONE)}
-  store atomic i64 0, ptr %done.cell monotonic, align 8
+  {at("%opened.cell", OPENED)}
+  {at("%first.cell", FIRST)}
+  {at("%arrived.cell", ARRIVED)}
+  ; A program that failed has left a section open, which nobody is in any more.
+  %opened = load atomic i64, ptr %opened.cell monotonic, align 8
+  %number = add i64 %opened, 1
+  store i64 %number, ptr %first.cell
+  store atomic i64 0, ptr %arrived.cell monotonic, align 8
+  store atomic i64 %number, ptr %opened.cell monotonic, align 8
   {at("%leader.cell", LEADER)}
   %leader = call i32 @processor()
   store atomic i32 %leader, ptr %leader.cell monotonic, align 4
@@ -166,29 +304,32 @@ post:
   %next = add i64 %counted, {1 << THREAD_BITS}
   %word = or i64 %next, %threads
   atomicrmw xchg ptr %job, i64 %word seq_cst
-  {at("%asleep.cell", ASLEEP)}
-  %asleep = load atomic i64, ptr %asleep.cell seq_cst, align 8
-  %awake = icmp eq i64 %asleep, 0
-  br i1 %awake, label %lead, label %rouse
-rouse:
-  call void @wake(ptr %job)
-  br label %lead
-lead:
-  %failed = call i64 @drive(i64 0, i64 %threads, ptr %program, ptr %job)
-  br i1 %alone, label %ended, label %join
+  call void @wake(ptr %job, i64 0, i64 %threads)
+  %failed.several = call i64 @drive(i64 0, ptr %program, ptr %job, i64 %word)
+  %closed = add i64 %next, {1 << THREAD_BITS}
+  atomicrmw xchg ptr %job, i64 %closed seq_cst
+  br label %join
 join:
-  {at("%joined.cell", DONE)}
+  %thread = phi i64 [ 1, %post ], [ %thread.next, %joined ]
+  %left = icmp ult i64 %thread, %threads
+  br i1 %left, label %look, label %ended
+look:
+  {of_thread("%inside.cell", "%thread", INSIDE)}
   br label %wait
 wait:
-  %spins = phi i64 [ 0, %join ], [ %more, %retry ]
-  %done = load atomic i64, ptr %joined.cell acquire, align 8
-  %all = icmp eq i64 %done, %others
-  br i1 %all, label %ended, label %retry
+  %spins = phi i64 [ 0, %look ], [ %more, %retry ]
+  %inside = load atomic i64, ptr %inside.cell seq_cst, align 8
+  %out = icmp eq i64 %inside, 0
+  br i1 %out, label %joined, label %retry
 retry:
   call void @rest(i64 %spins)
   %more = add i64 %spins, 1
   br label %wait
+joined:
+  %thread.next = add i64 %thread, 1
+  br label %join
 ended:
+  %failed = phi i64 [ %failed.single, %single ], [ %failed.several, %join ]
   %good = icmp eq i64 %failed, 0
   br i1 %good, label %leave, label %report
 report:
@@ -200,7 +341,7 @@ report:
   %both = or i64 %shifted, %code
   br label %leave
 leave:
-  %answer = phi i64 [ {TOO_FEW}, %entry ], [ {NO_MEMORY}, %prepare ], [ 0, %ended ],
+  %answer = phi i64 [ %needed, %refuse ], [ {NO_MEMORY}, %prepare ], [ 0, %ended ],
     [ %both, %report ]
   call void @unlock(ptr %job)
   ret i64 %answer

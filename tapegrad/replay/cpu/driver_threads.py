@@ -15,20 +15,22 @@ from . import tuning
 from .driver_layout import (
     ASLEEP,
     CONDITION,
-    DONE,
+    INSIDE,
     LEADER,
+    MAX_THREADS,
     MUTEX,
     PROGRAM,
     SLEEP_MUTEX,
     THREAD_BITS,
     WORKERS,
     at,
+    of_thread,
 )
 
 _PAUSE = {"x86_64": "pause", "AMD64": "pause", "aarch64": "yield", "arm64": "yield"}
 _THREADS = (
     *("pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock"),
-    *("pthread_cond_init", "pthread_cond_wait", "pthread_cond_broadcast", "sched_yield"),
+    *("pthread_cond_init", "pthread_cond_wait", "pthread_cond_signal", "sched_yield"),
 )
 _PROCESSORS = ("sched_getcpu", "sched_getaffinity", "sched_setaffinity", "getpid")
 
@@ -54,24 +56,36 @@ def pause() -> str:
     return f'call void asm sideeffect "{name}", ""()' if name else ""
 
 
-# Mutexes and conditions are those of POSIX. A worker that goes to sleep counts itself before it
-# looks at the job for the last time, and a launch posts before it looks who sleeps: one of the two
-# sees the other.
+# Mutexes and conditions are those of POSIX. A worker that goes to sleep says so before it looks at
+# the job for the last time, and a launch posts before it looks who sleeps: one of the two sees the
+# other. In the same way a worker says that it is inside of a program before it looks whether that
+# goes on, and a launch ends it before it looks who is inside. Each thread wakes two others, so that
+# many do not wait for one. Linux was seen to leave two spinning threads on one processor for
+# seconds while another one idled; a worker that finds itself on the processor of the leading thread
+# moves.
 _SEVERAL = f"""
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_init(ptr, ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @pthread_cond_signal(ptr)
 declare i32 @sched_yield()
 define void @begin(ptr %job) {{
+entry:
   {at("%mutex", MUTEX)}
   call i32 @pthread_mutex_init(ptr %mutex, ptr null)
-  {at("%sleep.mutex", SLEEP_MUTEX)}
+  br label %next
+next:
+  %thread = phi i64 [ 0, %entry ], [ %following, %next ]
+  {of_thread("%sleep.mutex", "%thread", SLEEP_MUTEX)}
+  {of_thread("%condition", "%thread", CONDITION)}
   call i32 @pthread_mutex_init(ptr %sleep.mutex, ptr null)
-  {at("%condition", CONDITION)}
   call i32 @pthread_cond_init(ptr %condition, ptr null)
+  %following = add i64 %thread, 1
+  %more = icmp ult i64 %following, {MAX_THREADS}
+  br i1 %more, label %next, label %out
+out:
   ret void
 }}
 define internal void @lock(ptr %job) {{
@@ -84,21 +98,44 @@ define internal void @unlock(ptr %job) {{
   call i32 @pthread_mutex_unlock(ptr %mutex)
   ret void
 }}
-define internal void @wake(ptr %job) {{
-  {at("%mutex", SLEEP_MUTEX)}
-  {at("%condition", CONDITION)}
+; Wake the two threads that a thread is to wake, if they have a part and sleep.
+define internal void @wake(ptr %job, i64 %thread, i64 %threads) {{
+entry:
+  %twice = shl i64 %thread, 1
+  %first = add i64 %twice, 1
+  %last = add i64 %twice, 2
+  br label %next
+next:
+  %other = phi i64 [ %first, %entry ], [ %following, %done ]
+  %there = icmp ult i64 %other, %threads
+  %near = icmp ule i64 %other, %last
+  %wanted = and i1 %there, %near
+  br i1 %wanted, label %look, label %out
+look:
+  {of_thread("%asleep.cell", "%other", ASLEEP)}
+  %asleep = load atomic i64, ptr %asleep.cell seq_cst, align 8
+  %awake = icmp eq i64 %asleep, 0
+  br i1 %awake, label %done, label %rouse
+rouse:
+  {of_thread("%mutex", "%other", SLEEP_MUTEX)}
+  {of_thread("%condition", "%other", CONDITION)}
   call i32 @pthread_mutex_lock(ptr %mutex)
   call i32 @pthread_mutex_unlock(ptr %mutex)
-  call i32 @pthread_cond_broadcast(ptr %condition)
+  call i32 @pthread_cond_signal(ptr %condition)
+  br label %done
+done:
+  %following = add i64 %other, 1
+  br label %next
+out:
   ret void
 }}
-define internal void @sleep(ptr %job, i64 %seen) {{
+define internal void @sleep(ptr %job, i64 %thread, i64 %seen) {{
 entry:
-  {at("%mutex", SLEEP_MUTEX)}
-  {at("%condition", CONDITION)}
-  {at("%asleep", ASLEEP)}
+  {of_thread("%mutex", "%thread", SLEEP_MUTEX)}
+  {of_thread("%condition", "%thread", CONDITION)}
+  {of_thread("%asleep", "%thread", ASLEEP)}
   call i32 @pthread_mutex_lock(ptr %mutex)
-  atomicrmw add ptr %asleep, i64 1 seq_cst
+  store atomic i64 1, ptr %asleep seq_cst, align 8
   br label %look
 look:
   %now = load atomic i64, ptr %job seq_cst, align 8
@@ -108,8 +145,12 @@ wait:
   call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
   br label %look
 out:
-  atomicrmw sub ptr %asleep, i64 1 seq_cst
+  store atomic i64 0, ptr %asleep seq_cst, align 8
   call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}}
+define internal void @yield() {{
+  call i32 @sched_yield()
   ret void
 }}
 define internal void @rest(i64 %spins) {{
@@ -118,27 +159,49 @@ entry:
   %long = icmp eq i64 %low_bits, {tuning.SPINS_BETWEEN_YIELDS - 1}
   br i1 %long, label %yield, label %pause
 yield:
-  call i32 @sched_yield()
+  call void @yield()
   ret void
 pause:
   {pause()}
   ret void
 }}
+define internal void @outside(ptr %job, i64 %thread) {{
+  {of_thread("%inside", "%thread", INSIDE)}
+  store atomic i64 0, ptr %inside release, align 8
+  ret void
+}}
+; Go into the program that %word was posted for; false if it has ended.
+define internal i1 @inside(ptr %job, i64 %thread, i64 %word) {{
+entry:
+  {of_thread("%inside", "%thread", INSIDE)}
+  store atomic i64 1, ptr %inside seq_cst, align 8
+  %now = load atomic i64, ptr %job seq_cst, align 8
+  %same = icmp eq i64 %now, %word
+  br i1 %same, label %in, label %over
+in:
+  ret i1 true
+over:
+  call void @outside(ptr %job, i64 %thread)
+  ret i1 false
+}}
 define void @work(ptr %job) {{
 entry:
   {at("%workers", WORKERS)}
   {at("%program.cell", PROGRAM)}
-  {at("%done.cell", DONE)}
   {at("%leader.cell", LEADER)}
   ; What is posted before the worker is counted has no part for it.
   %began = load atomic i64, ptr %job acquire, align 8
   %others = atomicrmw add ptr %workers, i64 1 seq_cst
   %thread = add i64 %others, 1
-  br label %wait
+  %known = icmp ult i64 %thread, {MAX_THREADS}
+  br i1 %known, label %wait, label %superfluous
+superfluous:
+  ret void
 wait:
-  %seen = phi i64 [ %began, %entry ], [ %seen, %retry ], [ %seen, %doze ], [ %now, %ran ],
-    [ %now, %move ]
-  %i = phi i64 [ 0, %entry ], [ %next, %retry ], [ 0, %doze ], [ 0, %ran ], [ 0, %move ]
+  %seen = phi i64 [ %began, %entry ], [ %seen, %retry ], [ %seen, %doze ], [ %now, %take ],
+    [ %now, %ran ], [ %now, %move ]
+  %i = phi i64 [ 0, %entry ], [ %next, %retry ], [ 0, %doze ], [ %i, %take ], [ 0, %ran ],
+    [ 0, %move ]
   %now = load atomic i64, ptr %job acquire, align 8
   %came = icmp ne i64 %now, %seen
   br i1 %came, label %take, label %idle
@@ -147,26 +210,30 @@ idle:
   %enough = icmp sge i64 %next, {tuning.SPINS_BEFORE_SLEEP}
   br i1 %enough, label %doze, label %retry
 retry:
-  {pause()}
+  call void @rest(i64 %i)
   br label %wait
 doze:
-  call void @sleep(ptr %job, i64 %seen)
+  call void @sleep(ptr %job, i64 %thread, i64 %seen)
   br label %wait
 take:
   %threads = and i64 %now, {(1 << THREAD_BITS) - 1}
   %mine = icmp slt i64 %thread, %threads
-  br i1 %mine, label %run, label %ran
+  br i1 %mine, label %enter, label %wait
+enter:
+  call void @wake(ptr %job, i64 %thread, i64 %threads)
+  %goes_on = call i1 @inside(ptr %job, i64 %thread, i64 %now)
+  br i1 %goes_on, label %run, label %ran
 run:
   %program = load ptr, ptr %program.cell
-  call i64 @drive(i64 %thread, i64 %threads, ptr %program, ptr %job)
-  atomicrmw add ptr %done.cell, i64 1 acq_rel
+  call i64 @drive(i64 %thread, ptr %program, ptr %job, i64 %now)
+  call void @outside(ptr %job, i64 %thread)
   br label %ran
 ran:
   %leader = load atomic i32, ptr %leader.cell monotonic, align 4
   %here = call i32 @processor()
   %together = icmp eq i32 %here, %leader
-  %known = icmp sge i32 %here, 0
-  %crowded = and i1 %together, %known
+  %found = icmp sge i32 %here, 0
+  %crowded = and i1 %together, %found
   br i1 %crowded, label %move, label %wait
 move:
   call void @leave(i32 %here)
@@ -184,12 +251,21 @@ define internal void @lock(ptr %job) {{
 define internal void @unlock(ptr %job) {{
   ret void
 }}
-define internal void @wake(ptr %job) {{
+define internal void @wake(ptr %job, i64 %thread, i64 %threads) {{
+  ret void
+}}
+define internal void @yield() {{
   ret void
 }}
 define internal void @rest(i64 %spins) {{
   {pause()}
   ret void
+}}
+define internal void @outside(ptr %job, i64 %thread) {{
+  ret void
+}}
+define internal i1 @inside(ptr %job, i64 %thread, i64 %word) {{
+  ret i1 true
 }}
 """
 

@@ -1,10 +1,10 @@
 """Emission: a planned program becomes kernels, and the list of steps that calls them.
 
 Comes in: a `Plan`. Goes out: `Emitted`: steps, tables, and the text of kernels. Every instruction
-becomes a kernel that does a part of it; instructions with the same text share one. The driver
-(`driver.py`) walks the steps: each thread does its part of each, with a barrier where it needs what
-another thread has written. Callbacks to NumPy divide the steps into segments. Called by
-`executable.py`.
+becomes a kernel that does a part of it; instructions with the same text share one. A kernel has as
+many parts as threads gain something. Where a part needs what another one has written, a new section
+begins: the driver (`driver.py`) opens it when all parts of the one before are done. Callbacks to
+NumPy divide the steps into segments. Called by `executable.py`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from ...core.source import Location
 from ..ir.failing import can_fail
 from ..ir.program import Callback, Compute, Contraction, Instruction, Loop, Product
 from . import contraction, loops, products, tuning
-from .driver_layout import BARRIER, CHECK, END, FINISH, SERIAL, SHARED
+from .driver_layout import CHECK, END, FINISH, MAX_THREADS, RUN, SECTION
 from .kernel import ByteRange, Kernel
 from .plan import Plan
 
-MAX_THREADS = 64
-
 EVERYTHING = (-(1 << 62), 1 << 62)
 
-#: memory, and for each thread the bytes of it from a first to an end
+#: memory, and for each part the bytes of it from a first to an end
 Touch = tuple[Any, list[tuple[int, int]]]
 
 
@@ -47,6 +45,12 @@ class Step:
     extent: int
     grain: int
     table: tuple[Pointer | int, ...]
+    parts: int  # of a kernel, or of a section
+
+
+def _mark(what: int, table: tuple[Pointer | int, ...] = ()) -> Step:
+    """A step without a kernel."""
+    return Step(what, None, 0, 1, table, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,12 @@ class Emitted:
     status: int
     partials: int
 
+    @property
+    def threads(self) -> int:
+        """How many threads have a part in something."""
+        steps = (step for s in self.segments if isinstance(s, Segment) for step in s.steps)
+        return max((step.parts for step in steps), default=1)
+
 
 class Emitter:
     """Collects the steps of one program."""
@@ -93,18 +103,23 @@ class Emitter:
         self.scratch = tuning.CACHE_LINE_BYTES
         self.work = 0
         self.steps: list[Step] = []
-        #: what was touched since the last barrier
+        #: what was touched in this section
         self.written: list[Touch] = []
         self.read: list[Touch] = []
 
     def run(self) -> Emitted:
-        for instruction in self.plan.program.instructions:
+        made = [(i, self._kernel(i)) for i in self.plan.program.instructions]
+        kernels = [kernel for _, kernel in made if kernel is not None]
+        self.work = sum(kernel.work for kernel in kernels)
+        if self.work <= tuning.MAX_SINGLE_THREAD_PROGRAM_WORK:
+            self.threads = 1
+        self.threads = min(self.threads, max([2, *(kernel.worth for kernel in kernels)]))
+        for instruction, kernel in made:
             if isinstance(instruction, Callback):
                 self._close()
                 self.segments.append(instruction)
-            else:
-                assert isinstance(instruction, (Loop, Product, Contraction))
-                self._instruction(instruction)
+            elif kernel is not None:
+                self._step(instruction, kernel)
         self._close()
         return Emitted(
             tuple(self.segments),
@@ -118,10 +133,9 @@ class Emitter:
         )
 
     def _close(self) -> None:
-        """End a segment; its end is a barrier."""
+        """End a segment, and with it a section."""
         if self.steps:
-            self.steps.append(Step(END, None, 0, 1, ()))
-            self.segments.append(Segment(tuple(self.steps)))
+            self.segments.append(Segment((*_counted(self.steps), _mark(END))))
         self.steps, self.written, self.read = [], [], []
 
     # -- memory ------------------------------------------------------------------------------
@@ -133,11 +147,12 @@ class Emitter:
             return Pointer(self.arena, allocation.index + offset)
         return Pointer(self.first[allocation.kind] + allocation.index, offset)
 
-    # -- barriers ----------------------------------------------------------------------------
+    # -- sections ----------------------------------------------------------------------------
 
-    def _barrier(self) -> None:
+    def _section(self) -> None:
+        """Begin a section, unless nothing was done since one began."""
         if self.written or self.read:
-            self.steps.append(Step(BARRIER, None, 0, 1, ()))
+            self.steps.append(_mark(SECTION))
         self.written, self.read = [], []
 
     def _touch(
@@ -157,52 +172,60 @@ class Emitter:
         return "arena", [(low + allocation.index, high + allocation.index) for low, high in ranges]
 
     def _schedule(self, kernel: Kernel) -> int:
-        """Choose SERIAL or SHARED execution for a kernel, whichever avoids a barrier.
+        """Choose how many parts a kernel has: a number with which this section goes on, if any.
 
-        Where neither does, put a barrier before it: it touches memory that another thread may
-        still be reading or writing.
+        With no number does it go on if the kernel touches memory that another part may still be
+        reading or writing.
         """
-        ways = [SERIAL] if kernel.serial else [SHARED]
-        if kernel.small and not kernel.serial:
-            few = kernel.extent < tuning.BLOCKS_PER_KERNEL
-            ways = [SERIAL, SHARED] if few else [SHARED, SERIAL]
-        found = [(way, *self._touches(kernel, way)) for way in ways]
+        ways = list(dict.fromkeys(self._ways(kernel)))
+        found = [(parts, *self._touches(kernel, parts)) for parts in ways]
         apart = [
-            (way, reads, writes)
-            for way, reads, writes in found
+            (parts, reads, writes)
+            for parts, reads, writes in found
             if not (_clash(reads, self.written) or _clash(writes, self.written + self.read))
         ]
         if not apart:
-            self._barrier()
-        way, reads, writes = (apart or found)[0]
+            self._section()
+        parts, reads, writes = (apart or found)[0]
         self.read += reads
         self.written += writes
-        return way
+        return parts
 
-    def _touches(self, kernel: Kernel, way: int) -> tuple[list[Touch], list[Touch]]:
-        """What a kernel reads and writes if it runs in some way."""
-        parts = _parts(kernel, self.threads, way)
-        reads = [self._touch(number, byte_range, parts) for number, byte_range in kernel.reads]
-        writes = [self._touch(number, byte_range, parts) for number, byte_range in kernel.writes]
+    def _ways(self, kernel: Kernel) -> tuple[int, ...]:
+        """The numbers of parts that a kernel may have, the best one first."""
+        if kernel.serial:
+            return (1,)
+        if kernel.worth >= 2:
+            return min(kernel.worth, self.threads), self.threads
+        few = kernel.extent < tuning.BLOCKS_PER_KERNEL
+        return (1, self.threads) if few else (self.threads, 1)
+
+    def _touches(self, kernel: Kernel, parts: int) -> tuple[list[Touch], list[Touch]]:
+        """What a kernel reads and writes if it has so many parts."""
+        steps = _parts(kernel, parts)
+        reads = [self._touch(number, byte_range, steps) for number, byte_range in kernel.reads]
+        writes = [self._touch(number, byte_range, steps) for number, byte_range in kernel.writes]
         if kernel.partials or kernel.scratch:
-            # Each thread has a part of its own; of partial results, the first one reads all.
-            writes.append(("partials", [(t, t + 1) for t in range(self.threads)]))
+            # Each part has memory of its own; of partial results, the first one reads all.
+            writes.append(("partials", [(t, t + 1) for t in range(parts)]))
         return reads, writes
 
     # -- instructions ------------------------------------------------------------------------
 
-    def _instruction(self, instruction: Loop | Product | Contraction) -> None:
-        kernel = (
-            loops.loop(instruction, self.plan.allocations, self.general)
-            if isinstance(instruction, Loop)
-            else products.product(instruction, self.threads)
-            if isinstance(instruction, Product)
-            else contraction.contraction(instruction)
-        )
-        if kernel is None:
-            return
-        self.work += kernel.work
-        what = self._schedule(kernel)
+    def _kernel(self, instruction: Instruction) -> Kernel | None:
+        if isinstance(instruction, Loop):
+            return loops.loop(instruction, self.plan.allocations, self.general)
+        if isinstance(instruction, Product):
+            return products.product(instruction, self.threads)
+        if isinstance(instruction, Contraction):
+            return contraction.contraction(instruction)
+        assert isinstance(instruction, Callback)
+        return None
+
+    def _step(self, instruction: Instruction, kernel: Kernel) -> None:
+        if not self.steps:
+            self.steps.append(_mark(SECTION))
+        parts = self._schedule(kernel)
         self.kernels.append((kernel.text, instruction))
         table: list[Pointer | int] = [self._pointer(*pointer) for pointer in kernel.pointers]
         status = Pointer(self.status, 8 * len(self.failures))
@@ -214,15 +237,15 @@ class Emitter:
         if kernel.scratch is not None:
             stride = -(-kernel.scratch // tuning.CACHE_LINE_BYTES) * tuning.CACHE_LINE_BYTES
             table += [Pointer(self.partials, 0), stride]
-            self.scratch = max(self.scratch, stride * self.threads)
+            self.scratch = max(self.scratch, stride * parts)
         table += kernel.numbers
-        self.steps.append(Step(what, kernel.text, kernel.extent, kernel.grain, tuple(table)))
+        self.steps.append(Step(RUN, kernel.text, kernel.extent, kernel.grain, tuple(table), parts))
         if kernel.partials:
-            self._finish(kernel)
+            self._finish(kernel, parts)
         if can_fail(instruction):
             assert kernel.checks
             self.failures.append(_checking(instruction))
-            self.steps.append(Step(CHECK, None, 0, 1, (status,)))
+            self.steps.append(_mark(CHECK, (status,)))
             self.written, self.read = [], []
 
     def _partials(self, kernel: Kernel) -> list[int]:
@@ -231,19 +254,31 @@ class Emitter:
         self.scratch = max(self.scratch, sum(strides))
         return list(itertools.accumulate(strides, initial=0))[:-1]
 
-    def _finish(self, kernel: Kernel) -> None:
-        """A reduction by all threads: each thread has left its part, the first one adds up."""
-        self._barrier()
-        alone = _alone(1, self.threads)
+    def _finish(self, kernel: Kernel, parts: int) -> None:
+        """A reduction in parts: each one has left its share, the first one adds up."""
+        self._section()
         for start, partial in zip(self._partials(kernel), kernel.partials, strict=True):
             access = partial.fold.access
             offset, number = access.offset * access.value.dtype.itemsize, access.value.number
             pointers = (Pointer(self.partials, start), self._pointer(number, offset))
             table = (*pointers, partial.count, partial.stride)
-            self.steps.append(Step(FINISH, loops.finish(partial), 0, 1, table))
-            self.written.append(self._touch(number, None, alone))
-        everyone = (0, self.threads)
-        self.read.append(("partials", [everyone] + [(0, 0)] * (self.threads - 1)))
+            self.steps.append(Step(FINISH, loops.finish(partial), parts, 1, table, 1))
+            self.written.append(self._touch(number, None, [(0, 1)]))
+        self.read.append(("partials", [(0, parts)]))
+
+
+def _counted(steps: list[Step]) -> list[Step]:
+    """Steps in which each section says how many parts it has."""
+    counted: list[Step] = []
+    most = 1
+    for step in reversed(steps):
+        if step.what in (SECTION, CHECK):
+            counted.append(replace(step, parts=most))
+            most = 1
+        else:
+            counted.append(step)
+            most = max(most, step.parts)
+    return counted[::-1]
 
 
 def _checking(instruction: Instruction) -> tuple[str, Location | None]:
@@ -254,21 +289,15 @@ def _checking(instruction: Instruction) -> tuple[str, Location | None]:
     return next(found, instruction.origins[0])[:2]
 
 
-def _alone(extent: int, threads: int) -> list[tuple[int, int]]:
-    return [(0, extent)] + [(0, 0)] * (threads - 1)
-
-
-def _parts(kernel: Kernel, threads: int, way: int) -> list[tuple[int, int]]:
-    """The steps that each thread does, as the driver divides them."""
-    if way == SERIAL:
-        return _alone(kernel.extent, threads)
+def _parts(kernel: Kernel, parts: int) -> list[tuple[int, int]]:
+    """The steps of each part, as the driver divides them."""
     blocks = -(-kernel.extent // kernel.grain)
-    bounds = [min(t * blocks // threads * kernel.grain, kernel.extent) for t in range(threads + 1)]
+    bounds = [min(t * blocks // parts * kernel.grain, kernel.extent) for t in range(parts + 1)]
     return list(pairwise(bounds))
 
 
 def _clash(mine: list[Touch], theirs: list[Touch]) -> bool:
-    """Whether two different threads touch the same memory."""
+    """Whether two different parts touch the same memory."""
     for memory, ranges in mine:
         for other, others in theirs:
             if memory == other and _cross(ranges, others):
@@ -277,15 +306,17 @@ def _clash(mine: list[Touch], theirs: list[Touch]) -> bool:
 
 
 def _cross(mine: list[tuple[int, int]], theirs: list[tuple[int, int]]) -> bool:
+    if mine == theirs and all(a[1] <= b[0] for a, b in pairwise(mine)):
+        return False  # one after another, and divided alike
     for t, (low, high) in enumerate(mine):
         for u, (start, end) in enumerate(theirs):
-            if t != u and low < end and start < high:
+            if low < end and start < high and t != u:
                 return True
     return False
 
 
 def emit(plan: Plan, general: bool, threads: int) -> Emitted:
-    """The steps of a planned program for a number of threads, or for one.
+    """The steps of a planned program for a number of threads, or for fewer if those are enough.
 
     `general` kernels serve other sizes and strides as well.
     """
@@ -294,13 +325,15 @@ def emit(plan: Plan, general: bool, threads: int) -> Emitted:
 
 def one_by_one(emitted: Emitted) -> Emitted:
     """The same steps with a segment for each kernel, in the order of `kernels`."""
-    end = Step(END, None, 0, 1, ())
     segments: list[Segment | Callback] = []
     for segment in emitted.segments:
         if isinstance(segment, Callback):
             segments.append(segment)
             continue
-        starts = [i for i, s in enumerate(segment.steps) if s.what in (SHARED, SERIAL)]
+        starts = [i for i, s in enumerate(segment.steps) if s.what == RUN]
         for first, after in pairwise([*starts, len(segment.steps) - 1]):
-            segments.append(Segment((*segment.steps[first:after], end)))
+            steps = list(segment.steps[first:after])
+            if steps[-1].what == SECTION:  # of the next kernel
+                steps.pop()
+            segments.append(Segment((*_counted([_mark(SECTION), *steps]), _mark(END))))
     return replace(emitted, segments=tuple(segments))

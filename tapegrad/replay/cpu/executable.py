@@ -26,7 +26,7 @@ from ..passes import pipeline
 from . import driver_layout, jit, pool, stored, tuning
 from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .collector import gc_paused
-from .emit import MAX_THREADS, Emitted, emit
+from .emit import Emitted, emit
 from .machine import CPUMachine
 from .plan import Allocation, Plan, plan
 from .progress import Progress
@@ -81,7 +81,7 @@ class Layout:
     ) -> None:
         #: how many threads the user wants, and how many the steps are laid out for
         self.asked = asked
-        self.threads = min(asked, MAX_THREADS)
+        self.threads = min(asked, driver_layout.MAX_THREADS)
         self.blueprint = blueprint
         self.functions = functions
         #: what it was made of, where that is known, and how many threads the plan is for
@@ -157,10 +157,11 @@ class Frame:
     def _described(self, segment: Steps, addresses: Any) -> Any:
         """The descriptor of a segment's program: see `driver_layout.py`."""
         tables = np.append(segment.tables, 0)
-        what, kernels, extents, grains, begins = segment.steps.T
+        what, kernels, extents, grains, begins, parts = segment.steps.T
         steps = np.zeros((len(segment.steps), driver_layout.WORDS), np.int64)
         steps[:, 0], steps[:, 1] = what, addresses[kernels + 1]
         steps[:, 2], steps[:, 3], steps[:, 4] = extents, grains, tables.ctypes.data + 8 * begins
+        steps[:, 5] = parts
         patches = segment.patches
         self._owned += [steps, tables, patches]
         descriptor = np.zeros(driver_layout.DESCRIPTOR_WORDS, np.int64)
@@ -169,6 +170,7 @@ class Frame:
         descriptor[driver_layout.PATCH_COUNT] = len(patches)
         descriptor[driver_layout.TABLES] = tables.ctypes.data
         descriptor[driver_layout.BUFFERS] = self.buffers.ctypes.data
+        descriptor[driver_layout.PARTS] = parts.max(initial=1)
         return descriptor
 
     def expect(self, buffers: Sequence[int]) -> None:
@@ -208,7 +210,7 @@ class NativeProgram:
 
     def _laid_out(self, asked: int, before: Layout | None, progress: Progress) -> Layout:
         """The blueprint and the kernels for so many threads: from disk, or made now."""
-        recorded, threads = self._recorded, min(asked, MAX_THREADS)
+        recorded, threads = self._recorded, min(asked, driver_layout.MAX_THREADS)
         name = stored.name_of(recorded, self.general, threads)
         # A plan that is there already decides where everything is.
         planned, made = (threads, None) if before is None else (before.planned, before.plan)
@@ -297,11 +299,9 @@ class NativeProgram:
         """
         workers = pool.pool
         layout = self._layout
-        threads = 1
-        if self.large:
-            if workers.threads != layout.asked:
-                layout = self._divided(workers.threads)
-            threads = layout.threads
+        if self.large and workers.threads != layout.asked:
+            layout = self._divided(workers.threads)
+        threads = layout.threads
         frame = layout.frame
         if frame is None:
             return self._run_parts(layout, threads, arrays)

@@ -77,7 +77,7 @@ class Kernel:
     extent: int  # steps that threads share
     grain: int  # steps that stay together
     serial: bool  # one thread must do it alone
-    small: bool  # a second thread gains nothing
+    worth: int  # how many threads gain something
     work: int
     reads: list[tuple[int, ByteRange | None]]  # values, and the part of each that a step touches
     writes: list[tuple[int, ByteRange | None]]

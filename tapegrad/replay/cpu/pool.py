@@ -1,10 +1,10 @@
 """The worker threads that native programs run on.
 
-Comes in: the descriptor of a program. Goes out: 0, or what failed. Every thread walks all steps of
-a program and does its part of each, with barriers where one needs what another has written. The
-calling thread is thread 0; the others are Python threads that stay in the native code of
-`driver.py`: after a program they spin for a short time, then sleep until the next. One program runs
-at a time, in one native call, and it has the scratch memory to itself. Called by `executable.py`.
+Comes in: the descriptor of a program. Goes out: 0, or what failed. Threads walk through the
+sections of a program, and each does its part of a section or one that is left (`driver.py`). The
+calling thread is thread 0; the others are Python threads that stay in native code: after a program
+they spin for a short time, then sleep until the next. One program runs at a time, in one native
+call, and it has the scratch memory to itself. Called by `executable.py`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Pool:
         while answer < 0:
             if answer == driver_layout.NO_MEMORY:
                 raise MemoryError("there is not enough memory for what a native program computes")
-            if not self._start(threads - 1):
+            if not self._start(driver_layout.TOO_FEW - answer):
                 threads = 1
             answer = self._launch(self._address, program, threads, objects)
         return answer

@@ -219,7 +219,7 @@ def product(p: Product, threads: int) -> Kernel:
         extent,
         grain,
         False,
-        work < tuning.MIN_PRODUCT_OPERATIONS_TO_SHARE,
+        work // tuning.PRODUCT_OPERATIONS_PER_THREAD,
         work,
         [(p.x.value.number, byte_ranges[0]), (p.y.value.number, byte_ranges[1])],
         [(p.out.value.number, byte_ranges[2])],

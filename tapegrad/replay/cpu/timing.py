@@ -63,9 +63,9 @@ class _SeparateKernels(NativeProgram):
     def __init__(self, executable: NativeProgram, values: Sequence[Any]) -> None:
         self.__dict__.update(executable.__dict__)
         made, emitted, before = self.plan, self.emitted, self._layout
-        self._threads = before.threads if self.large else 1
+        self._threads = emitted.threads
         apart = one_by_one(emitted).segments
-        nothing = Segment((Step(END, None, 0, 1, ()),))
+        nothing = Segment((Step(END, None, 0, 1, (), 1),))
         # One frame has all three ways of running, so that they run on the same memory.
         together = replace(emitted, segments=(*apart, *emitted.segments, nothing))
         functions = list(self.functions.values())
