@@ -8,6 +8,7 @@ one function serves all products of a dtype and layout with the same number of b
 from __future__ import annotations
 
 import functools
+import math
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from .llvm import Code
 NUMBERS = (
     *("rows", "columns", "inner", "row_x", "column_x", "lead_y", "lead_out"),
     *("split", "step_x", "step_y", "step_out", "batches", "adds"),
-    *("block_rows", "block_columns", "blocks_across", "column_y"),
+    *("block_rows", "block_columns", "blocks_across", "blocks", "column_y"),
 )
 BATCH, ROWS, COLUMNS, BLOCKS = range(4)  # what threads divide
 
@@ -56,10 +57,16 @@ def text_of(dtype: Any, dimensions: int, transposed_y: bool, triangle: str = "")
         top = left = "0"
         if not triangle:
             # Of a product that is divided into blocks, one after another; of others, all at once.
-            block = stack.enter_context(
+            every = stack.enter_context(
                 code.loop(chosen(BLOCKS, "%low", "0"), chosen(BLOCKS, "%high", "1"))
             )
             start = chosen(BLOCKS, "0", start)
+            which = code.value(f"sdiv i64 {every}, {number['blocks']}")
+            block = code.value(f"srem i64 {every}, {number['blocks']}")
+            first, last = (
+                chosen(BLOCKS, which, first),
+                chosen(BLOCKS, code.value(f"add nsw i64 {which}, 1"), last),
+            )
             down = code.value(f"sdiv i64 {block}, {number['blocks_across']}")
             across = code.value(f"srem i64 {block}, {number['blocks_across']}")
             top = code.value(f"mul nsw i64 {down}, {number['block_rows']}")
@@ -129,6 +136,10 @@ class Blocks(NamedTuple):
     down: int
     across: int
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.rows, self.columns, self.across, self.down * self.across
+
     def cost(self, inner: int) -> float:
         """What a thread computes, and what it packs for that."""
         packed = (self.rows + self.columns) * tuning.OPERATIONS_PER_PACKED_ELEMENT
@@ -141,21 +152,33 @@ def _blocks(rows: int, columns: int, down: int, across: int) -> Blocks:
     return Blocks(height, width, -(-rows // height), -(-columns // width))
 
 
-def _in_blocks(p: Product, by_rows: bool, threads: int) -> Blocks | None:
-    """The blocks for so many threads, if they have less to do than with rows or columns alone."""
-    if threads < tuning.MIN_THREADS_FOR_BLOCKS or p.triangle:
+def _in_blocks(p: Product, by_rows: bool, batches: int, threads: int) -> Blocks | None:
+    """The blocks of a matrix, if threads have less to do than with another way to divide it."""
+    work = 2 * batches * p.rows * p.columns * p.inner
+    worth = min(threads, work // tuning.PRODUCT_OPERATIONS_PER_THREAD)
+    if p.triangle or threads < tuning.MIN_THREADS_FOR_BLOCKS:
         return None
-    ways = [
-        _blocks(p.rows, p.columns, n, threads // n)
-        for n in range(2, threads // 2 + 1)
-        if threads % n == 0
-    ]
-    if not ways or 2 * p.rows * p.columns * p.inner < tuning.MIN_OPERATIONS_FOR_BLOCKS:
+    if batches >= tuning.MIN_PRODUCT_BATCHES_TO_SHARE:
+        # Whole matrices, unless some threads would have none, or many fewer than others.
+        turns = -(-batches // worth) if worth else 1
+        if not worth or turns * worth < tuning.MIN_GAIN_OF_BLOCKS * batches:
+            return None
+        many = worth // math.gcd(worth, batches)
+        ways = [_blocks(p.rows, p.columns, n, many // n) for n in _divisors(many)]
+        return min(ways, key=lambda blocks: blocks.cost(p.inner))
+    if work < tuning.MIN_OPERATIONS_FOR_BLOCKS:
         return None
+    many = -(-threads // batches)
+    ways = [_blocks(p.rows, p.columns, n, many // n) for n in _divisors(many)]
     best = min(ways, key=lambda blocks: blocks.cost(p.inner))
     alone = _blocks(p.rows, p.columns, *((threads, 1) if by_rows else (1, threads)))
     gain = tuning.MIN_GAIN_OF_BLOCKS
-    return best if best.cost(p.inner) * gain < alone.cost(p.inner) else None
+    rate = -(-best.down * best.across * batches // threads)
+    return best if rate * best.cost(p.inner) * gain < batches * alone.cost(p.inner) else None
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
 
 
 def product(p: Product, threads: int) -> Kernel:
@@ -169,11 +192,11 @@ def product(p: Product, threads: int) -> Kernel:
     steps = (0, 0, 0)
     by_rows = bool(p.triangle) or _by_rows(p.rows, p.inner, p.columns, size)
     many = batches >= tuning.MIN_PRODUCT_BATCHES_TO_SHARE
-    blocks = None if many else _in_blocks(p, by_rows, threads)
-    if many:
+    blocks = _in_blocks(p, by_rows, batches, threads)
+    if blocks is not None:
+        split, extent, grain = BLOCKS, batches * blocks.down * blocks.across, 1
+    elif many:
         split, extent, grain = BATCH, batches, 1
-    elif blocks is not None:
-        split, extent, grain = BLOCKS, blocks.down * blocks.across, 1
     elif by_rows:
         least = tuning.ROW_GRAIN if p.rows >= tuning.MIN_ROWS_FOR_GRAIN else 1
         split, extent, grain = ROWS, p.rows, grain_of(p.rows, least)
@@ -188,7 +211,7 @@ def product(p: Product, threads: int) -> Kernel:
         *(p.rows, p.columns, p.inner, *((1, x_lead) if x_transposed else (x_lead, 1))),
         *(y_lead, max(p.out.strides[-2], p.columns, 1)),
         *(split, *steps, batches, int(p.adds)),
-        *((blocks.rows, blocks.columns, blocks.across) if blocks is not None else (0, 0, 1)),
+        *(blocks.numbers if blocks is not None else (0, 0, 1, 1)),
         y_lead if y_transposed else 1,
     ]
     for d, n in enumerate(sizes):

@@ -66,6 +66,8 @@ TALL_TILE_ROWS = 8
 SHORT_TILE_ROWS = 4
 #: steps of a sum that are done in one pass: a panel of float32 then takes a tenth of the L2 cache
 MAX_PANEL_STEPS = 512
+#: of which it is a multiple; a power of two that divides the number above
+PANEL_STEPS_GRAIN = 16
 #: columns from which on the rows of x are packed: each element is then used so often
 MIN_COLUMNS_TO_PACK_ROWS = 192
 #: rows from which on panels of y are packed that could be read in place
