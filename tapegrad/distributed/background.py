@@ -31,6 +31,7 @@ class Work:
         self._result: Any = None
         self._error: BaseException | None = None
         self._waiter: Background | None = None
+        self._kept: Any = None
         #: the tensors that it changes
         self.outputs: Sequence[Any] = ()
 
@@ -54,6 +55,10 @@ class Work:
             finish, self._finish = self._finish, None
             self._result = finish(self._result)
         return True
+
+    def keep(self, memory: Any) -> None:
+        """Keep something until the collective is done, for which nobody will wait."""
+        self._kept = memory
 
     def is_completed(self) -> bool:
         """Whether `wait()` would return at once."""

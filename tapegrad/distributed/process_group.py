@@ -206,8 +206,8 @@ class ProcessGroup(Group):
     def end(self, handle: int) -> Any:
         return _started.pop(handle).result()
 
-    def abandon(self, handle: int) -> None:
-        del _started[handle]
+    def abandon(self, handle: int, memory: Any = None) -> None:
+        _started.pop(handle).keep(memory)
 
     def all_gather(self, x: Any) -> Any:
         return self._call("all_gather", lambda: _shown("all_gather", x), transport.all_gather, x)

@@ -19,6 +19,9 @@ FIRST_BUCKET = 1 << 20
 #: bytes of the others, unless somebody says otherwise. Nothing is left to compute beside the last
 #: message, so it should be short; and MPI begins a message within microseconds.
 BUCKET = 4 << 20
+#: bytes of a parameter that has a bucket of its own: one message more costs less than to copy its
+#: gradient between others, and to copy the average out again
+ALONE = 1 << 20
 
 
 class Bucket:
@@ -81,22 +84,19 @@ class GradBucket:
 
 
 def divided(parameters: Sequence[Tensor], limit: int) -> list[Bucket]:
-    """Buckets that are full at `limit` bytes, in the order of sending.
-
-    The parameter that fills a bucket still belongs to it: a bias goes with its weight.
-    """
+    """Buckets that are full at `limit` bytes, in the order in which they become full."""
     groups: list[list[Tensor]] = []
     unfilled: dict[Any, list[Tensor]] = {}  # by dtype
     for p in reversed(parameters):
-        dtype = p._array.dtype
-        if dtype not in unfilled:
-            unfilled[dtype] = []
-            groups.append(unfilled[dtype])
-        group = unfilled[dtype]
+        if p._array.nbytes >= ALONE:
+            groups.append([p])
+            continue
+        group = unfilled.setdefault(p._array.dtype, [])
         group.append(p)
-        full = min(FIRST_BUCKET, limit) if group is groups[0] else limit
+        full = limit if groups else min(FIRST_BUCKET, limit)
         if sum(q._array.nbytes for q in group) >= full:
-            del unfilled[dtype]
+            groups.append(unfilled.pop(p._array.dtype))
+    groups += unfilled.values()
     return [Bucket(i, group) for i, group in enumerate(groups)]
 
 

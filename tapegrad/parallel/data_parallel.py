@@ -314,7 +314,7 @@ class Reducer:
             else p._grad.detach().reshape(-1)
             for p in bucket.parameters
         ]
-        return cat(parts)
+        return cat(parts) if len(parts) > 1 else parts[0]
 
     # -- at the end of backward ----------------------------------------------------------------
 

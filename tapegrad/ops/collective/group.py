@@ -76,8 +76,8 @@ class Group:
         """The result of a collective that was begun."""
         return _started.pop(handle)
 
-    def abandon(self, handle: int) -> None:
-        """Let a collective that was begun end by itself: nobody wants its result."""
+    def abandon(self, handle: int, memory: Any = None) -> None:
+        """Let a collective that was begun end by itself, in memory that is kept so long."""
         _started.pop(handle)
 
     def all_gather(self, x: Any) -> Any:

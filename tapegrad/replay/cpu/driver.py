@@ -19,7 +19,6 @@ from .driver_layout import (
     FAILURE_BITS,
     FIRST,
     INSIDE,
-    LEADER,
     NO_MEMORY,
     OPENED,
     PARTS,
@@ -135,7 +134,8 @@ out:
 }}
 ; Walk a program as one of several threads; answers the status cell of what failed, or 0. %word is
 ; what was posted: a worker that was outside may find that the program has ended.
-define internal i64 @drive(i64 %thread, ptr %program, ptr %job, i64 %word) noinline {{
+define internal i64 @drive(
+    i64 %thread, i64 %threads, ptr %program, ptr %job, i64 %word) noinline {{
 entry:
   {at("%opened.cell", OPENED)}
   {at("%first.cell", FIRST)}
@@ -196,12 +196,12 @@ help:
 long:
   br i1 %leads, label %lie, label %leave
 lie:
-  call void @yield()
+  call void @make_room(ptr %job, i64 %thread, i64 %threads)
   br label %wait
 leave:
   ; A worker that waits long is outside of the program, so that nobody waits for it.
   call void @outside(ptr %job, i64 %thread)
-  call void @yield()
+  call void @make_room(ptr %job, i64 %thread, i64 %threads)
   %still = call i1 @inside(ptr %job, i64 %thread, i64 %word)
   br i1 %still, label %back, label %gone
 back:
@@ -296,16 +296,14 @@ post:
   store i64 %number, ptr %first.cell
   store atomic i64 0, ptr %arrived.cell monotonic, align 8
   store atomic i64 %number, ptr %opened.cell monotonic, align 8
-  {at("%leader.cell", LEADER)}
-  %leader = call i32 @processor()
-  store atomic i32 %leader, ptr %leader.cell monotonic, align 4
+  call i64 @locate(ptr %job, i64 0)
   %before = load atomic i64, ptr %job monotonic, align 8
   %counted = and i64 %before, {-(1 << THREAD_BITS)}
   %next = add i64 %counted, {1 << THREAD_BITS}
   %word = or i64 %next, %threads
   atomicrmw xchg ptr %job, i64 %word seq_cst
   call void @wake(ptr %job, i64 0, i64 %threads)
-  %failed.several = call i64 @drive(i64 0, ptr %program, ptr %job, i64 %word)
+  %failed.several = call i64 @drive(i64 0, i64 %threads, ptr %program, ptr %job, i64 %word)
   %closed = add i64 %next, {1 << THREAD_BITS}
   atomicrmw xchg ptr %job, i64 %closed seq_cst
   br label %join

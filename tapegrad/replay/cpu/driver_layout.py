@@ -38,7 +38,7 @@ DESCRIPTOR_WORDS = 15
 # A job is what threads share, in bytes from its beginning; what different threads write is cache
 # lines apart. The posted word counts programs and says how many threads the latest one has: a
 # worker learns both at once. It changes again when the program has ended, with no threads.
-POSTED, PROGRAM, LEADER, WORKERS = 0, 64, 128, 192
+POSTED, PROGRAM, WORKERS = 0, 64, 192
 # The number of the section that is open, counted over all programs; that of a program's first
 # section; how many parts of the open one are done.
 OPENED, FIRST, ARRIVED = 256, 320, 384
@@ -47,8 +47,8 @@ MUTEX = 512
 #: what each thread has, from here on: words in lines of their own, a mutex and a condition
 THREADS = 640
 # The number of the section after the last one whose part of this number somebody took; whether
-# the thread is inside of a program; whether it sleeps.
-TAKEN, INSIDE, ASLEEP, SLEEP_MUTEX, CONDITION = 0, 64, 128, 192, 320
+# the thread is inside of a program; whether it sleeps, and on which processor it was last seen.
+TAKEN, INSIDE, ASLEEP, PROCESSOR, SLEEP_MUTEX, CONDITION = 0, 64, 128, 136, 192, 320
 THREAD_BYTES = 448
 #: threads of a program, at most
 MAX_THREADS = 64

@@ -16,9 +16,9 @@ from .driver_layout import (
     ASLEEP,
     CONDITION,
     INSIDE,
-    LEADER,
     MAX_THREADS,
     MUTEX,
+    PROCESSOR,
     PROGRAM,
     SLEEP_MUTEX,
     THREAD_BITS,
@@ -32,7 +32,7 @@ _THREADS = (
     *("pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock"),
     *("pthread_cond_init", "pthread_cond_wait", "pthread_cond_signal", "sched_yield"),
 )
-_PROCESSORS = ("sched_getcpu", "sched_getaffinity", "sched_setaffinity", "getpid")
+_PROCESSORS = ("sched_getcpu", "sched_getaffinity", "sched_setaffinity")
 
 
 @functools.cache
@@ -60,9 +60,7 @@ def pause() -> str:
 # the job for the last time, and a launch posts before it looks who sleeps: one of the two sees the
 # other. In the same way a worker says that it is inside of a program before it looks whether that
 # goes on, and a launch ends it before it looks who is inside. Each thread wakes two others, so that
-# many do not wait for one. Linux was seen to leave two spinning threads on one processor for
-# seconds while another one idled; a worker that finds itself on the processor of the leading thread
-# moves.
+# many do not wait for one.
 _SEVERAL = f"""
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
@@ -149,17 +147,13 @@ out:
   call i32 @pthread_mutex_unlock(ptr %mutex)
   ret void
 }}
-define internal void @yield() {{
-  call i32 @sched_yield()
-  ret void
-}}
 define internal void @rest(i64 %spins) {{
 entry:
   %low_bits = and i64 %spins, {tuning.SPINS_BETWEEN_YIELDS - 1}
   %long = icmp eq i64 %low_bits, {tuning.SPINS_BETWEEN_YIELDS - 1}
   br i1 %long, label %yield, label %pause
 yield:
-  call void @yield()
+  call i32 @sched_yield()
   ret void
 pause:
   {pause()}
@@ -188,7 +182,6 @@ define void @work(ptr %job) {{
 entry:
   {at("%workers", WORKERS)}
   {at("%program.cell", PROGRAM)}
-  {at("%leader.cell", LEADER)}
   ; What is posted before the worker is counted has no part for it.
   %began = load atomic i64, ptr %job acquire, align 8
   %others = atomicrmw add ptr %workers, i64 1 seq_cst
@@ -198,10 +191,10 @@ entry:
 superfluous:
   ret void
 wait:
-  %seen = phi i64 [ %began, %entry ], [ %seen, %retry ], [ %seen, %doze ], [ %now, %take ],
-    [ %now, %ran ], [ %now, %move ]
-  %i = phi i64 [ 0, %entry ], [ %next, %retry ], [ 0, %doze ], [ %i, %take ], [ 0, %ran ],
-    [ 0, %move ]
+  %seen = phi i64 [ %began, %entry ], [ %seen, %spin ], [ %seen, %look ], [ %seen, %doze ],
+    [ %now, %take ], [ %now, %ran ]
+  %i = phi i64 [ 0, %entry ], [ %next, %spin ], [ %next, %look ], [ 0, %doze ], [ %i, %take ],
+    [ 0, %ran ]
   %now = load atomic i64, ptr %job acquire, align 8
   %came = icmp ne i64 %now, %seen
   br i1 %came, label %take, label %idle
@@ -210,7 +203,16 @@ idle:
   %enough = icmp sge i64 %next, {tuning.SPINS_BEFORE_SLEEP}
   br i1 %enough, label %doze, label %retry
 retry:
-  call void @rest(i64 %i)
+  %low_bits = and i64 %next, {tuning.SPINS_BETWEEN_YIELDS - 1}
+  %long = icmp eq i64 %low_bits, 0
+  br i1 %long, label %look, label %spin
+spin:
+  {pause()}
+  br label %wait
+look:
+  %all = load atomic i64, ptr %workers monotonic, align 8
+  %everybody = add i64 %all, 1
+  call void @make_room(ptr %job, i64 %thread, i64 %everybody)
   br label %wait
 doze:
   call void @sleep(ptr %job, i64 %thread, i64 %seen)
@@ -224,19 +226,12 @@ enter:
   %goes_on = call i1 @inside(ptr %job, i64 %thread, i64 %now)
   br i1 %goes_on, label %run, label %ran
 run:
+  call i64 @locate(ptr %job, i64 %thread)
   %program = load ptr, ptr %program.cell
-  call i64 @drive(i64 %thread, ptr %program, ptr %job, i64 %now)
+  call i64 @drive(i64 %thread, i64 %threads, ptr %program, ptr %job, i64 %now)
   call void @outside(ptr %job, i64 %thread)
   br label %ran
 ran:
-  %leader = load atomic i32, ptr %leader.cell monotonic, align 4
-  %here = call i32 @processor()
-  %together = icmp eq i32 %here, %leader
-  %found = icmp sge i32 %here, 0
-  %crowded = and i1 %together, %found
-  br i1 %crowded, label %move, label %wait
-move:
-  call void @leave(i32 %here)
   br label %wait
 }}
 """
@@ -254,7 +249,10 @@ define internal void @unlock(ptr %job) {{
 define internal void @wake(ptr %job, i64 %thread, i64 %threads) {{
   ret void
 }}
-define internal void @yield() {{
+define internal i64 @locate(ptr %job, i64 %thread) {{
+  ret i64 -1
+}}
+define internal void @make_room(ptr %job, i64 %thread, i64 %threads) {{
   ret void
 }}
 define internal void @rest(i64 %spins) {{
@@ -269,65 +267,112 @@ define internal i1 @inside(ptr %job, i64 %thread, i64 %word) {{
 }}
 """
 
-# A thread keeps off a processor by leaving it out of those that the process may use, if there are
-# others; the masks are for 1024 processors.
-_KNOWN_PROCESSORS = """
+# Linux leaves two spinning threads on one processor for milliseconds while another one idles, and
+# a thread that yields gets the processor back until the other one is due. So a thread that waits
+# long looks whether another one was last seen where it is itself, and then moves to a processor on
+# which none was seen. It is bound to that for a moment; the system may move it later. Masks are for
+# 1024 processors.
+_KNOWN_PROCESSORS = f"""
 declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_setaffinity(i32, i64, ptr)
-declare i32 @getpid()
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-define internal i32 @processor() {
+; Note on which processor a thread is, which calls this; answers it.
+define internal i64 @locate(ptr %job, i64 %thread) {{
+  {of_thread("%cell", "%thread", PROCESSOR)}
   %here = call i32 @sched_getcpu()
-  ret i32 %here
-}
-define internal void @leave(i32 %processor) noinline {
+  %wide = sext i32 %here to i64
+  store atomic i64 %wide, ptr %cell monotonic, align 8
+  ret i64 %wide
+}}
+define internal void @make_room(ptr %job, i64 %thread, i64 %threads) noinline {{
 entry:
+  %used = alloca [16 x i64], align 8
   %mask = alloca [16 x i64], align 8
+  %target = alloca [16 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr %used, i8 0, i64 128, i1 false)
   call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
-  %fits = icmp ult i32 %processor, 1024
-  br i1 %fits, label %ask, label %out
-ask:
-  %process = call i32 @getpid()
-  %answer = call i32 @sched_getaffinity(i32 %process, i64 128, ptr %mask)
-  %bad = icmp slt i32 %answer, 0
-  br i1 %bad, label %out, label %clear
-clear:
-  %wide = zext i32 %processor to i64
-  %position = lshr i64 %wide, 6
-  %shift = and i64 %wide, 63
-  %bit = shl i64 1, %shift
-  %kept = xor i64 %bit, -1
-  %cell = getelementptr inbounds i64, ptr %mask, i64 %position
-  %before = load i64, ptr %cell
-  %after = and i64 %before, %kept
-  store i64 %after, ptr %cell
-  br label %look
+  call void @llvm.memset.p0.i64(ptr %target, i8 0, i64 128, i1 false)
+  %here = call i64 @locate(ptr %job, i64 %thread)
+  %fits = icmp ult i64 %here, 1024
+  br i1 %fits, label %look, label %yield
 look:
-  %i = phi i64 [ 0, %clear ], [ %next, %look ]
-  %found = phi i64 [ 0, %clear ], [ %more, %look ]
-  %each = getelementptr inbounds i64, ptr %mask, i64 %i
-  %word = load i64, ptr %each
-  %more = or i64 %found, %word
-  %next = add i64 %i, 1
-  %all = icmp eq i64 %next, 16
-  br i1 %all, label %decide, label %look
+  %other = phi i64 [ 0, %entry ], [ %following, %seen ]
+  %crowded = phi i1 [ false, %entry ], [ %more, %seen ]
+  {of_thread("%cell", "%other", PROCESSOR)}
+  %where = load atomic i64, ptr %cell monotonic, align 8
+  %known = icmp ult i64 %where, 1024
+  %number = select i1 %known, i64 %where, i64 0
+  %position = lshr i64 %number, 6
+  %shift = and i64 %number, 63
+  %bit = shl i64 1, %shift
+  %word.cell = getelementptr inbounds i64, ptr %used, i64 %position
+  %word = load i64, ptr %word.cell
+  %both = or i64 %word, %bit
+  store i64 %both, ptr %word.cell
+  {of_thread("%inside.cell", "%other", INSIDE)}
+  %inside = load atomic i64, ptr %inside.cell monotonic, align 8
+  %works = icmp ne i64 %inside, 0
+  %leads = icmp eq i64 %other, 0
+  %busy = or i1 %works, %leads
+  %same = icmp eq i64 %where, %here
+  %another = icmp ne i64 %other, %thread
+  %near = and i1 %same, %another
+  %near_and_busy = and i1 %near, %busy
+  %more = or i1 %crowded, %near_and_busy
+  br label %seen
+seen:
+  %following = add i64 %other, 1
+  %left = icmp ult i64 %following, %threads
+  br i1 %left, label %look, label %decide
 decide:
-  %others = icmp ne i64 %more, 0
-  br i1 %others, label %set, label %out
-set:
+  br i1 %more, label %ask, label %yield
+ask:
+  %answer = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %bad = icmp slt i32 %answer, 0
+  br i1 %bad, label %yield, label %search
+search:
+  ; Each thread begins to search somewhere else, so that two do not move to one place.
+  %i = phi i64 [ 1, %ask ], [ %i.next, %next ]
+  %way = mul i64 %thread, 7
+  %from = add i64 %here, %way
+  %candidate.far = add i64 %from, %i
+  %candidate = and i64 %candidate.far, 1023
+  %c.position = lshr i64 %candidate, 6
+  %c.shift = and i64 %candidate, 63
+  %c.bit = shl i64 1, %c.shift
+  %may.cell = getelementptr inbounds i64, ptr %mask, i64 %c.position
+  %may.word = load i64, ptr %may.cell
+  %taken.cell = getelementptr inbounds i64, ptr %used, i64 %c.position
+  %taken.word = load i64, ptr %taken.cell
+  %free.word = xor i64 %taken.word, -1
+  %allowed = and i64 %may.word, %free.word
+  %is_free.bit = and i64 %allowed, %c.bit
+  %is_free = icmp ne i64 %is_free.bit, 0
+  br i1 %is_free, label %move, label %next
+next:
+  %i.next = add i64 %i, 1
+  %goes_on = icmp ult i64 %i.next, 1024
+  br i1 %goes_on, label %search, label %yield
+move:
+  %target.cell = getelementptr inbounds i64, ptr %target, i64 %c.position
+  store i64 %c.bit, ptr %target.cell
+  call i32 @sched_setaffinity(i32 0, i64 128, ptr %target)
   call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
-  br label %out
-out:
+  call i64 @locate(ptr %job, i64 %thread)
   ret void
-}
+yield:
+  call i32 @sched_yield()
+  ret void
+}}
 """
 
 _UNKNOWN_PROCESSORS = """
-define internal i32 @processor() {
-  ret i32 -1
+define internal i64 @locate(ptr %job, i64 %thread) {
+  ret i64 -1
 }
-define internal void @leave(i32 %processor) {
+define internal void @make_room(ptr %job, i64 %thread, i64 %threads) {
+  call i32 @sched_yield()
   ret void
 }
 """
@@ -335,5 +380,6 @@ define internal void @leave(i32 %processor) {
 
 def text() -> str:
     """The text of these functions for this system."""
-    several = _SEVERAL if has_threads() else _ALONE
-    return several + (_KNOWN_PROCESSORS if has(*_PROCESSORS) else _UNKNOWN_PROCESSORS)
+    if not has_threads():
+        return _ALONE
+    return _SEVERAL + (_KNOWN_PROCESSORS if has(*_PROCESSORS) else _UNKNOWN_PROCESSORS)

@@ -334,7 +334,7 @@ class NativeProgram:
         finally:
             while frame.begun:  # the run has failed: nobody will wait for them
                 handle, group = frame.begun.popitem()
-                group.abandon(handle)
+                group.abandon(handle, (arrays, block))
         frame.arena = None
         unused = sys.getrefcount(block) <= 2  # this name and the argument
         if unused and len(_blocks) < tuning.MAX_IDLE_SCRATCH_BLOCKS:

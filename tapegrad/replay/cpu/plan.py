@@ -1,14 +1,16 @@
 """Planning: the memory of each value while a program runs.
 
 Comes in: a lowered program. Goes out: a `Plan`: the same program with an `Allocation` for every
-value. Intermediate values share one arena, each for as long as it is needed. A value that belongs
-in memory from outside is computed directly there if nothing later needs the old contents; otherwise
-it is copied there at the end. Called by `executable.py`.
+value. Intermediate values share one arena, each for as long as it is needed, or lie where a result
+will be that is computed from them. A value that belongs in memory from outside is computed directly
+there if nothing later needs the old contents; otherwise it is copied there at the end. Called by
+`executable.py`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 
@@ -62,6 +64,7 @@ def plan(program: Program, threads: int) -> Plan:
     for i, value in enumerate(program.results):
         allocations[value.number] = Allocation("result", i, bytes_of(value))
     program = _with_writes(program, allocations)
+    _place_in_results(program, allocations)
     arena = _allocate(program, allocations, threads)
     return Plan(program, allocations, arena)
 
@@ -92,6 +95,30 @@ def _with_writes(program: Program, allocations: dict[int, Allocation]) -> Progra
             copies.append(Loop(target.shape, nodes, (store,), (), (Origin("write", None),)))
     kept = [i for i in program.instructions if not any(i is one for one in idle)]
     return program.with_instructions((*kept, *copies))
+
+
+def _place_in_results(program: Program, allocations: dict[int, Allocation]) -> None:
+    """Let what a result is computed from, element by element, lie where the result will be."""
+    order = _Order(program.instructions)
+    writers = Counter(v.number for i in program.instructions for v in set(i.writes()))
+    for result in program.results:
+        memory = allocations[result.number]
+        target: Value | None = result
+        while target is not None and memory.kind == "result" and writers[target.number] == 1:
+            position = order.written[target.number]
+            instruction = program.instructions[position]
+            found = (
+                v
+                for v in instruction.reads()
+                if v.number not in allocations
+                and order.read[v.number] == position
+                and bytes_of(v) == memory.size
+                and v.dtype.itemsize == result.dtype.itemsize
+                and _same_element(instruction, v, target)
+            )
+            target = next(found, None)
+            if target is not None:
+                allocations[target.number] = memory
 
 
 class _Order:

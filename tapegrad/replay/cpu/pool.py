@@ -61,6 +61,14 @@ def _quota() -> int:
         return os.cpu_count() or 1
 
 
+def _processors() -> int:
+    """The processors that this process may use. Who waits does the parts of missing threads."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
 class Pool:
     """Workers for programs of several threads."""
 
@@ -68,6 +76,8 @@ class Pool:
         self.threads = default_threads() if driver_threads.has_threads() else 1
         self._launch: Any = None
         self._lock = locks.new()
+        #: threads that run at the same time, at most
+        self._processors = _processors()
 
     def run(self, program: int, threads: int, objects: int) -> int:
         """Run the program whose descriptor is at an address, on a call's arrays at another one.
@@ -76,6 +86,7 @@ class Pool:
         """
         if self._launch is None:
             self._load()
+        threads = min(threads, self._processors)
         answer: int = self._launch(self._address, program, threads, objects)
         while answer < 0:
             if answer == driver_layout.NO_MEMORY:

@@ -234,6 +234,8 @@ def _operand(x: Callback) -> int | None:
     if at is None:
         return None
     view = x.inputs[at]
-    if not isinstance(view, View) or view.offset or view.shape != view.root.shape:
+    if not isinstance(view, View) or view.offset:
+        return None
+    if size_of(view.shape) != size_of(view.root.shape):
         return None
     return view.root.number if in_order(view.shape, view.strides) else None

@@ -31,9 +31,11 @@ from ..ir.program import (
     Instruction,
     Literal,
     Loop,
+    LoopFold,
     Product,
     Program,
     Read,
+    Store,
     size_of,
 )
 from ..ir.shapes import joined
@@ -249,14 +251,13 @@ class WriteSinker:
             return None
         counts = np.zeros(size_of(value.shape), np.uint8)
         for writer in writers:
-            if isinstance(writer, Product):
-                access, shape = writer.out, (*writer.batch, writer.rows, writer.columns)
-            elif isinstance(writer, Loop) and _stores_once(writer):
-                access, shape = writer.stores[0].access, writer.shape
-            else:
+            found = _parts_written(writer, value)
+            if found is None:
                 return None
-            part = np.lib.stride_tricks.as_strided(counts[access.offset :], shape, access.strides)
-            part += 1
+            for access, shape in found:
+                first = counts[access.offset :]
+                part = np.lib.stride_tricks.as_strided(first, shape, access.strides)
+                part += 1
         return counts
 
 
@@ -290,6 +291,30 @@ def _stores_once(instruction: Instruction | None) -> bool:
     (store,) = instruction.stores
     steps = zip(store.access.strides, instruction.shape, strict=True)
     return not store.access.picks and all(s or n == 1 for s, n in steps)
+
+
+def _parts_written(
+    writer: Instruction, value: Value
+) -> list[tuple[Access, tuple[int, ...]]] | None:
+    """Where an instruction writes a value, each element once; None if that is hard to tell."""
+    if isinstance(writer, Product):
+        return [(writer.out, (*writer.batch, writer.rows, writer.columns))]
+    if not isinstance(writer, Loop) or writer.scan is not None:
+        return None
+    found = []
+    sinks: tuple[Store | LoopFold, ...] = (*writer.stores, *writer.folds)
+    for sink in sinks:
+        access, shape = sink.access, writer.shape
+        if access.value.number != value.number:
+            continue
+        if isinstance(sink, LoopFold):  # it goes along the dimensions that it keeps
+            steps = zip(access.strides, shape, strict=True)
+            shape = tuple(n if step else 1 for step, n in steps)
+        steps = zip(access.strides, shape, strict=True)
+        if access.picks or not all(step or n == 1 for step, n in steps):
+            return None
+        found.append((access, shape))
+    return found
 
 
 def _is_whole(access: Access, shape: tuple[int, ...]) -> bool:
