@@ -29,7 +29,7 @@ from typing import Any
 from .measure import Report
 
 #: steps of each kind that are timed, after some that are not
-STEPS, WARM_UP = 30, 4
+STEPS, WARM_UP = 20, 4
 #: numbers of ranks; the first job also measures how fast messages are
 SIZES = (2, 1, 4, 8, 16)
 
