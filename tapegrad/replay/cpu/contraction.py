@@ -473,7 +473,7 @@ def contraction(instruction: Contraction) -> Kernel:
         writer.extent,
         1,
         writer.extent < 2,
-        work // tuning.PRODUCT_OPERATIONS_PER_THREAD,
+        1 + work // tuning.PRODUCT_OPERATIONS_PER_THREAD,
         work,
         [
             (a.value.number, byte_range)

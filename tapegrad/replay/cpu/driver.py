@@ -196,12 +196,12 @@ help:
 long:
   br i1 %leads, label %lie, label %leave
 lie:
-  call void @make_room(ptr %job, i64 %thread, i64 %threads)
+  call void @make_room(ptr %job, i64 %thread, i64 %threads, i64 {driver_threads.BUSY})
   br label %wait
 leave:
   ; A worker that waits long is outside of the program, so that nobody waits for it.
   call void @outside(ptr %job, i64 %thread)
-  call void @make_room(ptr %job, i64 %thread, i64 %threads)
+  call void @make_room(ptr %job, i64 %thread, i64 %threads, i64 {driver_threads.BUSY})
   %still = call i1 @inside(ptr %job, i64 %thread, i64 %word)
   br i1 %still, label %back, label %gone
 back:
@@ -296,7 +296,7 @@ post:
   store i64 %number, ptr %first.cell
   store atomic i64 0, ptr %arrived.cell monotonic, align 8
   store atomic i64 %number, ptr %opened.cell monotonic, align 8
-  call i64 @locate(ptr %job, i64 0)
+  call void @make_room(ptr %job, i64 0, i64 %threads, i64 {driver_threads.SLEEPING})
   %before = load atomic i64, ptr %job monotonic, align 8
   %counted = and i64 %before, {-(1 << THREAD_BITS)}
   %next = add i64 %counted, {1 << THREAD_BITS}

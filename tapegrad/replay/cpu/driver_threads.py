@@ -32,7 +32,7 @@ _THREADS = (
     *("pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock"),
     *("pthread_cond_init", "pthread_cond_wait", "pthread_cond_signal", "sched_yield"),
 )
-_PROCESSORS = ("sched_getcpu", "sched_getaffinity", "sched_setaffinity")
+_PROCESSORS = ("sched_getcpu", "sched_getaffinity", "sched_setaffinity", "getpid")
 
 
 @functools.cache
@@ -55,6 +55,9 @@ def pause() -> str:
     name = _PAUSE.get(platform.machine())
     return f'call void asm sideeffect "{name}", ""()' if name else ""
 
+
+#: which threads count for one that looks for room: those that work, all, or those that sleep
+BUSY, ANY, SLEEPING = range(3)
 
 # Mutexes and conditions are those of POSIX. A worker that goes to sleep says so before it looks at
 # the job for the last time, and a launch posts before it looks who sleeps: one of the two sees the
@@ -132,6 +135,7 @@ entry:
   {of_thread("%mutex", "%thread", SLEEP_MUTEX)}
   {of_thread("%condition", "%thread", CONDITION)}
   {of_thread("%asleep", "%thread", ASLEEP)}
+  call void @settle(ptr %job, i64 %thread)
   call i32 @pthread_mutex_lock(ptr %mutex)
   store atomic i64 1, ptr %asleep seq_cst, align 8
   br label %look
@@ -145,6 +149,7 @@ wait:
 out:
   store atomic i64 0, ptr %asleep seq_cst, align 8
   call i32 @pthread_mutex_unlock(ptr %mutex)
+  call void @unsettle()
   ret void
 }}
 define internal void @rest(i64 %spins) {{
@@ -212,7 +217,7 @@ spin:
 look:
   %all = load atomic i64, ptr %workers monotonic, align 8
   %everybody = add i64 %all, 1
-  call void @make_room(ptr %job, i64 %thread, i64 %everybody)
+  call void @make_room(ptr %job, i64 %thread, i64 %everybody, i64 {BUSY})
   br label %wait
 doze:
   call void @sleep(ptr %job, i64 %thread, i64 %seen)
@@ -252,7 +257,7 @@ define internal void @wake(ptr %job, i64 %thread, i64 %threads) {{
 define internal i64 @locate(ptr %job, i64 %thread) {{
   ret i64 -1
 }}
-define internal void @make_room(ptr %job, i64 %thread, i64 %threads) {{
+define internal void @make_room(ptr %job, i64 %thread, i64 %threads, i64 %counting) {{
   ret void
 }}
 define internal void @rest(i64 %spins) {{
@@ -268,14 +273,17 @@ define internal i1 @inside(ptr %job, i64 %thread, i64 %word) {{
 """
 
 # Linux leaves two spinning threads on one processor for milliseconds while another one idles, and
-# a thread that yields gets the processor back until the other one is due. So a thread that waits
-# long looks whether another one was last seen where it is itself, and then moves to a processor on
-# which none was seen. It is bound to that for a moment; the system may move it later. Masks are for
-# 1024 processors.
+# a thread that yields gets the processor back until the other one is due. When all processors were
+# busy shortly before, it also wakes a thread on the processor of the one that wakes it. So threads
+# note where they are, and move. One that waits long moves away from another one that works. One
+# that goes to sleep stays bound to a processor that no other one has, and wakes there. One that
+# posts a program moves away from those who sleep. Otherwise nobody is bound. Masks are for 1024
+# processors.
 _KNOWN_PROCESSORS = f"""
 declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i32 @getpid()
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 ; Note on which processor a thread is, which calls this; answers it.
 define internal i64 @locate(ptr %job, i64 %thread) {{
@@ -285,24 +293,22 @@ define internal i64 @locate(ptr %job, i64 %thread) {{
   store atomic i64 %wide, ptr %cell monotonic, align 8
   ret i64 %wide
 }}
-define internal void @make_room(ptr %job, i64 %thread, i64 %threads) noinline {{
+; A processor that no other thread has, if one of those that count is where the calling one is;
+; else -1.
+define internal i64 @room(ptr %job, i64 %thread, i64 %threads, i64 %counting) noinline {{
 entry:
   %used = alloca [16 x i64], align 8
   %mask = alloca [16 x i64], align 8
-  %target = alloca [16 x i64], align 8
   call void @llvm.memset.p0.i64(ptr %used, i8 0, i64 128, i1 false)
   call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
-  call void @llvm.memset.p0.i64(ptr %target, i8 0, i64 128, i1 false)
   %here = call i64 @locate(ptr %job, i64 %thread)
-  %fits = icmp ult i64 %here, 1024
-  br i1 %fits, label %look, label %yield
+  br label %look
 look:
   %other = phi i64 [ 0, %entry ], [ %following, %seen ]
   %crowded = phi i1 [ false, %entry ], [ %more, %seen ]
   {of_thread("%cell", "%other", PROCESSOR)}
   %where = load atomic i64, ptr %cell monotonic, align 8
-  %known = icmp ult i64 %where, 1024
-  %number = select i1 %known, i64 %where, i64 0
+  %number = and i64 %where, 1023
   %position = lshr i64 %number, 6
   %shift = and i64 %number, 63
   %bit = shl i64 1, %shift
@@ -315,22 +321,29 @@ look:
   %works = icmp ne i64 %inside, 0
   %leads = icmp eq i64 %other, 0
   %busy = or i1 %works, %leads
+  {of_thread("%asleep.cell", "%other", ASLEEP)}
+  %asleep = load atomic i64, ptr %asleep.cell monotonic, align 8
+  %sleeps = icmp ne i64 %asleep, 0
+  %all = icmp eq i64 %counting, {ANY}
+  %sleeping = icmp eq i64 %counting, {SLEEPING}
+  %chosen = select i1 %sleeping, i1 %sleeps, i1 %busy
+  %counts = or i1 %all, %chosen
   %same = icmp eq i64 %where, %here
   %another = icmp ne i64 %other, %thread
   %near = and i1 %same, %another
-  %near_and_busy = and i1 %near, %busy
-  %more = or i1 %crowded, %near_and_busy
+  %crowds = and i1 %near, %counts
+  %more = or i1 %crowded, %crowds
   br label %seen
 seen:
   %following = add i64 %other, 1
   %left = icmp ult i64 %following, %threads
   br i1 %left, label %look, label %decide
 decide:
-  br i1 %more, label %ask, label %yield
+  br i1 %more, label %ask, label %none
 ask:
   %answer = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
   %bad = icmp slt i32 %answer, 0
-  br i1 %bad, label %yield, label %search
+  br i1 %bad, label %none, label %search
 search:
   ; Each thread begins to search somewhere else, so that two do not move to one place.
   %i = phi i64 [ 1, %ask ], [ %i.next, %next ]
@@ -349,20 +362,82 @@ search:
   %allowed = and i64 %may.word, %free.word
   %is_free.bit = and i64 %allowed, %c.bit
   %is_free = icmp ne i64 %is_free.bit, 0
-  br i1 %is_free, label %move, label %next
+  br i1 %is_free, label %found, label %next
 next:
   %i.next = add i64 %i, 1
   %goes_on = icmp ult i64 %i.next, 1024
-  br i1 %goes_on, label %search, label %yield
-move:
-  %target.cell = getelementptr inbounds i64, ptr %target, i64 %c.position
-  store i64 %c.bit, ptr %target.cell
-  call i32 @sched_setaffinity(i32 0, i64 128, ptr %target)
+  br i1 %goes_on, label %search, label %none
+found:
+  ret i64 %candidate
+none:
+  ret i64 -1
+}}
+; Bind the calling thread to a processor, and note that.
+define internal void @bind(ptr %job, i64 %thread, i64 %processor) {{
+entry:
+  %mask = alloca [16 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
+  %fits = icmp ult i64 %processor, 1024
+  br i1 %fits, label %set, label %out
+set:
+  %position = lshr i64 %processor, 6
+  %shift = and i64 %processor, 63
+  %bit = shl i64 1, %shift
+  %cell = getelementptr inbounds i64, ptr %mask, i64 %position
+  store i64 %bit, ptr %cell
   call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
   call i64 @locate(ptr %job, i64 %thread)
+  br label %out
+out:
+  ret void
+}}
+define internal void @make_room(ptr %job, i64 %thread, i64 %threads, i64 %counting) noinline {{
+entry:
+  %mask = alloca [16 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
+  %processor = call i64 @room(ptr %job, i64 %thread, i64 %threads, i64 %counting)
+  %none = icmp slt i64 %processor, 0
+  br i1 %none, label %yield, label %move
+move:
+  %answer = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  call void @bind(ptr %job, i64 %thread, i64 %processor)
+  call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
   ret void
 yield:
+  %waits = icmp eq i64 %counting, {BUSY}
+  br i1 %waits, label %give, label %out
+give:
   call i32 @sched_yield()
+  br label %out
+out:
+  ret void
+}}
+; Before the calling thread sleeps: let it stay on a processor that no other one has.
+define internal void @settle(ptr %job, i64 %thread) {{
+entry:
+  {at("%workers", WORKERS)}
+  %all = load atomic i64, ptr %workers monotonic, align 8
+  %everybody = add i64 %all, 1
+  %processor = call i64 @room(ptr %job, i64 %thread, i64 %everybody, i64 {ANY})
+  %none = icmp slt i64 %processor, 0
+  %here = call i64 @locate(ptr %job, i64 %thread)
+  %chosen = select i1 %none, i64 %here, i64 %processor
+  call void @bind(ptr %job, i64 %thread, i64 %chosen)
+  ret void
+}}
+; After it: let it go where the process may.
+define internal void @unsettle() {{
+entry:
+  %mask = alloca [16 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
+  %process = call i32 @getpid()
+  %answer = call i32 @sched_getaffinity(i32 %process, i64 128, ptr %mask)
+  %good = icmp sge i32 %answer, 0
+  br i1 %good, label %set, label %out
+set:
+  call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
+  br label %out
+out:
   ret void
 }}
 """
@@ -371,8 +446,14 @@ _UNKNOWN_PROCESSORS = """
 define internal i64 @locate(ptr %job, i64 %thread) {
   ret i64 -1
 }
-define internal void @make_room(ptr %job, i64 %thread, i64 %threads) {
+define internal void @make_room(ptr %job, i64 %thread, i64 %threads, i64 %counting) {
   call i32 @sched_yield()
+  ret void
+}
+define internal void @settle(ptr %job, i64 %thread) {
+  ret void
+}
+define internal void @unsettle() {
   ret void
 }
 """

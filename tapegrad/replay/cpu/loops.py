@@ -162,7 +162,7 @@ class LoopWriter(ElementWriter):
         """
         if not kept or folds[0] > kept[0]:
             return False
-        if size_of(tuple(self.sizes)) < 2 * tuning.LOOP_WORK_PER_THREAD:
+        if size_of(tuple(self.sizes)) < tuning.LOOP_WORK_PER_THREAD:
             return False
         steps = min(tuning.MIN_BATCH_STEPS_TO_SHARE, self.sizes[kept[0]])
         return self.sizes[0] >= steps and self._few(kept)
@@ -314,7 +314,7 @@ class LoopWriter(ElementWriter):
 
 def _worth(work: int, partials: list[Partial]) -> int:
     """How many threads gain something; what each leaves of a fold must be added up by one."""
-    worth = work // tuning.LOOP_WORK_PER_THREAD
+    worth = 1 + work // tuning.LOOP_WORK_PER_THREAD
     if not partials:
         return worth
     return max(min(worth, math.isqrt(work // sum(p.count for p in partials))), 2)

@@ -155,13 +155,13 @@ def _blocks(rows: int, columns: int, down: int, across: int) -> Blocks:
 def _in_blocks(p: Product, by_rows: bool, batches: int, threads: int) -> Blocks | None:
     """The blocks of a matrix, if threads have less to do than with another way to divide it."""
     work = 2 * batches * p.rows * p.columns * p.inner
-    worth = min(threads, work // tuning.PRODUCT_OPERATIONS_PER_THREAD)
+    worth = min(threads, 1 + work // tuning.PRODUCT_OPERATIONS_PER_THREAD)
     if p.triangle or threads < tuning.MIN_THREADS_FOR_BLOCKS:
         return None
     if batches >= tuning.MIN_PRODUCT_BATCHES_TO_SHARE:
         # Whole matrices, unless some threads would have none, or many fewer than others.
-        turns = -(-batches // worth) if worth else 1
-        if not worth or turns * worth < tuning.MIN_GAIN_OF_BLOCKS * batches:
+        turns = -(-batches // worth)
+        if turns * worth < tuning.MIN_GAIN_OF_BLOCKS * batches:
             return None
         many = worth // math.gcd(worth, batches)
         ways = [_blocks(p.rows, p.columns, n, many // n) for n in _divisors(many)]
@@ -242,7 +242,7 @@ def product(p: Product, threads: int) -> Kernel:
         extent,
         grain,
         False,
-        work // tuning.PRODUCT_OPERATIONS_PER_THREAD,
+        1 + work // tuning.PRODUCT_OPERATIONS_PER_THREAD,
         work,
         [(p.x.value.number, byte_ranges[0]), (p.y.value.number, byte_ranges[1])],
         [(p.out.value.number, byte_ranges[2])],

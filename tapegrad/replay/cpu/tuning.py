@@ -17,11 +17,11 @@ from __future__ import annotations
 #: work of a program that runs on one thread, at most: waking workers and waiting for them would
 #: take longer than what they save
 MAX_SINGLE_THREAD_PROGRAM_WORK = 200_000
-#: work of a loop that is worth a thread: with half of it, waiting for another costs what it saves
-LOOP_WORK_PER_THREAD = 8_192
-#: floating-point operations of a product or a contraction that are: an operation on operands in
-#: registers is cheaper than an element of a loop, which comes from memory
-PRODUCT_OPERATIONS_PER_THREAD = 32 * 8_192
+#: work of a loop for which one more thread pays: with less, waiting for it costs what it saves
+LOOP_WORK_PER_THREAD = 16_384
+#: floating-point operations of a product or a contraction for which it does: an operation on
+#: operands in registers is cheaper than an element of a loop, which comes from memory
+PRODUCT_OPERATIONS_PER_THREAD = 32 * 16_384
 #: instructions on one element that take as long as its way from memory and back: the unit of work
 INSTRUCTIONS_PER_MEMORY_TRIP = 16
 
