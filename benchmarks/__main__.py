@@ -1,7 +1,7 @@
 """`python -m benchmarks [suite ...]`: prints ratios to PyTorch and JAX, measured in this run.
 
-Without a name, all suites run except `grow` and `small`, which take long. What is wanted of a suite may follow
-its name: `python -m benchmarks grow products eager`, `python -m benchmarks ranks 2 8`.
+Without a name, all suites run except `grow` and `small`, which take long. What is wanted of a suite
+may follow its name: `python -m benchmarks grow products eager`, `python -m benchmarks ranks 2 8`.
 """
 
 from __future__ import annotations

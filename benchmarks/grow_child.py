@@ -22,6 +22,7 @@ from .measure import alone
 from .peers import Absent, Step, started_by_torch
 from .problems import Problem
 from .small_cases import measured as small
+from .small_cases import measured_steps as small_steps
 
 #: calls after which every step is replayed
 RECORDED = 4
@@ -135,6 +136,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "floor": floor,
     "products": measured,
     "small": small,
+    "small steps": small_steps,
 }
 
 

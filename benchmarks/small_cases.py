@@ -1,8 +1,8 @@
 """Operations on small tensors, written once for PyTorch and tapegrad, and how one is timed.
 
 Comes in: a library, a family and a number of elements. Goes out: seconds of each operation, forward
-alone and forward with backward. `grow_child.py` calls `measured` in a process of its own;
-`small.py` prints the ratios.
+alone and forward with backward, and of whole training steps. `grow_child.py` calls `measured` and
+`measured_steps` in a process of its own; `small.py` prints the ratios.
 """
 
 from __future__ import annotations
@@ -14,12 +14,23 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from .grow_models import made
 from .problems import generator, normal
 
 SIZES = (10, 100, 1000)
 
 #: rows of a matrix with that many elements
 ROWS = {10: 2, 100: 10, 1000: 20}
+
+#: training steps that spend their time between operations, among those of `grow_models.py`
+STEPS = (
+    "logistic regression",
+    "PINN, second derivatives",
+    "GRU cell, 20 steps",
+    "RNN",
+    "MLP",
+    "Adam, 100 small tensors",
+)
 
 FORWARD, BACKWARD = "forward", "forward+backward"
 
@@ -165,7 +176,7 @@ def layers(lib: ModuleType, n: int) -> Cases:
     hidden = normal(lib, rows, width, seed=2)
     image = normal(lib, 1, 2, rows, width) if n > 10 else normal(lib, 1, 2, 3, 3)
     tokens = lib.tensor(generator().integers(0, 20, rows))
-    made = {
+    named = {
         "Linear": (nn.Linear(width, 8), (m,)),
         "ReLU": (nn.ReLU(), (m,)),
         "Tanh": (nn.Tanh(), (m,)),
@@ -183,7 +194,7 @@ def layers(lib: ModuleType, n: int) -> Cases:
     }
     return {
         name: Case(layer, inputs, tuple(layer.parameters()))
-        for name, (layer, inputs) in made.items()
+        for name, (layer, inputs) in named.items()
     }
 
 
@@ -278,3 +289,10 @@ def measured(
                 run = _forward(case) if direction == FORWARD else _backward(lib, case)
                 times[f"{name}|{size}|{direction}"] = _fastest(run, seconds)
     return times
+
+
+def measured_steps(library: str, seconds: float, only: str, threads: int) -> dict[str, float]:
+    """Seconds of each training step."""
+    lib = import_module(library)
+    lib.set_num_threads(threads)
+    return {name: _fastest(made(lib, name), seconds) for name in STEPS if only in name}
