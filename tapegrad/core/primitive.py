@@ -135,15 +135,16 @@ class Primitive:
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """Run on Tensors (checked, recorded) or, inside rules and kernels, on raw arrays."""
+        large = False
         for x in inputs:
-            if isinstance(x, Tensor):
+            if x.__class__ is _ndarray:
+                if x.size >= self.native_size:
+                    large = True
+            elif isinstance(x, Tensor):
                 if len(inputs) == len(self.inputs):
                     return (self._direct or self.direct)(*inputs, params)
                 return bind(self, inputs, params)
-        for x in inputs:
-            if x.__class__ is _ndarray and x.size >= self.native_size:
-                return run(self, inputs, params)
-        return self.kernel(*inputs, **params)
+        return run(self, inputs, params) if large else self.kernel(*inputs, **params)
 
     @property
     def internal(self) -> bool:
@@ -295,8 +296,8 @@ def _make_direct(p: Primitive) -> Callable[..., Any]:
         "F32": _F32, "F64": _F64, "GRAD": GRAD, "STATE": STATE, "Entry": Entry, "Output": Output,
         "Tensor": Tensor, "as_array": _as_array, "bind": bind, "getframe": sys._getframe,
         "kernel": p.kernel, "LIBRARY": source.LIBRARY, "ndarray": _ndarray, "new": _new,
-        "note_view": note_view, "outside": source.outside, "refresh": refresh, "run": run,
-        "wrap": wrap,
+        "note_view": note_view, "numbers": numbers, "outside": source.outside,
+        "refresh": refresh, "run": run,
     }  # fmt: skip
     several = len(p.inputs) > 1
     return shortpaths.direct(p, several and p.kind == ELEMENTWISE, p.kind == CONTRACTION, namespace)

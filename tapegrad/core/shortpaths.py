@@ -348,9 +348,21 @@ def direct(
             f"    if out{i}.__class__ is not ndarray:",
             f"        out{i} = as_array(out{i})",
         ]
-    lines += [f"    result{i} = wrap(out{i})" for i in results]
+    for i in results:
+        lines += [
+            f"    result{i} = new(Tensor)",
+            f"    result{i}._array = out{i}",
+            f"    result{i}._edge = result{i}._extra = result{i}._grad = result{i}._view = None",
+            f"    result{i}._requires = False",
+            f"    result{i}.id = next(numbers)",
+        ]
     if p.view:
-        lines.append("    note_view(p, params, t0, result0)")
+        lines += [
+            "    if out0.base is a0 and t0._view is None:",  # the usual: saves a call
+            "        result0._view = (t0, ((p, params),), result0.id)",
+            "    else:",
+            "        note_view(p, params, t0, result0)",
+        ]
     if p.differentiable:
         edges = []
         for i in count:

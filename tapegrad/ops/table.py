@@ -13,6 +13,7 @@ from typing import Any, get_overloads
 from ..core import casting
 from ..core import inplace as inplace_
 from ..core.casting import Policy
+from ..core.codegen import in_front, parameters_of
 from ..core.modes import AUTOCAST, STATE, numbers
 from ..core.primitive import Primitive
 from ..core.tensor import Tensor
@@ -244,23 +245,47 @@ def accept_numpy_names(
 
 def requiring_tensor(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of the namespace: its first argument must be, or hold, a Tensor."""
+    parameters = parameters_of(function)
+    optional = len(getattr(function, "__defaults__", None) or ())
+    if parameters is not None and len(parameters.positional) > optional:
+        every = ", ".join((*parameters.given, *parameters.keywords))
+        lines = [
+            f"def call({parameters.declared}):",
+            f"    if not isinstance({parameters.positional[0]}, Tensor):",
+            f"        require_tensor(name, ({', '.join(parameters.given)},))",
+            "    try:",
+            f"        return function({parameters.passed})",
+            "    except AttributeError as error:",
+            f"        explain(name, error, ({every},))",
+            "        raise",
+        ]
+        namespace = {
+            "Tensor": Tensor, "explain": _explain, "function": function, "name": name,
+            "require_tensor": _require_tensor,
+        }  # fmt: skip
+        shown: Any = in_front(function, lines, namespace, f"function {name}")
+    else:
 
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if args and not isinstance(args[0], Tensor):
-            _require_tensor(name, args)
-        try:
-            return function(*args, **kwargs)
-        except AttributeError as error:
-            if "_array" not in str(error):
+        @functools.wraps(function)
+        def shown(*args: Any, **kwargs: Any) -> Any:
+            if args and not isinstance(args[0], Tensor):
+                _require_tensor(name, args)
+            try:
+                return function(*args, **kwargs)
+            except AttributeError as error:
+                _explain(name, error, (*args, *kwargs.values()))
                 raise
-            for x in (*args, *kwargs.values()):
-                if not isinstance(x, (Tensor, int, float, str, type(None))):
-                    raise _not_a_tensor(name, x) from None
-            raise
 
-    call.__name__ = name
-    return call
+    shown.__name__ = name
+    return shown  # type: ignore[no-any-return]
+
+
+def _explain(name: str, error: AttributeError, args: tuple[Any, ...]) -> None:
+    """Raise an error that names the argument which should have been a Tensor, if one was not."""
+    if "_array" in str(error):
+        for x in args:
+            if not isinstance(x, (Tensor, int, float, str, type(None))):
+                raise _not_a_tensor(name, x) from None
 
 
 def _require_tensor(name: str, args: tuple[Any, ...]) -> None:

@@ -16,6 +16,7 @@ from ...core.modes import capturing, numbers
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
 from ..elementwise import comparison as c
+from ..shape.expanding import sum_to
 from ..shape.reshaping import reshape_
 from ..shape.slicing import slice_
 from ..table import In, Sample, attach, op
@@ -110,9 +111,7 @@ def _put_joint(
 
 
 def _sum_to(g: Any, shape: Any) -> Any:
-    from ...autograd.engine import unbroadcast
-
-    return g if tuple(g.shape) == tuple(shape) else unbroadcast(g, shape)
+    return g if tuple(g.shape) == tuple(shape) else sum_to(g, shape)
 
 
 def _put_in_loops(

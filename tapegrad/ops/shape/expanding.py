@@ -7,6 +7,7 @@ are summed over all positions that show an element.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,17 +23,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _sum_to(g: Any, x_shape: Any) -> Any:
-    from ...autograd.engine import unbroadcast
+@cache
+def _engine() -> Any:
+    from ...autograd import engine
 
-    return unbroadcast(g, x_shape)
+    return engine
+
+
+def sum_to(g: Any, x_shape: Any) -> Any:
+    """Sum a gradient over the dimensions along which its operand was repeated."""
+    return _engine().unbroadcast(g, x_shape)
 
 
 expand_: Primitive = define(
     "expand",
     lambda x, *, shape: np.broadcast_to(x, shape),
     kind=MOVEMENT,
-    vjp=_sum_to,
+    vjp=sum_to,
     view=True,
 )
 

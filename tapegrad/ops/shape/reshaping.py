@@ -33,17 +33,18 @@ reshape_: Primitive = define(
 
 def resolve_shape(shape: tuple[int, ...], size: int, old: tuple[int, ...]) -> tuple[int, ...]:
     """Fill in a -1 and check that the number of elements stays."""
-    known = 1
+    known, free = 1, 0
     for n in shape:
-        if n != -1:
+        if n >= 0:
             known *= n
-    free = shape.count(-1)
-    if free > 1 or any(n < -1 for n in shape):
+        else:
+            free += 1 if n == -1 else 2
+    if free > 1:
         raise RuntimeError(f"shape {shape} may have one -1 and no other negative size")
     if free:
         if known == 0 or size % known:
             raise RuntimeError(f"shape {shape} does not fit a tensor of shape {tuple(old)}")
-        shape = tuple(size // known if n == -1 else n for n in shape)
+        shape = tuple([size // known if n == -1 else n for n in shape])
     elif known != size:
         raise RuntimeError(
             f"shape {shape} has {known} elements, but a tensor of shape {tuple(old)} has {size}"
