@@ -346,7 +346,7 @@ def direct(
     for i in made:
         lines += [
             f"    if out{i}.__class__ is not ndarray:",
-            f"        out{i} = as_array(out{i})",
+            f"        out{i} = (asarray if isinstance(out{i}, generic) else as_array)(out{i})",
         ]
     for i in results:
         lines += [

@@ -147,7 +147,7 @@ def op(
         key = f"{module}.{label}" if module else label
         theirs = f"torch.{key}" if torch == "" else torch
         assert key not in TABLE, f"operation {key} is entered twice"
-        shown = requiring_tensor(label, public) if function else public
+        shown = requiring_tensor(label, public, plain) if function else public
         if function:  # where it is found by its name, so that it can be pickled
             shown.__module__ = f"{__package__.partition('.')[0]}.{module}".rstrip(".")
         TABLE[key] = Op(
@@ -213,6 +213,9 @@ def in_place(
 
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "axes": "dims"}
 
+#: the default of a parameter that another one may stand for
+_MISSING: Any = object()
+
 
 def accept_numpy_names(
     function: Callable[..., Any], autocast: Policy | None = None
@@ -221,47 +224,90 @@ def accept_numpy_names(
 
     With `autocast`, operands are cast as that says.
     """
-    code = getattr(function, "__code__", None)
-    own = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    parameters = parameters_of(function)
+    own = () if parameters is None else (*parameters.positional, *parameters.keywords)
     renamed = {theirs: ours for theirs, ours in _NUMPY_NAMES.items() if ours in own}
-    if not renamed:
-        return function if autocast is None else casting.applied(function, autocast)
+    plain = function if autocast is None else casting.applied(function, autocast)
+    if parameters is None or not renamed:
+        return plain
+    defaults = _defaults_of(function, parameters.positional)
+    first = min([own.index(ours) for ours in renamed.values()])
+    required = [name for name in parameters.positional[first:] if name not in defaults]
+    required += [n for n in renamed.values() if n not in defaults and n not in required]
+    extended = parameters._replace(keywords=(*parameters.keywords, *renamed))
+    lines = [f"def call({extended.declared}):"]
+    for theirs, ours in renamed.items():
+        lines += [
+            f"    if {theirs} is not MISSING:",
+            f"        if {ours} is not MISSING:",
+            f"            raise both(function, {ours!r}, {theirs!r})",
+            f"        {ours} = {theirs}",
+        ]
+        if ours in defaults:
+            lines += [f"    elif {ours} is MISSING:", f"        {ours} = defaults[{ours!r}]"]
+    if required:
+        given = ", ".join([f"{name}={name}" for name in own])
+        lines += [
+            f"    if {' or '.join([f'{name} is MISSING' for name in required])}:",
+            f"        return without_missing(function, {given})",
+        ]
+    lines.append(f"    return function({parameters.passed})")
+    namespace = {
+        "MISSING": _MISSING, "both": _both, "defaults": defaults, "function": plain,
+        "without_missing": _without_missing,
+    }  # fmt: skip
+    call: Any = in_front(plain, lines, namespace, f"names of {plain.__name__}")
+    shown = defaults | dict.fromkeys((*required, *renamed, *renamed.values()), _MISSING)
+    call.__defaults__ = tuple([shown[n] for n in parameters.positional if n in shown])
+    call.__kwdefaults__ = {n: shown[n] for n in extended.keywords if n in shown}
+    return call  # type: ignore[no-any-return]
 
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            for theirs, ours in renamed.items():
-                if theirs in kwargs:
-                    if ours in kwargs:
-                        raise TypeError(f"{function.__name__}() got both {ours!r} and {theirs!r}")
-                    kwargs[ours] = kwargs.pop(theirs)
-        # A dtype that is asked for is what the operation runs in.
-        if autocast is not None and STATE.mode & AUTOCAST and kwargs.get("dtype") is None:
-            return casting.cast_call(function, autocast, args, kwargs)
-        return function(*args, **kwargs)
 
-    return call
+def _defaults_of(function: Any, positional: tuple[str, ...]) -> dict[str, Any]:
+    """The defaults of a function's parameters, by name."""
+    values = function.__defaults__ or ()
+    names = positional[len(positional) - len(values) :]
+    return dict(zip(names, values, strict=True)) | (function.__kwdefaults__ or {})
 
 
-def requiring_tensor(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of the namespace: its first argument must be, or hold, a Tensor."""
+def _without_missing(function: Callable[..., Any], **given: Any) -> Any:
+    """Call a function with what was given, so that it raises the usual error for what was not."""
+    return function(**{name: value for name, value in given.items() if value is not _MISSING})
+
+
+def _both(function: Callable[..., Any], ours: str, theirs: str) -> TypeError:
+    return TypeError(f"{function.__name__}() got both {ours!r} and {theirs!r}")
+
+
+def requiring_tensor(
+    name: str, function: Callable[..., Any], plain: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The function of the namespace: its first argument must be, or hold, a Tensor.
+
+    `plain` is the same function without its casts, which runs where autocast is off.
+    """
     parameters = parameters_of(function)
     optional = len(getattr(function, "__defaults__", None) or ())
     if parameters is not None and len(parameters.positional) > optional:
+        autocast = (
+            f"        if STATE.mode & {AUTOCAST}:",
+            f"            return function({parameters.passed})",
+        )
         every = ", ".join((*parameters.given, *parameters.keywords))
         lines = [
             f"def call({parameters.declared}):",
             f"    if not isinstance({parameters.positional[0]}, Tensor):",
             f"        require_tensor(name, ({', '.join(parameters.given)},))",
             "    try:",
-            f"        return function({parameters.passed})",
+            *(autocast if plain is not function else ()),
+            f"        return plain({parameters.passed})",
             "    except AttributeError as error:",
             f"        explain(name, error, ({every},))",
             "        raise",
         ]
         namespace = {
-            "Tensor": Tensor, "explain": _explain, "function": function, "name": name,
-            "require_tensor": _require_tensor,
+            "STATE": STATE, "Tensor": Tensor, "explain": _explain, "function": function,
+            "name": name, "plain": plain, "require_tensor": _require_tensor,
         }  # fmt: skip
         shown: Any = in_front(function, lines, namespace, f"function {name}")
     else:
@@ -291,6 +337,11 @@ def _explain(name: str, error: AttributeError, args: tuple[Any, ...]) -> None:
 def _require_tensor(name: str, args: tuple[Any, ...]) -> None:
     first = args[0]
     if isinstance(first, (list, tuple)):
+        for x in first:
+            if not isinstance(x, Tensor):
+                break
+        else:
+            return
         strange = [x for x in first if not isinstance(x, Tensor)]
         if strange:
             raise _not_a_tensor(name, first if len(strange) == len(first) else strange[0])

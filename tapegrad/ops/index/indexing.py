@@ -288,7 +288,8 @@ def getitem(self: Tensor, key: Any) -> Any:
 
 def _check_pairs(pairs: list[tuple[int, Tensor]], shape: tuple[int, ...]) -> None:
     try:
-        np.broadcast_shapes(*[index._array.shape for _, index in pairs])
+        if len(pairs) > 1:
+            np.broadcast_shapes(*[index._array.shape for _, index in pairs])
     except ValueError:
         shown = ", ".join(str(tuple(index.shape)) for _, index in pairs)
         raise IndexError(f"index tensors of shapes {shown} do not broadcast together") from None

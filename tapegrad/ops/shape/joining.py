@@ -69,7 +69,9 @@ stack_: Primitive = define(
 
 
 def _sequence(tensors: Any, what: str) -> list[Any]:
-    if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
+    if tensors.__class__ is list or tensors.__class__ is tuple:
+        pass  # nearly always
+    elif isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
         tensors = list(tensors) if hasattr(tensors, "__iter__") else tensors
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(f"{what} needs a sequence of tensors, got {type(tensors).__name__}")
