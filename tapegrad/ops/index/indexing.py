@@ -128,6 +128,7 @@ put_: Primitive = define("index_put", _put, kind=OPAQUE, joint=_put_joint, lower
 # -- x[...] ------------------------------------------------------------------------------------
 
 _WHOLE = slice(None)
+_INT64 = np.dtype(np.int64)
 
 
 def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
@@ -275,6 +276,11 @@ def getitem(self: Tensor, key: Any) -> Any:
         if shape and -shape[0] <= key < shape[0]:
             first = key if key >= 0 else key + shape[0]
             return slice_.direct(self, {"index": (first,) + (None,) * (len(shape) - 1)})
+    elif key.__class__ is Tensor and key._array.dtype is _INT64:
+        shape = self._array.shape
+        if shape and key._array.ndim:  # the same as below, for one index: 4 µs less
+            xp.check_index(key._array, shape[0], "index at dimension 0")
+            return take_(self, key, dims=(0,))
     static = _short(key if key.__class__ is tuple else (key,), self._array.shape)
     if static is not None:
         return slice_.direct(self, {"index": static})
