@@ -94,7 +94,7 @@ def matmul(input: Tensor, other: Tensor) -> Any:
         a = reshape_.direct(a, {"shape": (1, a._array.shape[0])})
     if m == 1:
         b = reshape_.direct(b, {"shape": (b._array.shape[0], 1)})
-    if a._array.ndim > 2 or b._array.ndim > 2:
+    if a._array.shape[:-2] != b._array.shape[:-2]:
         try:
             np.broadcast_shapes(a._array.shape[:-2], b._array.shape[:-2])
         except ValueError:
