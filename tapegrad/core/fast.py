@@ -2,8 +2,8 @@
 
 Small tensors spend their time in Python, so unary and binary elementwise primitives get a function
 that handles the common case in one frame: float32 or float64, small, shapes that broadcast (or a
-Python number), no tape, no hooks. Everything else goes through `bind`, with the same result. The text of
-these functions is in `shortpaths.py`; operations get them from `ops/families.py`.
+Python number), no tape, no hooks. Everything else goes through `bind`, with the same result. The
+text of these functions is in `shortpaths.py`; operations get them from `ops/families.py`.
 A chain of 10-element `mul`/`add`, forward and backward, costs 3.8 µs per operation this way and
 7.3 µs through `bind`.
 """
