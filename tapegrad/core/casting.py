@@ -131,7 +131,7 @@ def applied(function: Any, policy: Policy) -> Callable[..., Any]:
         f"    return function({parameters.passed})",
     ]
     namespace = {"STATE": STATE, "cast_call": cast_call, "function": function, "policy": policy}
-    return in_front(function, lines, namespace, f"autocast of {function.__name__}")
+    return in_front(function, lines, namespace, "autocast")
 
 
 def cast_call(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any, NamedTuple
 
 from .source import LIBRARY
@@ -24,8 +25,14 @@ def function_of(
     Its file is called a part of the library, so that a location in the user's code is that of its
     caller. The label is what a traceback shows as the file.
     """
-    exec(compile("\n".join(lines), f"{LIBRARY}{label or name}", "exec"), namespace)
+    exec(_compiled("\n".join(lines), f"{LIBRARY}{label or name}"), namespace)
     return namespace[name]
+
+
+@functools.cache
+def _compiled(text: str, file: str) -> CodeType:
+    """The code of a text: many operations have the same parameters, and import must be short."""
+    return compile(text, file, "exec")
 
 
 class Parameters(NamedTuple):
