@@ -1,7 +1,7 @@
 """Functions made from text, where a general function would take longer.
 
 Comes in: the lines of one Python function and the names that it uses. Goes out: the function. The
-short paths (`shortpaths.py`), autocast (`casting.py`), the functions of the namespaces
+short paths (`shortpaths.py`), autocast (`casting.py`), NumPy's names of parameters
 (`ops/table.py`) and the guards of compiled functions (`replay/guards/conjunction.py`) make theirs
 here.
 """
