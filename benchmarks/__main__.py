@@ -1,7 +1,7 @@
 """`python -m benchmarks [suite ...]`: prints ratios to PyTorch and JAX, measured in this run.
 
-Without a name, all suites run except `grow`, which takes long. What is wanted of a suite may follow
-its name: `python -m benchmarks grow products eager`, `python -m benchmarks ranks 2 8`.
+Without a name, all suites run except `grow` and `small`, which take long. What is wanted of a suite
+may follow its name: `python -m benchmarks grow products eager`, `python -m benchmarks ranks 2 8`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from . import data, eager, firstcall, grow, others, ranks, replay
+from . import data, eager, firstcall, grow, others, ranks, replay, small
 from .measure import Report
 
 SUITES: dict[str, Callable[..., None]] = {
@@ -23,9 +23,10 @@ SUITES: dict[str, Callable[..., None]] = {
     "firstcall": firstcall.run,
     "ranks": ranks.run,
     "grow": grow.run,
+    "small": small.run,
 }
 #: suites that run only when they are named
-ONLY_BY_NAME = {"grow"}
+ONLY_BY_NAME = {"grow", "small"}
 
 
 def chosen(words: list[str]) -> list[tuple[str, list[str]]]:

@@ -21,6 +21,8 @@ from .grow_products import measured
 from .measure import alone
 from .peers import Absent, Step, started_by_torch
 from .problems import Problem
+from .small_cases import measured as small
+from .small_cases import measured_steps as small_steps
 
 #: calls after which every step is replayed
 RECORDED = 4
@@ -133,6 +135,8 @@ JOBS: dict[str, Callable[..., Any]] = {
     "memory": memory,
     "floor": floor,
     "products": measured,
+    "small": small,
+    "small steps": small_steps,
 }
 
 

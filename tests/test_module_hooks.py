@@ -22,7 +22,7 @@ from tapegrad.nn.hooks import (
 @pytest.fixture
 def seen() -> Iterator[list[Any]]:
     yield []
-    assert not EVERYWHERE.any()
+    assert not EVERYWHERE.hooks
 
 
 def test_hooks_of_all_modules(seen: list[Any]) -> None:

@@ -53,7 +53,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(primitive, "_accelerator", eager.Native())
     for p in PRIMITIVES.values():
         if p.native_size < NEVER:
-            monkeypatch.setattr(p, "_direct", None)
+            monkeypatch.setattr(p, "direct", p._first_direct)
             monkeypatch.setattr(p, "_pull", None)
             if not p.composite:
                 monkeypatch.setattr(p, "native_size", 0)

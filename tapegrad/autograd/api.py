@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,23 +23,22 @@ from .engine import Walk, is_whole
 from .gradients import Gradients
 
 _accumulate_lock = locks.new()
+_by_number = attrgetter("number")
 
 
 def _settle(tensors: Iterable[Any]) -> None:
     """Give views the history of their memory as it is now, whether or not recording is on."""
-    views = [t for t in tensors if isinstance(t, Tensor) and t._view is not None]
-    if views:
-        with switched(on=GRAD):
-            for view in views:
-                refresh(view)
+    for t in tensors:
+        if isinstance(t, Tensor) and t._view is not None:
+            with switched(on=GRAD):
+                refresh(t)
 
 
 def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], taped: bool) -> None:
     """Check the outputs and put their gradients in place."""
     prepared = []
     for output, gradient in zip(outputs, gradients, strict=True):
-        requires = output.requires_grad
-        if not requires and not (taped and output._edge is not None):
+        if not output._requires and not (taped and output._edge is not None):
             raise RuntimeError(
                 "backward needs a tensor that requires gradients and was made by recorded "
                 "operations, this one is neither: create its inputs with requires_grad=True "
@@ -81,13 +81,15 @@ def _mark_needed(walk: Walk, outputs: Iterable[Tensor], targets: Sequence[Tensor
             continue
         reached[id(entry)] = entry
         for edge in entry.edges:
-            node = node_of(edge)
-            if isinstance(node, Entry) and id(node) not in reached:
+            node = edge.entry if edge.__class__ is Output else edge
+            if node.__class__ is Entry and id(node) not in reached:
                 stack.append(node)
-    needed = set(ends)
-    for entry in sorted(reached.values(), key=lambda e: e.number):
-        if any(edge is not None and id(node_of(edge)) in needed for edge in entry.edges):
-            needed.add(id(entry))
+    needed = set(ends)  # of ids, among which is never that of None
+    for entry in sorted(reached.values(), key=_by_number):
+        for edge in entry.edges:
+            if id(edge.entry if edge.__class__ is Output else edge) in needed:
+                needed.add(id(entry))
+                break
     walk.needed = needed
 
 
@@ -108,8 +110,7 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
         elif grad is None:
             if fresh:
                 grad = wrap(g)
-                grad._extra = Extra()
-                grad._extra.lender = weakref.ref(owner._lease)
+                grad._extra = Extra(weakref.ref(owner._lease))
             else:
                 grad = wrap(_contiguous_copy(g, leaf._array))
             leaf._grad = grad
@@ -125,6 +126,8 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
 
 
 def _contiguous_copy(g: Any, like: Any) -> Any:
+    if like.flags.c_contiguous:
+        return g.copy()
     copy = np.empty_like(like)
     copy[...] = g
     return copy
@@ -151,12 +154,15 @@ def backward(
         _prepare_targets(walk, outputs, targets)
     result = Gradients()
     accumulate = functools.partial(_accumulate, result, create_graph)
+    walk.deliver = accumulate
+    if targets is not None:
+        chosen = targets
 
-    def deliver(leaf: Tensor, g: Any, fresh: bool) -> None:
-        if any(leaf is t for t in targets or ()):
-            accumulate(leaf, g, fresh)
+        def deliver(leaf: Tensor, g: Any, fresh: bool) -> None:
+            if any(leaf is t for t in chosen):
+                accumulate(leaf, g, fresh)
 
-    walk.deliver = accumulate if targets is None else deliver
+        walk.deliver = deliver
     outer, STATE.endings = STATE.endings, []
     try:
         with switched(*_modes_of(walk)):

@@ -36,6 +36,19 @@ _NOTHING = (None, None, False)
 class Walk:
     """One backward call: what it has found so far."""
 
+    #: by (number of an entry, output index): gradients wanted of results in between
+    wanted: dict[tuple[int, int], Any] | None = None
+    #: id() of the entries and leaves on the way to what is wanted; None for all
+    needed: set[int] | None = None
+    #: by number of a value: every gradient, for explicit tapes
+    value_gradients: dict[int, Any] | None = None
+    #: what takes the final gradient of a leaf, and whether nobody else can see its array
+    deliver: Callable[[Tensor, Any, bool], None] | None = None
+    #: whether hooks wait for final gradients while the walk goes on
+    hurries = False
+    #: by tensor id: how often entries that were not visited yet use a leaf, once counted
+    uses: dict[int, int] | None = None
+
     def __init__(self, retain: bool, create_graph: bool) -> None:
         self.retain = retain
         self.create_graph = create_graph
@@ -47,20 +60,8 @@ class Walk:
         self.leaves: dict[int, tuple[Tensor, Any, bool]] = {}
         #: entries whose pending gradient is an array made here, so that it may be added to in place
         self.owned: set[Entry] = set()
-        #: by (number of an entry, output index): gradients wanted of results in between
-        self.wanted: dict[tuple[int, int], Any] | None = None
-        #: id() of the entries and leaves on the way to what is wanted; None for all
-        self.needed: set[int] | None = None
         #: by tensor id: gradients of results that retain them
         self.retained: dict[int, Any] = {}
-        #: by number of a value: every gradient, for explicit tapes
-        self.value_gradients: dict[int, Any] | None = None
-        #: what takes the final gradient of a leaf, and whether nobody else can see its array
-        self.deliver: Callable[[Tensor, Any, bool], None] | None = None
-        #: whether hooks wait for final gradients while the walk goes on
-        self.hurries = False
-        #: by tensor id: how often entries that were not visited yet use a leaf, once counted
-        self.uses: dict[int, int] | None = None
 
     def send(self, edge: Any, g: Any, fresh: bool) -> None:
         """Add `g` to what waits at `edge`."""
@@ -121,8 +122,13 @@ class Walk:
                 g = self.arrived(entry, g)
             edges = entry.edges
             if needed is not None:
-                edges = tuple(e if id(node_of(e)) in needed else None for e in edges)
-                if all(e is None for e in edges):
+                edges = tuple(
+                    [
+                        e if id(e.entry if e.__class__ is Output else e) in needed else None
+                        for e in edges
+                    ]
+                )
+                if edges.count(None) == len(edges):
                     continue  # the way ends here: what the entry saved stays
             saved = entry.saved
             if saved.__class__ is not tuple:
@@ -495,8 +501,7 @@ def run_hook(hook: Any, g: Any, on_tensors: bool) -> Any:
 def _lent(array: Any) -> Tensor:
     """A Tensor around an array that others read; it is copied before the first write."""
     tensor = wrap(array)
-    tensor._extra = Extra()
-    tensor._extra.lender = _always
+    tensor._extra = Extra(_always)
     return tensor
 
 

@@ -42,8 +42,9 @@ class Gradients(MutableMapping[Any, Tensor]):
         self._lease = Lease()
         # Values are raw arrays until somebody looks at them.
         self._items: dict[int, Any] = {}
-        for key, value in dict(items).items():
-            self[key] = value
+        if items:
+            for key, value in dict(items).items():
+                self[key] = value
 
     def _adopt(self, tensor_id: int, value: Any) -> None:
         """Take an array that others may share; it is copied before the first write."""
@@ -58,8 +59,7 @@ class Gradients(MutableMapping[Any, Tensor]):
         if isinstance(value, Tensor):
             return value
         tensor = wrap(value)
-        tensor._extra = Extra()
-        tensor._extra.lender = self._lease
+        tensor._extra = Extra(self._lease)
         self._items[tensor_id] = tensor
         return tensor
 

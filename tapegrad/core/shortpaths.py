@@ -214,8 +214,8 @@ def small_unary(namespace: dict[str, Any]) -> Callable[..., Callable[..., Any]]:
 def small_binary(namespace: dict[str, Any]) -> tuple[Callable[..., Callable[..., Any]], ...]:
     """Two functions `make(p, kernel, slow, recording)`, as `small_unary`: `x op y` and `y op x`.
 
-    The first makes `call(x, y)` for a tensor x, and y that is a number, or a tensor of the same
-    shape, or of the shape of its last dimensions, as a bias is. The second makes it for numbers y.
+    The first makes `call(x, y)` for a tensor x, and y that is a number, or a small tensor with a
+    shape that broadcasts. The second makes it for numbers y.
     """
     plain = [
         "def make_binary(p, kernel, slow, recording):",
@@ -235,7 +235,10 @@ def small_binary(namespace: dict[str, Any]) -> tuple[Callable[..., Callable[...,
         "                    same = (",
         "                        b.dtype is dtype",
         "                        and b.__class__ is a.__class__",
-        "                        and (b.shape == a.shape or fits(a.shape, b.shape))",
+        "                        and (",
+        "                            b.shape == a.shape",
+        "                            or b.size < ARRAY_SIZE and fits(a.shape, b.shape)",
+        "                        )",
         "                    )",
         "                    needs = x._requires | y._requires << 1",
         "                elif y.__class__ is float or y.__class__ is int:",
@@ -346,11 +349,23 @@ def direct(
     for i in made:
         lines += [
             f"    if out{i}.__class__ is not ndarray:",
-            f"        out{i} = as_array(out{i})",
+            f"        out{i} = (asarray if isinstance(out{i}, generic) else as_array)(out{i})",
         ]
-    lines += [f"    result{i} = wrap(out{i})" for i in results]
+    for i in results:
+        lines += [
+            f"    result{i} = new(Tensor)",
+            f"    result{i}._array = out{i}",
+            f"    result{i}._edge = result{i}._extra = result{i}._grad = result{i}._view = None",
+            f"    result{i}._requires = False",
+            f"    result{i}.id = next(numbers)",
+        ]
     if p.view:
-        lines.append("    note_view(p, params, t0, result0)")
+        lines += [
+            "    if out0.base is a0 and t0._view is None:",  # the usual: saves a call
+            "        result0._view = (t0, ((p, params),), result0.id)",
+            "    else:",
+            "        note_view(p, params, t0, result0)",
+        ]
     if p.differentiable:
         edges = []
         for i in count:

@@ -16,13 +16,19 @@ LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 Location = tuple[CodeType, int]
 
+#: files that were found to be tapegrad's own
+_inside: set[str] = set()
+
 
 def outside(frame: FrameType | None) -> Location | None:
     """The innermost location from `frame` outwards that is not in tapegrad itself."""
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(LIBRARY):
-            return code, frame.f_lasti
+        name = code.co_filename
+        if name not in _inside:  # half the time of `startswith`
+            if not name.startswith(LIBRARY):
+                return code, frame.f_lasti
+            _inside.add(name)
         frame = frame.f_back
     return None
 

@@ -8,7 +8,9 @@ array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
@@ -54,16 +56,21 @@ class Size(tuple[int, ...]):
         return f"Size({list(self)})"
 
 
+Hooks = Mapping[int, Callable[[Any], Any]]
+
+_NO_HOOKS: Hooks = MappingProxyType({})
+
+
 class Extra:
     """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
 
     __slots__ = ("hooks", "last_relayout", "lender", "post_hooks")
 
-    def __init__(self) -> None:
-        self.hooks: dict[int, Callable[[Any], Any]] = {}
-        self.post_hooks: dict[int, Callable[[Any], Any]] = {}
+    def __init__(self, lender: Callable[[], Any] | None = None) -> None:
+        self.hooks: Hooks = _NO_HOOKS
+        self.post_hooks: Hooks = _NO_HOOKS
         # None, or a callable that says whether somebody else still reads this array.
-        self.lender: Callable[[], Any] | None = None
+        self.lender = lender
         # The sequence number of the latest `transpose_` or the like: older views lead through other
         # dimensions.
         self.last_relayout = 0
@@ -301,9 +308,10 @@ class Tensor(TensorMethods):
         Returns this call's gradients as a mapping. `gradient` is needed unless this tensor has one
         element. With `inputs`, only those tensors get gradients.
         """
-        from ..autograd.api import backward
-
-        return backward([self], [gradient], retain_graph, create_graph, inputs)
+        gradients: Gradients = _backward_calls().backward(
+            (self,), (gradient,), retain_graph, create_graph, inputs
+        )
+        return gradients
 
     def retain_grad(self) -> None:
         """Fill `.grad` of this non-leaf tensor too in later backward calls."""
@@ -357,7 +365,8 @@ class Tensor(TensorMethods):
     def _add_hook(self, group: str, hook: Callable[..., Any]) -> RemovableHandle:
         if self._extra is None:
             self._extra = Extra()
-        hooks: dict[int, Any] = getattr(self._extra, group)
+        hooks: dict[int, Any] = getattr(self._extra, group) or {}
+        setattr(self._extra, group, hooks)
         key = next(numbers)
         hooks[key] = hook
 
@@ -525,6 +534,14 @@ class Tensor(TensorMethods):
         from .copying import reduced
 
         return reduced(self)
+
+
+@cache
+def _backward_calls() -> Any:
+    """The module above this one that differentiates; an import in each call would take 1 µs."""
+    from ..autograd import api
+
+    return api
 
 
 def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:

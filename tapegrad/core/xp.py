@@ -15,6 +15,11 @@ import numpy as np
 
 from . import numeric
 
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+
+#: elements of an index up to which Python's `min` and `max` are faster than NumPy's
+FEW_INDICES = 64
+
 
 def module(x: Any) -> Any:
     """NumPy or CuPy, whichever made `x`."""
@@ -42,7 +47,11 @@ def add_at(target: Any, index: Any, values: Any) -> None:
 def check_index(index: Any, size: int, what: str, error: type[Exception] = IndexError) -> None:
     """Raise `error` unless all of `index` lie in -size..size-1."""
     if index.size:
-        low, high = int(index.min()), int(index.max())
+        if index.size <= FEW_INDICES and index.__class__ is np.ndarray:
+            values = index.ravel().tolist()
+            low, high = min(values), max(values)
+        else:
+            low, high = int(index.min()), int(index.max())
         if low < -size or high >= size:
             worst = low if low < -size else high
             raise error(f"{what}: index {worst} is out of range for a dimension of size {size}")
@@ -91,9 +100,18 @@ def contiguous(x: Any) -> Any:
     return x if x.flags.c_contiguous else module(x).ascontiguousarray(x)
 
 
+def reduced(ufunc: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """A NumPy array folded, contiguous; `x.sum` and its like take 0.6 µs longer."""
+    out = ufunc.reduce(x, dims, None, None, keepdim)
+    return out if out.flags.c_contiguous else np.ascontiguousarray(out)
+
+
 def widened(x: Any) -> Any:
     """Half precision as float32, for sums and products that round once at the end."""
-    return x.astype(np.float32) if numeric.is_half(x.dtype) else x
+    dtype = x.dtype
+    if dtype is F32 or dtype is F64:
+        return x
+    return x.astype(np.float32) if numeric.is_half(dtype) else x
 
 
 def rounded_once(kernel: Callable[..., Any]) -> Callable[..., Any]:

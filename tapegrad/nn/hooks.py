@@ -42,18 +42,16 @@ class _Everywhere:
     """The hooks that every module has, by kind."""
 
     def __init__(self) -> None:
-        self.forward_pre: dict[int, Any] = {}
-        self.forward: dict[int, Any] = {}
-        self.backward_pre: dict[int, Any] = {}
-        self.backward: dict[int, Any] = {}
+        #: by number: a kind and a hook. One dictionary, so that calls of modules look at one thing
+        self.hooks: dict[int, tuple[str, Any]] = {}
 
-    def any(self) -> bool:
-        """Whether there is one."""
-        return bool(self.forward_pre or self.forward or self.backward_pre or self.backward)
+    def of(self, kind: str) -> dict[int, Any]:
+        """Those of a kind, by number."""
+        return {key: hook for key, (known, hook) in self.hooks.items() if known == kind}
 
     def then(self, kind: str, own: dict[int, Any]) -> list[Any]:
         """Those of a kind, and after them a module's own."""
-        return [*getattr(self, kind).values(), *own.values()]
+        return [*self.of(kind).values(), *own.values()]
 
 
 EVERYWHERE = _Everywhere()
@@ -61,24 +59,24 @@ EVERYWHERE = _Everywhere()
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, args)` before the forward of every module."""
-    return add_hook(EVERYWHERE.forward_pre, (hook, False))
+    return add_hook(EVERYWHERE.hooks, ("forward_pre", (hook, False)))
 
 
 def register_module_forward_hook(
     hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Call `hook(module, args, output)` after the forward of every module."""
-    return add_hook(EVERYWHERE.forward, (hook, with_kwargs, always_call))
+    return add_hook(EVERYWHERE.hooks, ("forward", (hook, with_kwargs, always_call)))
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, grad_output)` before the backward of every module."""
-    return add_hook(EVERYWHERE.backward_pre, hook)
+    return add_hook(EVERYWHERE.hooks, ("backward_pre", hook))
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, grad_input, grad_output)` in the backward of every module."""
-    return add_hook(EVERYWHERE.backward, hook)
+    return add_hook(EVERYWHERE.hooks, ("backward", hook))
 
 
 class _Boundary(Function):

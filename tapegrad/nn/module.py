@@ -90,13 +90,13 @@ class Module(StateDict):
     else:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            if self._hooked or EVERYWHERE.any():
+            if self._hooked or EVERYWHERE.hooks:
                 return self._call_hooked(args, kwargs)
             return self.forward(*args, **kwargs)
 
     def _call_hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         finished: set[int] = set()
-        hooks = {**EVERYWHERE.forward, **self._forward_hooks}
+        hooks = {**EVERYWHERE.of("forward"), **self._forward_hooks}
         result: Any = None
         try:
             for pre_hook, with_kwargs in EVERYWHERE.then("forward_pre", self._forward_pre_hooks):
@@ -286,10 +286,10 @@ class Module(StateDict):
         self.__dict__.pop(name, None)
 
     def __getattr__(self, name: str) -> Any:
-        for group in ("_parameters", "_buffers", "_modules"):
-            found = self.__dict__.get(group)
-            if found is not None and name in found:
-                return found[name]
+        attributes = self.__dict__
+        for group in ("_parameters", "_modules", "_buffers"):  # the most frequent first
+            if group in attributes and name in attributes[group]:
+                return attributes[group][name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core import numeric
 from ..core.dtypes import as_dtype, float32, get_default_dtype
+from ..core.xp import F32, F64
 from .elementwise.copies import cast
 
 
@@ -25,12 +26,16 @@ def is_half(x: Any) -> bool:
 
 def widened(x: Any) -> Any:
     """`x`, as float32 if it is of half precision."""
+    dtype = x.dtype
+    if dtype is F32 or dtype is F64:  # of a raw array, nearly always
+        return x
     return cast(x, dtype=float32) if is_half(x) else x
 
 
 def rounded(out: Any, like: Any) -> Any:
     """`out` in the dtype of `like`."""
-    return out if out.dtype == like.dtype else cast(out, dtype=like.dtype)
+    wanted = like.dtype
+    return out if out.dtype is wanted or out.dtype == wanted else cast(out, dtype=wanted)
 
 
 def in_dtype(out: Any, dtype: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core import numeric
 from ...core.dtypes import number_dtype, result_type
-from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary, pairs, unary
 from ..table import In, Sample, attach, op
@@ -290,6 +290,12 @@ def where_(condition: Tensor, input: Operand | None = None, other: Operand | Non
     if not isinstance(condition, Tensor) or not numeric.is_boolean(condition._array.dtype):
         found = condition.dtype if isinstance(condition, Tensor) else type(condition).__name__
         raise RuntimeError(f"where needs a bool tensor as its condition, got {found}")
+    if (
+        isinstance(input, Tensor)
+        and isinstance(other, Tensor)
+        and input._array.dtype is other._array.dtype
+    ):
+        return where.direct(condition, input, other, NO_PARAMS)  # nothing to promote
     dtype = result_dtype(input, other)
     x, y = (v.to(dtype) if isinstance(v, Tensor) else _of_dtype(v, dtype) for v in (input, other))
     return where(condition, x, y)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.dtypes import as_dtype
-from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
 from ...core.tensor import Tensor
 from ..table import Sample, op
 
@@ -36,4 +36,4 @@ def clone(input: Tensor, *, memory_format: object = None) -> Any:
     >>> tapegrad.clone(tapegrad.tensor([1.0, 2.0]))
     tensor([1., 2.])
     """
-    return clone_(input)
+    return clone_.direct(input, NO_PARAMS)

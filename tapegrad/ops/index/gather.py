@@ -195,8 +195,8 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     _check_gather(input, index, d, "gather")
     if index._array.ndim == 0:
         x, i = _at_least_1d(input, index)
-        return reshape_(gather_(x, i, dim=0), shape=())
-    return gather_(input, index, dim=d)
+        return reshape_(gather_.direct(x, i, {"dim": 0}), shape=())
+    return gather_.direct(input, index, {"dim": d})
 
 
 @op(
@@ -297,7 +297,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> An
     """
     _check_index_tensor(indices, "take_along_dim")
     if dim is None:
-        return gather_(input.reshape(-1), indices.reshape(-1), dim=0)
+        return gather_.direct(input.reshape(-1), indices.reshape(-1), {"dim": 0})
     d = normal_dim(dim, input._array.ndim)
     if indices._array.ndim != input._array.ndim:
         raise RuntimeError("take_along_dim needs an index with as many dimensions as the tensor")
@@ -313,7 +313,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> An
         return x if x._array.shape == tuple(shape) else expand_(x, shape=tuple(shape))
 
     wide = spread(input, input._array.shape[d])
-    return gather_(wide, spread(indices, indices._array.shape[d]), dim=d)
+    return gather_.direct(wide, spread(indices, indices._array.shape[d]), {"dim": d})
 
 
 _ROWS = In(values=[2, 0, 2], kind="int")

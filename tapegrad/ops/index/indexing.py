@@ -16,6 +16,7 @@ from ...core.modes import capturing, numbers
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
 from ..elementwise import comparison as c
+from ..shape.expanding import sum_to
 from ..shape.reshaping import reshape_
 from ..shape.slicing import slice_
 from ..table import In, Sample, attach, op
@@ -110,9 +111,7 @@ def _put_joint(
 
 
 def _sum_to(g: Any, shape: Any) -> Any:
-    from ...autograd.engine import unbroadcast
-
-    return g if tuple(g.shape) == tuple(shape) else unbroadcast(g, shape)
+    return g if tuple(g.shape) == tuple(shape) else sum_to(g, shape)
 
 
 def _put_in_loops(
@@ -129,6 +128,7 @@ put_: Primitive = define("index_put", _put, kind=OPAQUE, joint=_put_joint, lower
 # -- x[...] ------------------------------------------------------------------------------------
 
 _WHOLE = slice(None)
+_INT64 = np.dtype(np.int64)
 
 
 def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
@@ -276,6 +276,11 @@ def getitem(self: Tensor, key: Any) -> Any:
         if shape and -shape[0] <= key < shape[0]:
             first = key if key >= 0 else key + shape[0]
             return slice_.direct(self, {"index": (first,) + (None,) * (len(shape) - 1)})
+    elif key.__class__ is Tensor and key._array.dtype is _INT64:
+        shape = self._array.shape
+        if shape and key._array.ndim:  # the same as below, for one index: 4 µs less
+            xp.check_index(key._array, shape[0], "index at dimension 0")
+            return take_(self, key, dims=(0,))
     static = _short(key if key.__class__ is tuple else (key,), self._array.shape)
     if static is not None:
         return slice_.direct(self, {"index": static})
@@ -289,7 +294,8 @@ def getitem(self: Tensor, key: Any) -> Any:
 
 def _check_pairs(pairs: list[tuple[int, Tensor]], shape: tuple[int, ...]) -> None:
     try:
-        np.broadcast_shapes(*[index._array.shape for _, index in pairs])
+        if len(pairs) > 1:
+            np.broadcast_shapes(*[index._array.shape for _, index in pairs])
     except ValueError:
         shown = ", ".join(str(tuple(index.shape)) for _, index in pairs)
         raise IndexError(f"index tensors of shapes {shown} do not broadcast together") from None

@@ -91,10 +91,10 @@ def matmul(input: Tensor, other: Tensor) -> Any:
     if a._array.dtype != b._array.dtype:
         raise RuntimeError(f"matmul needs tensors of one dtype, got {a.dtype} and {b.dtype}")
     if n == 1:
-        a = reshape_(a, shape=(1, a._array.shape[0]))
+        a = reshape_.direct(a, {"shape": (1, a._array.shape[0])})
     if m == 1:
-        b = reshape_(b, shape=(b._array.shape[0], 1))
-    if a._array.ndim > 2 or b._array.ndim > 2:
+        b = reshape_.direct(b, {"shape": (b._array.shape[0], 1)})
+    if a._array.shape[:-2] != b._array.shape[:-2]:
         try:
             np.broadcast_shapes(a._array.shape[:-2], b._array.shape[:-2])
         except ValueError:
@@ -102,13 +102,17 @@ def matmul(input: Tensor, other: Tensor) -> Any:
     if m <= 2 and a._array.ndim > 2:
         # One large product instead of a batch of small ones.
         lead = a._array.shape[:-1]
-        flat = reshape_(a, shape=(math.prod(lead), a._array.shape[-1]))
-        out = reshape_(matmul_(flat, b), shape=(*lead, b._array.shape[-1]))
+        flat = reshape_.direct(a, {"shape": (math.prod(lead), a._array.shape[-1])})
+        out = reshape_.direct(
+            matmul_.direct(flat, b, NO_PARAMS), {"shape": (*lead, b._array.shape[-1])}
+        )
     else:
-        out = matmul_(a, b)
-    if n == 1:
-        out = out.squeeze(-2)
-    return out.squeeze(-1) if m == 1 else out
+        out = matmul_.direct(a, b, NO_PARAMS)
+    if n > 1 and m > 1:
+        return out
+    shape = out._array.shape
+    left = shape[:-2] if n == 1 else shape[:-1]
+    return reshape_.direct(out, {"shape": left if m == 1 else (*left, shape[-1])})
 
 
 @op(
@@ -317,10 +321,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
                 f"linear needs input, weight and bias of one dtype, got {input.dtype} and {x.dtype}"
             )
     if len(shape) == 2:
-        return linear_(input, weight, bias)
-    flat = reshape_(input, shape=(math.prod(shape[:-1]), shape[-1]))
-    out = linear_(flat, weight, bias)
-    return reshape_(out, shape=(*shape[:-1], weight._array.shape[0]))
+        return linear_.direct(input, weight, bias, NO_PARAMS)
+    flat = reshape_.direct(input, {"shape": (math.prod(shape[:-1]), shape[-1])})
+    out = linear_.direct(flat, weight, bias, NO_PARAMS)
+    return reshape_.direct(out, {"shape": (*shape[:-1], weight._array.shape[0])})
 
 
 def _operand(x: Any) -> Any:

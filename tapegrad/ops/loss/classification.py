@@ -246,7 +246,7 @@ def nll_loss(
     reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "nll_loss")
     target, params = _check_labels("nll_loss", input, target, weight, ignore_index, reduction)
-    return nll_(input, target, weight, **params)
+    return nll_.direct(input, target, weight, params)
 
 
 @op(
@@ -299,7 +299,7 @@ def cross_entropy(
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     target, params = _check_labels("cross_entropy", input, target, weight, ignore_index, reduction)
     if label_smoothing == 0:
-        return cross_entropy_(input, target, weight, **params)[0]
+        return cross_entropy_.direct(input, target, weight, params)[0]
     return _smooth_cross_entropy(input, target, weight, params, label_smoothing)
 
 

@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ...core import numeric
+from ...core import numeric, source
 from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
+from ...core.xp import F32
 from ..checks import checked
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise.extremes import clamp_numbers
 from ..elementwise.rounding import abs, sign
 from ..precision import as_floating, check_floating, rounded, widened
-from ..reduce.reductions import mean, sum
+from ..reduce.reductions import mean, mean_, sum, sum_
 from ..shape.expanding import expand_
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
@@ -44,7 +45,8 @@ def as_reduction(reduction: str, size_average: bool | None, reduce: bool | None)
         return reduction
     chosen = "none" if reduce is False else "sum" if size_average is False else "mean"
     warnings.warn(
-        f"size_average and reduce are deprecated; use reduction={chosen!r} instead", stacklevel=4
+        f"size_average and reduce are deprecated; use reduction={chosen!r} instead",
+        stacklevel=source.stacklevel(),
     )
     return chosen
 
@@ -54,6 +56,9 @@ def reduced(loss: Any, reduction: str) -> Any:
     check_reduction(reduction)
     if reduction == "none":
         return loss
+    if loss._array.dtype is F32:  # nothing to check or to cast
+        primitive = mean_ if reduction == "mean" else sum_
+        return primitive.direct(loss, {"dims": tuple(range(loss._array.ndim)), "keepdim": False})
     return mean(loss) if reduction == "mean" else sum(loss)
 
 
@@ -84,7 +89,7 @@ def _pair_of(what: str, input: Any, target: Any) -> tuple[Any, Any]:
         warnings.warn(
             f"{what}: the target of shape {theirs} is broadcast against the input of shape {ours}, "
             "which is seldom meant; reshape one of them",
-            stacklevel=4,
+            stacklevel=source.stacklevel(),
         )
     return input, as_float(target, input)
 

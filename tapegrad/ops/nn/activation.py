@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import fast, inplace
 from ...core.casting import ON_GPU
-from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
@@ -160,7 +160,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Any:
     tensor([ 0.3133,  0.6931, 30.0000])
     """
     check_floating(input, "softplus")
-    return softplus_(input, beta=float(beta), threshold=float(threshold))
+    return softplus_.direct(input, {"beta": float(beta), "threshold": float(threshold)})
 
 
 def _mish_gradient(g: Any, x: Any) -> Any:
@@ -201,7 +201,7 @@ def logsigmoid(input: Tensor) -> Any:
     tensor([-100.0000,   -0.6931])
     """
     check_floating(input, "logsigmoid")
-    return logsigmoid_(input)
+    return logsigmoid_.direct(input, NO_PARAMS)
 
 
 def _softsign_gradient(g: Any, x: Any) -> Any:

@@ -206,7 +206,9 @@ def _dropped(
     if p == 0 or not training or input._array.size == 0:
         return input
     mask = c.greater_equal(random_array("uniform", shape, np.float32), float(p))
-    out = dropout_(input, mask.to(input.device), scale=1.0 / (1.0 - p) if p < 1 else 0.0)
+    if not isinstance(input._array, np.ndarray):
+        mask = mask.to(input.device)
+    out = dropout_(input, mask, scale=1.0 / (1.0 - p) if p < 1 else 0.0)
     return inplace_.assign(input, out, f"{what}(inplace=True)") if in_place else out
 
 

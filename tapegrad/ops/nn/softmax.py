@@ -72,7 +72,7 @@ def _along(primitive: Primitive, input: Any, dim: Any, dtype: Any) -> Any:
     check_floating(x, name)
     if not x._array.flags.c_contiguous:
         x = x.contiguous()  # as PyTorch does, so that the result can be viewed
-    return primitive(x, dims=(d,) if x._array.ndim else ())
+    return primitive.direct(x, {"dims": (d,) if x._array.ndim else ()})
 
 
 def _along_samples() -> list[Sample]:

@@ -80,7 +80,7 @@ def prod(
     tensor([ 2., 12.])
     """
     x = as_sum_dtype(input, dtype)
-    return prod_(x, dims=normal_dims(dim, x._array.ndim), keepdim=bool(keepdim))
+    return prod_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
 
 
 def _cumsum(x: Any, *, dim: int, reverse: bool) -> Any:
@@ -124,7 +124,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Any:
     """
     x = as_sum_dtype(input, dtype)
     d = normal_dim(dim, x._array.ndim)
-    return cumsum_(x, dim=d, reverse=False) if x._array.ndim else x.clone()
+    return cumsum_.direct(x, {"dim": d, "reverse": False}) if x._array.ndim else x.clone()
 
 
 def _cumprod_gradient(g: Any, x: Any, dim: int) -> Any:
@@ -176,4 +176,4 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Any:
     """
     x = as_sum_dtype(input, dtype)
     d = normal_dim(dim, x._array.ndim)
-    return cumprod_(x, dim=d) if x._array.ndim else x.clone()
+    return cumprod_.direct(x, {"dim": d}) if x._array.ndim else x.clone()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def _not_empty(
     x: Any, dims: tuple[int, ...], what: str, error: type[Exception] = IndexError
 ) -> None:
-    if count(x.shape, dims) == 0:
+    if x._array.size == 0 and count(x._array.shape, dims) == 0:
         raise error(
             f"{what} of no elements has no value: a tensor of shape {tuple(x.shape)} is empty "
             f"along {dims}"
@@ -48,14 +48,22 @@ def _share_ties(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) 
 
 amax_: Primitive = define(
     "amax",
-    lambda x, *, dims, keepdim: xp.contiguous(x.max(axis=dims, keepdims=keepdim)),
+    lambda x, *, dims, keepdim: (
+        xp.reduced(np.maximum, x, dims, keepdim)
+        if x.__class__ is np.ndarray
+        else xp.contiguous(x.max(axis=dims, keepdims=keepdim))
+    ),
     kind=REDUCE,
     vjp=_share_ties,
     expression="maximum(a, x)",
 )
 amin_: Primitive = define(
     "amin",
-    lambda x, *, dims, keepdim: xp.contiguous(x.min(axis=dims, keepdims=keepdim)),
+    lambda x, *, dims, keepdim: (
+        xp.reduced(np.minimum, x, dims, keepdim)
+        if x.__class__ is np.ndarray
+        else xp.contiguous(x.min(axis=dims, keepdims=keepdim))
+    ),
     kind=REDUCE,
     vjp=_share_ties,
     expression="minimum(a, x)",
@@ -91,7 +99,7 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
     """
     dims = normal_dims(dim, input._array.ndim)
     _not_empty(input, dims, "amax")
-    return amax_(input, dims=dims, keepdim=bool(keepdim))
+    return amax_.direct(input, {"dims": dims, "keepdim": bool(keepdim)})
 
 
 @op(samples=_extreme_samples)
@@ -104,7 +112,7 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
     """
     dims = normal_dims(dim, input._array.ndim)
     _not_empty(input, dims, "amin")
-    return amin_(input, dims=dims, keepdim=bool(keepdim))
+    return amin_.direct(input, {"dims": dims, "keepdim": bool(keepdim)})
 
 
 def _arg(extreme: Any) -> Any:
@@ -249,7 +257,7 @@ def max(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) 
     if dim is None:
         dims = tuple(range(input._array.ndim))
         _not_empty(input, dims, "max", RuntimeError)
-        return max_(input, dims=dims, keepdim=False)
+        return max_.direct(input, {"dims": dims, "keepdim": False})
     if isinstance(dim, (tuple, list)):
         return amax(input, dim, keepdim)
     return _extreme(argmax_, input, dim, keepdim, "max")
@@ -282,7 +290,7 @@ def min(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) 
     if dim is None:
         dims = tuple(range(input._array.ndim))
         _not_empty(input, dims, "min", RuntimeError)
-        return min_(input, dims=dims, keepdim=False)
+        return min_.direct(input, {"dims": dims, "keepdim": False})
     if isinstance(dim, (tuple, list)):
         return amin(input, dim, keepdim)
     return _extreme(argmin_, input, dim, keepdim, "min")

@@ -201,7 +201,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Any:
     tensor(1000.6932)
     """
     dims = normal_dims(dim, input._array.ndim)
-    return logsumexp_(input, dims=dims, keepdim=bool(keepdim))
+    return logsumexp_.direct(input, {"dims": dims, "keepdim": bool(keepdim)})
 
 
 # -- norms -------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def norm(
         return sum_(abs(x), dims=dims, keepdim=keepdim)
     if p == 0:
         return sum_(c.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
-    return norm_(x, p=float(p), dims=dims, keepdim=keepdim)
+    return norm_.direct(x, {"p": float(p), "dims": dims, "keepdim": keepdim})
 
 
 @op(

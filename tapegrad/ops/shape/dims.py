@@ -15,6 +15,8 @@ from ...core.tensor import Size
 
 def normal_dim(dim: Any, ndim: int, what: str = "dim") -> int:
     """`dim` counted from the front, or IndexError when it is out of range."""
+    if dim.__class__ is int and -ndim <= dim < ndim:
+        return dim % ndim
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"{what} must be an integer, got {type(dim).__name__}")
     index: int = operator.index(dim)
@@ -45,6 +47,11 @@ def as_shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """Sizes given as separate integers or as one sequence."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list, Size)):
         sizes = tuple(sizes[0])
+    for n in sizes:
+        if n.__class__ is not int:
+            break
+    else:
+        return sizes
     try:
         return tuple(operator.index(n) for n in sizes)
     except TypeError:

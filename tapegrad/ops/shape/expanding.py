@@ -7,6 +7,7 @@ are summed over all positions that show an element.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,17 +23,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _sum_to(g: Any, x_shape: Any) -> Any:
-    from ...autograd.engine import unbroadcast
+@cache
+def _engine() -> Any:
+    from ...autograd import engine
 
-    return unbroadcast(g, x_shape)
+    return engine
+
+
+def sum_to(g: Any, x_shape: Any) -> Any:
+    """Sum a gradient over the dimensions along which its operand was repeated."""
+    return _engine().unbroadcast(g, x_shape)
+
+
+_VIEW_FLAGS: Any = ["multi_index", "refs_ok", "zerosize_ok"]
+_READ_ONLY: Any = [["readonly"]]
+
+
+def _expand(x: Any, *, shape: tuple[int, ...]) -> Any:
+    if x.__class__ is not np.ndarray or not shape:
+        return np.broadcast_to(x, shape)
+    # What `np.broadcast_to` does, in half of its 2.3 µs.
+    return np.nditer((x,), _VIEW_FLAGS, _READ_ONLY, itershape=shape, order="C").itviews[0]
 
 
 expand_: Primitive = define(
     "expand",
-    lambda x, *, shape: np.broadcast_to(x, shape),
+    _expand,
     kind=MOVEMENT,
-    vjp=_sum_to,
+    vjp=sum_to,
     view=True,
 )
 
@@ -70,7 +88,7 @@ def _expanded(input: Any, shape: tuple[int, ...]) -> Any:
             f"a tensor of shape {tuple(old)} cannot be expanded to {shape}: only dimensions of "
             "size 1 can grow, and new ones come in front"
         )
-    return input if old == shape else expand_(input, shape=shape)
+    return input if old == shape else expand_.direct(input, {"shape": shape})
 
 
 @op(samples=lambda: [Sample((3, 1), [2, 3, 4])])
@@ -119,7 +137,7 @@ def repeat(input: Tensor, *repeats: int | Sequence[int]) -> Any:
     spread = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
     ones = tuple(n for size in shape for n in (1, size))
     joined = tuple(a * b for a, b in zip(times, shape, strict=True))
-    out = reshape_(expand_(reshape_(input, shape=ones), shape=spread), shape=joined)
+    out = reshape_(expand_.direct(reshape_(input, shape=ones), {"shape": spread}), shape=joined)
     return out if out._view is None else clone_(out)
 
 

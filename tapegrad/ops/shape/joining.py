@@ -69,7 +69,9 @@ stack_: Primitive = define(
 
 
 def _sequence(tensors: Any, what: str) -> list[Any]:
-    if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
+    if tensors.__class__ is list or tensors.__class__ is tuple:
+        pass  # nearly always
+    elif isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
         tensors = list(tensors) if hasattr(tensors, "__iter__") else tensors
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(f"{what} needs a sequence of tensors, got {type(tensors).__name__}")
@@ -182,7 +184,7 @@ def split(
     for n in sizes:
         if n < 0:
             raise RuntimeError(f"split needs sizes of 0 or more, got {n}")
-        parts.append(slice_(tensor, index=(*before, (start, start + n, 1), *after)))
+        parts.append(slice_.direct(tensor, {"index": (*before, (start, start + n, 1), *after)}))
         start += n
     return tuple(parts)
 
@@ -221,4 +223,5 @@ def unbind(input: Tensor, dim: int = 0) -> Any:
     """
     d = normal_dim(dim, input._array.ndim)
     before, after = (None,) * d, (None,) * (input._array.ndim - d - 1)
-    return tuple([slice_(input, index=(*before, i, *after)) for i in range(input._array.shape[d])])
+    places = range(input._array.shape[d])
+    return tuple([slice_.direct(input, {"index": (*before, i, *after)}) for i in places])

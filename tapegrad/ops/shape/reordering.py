@@ -68,7 +68,7 @@ def permute(input: Tensor, *dims: int | Sequence[int]) -> Any:
         raise RuntimeError(
             f"permute needs each of the {n} dimensions of the tensor once, got {tuple(order)}"
         )
-    return permute_(input, dims=normal)
+    return permute_.direct(input, {"dims": normal})
 
 
 @op(
@@ -84,7 +84,7 @@ def transpose(input: Tensor, dim0: Dims | None = None, dim1: int | None = None) 
     """
     n = input._array.ndim
     if dim0 is None:
-        return permute_(input, dims=tuple(reversed(range(n))))
+        return permute_.direct(input, {"dims": tuple(reversed(range(n)))})
     if dim1 is None:
         if not isinstance(dim0, (tuple, list)):
             raise TypeError("transpose needs two dims, or one sequence of all of them")
@@ -131,8 +131,8 @@ def movedim(input: Tensor, source: Dims, destination: Dims) -> Any:
         )
     )
     others = iter(d for d in range(n) if d not in positions.values())
-    return permute_(
-        input, dims=tuple(positions[i] if i in positions else next(others) for i in range(n))
+    return permute_.direct(
+        input, {"dims": tuple(positions[i] if i in positions else next(others) for i in range(n))}
     )
 
 

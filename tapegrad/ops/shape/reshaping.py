@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...core import dtypes, xp
-from ...core.primitive import MOVEMENT, OPAQUE, Primitive, define
+from ...core.primitive import MOVEMENT, NO_PARAMS, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..elementwise.copies import clone_
 from ..table import In, Sample, op
@@ -33,17 +33,18 @@ reshape_: Primitive = define(
 
 def resolve_shape(shape: tuple[int, ...], size: int, old: tuple[int, ...]) -> tuple[int, ...]:
     """Fill in a -1 and check that the number of elements stays."""
-    known = 1
+    known, free = 1, 0
     for n in shape:
-        if n != -1:
+        if n >= 0:
             known *= n
-    free = shape.count(-1)
-    if free > 1 or any(n < -1 for n in shape):
+        else:
+            free += 1 if n == -1 else 2
+    if free > 1:
         raise RuntimeError(f"shape {shape} may have one -1 and no other negative size")
     if free:
         if known == 0 or size % known:
             raise RuntimeError(f"shape {shape} does not fit a tensor of shape {tuple(old)}")
-        shape = tuple(size // known if n == -1 else n for n in shape)
+        shape = tuple([size // known if n == -1 else n for n in shape])
     elif known != size:
         raise RuntimeError(
             f"shape {shape} has {known} elements, but a tensor of shape {tuple(old)} has {size}"
@@ -53,7 +54,7 @@ def resolve_shape(shape: tuple[int, ...], size: int, old: tuple[int, ...]) -> tu
 
 def reshaped(input: Any, shape: tuple[int, ...]) -> Any:
     array = input._array
-    return reshape_(input, shape=resolve_shape(shape, array.size, array.shape))
+    return reshape_.direct(input, {"shape": resolve_shape(shape, array.size, array.shape)})
 
 
 @op(
@@ -190,7 +191,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:
     joined = 1
     for n in shape[start : end + 1]:
         joined *= n
-    return reshape_(input, shape=(*shape[:start], joined, *shape[end + 1 :]))
+    return reshape_.direct(input, {"shape": (*shape[:start], joined, *shape[end + 1 :])})
 
 
 @op(samples=lambda: [Sample((2, 6), 1, [2, 3]), Sample((2, 6), -1, [-1, 2])])
@@ -204,7 +205,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Any:
     shape = input._array.shape
     d = normal_dim(dim, len(shape))
     inner = resolve_shape(as_shape((sizes,)), shape[d], (shape[d],))
-    return reshape_(input, shape=(*shape[:d], *inner, *shape[d + 1 :]))
+    return reshape_.direct(input, {"shape": (*shape[:d], *inner, *shape[d + 1 :])})
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((2, 1, 2))])
@@ -238,7 +239,7 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Any:
     shape = input._array.shape
     dims = normal_dims(dim, len(shape))
     kept = tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims)
-    return reshape_(input, shape=kept)
+    return reshape_.direct(input, {"shape": kept})
 
 
 @op(samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample((), 0)], inplace=False)
@@ -251,7 +252,7 @@ def unsqueeze(input: Tensor, dim: int) -> Any:
     """
     shape = input._array.shape
     d = normal_dim(dim, len(shape) + 1)
-    return reshape_(input, shape=(*shape[:d], 1, *shape[d:]))
+    return reshape_.direct(input, {"shape": (*shape[:d], 1, *shape[d:])})
 
 
 @op(samples=lambda: [Sample((3, 4))], function=False, torch=None)
@@ -263,4 +264,4 @@ def contiguous(input: Tensor, memory_format: object = None) -> Any:
     >>> x.is_contiguous(), x.contiguous().is_contiguous()
     (False, True)
     """
-    return input if input._array.flags.c_contiguous else clone_(input)
+    return input if input._array.flags.c_contiguous else clone_.direct(input, NO_PARAMS)

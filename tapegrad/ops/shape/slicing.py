@@ -82,7 +82,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Any:
             f"narrow: {start}..{start + length} does not lie in dimension {d} of size {shape[d]}"
         )
     index = tuple((start, start + length, 1) if i == d else None for i in range(len(shape)))
-    return slice_(input, index=index)
+    return slice_.direct(input, {"index": index})
 
 
 @op(samples=lambda: [Sample((3, 4), 0, 1), Sample((3, 4), 1, -1)])
@@ -98,4 +98,6 @@ def select(input: Tensor, dim: int, index: int) -> Any:
     i = operator.index(index)
     if not shape or not -shape[d] <= i < shape[d]:
         raise IndexError(f"select: index {i} is out of range for dimension {d} of {tuple(shape)}")
-    return slice_(input, index=tuple(i % shape[d] if k == d else None for k in range(len(shape))))
+    return slice_.direct(
+        input, {"index": tuple(i % shape[d] if k == d else None for k in range(len(shape)))}
+    )

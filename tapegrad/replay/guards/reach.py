@@ -16,7 +16,7 @@ import types
 import weakref
 from array import array
 from collections import defaultdict, deque, namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter, getitem, itemgetter, methodcaller
 from typing import Any
 
@@ -112,7 +112,7 @@ class Reach(AttributeWalk):
             self.compared.add_names(own)
             self._members(own, at)
 
-    def _hooks(self, group: dict[int, Any], parent: int) -> None:
+    def _hooks(self, group: Mapping[int, Any], parent: int) -> None:
         """Hooks of a tensor: the functions count, not the keys under which they are kept."""
         keys = list(group)
         reference = Reference(group, None, itself)
