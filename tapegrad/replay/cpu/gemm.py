@@ -202,6 +202,17 @@ class GemmWriter:
         loaded = [
             self.load(code, self.at(code, row, (str(j * self.lanes), "1"))) for j in range(across)
         ]
+        # The processor does not foresee rows that lie in different pages.
+        later = code.value(f"mul nsw i64 %lead_panel, {tuning.PREFETCHED_STEPS}")
+        ahead = self.at(code, row, (later, "1"))
+        for j in range(across):
+            code.call(
+                "void",
+                "llvm.prefetch.p0",
+                ("ptr", self.at(code, ahead, (str(j * self.lanes), "1"))),
+                *(("i32", "0"), ("i32", "3"), ("i32", "1")),
+                pure=False,
+            )
         for i in rows:
             number = self.number(code, i, step)
             one = code.value(f"insertelement {vector} poison, {self.kind} {number}, i64 0")

@@ -66,6 +66,8 @@ TALL_TILE_ROWS = 8
 SHORT_TILE_ROWS = 4
 #: steps of a sum that are done in one pass: a panel of float32 then takes a tenth of the L2 cache
 MAX_PANEL_STEPS = 512
+#: steps after which what is asked for now is used: as long as memory takes to answer
+PREFETCHED_STEPS = 16
 #: of which it is a multiple; a power of two that divides the number above
 PANEL_STEPS_GRAIN = 16
 #: columns from which on the rows of x are packed: each element is then used so often
