@@ -16,8 +16,8 @@ from typing import Any
 
 from ...core.source import Location
 from ..ir.failing import can_fail
-from ..ir.program import Callback, Compute, Contraction, Instruction, Loop, Product
-from . import contraction, loops, products, tuning
+from ..ir.program import Attention, Callback, Compute, Contraction, Instruction, Loop, Product
+from . import attention, contraction, loops, products, tuning
 from .driver_layout import BARRIER, CHECK, END, FINISH, SERIAL, SHARED
 from .kernel import ByteRange, Kernel
 from .plan import Plan
@@ -103,7 +103,7 @@ class Emitter:
                 self._close()
                 self.segments.append(instruction)
             else:
-                assert isinstance(instruction, (Loop, Product, Contraction))
+                assert isinstance(instruction, (Loop, Product, Contraction, Attention))
                 self._instruction(instruction)
         self._close()
         return Emitted(
@@ -191,12 +191,14 @@ class Emitter:
 
     # -- instructions ------------------------------------------------------------------------
 
-    def _instruction(self, instruction: Loop | Product | Contraction) -> None:
+    def _instruction(self, instruction: Loop | Product | Contraction | Attention) -> None:
         kernel = (
             loops.loop(instruction, self.plan.allocations, self.general)
             if isinstance(instruction, Loop)
             else products.product(instruction, self.threads)
             if isinstance(instruction, Product)
+            else attention.attention(instruction, self.threads)
+            if isinstance(instruction, Attention)
             else contraction.contraction(instruction)
         )
         if kernel is None:
