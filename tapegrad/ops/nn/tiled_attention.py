@@ -47,7 +47,7 @@ def _tile_scores(
     """The scores of some queries and some keys."""
     scores = matmul_.kernel(q[..., rows, :], np.swapaxes(k[..., columns, :], -1, -2)) * scale
     if causal and rows.start == columns.start:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -math.inf)
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -math.inf)
     if mask is None:
         return scores.astype(q.dtype, copy=False)
     part = mask[

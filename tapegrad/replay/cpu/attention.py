@@ -28,11 +28,10 @@ from typing import Any
 from ...core.primitive import ELEMENTWISE, Primitive
 from ..ir.program import Access, Attention, size_of
 from ..ir.shapes import joined
-from . import scalar, tuning
+from . import scalar, tuning, vectors
 from .gemm import multiplication, packed_bytes
 from .kernel import Kernel, with_entry
 from .llvm import BOOL, FLOAT32, Code, Register, literal, type_of
-from .vectors import registers
 
 #: the numbers of every kernel; then come the rows' strides of all operands, the mask's column
 #: stride, and for each batch dimension its size and the steps of all operands
@@ -54,7 +53,7 @@ class AttentionWriter:
         self.code = Code()
         self.dtype, self.kind = dtype, type_of(dtype)
         self.causal, self.mask, self.dense = causal, mask, dense
-        self.lanes = registers()[0] // dtype.itemsize
+        self.lanes = vectors.registers()[0] // dtype.itemsize
         self.vector = f"<{self.lanes} x {self.kind}>"
         self.dimensions, self.backward = dimensions, backward
         self.names = names_of(backward, mask is not None)
