@@ -331,6 +331,14 @@ class Attention:
         masks = () if self.mask is None else (self.mask,)
         return (access.value for access in (*self.operands, *masks))
 
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the results."""
+        of_queries, of_keys = (*self.batch, self.queries), (*self.batch, self.keys)
+        if self.backward:
+            sides = (of_queries, self.features), (of_keys, self.features)
+            return *((*side, n) for side, n in sides), (*of_keys, self.value_features)
+        return (*of_queries, self.value_features), (*of_queries, 1)
+
     def writes(self) -> Iterator[Value]:
         return (access.value for access in self.results)
 
