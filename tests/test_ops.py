@@ -377,6 +377,8 @@ UNREACHED = {
     "to_device": "needs a GPU",
     "random": "draws without inputs, so it is no op of the table",
     "shared_cast": "made by autocast for parameters, which tests/test_amp.py uses",
+    "tiled_attention": "attention of long sequences: tests/test_attention.py",
+    "tiled_attention_gradient": "its gradient",
     "shown": "made by a Function that returns a view, which tests/test_function.py has",
     "write": "changes of views in place, which tests/test_indexing.py makes",
 }

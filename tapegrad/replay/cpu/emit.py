@@ -16,8 +16,8 @@ from typing import Any
 
 from ...core.source import Location
 from ..ir.failing import can_fail
-from ..ir.program import Callback, Compute, Contraction, Instruction, Loop, Product
-from . import contraction, loops, products, tuning
+from ..ir.program import Attention, Callback, Compute, Contraction, Instruction, Loop, Product
+from . import attention, contraction, loops, products, tuning
 from .driver_layout import CHECK, END, FINISH, MAX_THREADS, RUN, SECTION
 from .kernel import ByteRange, Kernel
 from .plan import Plan
@@ -219,6 +219,8 @@ class Emitter:
             return products.product(instruction, self.threads)
         if isinstance(instruction, Contraction):
             return contraction.contraction(instruction)
+        if isinstance(instruction, Attention):
+            return attention.attention(instruction, self.threads)
         assert isinstance(instruction, Callback)
         return None
 

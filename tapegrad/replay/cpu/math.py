@@ -86,6 +86,19 @@ def exp_float32(x: Any) -> Any:
     return _scaled_float32(fma(fma(_bend_float32(r), r, 1.0), r, 1.0), shifted)
 
 
+def power_float32(x: Any) -> Any:
+    # exp(x) for x <= 0.1, with half of the instructions: 0 below 1e-38, where 2**n is made of bits
+    # that are 0. Near 0 it is exact to the last digit, and small results lose digits.
+    limited = where(x < -88.0296919311, -88.0296919311, x)
+    shifted = fma(limited, 1.4426950408889634, 12582912.0)
+    r = fma(shifted - 12582912.0, -0.6931471805599453, limited)
+    return fma(fma(_bend_float32(r), r, 1.0), r, 1.0) * of_bits((bits(shifted) << 23) + 1065353216)
+
+
+def power_float64(x: Any) -> Any:
+    return np.exp(x)
+
+
 def expm1_float32(x: Any) -> Any:
     # (exp(r) - 1) * 2**n + (2**n - 1), all halved so that 2**(n - 1) exists for every n.
     limited = where(x > 89.0, 89.0, x)

@@ -121,6 +121,20 @@ OPERATIONS_PER_PACKED_ELEMENT = 48
 #: how many times less a thread must have to do than with a part of the rows or of the columns
 MIN_GAIN_OF_BLOCKS = 1.1
 
+# -- attention in tiles ----------------------------------------------------------------------------
+
+#: queries and keys whose scores a thread has at a time
+ATTENTION_QUERIES = 128
+ATTENTION_KEYS = 256
+#: the same for gradients, where there are two such tiles
+ATTENTION_GRADIENT_QUERIES = 128
+ATTENTION_GRADIENT_KEYS = 256
+#: elements between the rows of a tile: rows a power of two apart would share few sets of the cache
+ATTENTION_LEAD_PADDING = 16
+#: elements that a loop over a row goes on to a multiple of: four vectors of float32, which LLVM
+#: does at a time
+ATTENTION_ROW_GRAIN = 64
+
 # -- contractions ----------------------------------------------------------------------------------
 
 #: bytes of both operands that a pass over a summed dimension may touch: they stay in the L2 cache

@@ -6,7 +6,8 @@ from outside changes only through `writes`, which happen after everything that r
 
 Instructions are first `Apply`, one primitive each; `trace/capture.py` makes them. Lowering turns
 them into loops over elements (`Loop`), matrix products (`Product`), sums of products over other
-views (`Contraction`) and calls of NumPy (`Callback`); views disappear into `Access`.
+views (`Contraction`), attention in tiles (`Attention`) and calls of NumPy (`Callback`); views
+disappear into `Access`.
 """
 
 from __future__ import annotations
@@ -303,6 +304,54 @@ class Contraction:
 
 
 @dataclass(frozen=True, slots=True)
+class Attention:
+    """softmax(q @ k^T * scale + mask) @ v for each index of `batch`, or its gradients, in tiles.
+
+    Forward it makes `out` and `lse`, the logarithm of the sum of the powers of each row, of
+    `operands` q, k and v. Backward it makes the gradients of q, k and v, of `operands` q, k, v,
+    the gradient of `out`, `lse`, and `delta`, the sum of that gradient times `out` in each row. The
+    last two strides of an access are the matrix's, and the last one is 1, except for that of the
+    mask. A mask of booleans says what counts; another one is added.
+    """
+
+    batch: Shape
+    queries: int
+    keys: int
+    features: int
+    value_features: int
+    operands: tuple[Access, ...]
+    mask: Access | None
+    results: tuple[Access, ...]
+    scale: float
+    causal: bool
+    backward: bool
+    origins: tuple[Origin, ...]
+
+    def reads(self) -> Iterator[Value]:
+        masks = () if self.mask is None else (self.mask,)
+        return (access.value for access in (*self.operands, *masks))
+
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the results."""
+        of_queries, of_keys = (*self.batch, self.queries), (*self.batch, self.keys)
+        if self.backward:
+            sides = (of_queries, self.features), (of_keys, self.features)
+            return *((*side, n) for side, n in sides), (*of_keys, self.value_features)
+        return (*of_queries, self.value_features), (*of_queries, 1)
+
+    def writes(self) -> Iterator[Value]:
+        return (access.value for access in self.results)
+
+    def __str__(self) -> str:
+        made = ", ".join(str(access.value) for access in self.results)
+        name = "attention gradients" if self.backward else "attention"
+        given = ", ".join(map(str, self.reads()))
+        batch = f"{list(self.batch)} times " if self.batch else ""
+        sizes = f"{batch}{self.queries} queries, {self.keys} keys, {self.features} features"
+        return f"{made} = {name}({given}){', causal' * self.causal}  : {sizes}"
+
+
+@dataclass(frozen=True, slots=True)
 class Callback:
     """A primitive without a native lowering: its NumPy kernel runs between native code."""
 
@@ -324,7 +373,7 @@ class Callback:
         return f"{made} = callback {self.primitive.name}({', '.join(given)})"
 
 
-Instruction = Apply | Loop | Product | Contraction | Callback
+Instruction = Apply | Loop | Product | Contraction | Attention | Callback
 
 
 @dataclass(frozen=True, slots=True)

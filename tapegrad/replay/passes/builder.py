@@ -24,6 +24,7 @@ from ..ir.expressions import NoLowering
 from ..ir.program import (
     Access,
     Apply,
+    Attention,
     Compute,
     Contraction,
     Instruction,
@@ -363,6 +364,59 @@ class Builder:
                 triangle=triangle,
             )
         )
+
+    def attention(
+        self,
+        results: Sequence[Any],
+        operands: Sequence[Any],
+        mask: Any,
+        *,
+        scale: float,
+        causal: bool,
+        backward: bool,
+    ) -> None:
+        """Attention in tiles, or its gradients; see `Attention`. Halves are computed in float32."""
+        if any(numeric.is_half(x.dtype) for x in results):
+            wide = [self.new(x.shape, self.widest(x.dtype)) for x in results]
+            self.attention(wide, operands, mask, scale=scale, causal=causal, backward=backward)
+            for x, found in zip(results, wide, strict=True):
+                self.rounded(x, found)
+            return
+        dtype = results[0].dtype
+        given = [self._in_rows(self.widened(x)) for x in operands]
+        if dtype not in (np.float32, np.float64) or any(x.dtype != dtype for x in given):
+            raise NoLowering(f"attention of {dtype}")
+        q, k, v = given[:3]
+        *batch, queries, features = q.shape
+        if mask is not None and mask.dtype != np.bool_:
+            mask = self.widened(mask)
+        if mask is not None and mask.dtype not in (np.bool_, dtype):
+            raise NoLowering(f"a mask of {mask.dtype}")
+        spread = self._lowering.spread
+
+        def matrix(ghost: Any, rows: int, columns: int) -> Access:
+            return spread(self.view(ghost), (*batch, rows, columns))
+
+        self.add_loop(
+            Attention(
+                tuple(batch),
+                queries,
+                k.shape[-2],
+                features,
+                v.shape[-1],
+                tuple(matrix(x, *x.shape[-2:]) for x in given),
+                None if mask is None else matrix(mask, queries, k.shape[-2]),
+                tuple(matrix(x, *x.shape[-2:]) for x in results),
+                scale,
+                causal,
+                backward,
+                self.origins,
+            )
+        )
+
+    def _in_rows(self, x: Any) -> Any:
+        """`x`, or a copy in order if the elements of a row do not lie one after another."""
+        return x if x.shape[-1] == 1 or self.view(x).strides[-1] == 1 else self.ordered(x)
 
     def _ordered(self, x: Any) -> Any:
         """`x`, or a copy in order if neither its rows nor its columns are steps of one element."""

@@ -26,6 +26,7 @@ from ...core.tape import Value
 from ..ir.expressions import parsed
 from ..ir.program import (
     Access,
+    Attention,
     Compute,
     Contraction,
     Instruction,
@@ -501,4 +502,7 @@ def _redirected(
         return replace(instruction, out=new(instruction.out, shape))
     if isinstance(instruction, Contraction):
         return replace(instruction, out=new(instruction.out, instruction.shape))
+    if isinstance(instruction, Attention):
+        results = tuple(map(new, instruction.results, instruction.shapes()))
+        return replace(instruction, results=results)
     raise _Unfit

@@ -1,0 +1,250 @@
+"""Attention in tiles of queries and keys, so that memory grows with the length, not its square.
+
+In come queries, keys, values and a mask of equal leading dimensions; out come the result and, for
+backward, `lse`: the logarithm of the sum of the powers of each row. Forward goes over the keys with
+the largest score so far, and scales down what it has when a larger one comes; backward makes each
+tile of probabilities again from `lse`. The kernels here are what native code does
+(`replay/cpu/attention.py`), in NumPy. Called by `attention.py`.
+
+Two cases have the whole square of scores: the gradient of a mask, and second derivatives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...autograd.engine import unbroadcast
+from ...core import numeric
+from ...core.primitive import OPAQUE, define
+from ..elementwise.copies import detach
+from ..linalg.matmul import matmul_
+from ..linalg.triangular import product, triangular_
+from ..precision import rounded, widened
+from ..reduce.reductions import sum_
+from ..shape.reordering import swapped
+from .whole_attention import attention_gradient, inverse_sums, powers_of, scores_of
+
+#: queries and keys of a tile in NumPy
+TILE = 256
+
+Span = slice
+
+
+# -- kernels ---------------------------------------------------------------------------------------
+
+
+def _spans(count: int) -> Iterator[Span]:
+    return (slice(i, min(i + TILE, count)) for i in range(0, count, TILE))
+
+
+def _tile_scores(
+    q: Any, k: Any, mask: Any, rows: Span, columns: Span, scale: float, causal: bool
+) -> Any:
+    """The scores of some queries and some keys."""
+    scores = matmul_.kernel(q[..., rows, :], np.swapaxes(k[..., columns, :], -1, -2)) * scale
+    if causal and rows.start == columns.start:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -math.inf)
+    if mask is None:
+        return scores.astype(q.dtype, copy=False)
+    part = mask[
+        ...,
+        rows if mask.shape[-2] > 1 else slice(None),
+        columns if mask.shape[-1] > 1 else slice(None),
+    ]
+    known = numeric.is_boolean(mask.dtype)
+    scores = np.where(part, scores, -math.inf) if known else scores + part
+    return scores.astype(q.dtype, copy=False)
+
+
+def _counting(x: Any, y: Any, rows: Span, columns: Span, causal: bool, form: str) -> Any:
+    """A product of a tile of probabilities; on the diagonal, only a triangle of it counts."""
+    if causal and rows.start == columns.start:
+        return triangular_.kernel(x, y, form=form)
+    return matmul_.kernel(x, y)
+
+
+def _tiled(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> Any:
+    wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
+    queries, keys = q.shape[-2], k.shape[-2]
+    out = np.zeros((*q.shape[:-1], v.shape[-1]), wide_q.dtype)
+    lse = np.zeros((*q.shape[:-1], 1), wide_q.dtype)
+    for rows in _spans(queries):
+        top = np.full((*q.shape[:-2], rows.stop - rows.start, 1), -math.inf, wide_q.dtype)
+        total, part = np.zeros_like(top), out[..., rows, :]
+        for columns in _spans(keys):
+            if causal and columns.start > rows.start:
+                break
+            scores = _tile_scores(wide_q, wide_k, mask, rows, columns, scale, causal)
+            largest = np.fmax(top, np.fmax.reduce(scores, axis=-1, keepdims=True))
+            shift = np.where(np.isinf(largest), 0, largest)
+            powers = np.exp(scores - shift)
+            factor = np.exp(top - shift)
+            total *= factor
+            total += powers.sum(-1, keepdims=True)
+            part *= factor
+            part += _counting(powers, wide_v[..., columns, :], rows, columns, causal, "lower")
+            top = largest
+        total = np.where(total == 0, 1, total)
+        part /= total
+        lse[..., rows, :] = np.where(np.isinf(top), 0, top) + np.log(total)
+    return rounded(out, q), lse
+
+
+def _tiled_gradient(
+    received: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    delta: Any,
+    lse: Any,
+    *,
+    scale: float,
+    causal: bool,
+) -> Any:
+    wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
+    wide_g = widened(received)
+    g_q, g_k, g_v = (np.zeros(x.shape, x.dtype) for x in (wide_q, wide_k, wide_v))
+    for columns in _spans(k.shape[-2]):
+        for rows in _spans(q.shape[-2]):
+            if causal and columns.start > rows.start:
+                continue
+            scores = _tile_scores(wide_q, wide_k, mask, rows, columns, scale, causal)
+            p = np.exp(scores - lse[..., rows, :])
+            part_g = wide_g[..., rows, :]
+            slopes = matmul_.kernel(part_g, np.swapaxes(wide_v[..., columns, :], -1, -2))
+            slopes = p * (slopes - delta[..., rows, :]) * scale
+            where = (rows, columns, causal)
+            g_v[..., columns, :] += _counting(np.swapaxes(p, -1, -2), part_g, *where, "upper")
+            g_q[..., rows, :] += _counting(slopes, wide_k[..., columns, :], *where, "lower")
+            g_k[..., columns, :] += _counting(
+                np.swapaxes(slopes, -1, -2), wide_q[..., rows, :], *where, "upper"
+            )
+    return rounded(g_q, q), rounded(g_k, k), rounded(g_v, v)
+
+
+def _two_dimensional(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, ...]:
+    """Operands as they are computed with; a mask with rows and columns."""
+    if mask is not None:
+        mask = mask.reshape((1,) * max(2 - mask.ndim, 0) + mask.shape)
+        mask = mask if numeric.is_boolean(mask.dtype) else widened(mask)
+    return widened(q), widened(k), widened(v), mask
+
+
+# -- rules -----------------------------------------------------------------------------------------
+
+
+def _gradient(
+    g: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    out: Any,
+    lse: Any,
+    scale: float,
+    causal: bool,
+    needs: list[bool],
+) -> tuple[Any, ...]:
+    if needs[3]:  # it is as large as the scores, or a sum of them
+        return attention_gradient(g, q, k, v, mask, lse, scale, causal, needs)
+    delta = sum_(widened(g[0]) * widened(out), dims=(len(out.shape) - 1,), keepdim=True)
+    found = tiled_attention_gradient_(g[0], q, k, v, mask, delta, lse, scale=scale, causal=causal)
+    return *(part if need else None for part, need in zip(found, needs, strict=False)), None
+
+
+def _second_gradient(
+    g: Any,
+    received: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    lse: Any,
+    scale: float,
+    causal: bool,
+    needs: list[bool],
+) -> tuple[Any, ...]:
+    """The gradient of the gradients, with whole matrices.
+
+    `delta` and `lse` count as what they are, functions of the other inputs, so they receive none.
+    """
+    wide_r, wide_q, wide_k, wide_v = (widened(x) for x in (received, q, k, v))
+    a, b, c = (None if part is None else widened(part) for part in g)
+    out, lower, upper = ("out", "lower", "upper") if causal else (None, None, None)
+
+    def row_sums(x: Any) -> Any:
+        return sum_(x, dims=(len(x.shape) - 1,), keepdim=True)
+
+    powers = powers_of(scores_of(wide_q, wide_k, mask, scale, causal), detach(lse))
+    p = powers * inverse_sums(powers)
+    g_p = product(wide_r, swapped(wide_v), out)
+    centred = g_p - row_sums(g_p * p)
+    # What reaches the gradient of the scores, by way of those of the queries and of the keys.
+    along_q = None if a is None else product(a, swapped(wide_k), out)
+    along_k = None if b is None else product(wide_q, swapped(b), out)
+    along = _sum(along_q, along_k)
+    along = p * 0.0 if along is None else along * scale
+    mean = row_sums(along * p)
+    reached = p * (along - mean)
+    through_p = along * centred - mean * g_p
+    if c is not None:
+        through_p = through_p + product(wide_r, swapped(c), out)
+    g_scores = p * (through_p - row_sums(through_p * p))
+    g_product, slopes = g_scores * scale, p * centred * scale
+    g_received = product(reached, wide_v, lower)
+    g_q, g_k = product(g_product, wide_k, lower), product(swapped(g_product), wide_q, upper)
+    if a is not None:
+        g_k = g_k + product(swapped(slopes), a, upper)
+    if b is not None:
+        g_q = g_q + product(slopes, b, lower)
+    if c is not None:
+        g_received = g_received + product(p, c, lower)
+    g_v = product(swapped(reached), wide_r, upper)
+    g_mask = unbroadcast(g_scores, tuple(mask.shape)) if needs[4] else None
+    found = ((g_received, received), (g_q, q), (g_k, k), (g_v, v), (g_mask, mask))
+    made = tuple(None if part is None else rounded(part, x) for part, x in found)
+    return *made, None, None
+
+
+def _sum(x: Any, y: Any) -> Any:
+    return y if x is None else x if y is None else x + y
+
+
+# -- primitives ------------------------------------------------------------------------------------
+
+
+def _wide(dtype: Any) -> Any:
+    return np.dtype(np.float32) if numeric.is_half(dtype) else dtype
+
+
+tiled_attention_ = define(
+    "tiled_attention",
+    _tiled,
+    kind=OPAQUE,
+    outputs=("out", "lse"),
+    joint=_gradient,
+    lower=lambda b, outs, q, k, v, mask, scale, causal: b.attention(
+        outs, (q, k, v), mask, scale=scale, causal=causal, backward=False
+    ),
+    abstract=lambda q, k, v, mask, scale, causal: (
+        ((*q[0][:-1], v[0][-1]), q[1]),
+        ((*q[0][:-1], 1), _wide(q[1])),
+    ),
+)
+
+tiled_attention_gradient_ = define(
+    "tiled_attention_gradient",
+    _tiled_gradient,
+    kind=OPAQUE,
+    outputs=("g_q", "g_k", "g_v"),
+    joint=_second_gradient,
+    lower=lambda b, outs, received, q, k, v, mask, delta, lse, scale, causal: b.attention(
+        outs, (q, k, v, received, lse, delta), mask, scale=scale, causal=causal, backward=True
+    ),
+    abstract=lambda received, q, k, v, mask, delta, lse, scale, causal: (q, k, v),
+)
