@@ -17,7 +17,7 @@ from typing import Any
 from ...core.source import Location
 from ..ir.failing import can_fail
 from ..ir.program import Callback, Compute, Contraction, Instruction, Loop, Product
-from . import contraction, loops, products, tuning
+from . import contraction, loops, patches, products, tuning
 from .driver_layout import BARRIER, CHECK, END, FINISH, SERIAL, SHARED
 from .kernel import ByteRange, Kernel
 from .plan import Plan
@@ -197,7 +197,7 @@ class Emitter:
             if isinstance(instruction, Loop)
             else products.product(instruction, self.threads)
             if isinstance(instruction, Product)
-            else contraction.contraction(instruction)
+            else patches.patches(instruction, self.threads) or contraction.contraction(instruction)
         )
         if kernel is None:
             return

@@ -139,6 +139,19 @@ MIN_LEFT_VECTORS_WITH_ALL_OF_RIGHT_SIDE = 3
 #: the same if it has a part of that dimension: tiles that are nearly square read the least
 MIN_LEFT_VECTORS_WITH_PART_OF_RIGHT_SIDE = 5
 
+# -- contractions over patches ---------------------------------------------------------------------
+
+#: elements between neighbouring positions of patches, at most: what lies between is read as well
+MAX_PATCH_STEP = 4
+#: taps of a part of the patches whose positions are kept, at most: with the positions of a panel
+#: they take a twentieth of the L2 cache, and sums are added to the result so seldom
+MAX_PATCH_TAPS = 256
+#: panels of such positions that are done with one part of the matrix, which stays in the L2 cache
+MAX_PATCH_PANELS = 8
+#: positions that are summed in one pass, and taps of such a part: together a quarter of the cache
+MAX_PATCH_POSITIONS = 256
+MAX_PATCH_ROWS = 256
+
 # -- the memory of values in between ---------------------------------------------------------------
 
 #: bytes between things that different threads write, so that none takes a line from another

@@ -1,0 +1,560 @@
+"""Kernels of contractions as matrix products over patches, which are gathered a part at a time.
+
+Comes in: a `Contraction` of a convolution's kind: one operand is a matrix in memory, the other one
+shows overlapping windows ("patches"). Goes out: a `Kernel`, or None where the operands are not of
+that kind or another way is faster. Called by `emit.py`.
+
+The patches are a matrix of taps (the positions in a window, of every channel) times positions (of
+the windows). A part of it that fits the cache is copied into scratch memory, in rows of positions,
+and multiplied by `@multiply` of `gemm.py`:
+
+    positions are kept     out = matrix @ patches          results, and gradients of an input
+    positions are summed   out = (patches @ matrix.T).T    gradients of a filter
+
+Every element is summed in the same order however threads divide the work. Sizes and strides are
+numbers in the kernel's table, so that few functions serve all convolutions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from ..ir.program import Access, Contraction, size_of
+from . import tuning
+from .gemm import GemmWriter
+from .kernel import Kernel, with_entry
+from .llvm import Code
+
+#: dimensions that a function has for taps (channel, and three of a window), for positions of the
+#: patches and of the other side (sample, and three of an image), and for samples of a sum
+TAPS, POSITIONS, SAMPLES = 4, 4, 2
+#: the numbers of every kernel, before those of the dimensions
+NUMBERS = (
+    *("rows", "taps", "positions", "row_matrix", "column_matrix", "row_out", "column_out"),
+    *("group_matrix", "group_patches", "group_out", "depth", "width", "lead", "block_rows"),
+    *("row_blocks", "block_positions", "position_blocks", "samples", "run", "patches_at", "sums_at"),
+)
+
+
+class Dimension(NamedTuple):
+    """A size, the step of the patches along it, and that of the other side."""
+
+    size: int
+    patches: int
+    other: int
+
+
+# -- the text --------------------------------------------------------------------------------------
+
+
+class PatchWriter:
+    """Writes the function for one dtype; `step` lies between neighbours of a row of patches."""
+
+    def __init__(self, dtype: Any, summed: bool, step: int) -> None:
+        self.dtype, self.summed, self.step = dtype, summed, step
+        self.gemm = GemmWriter(dtype, transposed_y=summed, triangle="")
+        self.code = Code()
+        count = len(NUMBERS)
+        self.number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
+        self.taps = self._dimensions(count, TAPS)
+        self.positions = self._dimensions(count + 3 * TAPS, POSITIONS)
+        self.outside = self._dimensions(
+            count + 3 * (TAPS + POSITIONS), SAMPLES if summed else POSITIONS
+        )
+        self.count = count + 3 * (TAPS + POSITIONS + len(self.outside))
+
+    @staticmethod
+    def _dimensions(first: int, count: int) -> list[tuple[str, str, str]]:
+        """The numbers of some dimensions: size, and both steps."""
+        return [
+            (f"%number{i}", f"%number{i + 1}", f"%number{i + 2}")
+            for i in range(first, first + 3 * count, 3)
+        ]
+
+    def text(self) -> str:
+        code = self.code
+        self.list_taps()
+        (self.write_summed if self.summed else self.write_kept)()
+        code.line("ret void")
+        parts = [self.gather(), self.scatter(), self.gemm.text()]
+        code.declared -= self.gemm.declared  # which `gemm.text()` declares
+        return "".join(parts) + with_entry(code, 3, partials=1, numbers=self.count)
+
+    # -- what both ways use ----------------------------------------------------------------------
+
+    def at(self, pointer: str, *terms: tuple[str, str]) -> str:
+        return self.gemm.at(self.code, pointer, *terms)
+
+    def least(self, x: str, y: str) -> str:
+        return self.gemm.least(self.code, x, y)
+
+    def part(self, whole: str, begin: str, size: str) -> str:
+        """How many of `size` steps from `begin` on there are before the end."""
+        return self.least(self.code.value(f"sub nsw i64 {whole}, {begin}"), size)
+
+    def scratch(self, name: str) -> str:
+        return self.code.value(f"getelementptr inbounds i8, ptr %partial0, i64 {self.number[name]}")
+
+    def divided(self, x: str, by: str) -> tuple[str, str]:
+        """Quotient and remainder."""
+        code = self.code
+        return code.value(f"udiv i64 {x}, {by}"), code.value(f"urem i64 {x}, {by}")
+
+    def offset(self, index: str, dims: Sequence[tuple[str, str, str]], side: int) -> str:
+        """How far a joint index of dimensions is from the beginning, on one side."""
+        terms, rest = [], index
+        for dimension in reversed(dims):
+            rest, here = self.divided(rest, dimension[0])
+            terms.append((here, dimension[1 + side]))
+        return self.code.position("0", terms)
+
+    def list_taps(self) -> None:
+        """A table of how far each tap is from the first one, at the beginning of the scratch."""
+        code = self.code
+        with ExitStack() as stack:
+            index, way = "0", "0"
+            for size, step, _ in self.taps:
+                i = stack.enter_context(code.loop("0", size))
+                index = code.position(i, [(index, size)])
+                way = code.position(way, [(i, step)])
+            pointer = code.value(f"getelementptr inbounds i64, ptr %partial0, i64 {index}")
+            code.line(f"store i64 {way}, ptr {pointer}")
+
+    @contextmanager
+    def runs(
+        self, low: str, high: str, dims: Sequence[tuple[str, str, str]], side: int
+    ) -> Iterator[tuple[str, str, str]]:
+        """Positions in parts that follow each other on one side: begin, how many, how far."""
+        code, length = self.code, self.code.name()
+        with code.loop(low, high, length) as index:
+            row, inside = self.divided(index, dims[-1][0])
+            left = code.value(f"sub nsw i64 {dims[-1][0]}, {inside}")
+            way = self.offset(row, dims[:-1], side)
+            way = code.position(way, [(inside, dims[-1][1 + side])])
+            found = self.least(left, code.value(f"sub nsw i64 {high}, {index}"))
+            code.line(f"{length} = add nsw i64 {found}, 0")
+            yield code.value(f"sub nsw i64 {index}, {low}"), length, way
+
+    def gather_block(
+        self, source: str, taps: tuple[str, str], low: str, high: str, to: str, lead: str
+    ) -> None:
+        """Copy some taps (first, count) of the positions from `low` to `high`."""
+        first, count = taps
+        table = self.code.value(f"getelementptr inbounds i64, ptr %partial0, i64 {first}")
+        with self.runs(low, high, self.positions, 0) as (begin, length, way):
+            self.code.line(
+                f"call void @gather(ptr {self.at(source, (way, '1'))}, ptr {table}, "
+                f"ptr {self.at(to, (begin, '1'))}, i64 {lead}, i64 {count}, i64 {length})"
+            )
+
+    # -- positions are kept ----------------------------------------------------------------------
+
+    def write_kept(self) -> None:
+        """out[row, position] = sum over taps of matrix[row, tap] * patches[tap, position]."""
+        code, number = self.code, self.number
+        patches, sums = self.scratch("patches_at"), self.scratch("sums_at")
+        with ExitStack() as stack:
+            block = stack.enter_context(code.loop("%low", "%high"))
+            rest, down = self.divided(block, number["row_blocks"])
+            group, across = self.divided(rest, number["position_blocks"])
+            top = code.value(f"mul nsw i64 {down}, {number['block_rows']}")
+            rows = self.part(number["rows"], top, number["block_rows"])
+            matrix = self.at("%p0", (group, number["group_matrix"]), (top, number["row_matrix"]))
+            source = self.at("%p1", (group, number["group_patches"]))
+            out = self.at("%p2", (group, number["group_out"]), (top, number["row_out"]))
+            low = code.value(f"mul nsw i64 {across}, {number['block_positions']}")
+            high = code.value(f"add nsw i64 {low}, {number['block_positions']}")
+            high = self.least(high, number["positions"])
+            first = stack.enter_context(code.loop("0", number["taps"], number["depth"]))
+            depth = self.part(number["taps"], first, number["depth"])
+            later = code.value(f"icmp ne i64 {first}, 0")
+            begin = stack.enter_context(code.loop(low, high, number["width"]))
+            count = self.part(high, begin, number["width"])
+            end = code.value(f"add nsw i64 {begin}, {count}")
+            self.gather_block(source, (first, depth), begin, end, patches, number["width"])
+            # What follows in the result as it does here is written at once.
+            _, inside = self.divided(begin, number["run"])
+            inside = code.value(f"add nsw i64 {inside}, {count}")
+            direct = code.value(f"icmp sle i64 {inside}, {number['run']}")
+            there = self.at(out, (self.offset(begin, self.outside, 1), "1"))
+            target = code.value(f"select i1 {direct}, ptr {there}, ptr {sums}")
+            lead = code.value(f"select i1 {direct}, i64 {number['row_out']}, i64 {number['width']}")
+            adds = code.value(f"and i1 {direct}, {later}")
+            x = self.at(matrix, (first, number["column_matrix"]))
+            code.line(
+                f"call void @multiply(ptr {x}, i64 {number['row_matrix']}, "
+                f"i64 {number['column_matrix']}, ptr {patches}, i64 {number['width']}, "
+                f"ptr {target}, i64 {lead}, i64 {rows}, i64 {count}, i64 {depth}, i1 {adds}, "
+                "ptr null)"
+            )
+            stack.enter_context(code.when(code.value(f"xor i1 {direct}, true")))
+            with self.runs(begin, end, self.outside, 1) as (start, length, way):
+                code.line(
+                    f"call void @scatter(ptr {self.at(sums, (start, '1'))}, "
+                    f"i64 {number['width']}, i64 1, ptr {self.at(out, (way, '1'))}, "
+                    f"i64 {number['row_out']}, i64 {number['column_out']}, i64 {rows}, "
+                    f"i64 {length}, i1 {later})"
+                )
+
+    # -- positions are summed --------------------------------------------------------------------
+
+    def write_summed(self) -> None:
+        """out[row, tap] = sum over positions of matrix[row, position] * patches[tap, position]."""
+        code, number = self.code, self.number
+        patches, sums = self.scratch("patches_at"), self.scratch("sums_at")
+        with code.loop("%low", "%high") as block:
+            group, across = self.divided(block, number["position_blocks"])
+            first = code.value(f"mul nsw i64 {across}, {number['block_positions']}")
+            count = self.part(number["taps"], first, number["block_positions"])
+            matrix = self.at("%p0", (group, number["group_matrix"]))
+            source = self.at("%p1", (group, number["group_patches"]))
+            out = self.at("%p2", (group, number["group_out"]), (first, number["column_out"]))
+            with ExitStack() as stack:
+                sample = stack.enter_context(code.loop("0", number["samples"]))
+                begin = stack.enter_context(
+                    code.loop("0", number["positions"], number["depth"])
+                )
+                depth = self.part(number["positions"], begin, number["depth"])
+                end = code.value(f"add nsw i64 {begin}, {depth}")
+                here = self.at(source, (self.offset(sample, self.outside, 0), "1"))
+                self.gather_block(here, (first, count), begin, end, patches, number["lead"])
+                way = self.offset(sample, self.outside, 1)
+                y = self.at(matrix, (way, "1"), (begin, "1"))
+                later = code.value(f"icmp ne i64 {code.value(f'or i64 {sample}, {begin}')}, 0")
+                code.line(
+                    f"call void @multiply(ptr {patches}, i64 {number['lead']}, i64 1, ptr {y}, "
+                    f"i64 {number['row_matrix']}, ptr {sums}, i64 {number['rows']}, i64 {count}, "
+                    f"i64 {number['rows']}, i64 {depth}, i1 {later}, ptr null)"
+                )
+            code.line(
+                f"call void @scatter(ptr {sums}, i64 1, i64 {number['rows']}, ptr {out}, "
+                f"i64 {number['row_out']}, i64 {number['column_out']}, i64 {number['rows']}, "
+                f"i64 {count}, i1 false)"
+            )
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    def gather(self) -> str:
+        """Copy `count` positions of `rows` taps, which the table names, into rows."""
+        code, gemm = Code(), self.gemm
+        with code.loop("0", "%count", gemm.lanes) as first:
+            left = code.value(f"sub nsw i64 %count, {first}")
+            mask = gemm.first_lanes(code, left)
+            load = self.loading(code, left, mask)
+            start = gemm.at(code, "%from", (first, str(self.step)))
+            target = gemm.at(code, "%to", (first, "1"))
+            with code.loop("0", "%rows") as row:
+                entry = code.value(f"getelementptr inbounds i64, ptr %table, i64 {row}")
+                way = code.value(f"load i64, ptr {entry}")
+                value = load(gemm.at(code, start, (way, "1")))
+                gemm.store_some(code, value, gemm.at(code, target, (row, "%lead")), mask)
+        given = "ptr %from, ptr noalias %table, ptr noalias %to, i64 %lead, i64 %rows, i64 %count"
+        return gemm.function(code, "gather", given)
+
+    def loading(self, code: Code, left: str, mask: str) -> Callable[[str], str]:
+        """How `left` elements that are `step` apart are read, at most a vector of them."""
+        gemm, step = self.gemm, self.step
+        if step == 1:
+            return lambda pointer: gemm.load_some(code, pointer, mask)
+        # All that lies between the first and the last one is read as well.
+        size = gemm.lanes * step
+        wide, bits = f"<{size} x {gemm.kind}>", f"<{size} x i1>"
+        numbers = ", ".join(f"i64 {i}" for i in range(size))
+        last = code.value(f"mul nsw i64 {left}, {step}")
+        last = code.value(f"sub nsw i64 {last}, {step - 1}")
+        one = code.value(f"insertelement <{size} x i64> poison, i64 {last}, i64 0")
+        zeros = f"<{size} x i32> zeroinitializer"
+        all_ = code.value(f"shufflevector <{size} x i64> {one}, <{size} x i64> poison, {zeros}")
+        within = code.value(f"icmp slt <{size} x i64> <{numbers}>, {all_}")
+        picked = ", ".join(f"i32 {i * step}" for i in range(gemm.lanes))
+
+        def load(pointer: str) -> str:
+            found = code.call(
+                wide,
+                f"llvm.masked.load.v{size}f{8 * self.dtype.itemsize}.p0",
+                *(("ptr", pointer), ("i32", str(self.dtype.itemsize)), (bits, within)),
+                (wide, "zeroinitializer"),
+                pure=False,
+            )
+            lanes = f"<{gemm.lanes} x i32> <{picked}>"
+            return code.value(f"shufflevector {wide} {found}, {wide} poison, {lanes}")
+
+        return load
+
+    def scatter(self) -> str:
+        """Put sums into the result, or add them to it: element by element, or in vectors."""
+        code, gemm = Code(), self.gemm
+        plain = code.value("icmp eq i64 %column_to, 1")
+        straight = code.value("icmp eq i64 %column_from, 1")
+        fast = code.value(f"and i1 {plain}, {straight}")
+        with code.when(fast), code.loop("0", "%columns", gemm.lanes) as first:
+            mask = gemm.first_lanes(code, code.value(f"sub nsw i64 %columns, {first}"))
+            with code.loop("0", "%rows") as row:
+                value = gemm.load_some(
+                    code, gemm.at(code, "%from", (row, "%row_from"), (first, "1")), mask
+                )
+                pointer = gemm.at(code, "%to", (row, "%row_to"), (first, "1"))
+                cell = code.name()
+                code.first.append(f"  {cell} = alloca {gemm.vector}")
+                code.line(f"store {gemm.vector} {value}, ptr {cell}")
+                with code.when("%adds"):
+                    old = gemm.load_some(code, pointer, mask)
+                    total = code.value(f"fadd {gemm.vector} {old}, {value}")
+                    code.line(f"store {gemm.vector} {total}, ptr {cell}")
+                value = code.value(f"load {gemm.vector}, ptr {cell}")
+                gemm.store_some(code, value, pointer, mask)
+        with code.when(code.value(f"xor i1 {fast}, true")), code.loop("0", "%rows") as row:
+            source = gemm.at(code, "%from", (row, "%row_from"))
+            target = gemm.at(code, "%to", (row, "%row_to"))
+            with code.loop("0", "%columns") as column:
+                number = code.load(gemm.at(code, source, (column, "%column_from")), self.dtype)
+                pointer = gemm.at(code, target, (column, "%column_to"))
+                old = code.load(pointer, self.dtype).text
+                total = code.value(f"fadd {gemm.kind} {old}, {number.text}")
+                total = code.value(f"select i1 %adds, {gemm.kind} {total}, {gemm.kind} {number.text}")
+                code.store(number._replace(text=total), pointer)
+        given = (
+            "ptr noalias %from, i64 %row_from, i64 %column_from, ptr noalias %to, i64 %row_to, "
+            "i64 %column_to, i64 %rows, i64 %columns, i1 %adds"
+        )
+        return gemm.function(code, "scatter", given)
+
+
+@functools.cache
+def text_of(dtype: Any, summed: bool, step: int) -> str:
+    """The function for one dtype, one way and one step between positions."""
+    return PatchWriter(dtype, summed, step).text()
+
+
+# -- which contractions are of this kind -----------------------------------------------------------
+
+
+class Sides(NamedTuple):
+    """A contraction with one side as a matrix: dimensions by what they are to it."""
+
+    matrix: Access
+    patches: Access
+    groups: list[int]
+    rows: list[int]  # of the matrix alone
+    kept: list[int]  # of the patches alone
+    summed: list[int]
+
+
+def _sides(c: Contraction) -> Iterator[Sides]:
+    """Both ways to see a contraction; none if an operand is repeated in a sum or in the result."""
+    dims = [d for d, n in enumerate(c.shape) if n > 1]
+    summed = [d for d in dims if d in c.dims]
+    kept = [d for d in dims if d not in c.dims]
+    x, y = c.x.strides, c.y.strides
+    if any(not x[d] or not y[d] for d in summed) or any(not x[d] and not y[d] for d in kept):
+        return
+    groups = [d for d in kept if x[d] and y[d]]
+    only_x = [d for d in kept if not y[d]]
+    only_y = [d for d in kept if not x[d]]
+    yield Sides(c.x, c.y, groups, only_x, only_y, summed)
+    yield Sides(c.y, c.x, groups, only_y, only_x, summed)
+
+
+def _flat(c: Contraction, access: Access, dims: Sequence[int]) -> int | None:
+    """The one step with which an access walks dimensions, in this order; None if it has several."""
+    step = None
+    for d in reversed(dims):
+        if step is None:
+            step, way = access.strides[d], access.strides[d] * c.shape[d]
+        elif access.strides[d] != way:
+            return None
+        else:
+            way *= c.shape[d]
+    return 1 if step is None else step
+
+
+def _joined(c: Contraction, dims: Sequence[int], x: Access, y: Access) -> list[Dimension]:
+    """Dimensions with the steps of two accesses; those that both walk as one are joined."""
+    found: list[Dimension] = []
+    for d in dims:
+        n, a, b = c.shape[d], x.strides[d], y.strides[d]
+        if found and (found[-1].patches, found[-1].other) == (a * n, b * n):
+            found[-1] = Dimension(found[-1].size * n, a, b)
+        else:
+            found.append(Dimension(n, a, b))
+    return found
+
+
+def _padded(dims: list[Dimension], count: int) -> list[int]:
+    """The numbers of dimensions, of which a function has `count`."""
+    filled = [Dimension(1, 0, 0)] * (count - len(dims)) + dims
+    return [number for dimension in filled for number in dimension]
+
+
+class Shape(NamedTuple):
+    """A contraction in numbers; what `Layout.kernel` needs to know about it."""
+
+    matrix: Access
+    patches: Access
+    rows: int
+    taps: list[Dimension]
+    positions: list[Dimension]
+    outside: list[Dimension]  # positions kept: those of the result; summed: the samples
+    group: Dimension
+    group_matrix: int
+    row_matrix: int
+    column_matrix: int
+    row_out: int
+    column_out: int
+    run: int  # positions that follow each other in the result
+    step: int
+    summed: bool
+
+
+def _kept(c: Contraction, s: Sides) -> Shape | None:
+    """Positions are kept: lanes run along them, in the patches and in the result."""
+    taps = sorted(s.summed, key=lambda d: -abs(s.matrix.strides[d]))
+    positions = sorted(s.kept, key=lambda d: -abs(c.out.strides[d]))
+    row, column = _flat(c, s.matrix, s.rows), _flat(c, s.matrix, taps)
+    row_out, group = _flat(c, c.out, s.rows), _group(c, s)
+    if not positions or None in (row, column, row_out) or group is None:
+        return None
+    assert row is not None and column is not None and row_out is not None
+    places = _joined(c, positions, s.patches, c.out)
+    outside = _joined(c, positions, c.out, c.out)
+    step = places[-1].patches
+    if not 1 <= step <= tuning.MAX_PATCH_STEP or places[-1].other < 1:
+        return None
+    run = outside[-1].size if outside[-1].other == 1 and row_out >= outside[-1].size else 0
+    return Shape(
+        *(s.matrix, s.patches, size_of(tuple(c.shape[d] for d in s.rows))),
+        *(_joined(c, taps, s.patches, s.patches), places, outside),
+        *(group[0], group[1], row, column, row_out, outside[-1].other, run, step, False),
+    )
+
+
+def _summed(c: Contraction, s: Sides) -> Shape | None:
+    """Positions are summed: the sums of all rows lie side by side, one tap after another."""
+    positions = sorted(s.summed, key=lambda d: -abs(s.matrix.strides[d]))
+    taps = sorted(s.kept, key=lambda d: -abs(c.out.strides[d]))
+    samples: list[int] = []
+    while positions and _flat(c, s.matrix, positions) != 1:
+        samples.append(positions.pop(0))
+    row, row_out = _flat(c, s.matrix, s.rows), _flat(c, c.out, s.rows)
+    column_out, group = _flat(c, c.out, taps), _group(c, s)
+    if not positions or None in (row, row_out, column_out) or group is None:
+        return None
+    assert row is not None and column_out is not None and row_out is not None
+    places = _joined(c, positions, s.patches, s.matrix)
+    step = places[-1].patches
+    inside = size_of(tuple(c.shape[d] for d in positions))
+    if not 1 <= step <= tuning.MAX_PATCH_STEP or row < inside:
+        return None
+    return Shape(
+        *(s.matrix, s.patches, size_of(tuple(c.shape[d] for d in s.rows))),
+        *(_joined(c, taps, s.patches, s.patches), places),
+        _joined(c, samples, s.patches, s.matrix),
+        *(group[0], group[1], row, 1, row_out, column_out, 0, step, True),
+    )
+
+
+def _group(c: Contraction, s: Sides) -> tuple[Dimension, int] | None:
+    """The groups as one dimension, and the step of the matrix along it."""
+    found = _joined(c, s.groups, s.patches, c.out)
+    step = _flat(c, s.matrix, s.groups)
+    if len(found) > 1 or step is None:
+        return None
+    return (found[0], step) if found else (Dimension(1, 0, 0), 0)
+
+
+def _shape(c: Contraction) -> Shape | None:
+    """A contraction as a product over patches, if it can be seen as one."""
+    for read in (_kept, _summed):
+        for sides in _sides(c):
+            found = read(c, sides)
+            if found is None:
+                continue
+            fits = len(found.taps) <= TAPS and len(found.positions) <= POSITIONS
+            if fits and len(found.outside) <= (SAMPLES if found.summed else POSITIONS):
+                return found
+    return None
+
+
+# -- how it is divided -----------------------------------------------------------------------------
+
+
+def _even(whole: int, most: int, grain: int = 1) -> int:
+    """The size of equal parts of at most `most` steps, in multiples of `grain`."""
+    parts = -(-whole // most)
+    return min(-(-whole // parts // grain) * grain, max(most, grain))
+
+
+def _count(dims: Sequence[Dimension]) -> int:
+    return size_of(tuple(d.size for d in dims))
+
+
+def patches(c: Contraction, threads: int) -> Kernel | None:
+    """The kernel of a contraction as a product over patches; None where another way is better."""
+    s = _shape(c)
+    if s is None or not _pays(s):
+        return None
+    dtype = c.out.value.dtype
+    size = dtype.itemsize
+    lanes = GemmWriter(dtype, False, "").lanes
+    taps, positions, samples = _count(s.taps), _count(s.positions), _count(s.outside)
+    width = lanes * tuning.MAX_PANEL_VECTORS
+    row_blocks = 1
+    if s.summed:
+        depth = _even(positions, tuning.MAX_PATCH_POSITIONS)
+        wanted = -(-threads // s.group.size)
+        block = _even(taps, min(-(-taps // wanted), tuning.MAX_PATCH_ROWS), tuning.ROW_GRAIN)
+        blocks, block_rows = -(-taps // block), s.rows
+        lead = depth + lanes
+        gathered, sums = block * lead, block * s.rows
+    else:
+        depth = _even(taps, tuning.MAX_PATCH_TAPS)
+        block, block_rows = _blocks(s, positions, width, threads)
+        blocks, row_blocks = -(-positions // block), -(-s.rows // block_rows)
+        lead, samples = width, 1
+        gathered, sums = depth * width, block_rows * width
+    line = tuning.CACHE_LINE_BYTES
+    starts = [0]
+    for length in (8 * taps, gathered * size, sums * size):
+        starts.append(starts[-1] + -(-length // line) * line)
+    numbers = [
+        *(s.rows, taps, positions, s.row_matrix, s.column_matrix, s.row_out, s.column_out),
+        *(s.group_matrix, s.group.patches, s.group.other, depth, width, lead, block_rows),
+        *(row_blocks, block, blocks, samples, max(s.run, 1), starts[1], starts[2]),
+        *_padded(s.taps, TAPS),
+        *_padded(s.positions, POSITIONS),
+        *_padded(s.outside, SAMPLES if s.summed else POSITIONS),
+    ]
+    work = 2 * size_of(c.shape)
+    extent = s.group.size * blocks * row_blocks
+    accesses = (s.matrix, s.patches, c.out)
+    return Kernel(
+        "contraction",
+        text_of(dtype, s.summed, s.step),
+        [(a.value.number, a.offset * size) for a in accesses],
+        extent,
+        1,
+        extent < 2,
+        work < tuning.MIN_PRODUCT_OPERATIONS_TO_SHARE,
+        work,
+        [(s.matrix.value.number, None), (s.patches.value.number, None)],
+        [(c.out.value.number, None)],
+        numbers,
+        scratch=starts[-1],
+    )
+
+
+def _blocks(s: Shape, positions: int, width: int, threads: int) -> tuple[int, int]:
+    """Positions and rows of a block: enough of them for all threads, and else as large as fit."""
+    wanted = -(-threads // s.group.size)
+    panels = -(-positions // width)
+    across = min(panels, wanted)
+    down = min(-(-wanted // across), -(-s.rows // tuning.ROW_GRAIN))
+    most = min(-(-panels // across), tuning.MAX_PATCH_PANELS)
+    return _even(panels, most) * width, _even(s.rows, -(-s.rows // down), tuning.ROW_GRAIN)
+
+
+def _pays(s: Shape) -> bool:
+    return s.rows >= 16
