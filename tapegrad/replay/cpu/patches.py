@@ -147,7 +147,8 @@ class PatchWriter:
         with self.runs(low, high, self.positions, 0) as (begin, length, way):
             self.code.line(
                 f"call void @gather(ptr {self.at(source, (way, '1'))}, ptr {table}, "
-                f"ptr {self.at(to, (begin, '1'))}, i64 {lead}, i64 {count}, i64 {length})"
+                f"ptr {self.at(to, (begin, '1'))}, i64 {lead}, i64 {count}, i64 {length}, "
+                f"i64 {self.number['depth' if self.summed else 'width']})"
             )
 
     # -- positions are kept ----------------------------------------------------------------------
@@ -168,35 +169,34 @@ class PatchWriter:
             low = code.value(f"mul nsw i64 {across}, {number['block_positions']}")
             high = code.value(f"add nsw i64 {low}, {number['block_positions']}")
             high = self.least(high, number["positions"])
-            first = stack.enter_context(code.loop("0", number["taps"], number["depth"]))
-            depth = self.part(number["taps"], first, number["depth"])
-            later = code.value(f"icmp ne i64 {first}, 0")
             begin = stack.enter_context(code.loop(low, high, number["width"]))
             count = self.part(high, begin, number["width"])
             end = code.value(f"add nsw i64 {begin}, {count}")
-            self.gather_block(source, (first, depth), begin, end, patches, number["width"])
-            # What follows in the result as it does here is written at once.
+            # Sums of one pass are written at once, where positions follow in the result as here.
             _, inside = self.divided(begin, number["run"])
             inside = code.value(f"add nsw i64 {inside}, {count}")
             direct = code.value(f"icmp sle i64 {inside}, {number['run']}")
             there = self.at(out, (self.offset(begin, self.outside, 1), "1"))
             target = code.value(f"select i1 {direct}, ptr {there}, ptr {sums}")
             lead = code.value(f"select i1 {direct}, i64 {number['row_out']}, i64 {number['width']}")
-            adds = code.value(f"and i1 {direct}, {later}")
-            x = self.at(matrix, (first, number["column_matrix"]))
-            code.line(
-                f"call void @multiply(ptr {x}, i64 {number['row_matrix']}, "
-                f"i64 {number['column_matrix']}, ptr {patches}, i64 {number['width']}, "
-                f"ptr {target}, i64 {lead}, i64 {rows}, i64 {count}, i64 {depth}, i1 {adds}, "
-                "ptr null)"
-            )
+            with code.loop("0", number["taps"], number["depth"]) as first:
+                depth = self.part(number["taps"], first, number["depth"])
+                self.gather_block(source, (first, depth), begin, end, patches, number["width"])
+                later = code.value(f"icmp ne i64 {first}, 0")
+                x = self.at(matrix, (first, number["column_matrix"]))
+                code.line(
+                    f"call void @multiply(ptr {x}, i64 {number['row_matrix']}, "
+                    f"i64 {number['column_matrix']}, ptr {patches}, i64 {number['width']}, "
+                    f"ptr {target}, i64 {lead}, i64 {rows}, i64 {count}, i64 {depth}, i1 {later}, "
+                    "ptr null)"
+                )
             stack.enter_context(code.when(code.value(f"xor i1 {direct}, true")))
             with self.runs(begin, end, self.outside, 1) as (start, length, way):
                 code.line(
                     f"call void @scatter(ptr {self.at(sums, (start, '1'))}, "
                     f"i64 {number['width']}, i64 1, ptr {self.at(out, (way, '1'))}, "
                     f"i64 {number['row_out']}, i64 {number['column_out']}, i64 {rows}, "
-                    f"i64 {length}, i1 {later})"
+                    f"i64 {length})"
                 )
 
     # -- positions are summed --------------------------------------------------------------------
@@ -232,7 +232,7 @@ class PatchWriter:
             code.line(
                 f"call void @scatter(ptr {sums}, i64 1, i64 {number['rows']}, ptr {out}, "
                 f"i64 {number['row_out']}, i64 {number['column_out']}, i64 {number['rows']}, "
-                f"i64 {count}, i1 false)"
+                f"i64 {count})"
             )
 
     # -- copies ----------------------------------------------------------------------------------
@@ -249,9 +249,20 @@ class PatchWriter:
             with code.loop("0", "%rows") as row:
                 entry = code.value(f"getelementptr inbounds i64, ptr %table, i64 {row}")
                 way = code.value(f"load i64, ptr {entry}")
-                value = load(gemm.at(code, start, (way, "1")))
+                pointer = gemm.at(code, start, (way, "1"))
+                value = load(pointer)
+                code.call(
+                    "void",
+                    "llvm.prefetch.p0",
+                    ("ptr", gemm.at(code, pointer, ("%ahead", str(self.step)))),
+                    *(("i32", "0"), ("i32", "2"), ("i32", "1")),
+                    pure=False,
+                )
                 gemm.store_some(code, value, gemm.at(code, target, (row, "%lead")), mask)
-        given = "ptr %from, ptr noalias %table, ptr noalias %to, i64 %lead, i64 %rows, i64 %count"
+        given = (
+            "ptr %from, ptr noalias %table, ptr noalias %to, i64 %lead, i64 %rows, i64 %count, "
+            "i64 %ahead"
+        )
         return gemm.function(code, "gather", given)
 
     def loading(self, code: Code, left: str, mask: str) -> Callable[[str], str]:
@@ -285,7 +296,7 @@ class PatchWriter:
         return load
 
     def scatter(self) -> str:
-        """Put sums into the result, or add them to it: element by element, or in vectors."""
+        """Put sums into the result: in vectors, or element by element."""
         code, gemm = Code(), self.gemm
         plain = code.value("icmp eq i64 %column_to, 1")
         straight = code.value("icmp eq i64 %column_from, 1")
@@ -293,32 +304,18 @@ class PatchWriter:
         with code.when(fast), code.loop("0", "%columns", gemm.lanes) as first:
             mask = gemm.first_lanes(code, code.value(f"sub nsw i64 %columns, {first}"))
             with code.loop("0", "%rows") as row:
-                value = gemm.load_some(
-                    code, gemm.at(code, "%from", (row, "%row_from"), (first, "1")), mask
-                )
-                pointer = gemm.at(code, "%to", (row, "%row_to"), (first, "1"))
-                cell = code.name()
-                code.first.append(f"  {cell} = alloca {gemm.vector}")
-                code.line(f"store {gemm.vector} {value}, ptr {cell}")
-                with code.when("%adds"):
-                    old = gemm.load_some(code, pointer, mask)
-                    total = code.value(f"fadd {gemm.vector} {old}, {value}")
-                    code.line(f"store {gemm.vector} {total}, ptr {cell}")
-                value = code.value(f"load {gemm.vector}, ptr {cell}")
-                gemm.store_some(code, value, pointer, mask)
+                source = gemm.at(code, "%from", (row, "%row_from"), (first, "1"))
+                target = gemm.at(code, "%to", (row, "%row_to"), (first, "1"))
+                gemm.store_some(code, gemm.load_some(code, source, mask), target, mask)
         with code.when(code.value(f"xor i1 {fast}, true")), code.loop("0", "%rows") as row:
             source = gemm.at(code, "%from", (row, "%row_from"))
             target = gemm.at(code, "%to", (row, "%row_to"))
             with code.loop("0", "%columns") as column:
                 number = code.load(gemm.at(code, source, (column, "%column_from")), self.dtype)
-                pointer = gemm.at(code, target, (column, "%column_to"))
-                old = code.load(pointer, self.dtype).text
-                total = code.value(f"fadd {gemm.kind} {old}, {number.text}")
-                total = code.value(f"select i1 %adds, {gemm.kind} {total}, {gemm.kind} {number.text}")
-                code.store(number._replace(text=total), pointer)
+                code.store(number, gemm.at(code, target, (column, "%column_to")))
         given = (
             "ptr noalias %from, i64 %row_from, i64 %column_from, ptr noalias %to, i64 %row_to, "
-            "i64 %column_to, i64 %rows, i64 %columns, i1 %adds"
+            "i64 %column_to, i64 %rows, i64 %columns"
         )
         return gemm.function(code, "scatter", given)
 
@@ -501,7 +498,7 @@ def patches(c: Contraction, threads: int) -> Kernel | None:
     lanes = GemmWriter(dtype, False, "").lanes
     taps, positions, samples = _count(s.taps), _count(s.positions), _count(s.outside)
     width = lanes * tuning.MAX_PANEL_VECTORS
-    row_blocks = 1
+    row_blocks, run = 1, 0
     if s.summed:
         depth = _even(positions, tuning.MAX_PATCH_POSITIONS)
         wanted = -(-threads // s.group.size)
@@ -514,6 +511,7 @@ def patches(c: Contraction, threads: int) -> Kernel | None:
         block, block_rows = _blocks(s, positions, width, threads)
         blocks, row_blocks = -(-positions // block), -(-s.rows // block_rows)
         lead, samples = width, 1
+        run = s.run if depth == taps else 0
         gathered, sums = depth * width, block_rows * width
     line = tuning.CACHE_LINE_BYTES
     starts = [0]
@@ -522,7 +520,7 @@ def patches(c: Contraction, threads: int) -> Kernel | None:
     numbers = [
         *(s.rows, taps, positions, s.row_matrix, s.column_matrix, s.row_out, s.column_out),
         *(s.group_matrix, s.group.patches, s.group.other, depth, width, lead, block_rows),
-        *(row_blocks, block, blocks, samples, max(s.run, 1), starts[1], starts[2]),
+        *(row_blocks, block, blocks, samples, max(run, 1), starts[1], starts[2]),
         *_padded(s.taps, TAPS),
         *_padded(s.positions, POSITIONS),
         *_padded(s.outside, SAMPLES if s.summed else POSITIONS),
@@ -552,8 +550,7 @@ def _blocks(s: Shape, positions: int, width: int, threads: int) -> tuple[int, in
     panels = -(-positions // width)
     across = min(panels, wanted)
     down = min(-(-wanted // across), -(-s.rows // tuning.ROW_GRAIN))
-    most = min(-(-panels // across), tuning.MAX_PATCH_PANELS)
-    return _even(panels, most) * width, _even(s.rows, -(-s.rows // down), tuning.ROW_GRAIN)
+    return _even(panels, -(-panels // across)) * width, _even(s.rows, -(-s.rows // down), tuning.ROW_GRAIN)
 
 
 def _pays(s: Shape) -> bool:

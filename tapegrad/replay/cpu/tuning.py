@@ -146,8 +146,6 @@ MAX_PATCH_STEP = 4
 #: taps of a part of the patches whose positions are kept, at most: with the positions of a panel
 #: they take a twentieth of the L2 cache, and sums are added to the result so seldom
 MAX_PATCH_TAPS = 256
-#: panels of such positions that are done with one part of the matrix, which stays in the L2 cache
-MAX_PATCH_PANELS = 8
 #: positions that are summed in one pass, and taps of such a part: together a quarter of the cache
 MAX_PATCH_POSITIONS = 256
 MAX_PATCH_ROWS = 256
