@@ -418,7 +418,7 @@ def _kept(c: Contraction, s: Sides) -> Shape | None:
     places = _joined(c, positions, s.patches, c.out)
     outside = _joined(c, positions, c.out, c.out)
     step = places[-1].patches
-    if not 1 <= step <= tuning.MAX_PATCH_STEP or places[-1].other < 1:
+    if not 1 <= step <= tuning.MAX_VECTOR_STEP or places[-1].other < 1:
         return None
     run = outside[-1].size if outside[-1].other == 1 and row_out >= outside[-1].size else 0
     return Shape(
@@ -443,7 +443,7 @@ def _summed(c: Contraction, s: Sides) -> Shape | None:
     places = _joined(c, positions, s.patches, s.matrix)
     step = places[-1].patches
     inside = size_of(tuple(c.shape[d] for d in positions))
-    if not 1 <= step <= tuning.MAX_PATCH_STEP or row < inside:
+    if not 1 <= step <= tuning.MAX_VECTOR_STEP or row < inside:
         return None
     return Shape(
         *(s.matrix, s.patches, size_of(tuple(c.shape[d] for d in s.rows))),

@@ -124,6 +124,8 @@ MAX_CONTRACTION_PASS_BYTES = 1 << 20
 #: how many times more lanes a summed dimension must fill to be preferred to a kept one, along which
 #: lanes need not be added up at the end
 KEPT_DIMENSION_PREFERENCE = 1.25
+#: elements between neighbours of a vector, at most: what lies between is read as well
+MAX_VECTOR_STEP = 4
 #: sums of a tile where there are no vectors: independent additions, so that none waits for another
 SCALAR_TILE_SUMS = 4
 #: vectors in a row of a tile along a kept dimension, at most, as in a panel of a matrix product
@@ -141,8 +143,6 @@ MIN_LEFT_VECTORS_WITH_PART_OF_RIGHT_SIDE = 5
 
 # -- contractions over patches ---------------------------------------------------------------------
 
-#: elements between neighbouring positions of patches, at most: what lies between is read as well
-MAX_PATCH_STEP = 4
 #: taps of a part of the patches whose positions are kept, at most: with the positions of a panel
 #: they take a twentieth of the L2 cache, and sums are added to the result so seldom
 MAX_PATCH_TAPS = 256
