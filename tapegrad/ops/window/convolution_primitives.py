@@ -235,8 +235,11 @@ def _transposed_in_loops(
         b.copy(spread[(..., *(slice(s, s + n) for s, n in zip(starts, counts, strict=True)))], some)
     once, none = (1,) * window.dims, (0,) * window.dims
     transposed = Window(window.size, once, none, window.dilation, reach, window.inside)
-    kernel = b.ordered(_split(_flipped(weight), 0, groups).swapaxes(1, 2))
-    _contracted(b, out, _windows_in_loops(b, spread, transposed, groups), kernel)
+    # Windows are flipped rather than filters, which are copied: a copy in order takes a third of
+    # the time of one that turns each filter round.
+    turned = tuple(range(3, 3 + window.dims))
+    view = np.flip(_windows_in_loops(b, spread, transposed, groups), turned)
+    _contracted(b, out, view, b.ordered(_split(weight, 0, groups).swapaxes(1, 2)))
 
 
 def _met(window: Window, axis: int) -> tuple[int, int, int]:

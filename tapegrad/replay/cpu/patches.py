@@ -18,15 +18,15 @@ numbers in the kernel's table, so that few functions serve all convolutions.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from ..ir.program import Access, Contraction, size_of
-from . import tuning
+from . import tuning, vectors
 from .gemm import GemmWriter
 from .kernel import Kernel, with_entry
-from .llvm import Code
+from .llvm import INT64, Code
 
 #: dimensions that a function has for taps (channel, and three of a window), for positions of the
 #: patches and of the other side (sample, and three of an image), and for samples of a sum
@@ -35,7 +35,8 @@ TAPS, POSITIONS, SAMPLES = 4, 4, 2
 NUMBERS = (
     *("rows", "taps", "positions", "row_matrix", "column_matrix", "row_out", "column_out"),
     *("group_matrix", "group_patches", "group_out", "depth", "width", "lead", "block_rows"),
-    *("row_blocks", "block_positions", "position_blocks", "samples", "run", "patches_at", "sums_at"),
+    *("row_blocks", "block_positions", "position_blocks", "samples", "run"),
+    *("pieces_at", "patches_at", "sums_at"),
 )
 
 
@@ -138,18 +139,49 @@ class PatchWriter:
             code.line(f"{length} = add nsw i64 {found}, 0")
             yield code.value(f"sub nsw i64 {index}, {low}"), length, way
 
+    def list_pieces(self, low: str, high: str) -> str:
+        """A table of the positions from `low` to `high` in pieces of a vector at most.
+
+        For each: how far it is from the first position in memory and in a row of patches, and a
+        mask of what is read: bit i stands for what is i elements away. Returns how many there are.
+        """
+        code, lanes = self.code, self.gemm.lanes
+        table, cell = self.scratch("pieces_at"), code.cell(INT64)
+        code.line(f"store i64 0, ptr {cell}")
+        with (
+            self.runs(low, high, self.positions, 0) as (begin, length, way),
+            code.loop("0", length, lanes) as first,
+        ):
+            number = code.value(f"load i64, ptr {cell}")
+            entry = code.value(f"mul nsw i64 {number}, 3")
+            # All that lies between the first and the last position of the piece is read as well.
+            count = self.part(length, first, str(lanes))
+            reach = code.value(f"mul nsw i64 {count}, {self.step}")
+            beyond = code.value(f"sub nsw i64 {64 + self.step - 1}, {reach}")
+            found = (
+                code.position(way, [(first, str(self.step))]),
+                code.value(f"add nsw i64 {begin}, {first}"),
+                code.value(f"lshr i64 -1, {beyond}"),
+            )
+            for i, text in enumerate(found):
+                at = code.value(f"add nsw i64 {entry}, {i}")
+                pointer = code.value(f"getelementptr inbounds i64, ptr {table}, i64 {at}")
+                code.line(f"store i64 {text}, ptr {pointer}")
+            following = code.value(f"add nsw i64 {number}, 1")
+            code.line(f"store i64 {following}, ptr {cell}")
+        return code.value(f"load i64, ptr {cell}")
+
     def gather_block(
-        self, source: str, taps: tuple[str, str], low: str, high: str, to: str, lead: str
+        self, source: str, taps: tuple[str, str], pieces: str, to: str, lead: str
     ) -> None:
-        """Copy some taps (first, count) of the positions from `low` to `high`."""
+        """Copy all pieces of some taps (first, count) into rows."""
         first, count = taps
         table = self.code.value(f"getelementptr inbounds i64, ptr %partial0, i64 {first}")
-        with self.runs(low, high, self.positions, 0) as (begin, length, way):
-            self.code.line(
-                f"call void @gather(ptr {self.at(source, (way, '1'))}, ptr {table}, "
-                f"ptr {self.at(to, (begin, '1'))}, i64 {lead}, i64 {count}, i64 {length}, "
-                f"i64 {self.number['depth' if self.summed else 'width']})"
-            )
+        ahead = self.number["depth" if self.summed else "width"]
+        self.code.line(
+            f"call void @gather(ptr {source}, ptr {table}, i64 {count}, "
+            f"ptr {self.scratch('pieces_at')}, i64 {pieces}, ptr {to}, i64 {lead}, i64 {ahead})"
+        )
 
     # -- positions are kept ----------------------------------------------------------------------
 
@@ -179,9 +211,10 @@ class PatchWriter:
             there = self.at(out, (self.offset(begin, self.outside, 1), "1"))
             target = code.value(f"select i1 {direct}, ptr {there}, ptr {sums}")
             lead = code.value(f"select i1 {direct}, i64 {number['row_out']}, i64 {number['width']}")
+            pieces = self.list_pieces(begin, end)
             with code.loop("0", number["taps"], number["depth"]) as first:
                 depth = self.part(number["taps"], first, number["depth"])
-                self.gather_block(source, (first, depth), begin, end, patches, number["width"])
+                self.gather_block(source, (first, depth), pieces, patches, number["width"])
                 later = code.value(f"icmp ne i64 {first}, 0")
                 x = self.at(matrix, (first, number["column_matrix"]))
                 code.line(
@@ -220,7 +253,8 @@ class PatchWriter:
                 depth = self.part(number["positions"], begin, number["depth"])
                 end = code.value(f"add nsw i64 {begin}, {depth}")
                 here = self.at(source, (self.offset(sample, self.outside, 0), "1"))
-                self.gather_block(here, (first, count), begin, end, patches, number["lead"])
+                pieces = self.list_pieces(begin, end)
+                self.gather_block(here, (first, count), pieces, patches, number["lead"])
                 way = self.offset(sample, self.outside, 1)
                 y = self.at(matrix, (way, "1"), (begin, "1"))
                 later = code.value(f"icmp ne i64 {code.value(f'or i64 {sample}, {begin}')}, 0")
@@ -238,62 +272,74 @@ class PatchWriter:
     # -- copies ----------------------------------------------------------------------------------
 
     def gather(self) -> str:
-        """Copy `count` positions of `rows` taps, which the table names, into rows."""
+        """Copy the pieces of `taps` into rows; both tables are in the scratch.
+
+        Rows of many positions are written one after another, narrow ones piece by piece: those lie
+        side by side, and the inner loop has nothing but one piece to copy.
+        """
         code, gemm = Code(), self.gemm
-        with code.loop("0", "%count", gemm.lanes) as first:
-            left = code.value(f"sub nsw i64 %count, {first}")
-            mask = gemm.first_lanes(code, left)
-            load = self.loading(code, left, mask)
-            start = gemm.at(code, "%from", (first, str(self.step)))
-            target = gemm.at(code, "%to", (first, "1"))
-            with code.loop("0", "%rows") as row:
-                entry = code.value(f"getelementptr inbounds i64, ptr %table, i64 {row}")
-                way = code.value(f"load i64, ptr {entry}")
-                pointer = gemm.at(code, start, (way, "1"))
-                value = load(pointer)
-                code.call(
-                    "void",
-                    "llvm.prefetch.p0",
-                    ("ptr", gemm.at(code, pointer, ("%ahead", str(self.step)))),
-                    *(("i32", "0"), ("i32", "2"), ("i32", "1")),
-                    pure=False,
+        with ExitStack() as stack:
+            if self.summed:
+                tap = stack.enter_context(code.loop("0", "%taps"))
+                piece = stack.enter_context(code.loop("0", "%pieces"))
+            else:
+                piece = stack.enter_context(code.loop("0", "%pieces"))
+            entry = code.value(f"getelementptr inbounds [3 x i64], ptr %list, i64 {piece}")
+            way, begin, bits = (
+                code.value(
+                    "load i64, ptr "
+                    + code.value(f"getelementptr inbounds i64, ptr {entry}, i64 {i}")
                 )
-                gemm.store_some(code, value, gemm.at(code, target, (row, "%lead")), mask)
+                for i in range(3)
+            )
+            if not self.summed:
+                reach = code.call("i64", "llvm.ctpop.i64", ("i64", bits))
+                count = code.value(f"add nsw i64 {reach}, {self.step - 1}")
+                mask = gemm.first_lanes(code, code.value(f"udiv i64 {count}, {self.step}"))
+                tap = stack.enter_context(code.loop("0", "%taps"))
+            entry = code.value(f"getelementptr inbounds i64, ptr %table, i64 {tap}")
+            start = gemm.at(code, "%from", (code.value(f"load i64, ptr {entry}"), "1"))
+            pointer = gemm.at(code, start, (way, "1"))
+            value = self.load(code, pointer, bits)
+            target = gemm.at(code, "%to", (tap, "%lead"), (begin, "1"))
+            if self.summed:
+                # What this writes beyond the piece is written again by the next one.
+                gemm.store(code, value, target)
+            else:
+                gemm.store_some(code, value, target, mask)
+            # What comes next in each row: rows lie so far apart that no processor foresees it.
+            code.call(
+                "void",
+                "llvm.prefetch.p0",
+                ("ptr", gemm.at(code, pointer, ("%ahead", str(self.step)))),
+                *(("i32", "0"), ("i32", "2"), ("i32", "1")),
+                pure=False,
+            )
         given = (
-            "ptr %from, ptr noalias %table, ptr noalias %to, i64 %lead, i64 %rows, i64 %count, "
-            "i64 %ahead"
+            "ptr %from, ptr noalias %table, i64 %taps, ptr noalias %list, i64 %pieces, "
+            "ptr noalias %to, i64 %lead, i64 %ahead"
         )
         return gemm.function(code, "gather", given)
 
-    def loading(self, code: Code, left: str, mask: str) -> Callable[[str], str]:
-        """How `left` elements that are `step` apart are read, at most a vector of them."""
-        gemm, step = self.gemm, self.step
-        if step == 1:
-            return lambda pointer: gemm.load_some(code, pointer, mask)
-        # All that lies between the first and the last one is read as well.
-        size = gemm.lanes * step
-        wide, bits = f"<{size} x {gemm.kind}>", f"<{size} x i1>"
-        numbers = ", ".join(f"i64 {i}" for i in range(size))
-        last = code.value(f"mul nsw i64 {left}, {step}")
-        last = code.value(f"sub nsw i64 {last}, {step - 1}")
-        one = code.value(f"insertelement <{size} x i64> poison, i64 {last}, i64 0")
-        zeros = f"<{size} x i32> zeroinitializer"
-        all_ = code.value(f"shufflevector <{size} x i64> {one}, <{size} x i64> poison, {zeros}")
-        within = code.value(f"icmp slt <{size} x i64> <{numbers}>, {all_}")
-        picked = ", ".join(f"i32 {i * step}" for i in range(gemm.lanes))
-
-        def load(pointer: str) -> str:
-            found = code.call(
-                wide,
-                f"llvm.masked.load.v{size}f{8 * self.dtype.itemsize}.p0",
-                *(("ptr", pointer), ("i32", str(self.dtype.itemsize)), (bits, within)),
-                (wide, "zeroinitializer"),
-                pure=False,
-            )
-            lanes = f"<{gemm.lanes} x i32> <{picked}>"
-            return code.value(f"shufflevector {wide} {found}, {wide} poison, {lanes}")
-
-        return load
+    def load(self, code: Code, pointer: str, bits: str) -> str:
+        """A vector of elements that are `step` apart, of those that a mask names."""
+        gemm, lanes = self.gemm, self.gemm.lanes * self.step
+        wide, mask = f"<{lanes} x {gemm.kind}>", f"<{lanes} x i1>"
+        if lanes < 64:
+            bits = code.value(f"trunc i64 {bits} to i{lanes}")
+        within = code.value(f"bitcast i{lanes} {bits} to {mask}")
+        found = code.call(
+            wide,
+            f"llvm.masked.load.v{lanes}f{8 * self.dtype.itemsize}.p0",
+            *(("ptr", pointer), ("i32", str(self.dtype.itemsize)), (mask, within)),
+            (wide, "zeroinitializer"),
+            pure=False,
+        )
+        if self.step == 1:
+            return found
+        picked = ", ".join(f"i32 {i * self.step}" for i in range(gemm.lanes))
+        kind = f"<{gemm.lanes} x i32> <{picked}>"
+        return code.value(f"shufflevector {wide} {found}, {wide} poison, {kind}")
 
     def scatter(self) -> str:
         """Put sums into the result: in vectors, or element by element."""
@@ -462,17 +508,26 @@ def _group(c: Contraction, s: Sides) -> tuple[Dimension, int] | None:
     return (found[0], step) if found else (Dimension(1, 0, 0), 0)
 
 
-def _shape(c: Contraction) -> Shape | None:
-    """A contraction as a product over patches, if it can be seen as one."""
-    for read in (_kept, _summed):
-        for sides in _sides(c):
-            found = read(c, sides)
-            if found is None:
+def _shape(c: Contraction, lanes: int) -> Shape | None:
+    """A contraction as a product over patches, if it can be seen as one: the cheapest way."""
+    found = []
+    for sides in _sides(c):
+        for shape in (_kept(c, sides), _summed(c, sides)):
+            if shape is None or len(shape.taps) > TAPS or len(shape.positions) > POSITIONS:
                 continue
-            fits = len(found.taps) <= TAPS and len(found.positions) <= POSITIONS
-            if fits and len(found.outside) <= (SAMPLES if found.summed else POSITIONS):
-                return found
-    return None
+            if len(shape.outside) <= (SAMPLES if shape.summed else POSITIONS):
+                found.append(shape)
+    return min(found, key=lambda shape: _copying(shape, lanes), default=None)
+
+
+def _copying(s: Shape, lanes: int) -> float:
+    """What copies take for each multiplication of a vector, in the time of one."""
+    row = s.positions[-1].size
+    filled = row / (-(-row // lanes) * lanes)
+    gathering = tuning.MULTIPLICATIONS_PER_GATHERED_VECTOR / (filled * s.rows)
+    # `@multiply` transposes the matrix for each block of taps.
+    packing = tuning.MULTIPLICATIONS_PER_TRANSPOSED_VECTOR / min(_count(s.taps), tuning.MAX_PATCH_ROWS)
+    return gathering + packing * s.summed
 
 
 # -- how it is divided -----------------------------------------------------------------------------
@@ -490,12 +545,12 @@ def _count(dims: Sequence[Dimension]) -> int:
 
 def patches(c: Contraction, threads: int) -> Kernel | None:
     """The kernel of a contraction as a product over patches; None where another way is better."""
-    s = _shape(c)
-    if s is None or not _pays(s):
-        return None
     dtype = c.out.value.dtype
     size = dtype.itemsize
-    lanes = GemmWriter(dtype, False, "").lanes
+    lanes = vectors.registers()[0] // size
+    s = _shape(c, lanes)
+    if s is None or not _pays(s, lanes):
+        return None
     taps, positions, samples = _count(s.taps), _count(s.positions), _count(s.outside)
     width = lanes * tuning.MAX_PANEL_VECTORS
     row_blocks, run = 1, 0
@@ -515,12 +570,13 @@ def patches(c: Contraction, threads: int) -> Kernel | None:
         gathered, sums = depth * width, block_rows * width
     line = tuning.CACHE_LINE_BYTES
     starts = [0]
-    for length in (8 * taps, gathered * size, sums * size):
+    span = depth if s.summed else width
+    for length in (8 * taps, 24 * span, (gathered + lanes) * size, sums * size):
         starts.append(starts[-1] + -(-length // line) * line)
     numbers = [
         *(s.rows, taps, positions, s.row_matrix, s.column_matrix, s.row_out, s.column_out),
         *(s.group_matrix, s.group.patches, s.group.other, depth, width, lead, block_rows),
-        *(row_blocks, block, blocks, samples, max(run, 1), starts[1], starts[2]),
+        *(row_blocks, block, blocks, samples, max(run, 1), *starts[1:4]),
         *_padded(s.taps, TAPS),
         *_padded(s.positions, POSITIONS),
         *_padded(s.outside, SAMPLES if s.summed else POSITIONS),
@@ -553,5 +609,14 @@ def _blocks(s: Shape, positions: int, width: int, threads: int) -> tuple[int, in
     return _even(panels, -(-panels // across)) * width, _even(s.rows, -(-s.rows // down), tuning.ROW_GRAIN)
 
 
-def _pays(s: Shape) -> bool:
-    return s.rows >= 16
+def _pays(s: Shape, lanes: int) -> bool:
+    """Whether copying patches takes less time than what reading them in place would waste."""
+    if s.rows < tuning.MIN_ROWS_FOR_PATCHES:
+        return False
+    if s.summed:
+        return True
+    # In place, a tile's vectors go along a row of positions, and each plane of taps is met once.
+    row = s.positions[-1]
+    whole = row.size % lanes == 0 and s.step == 1
+    planes = s.taps[0].size if len(s.taps) > 1 else _count(s.taps)
+    return not (whole and _count(s.taps) >= tuning.MIN_TAPS_PER_PLANE * planes)

@@ -143,6 +143,16 @@ MIN_LEFT_VECTORS_WITH_PART_OF_RIGHT_SIDE = 5
 
 # -- contractions over patches ---------------------------------------------------------------------
 
+#: multiplications of vectors that take as long as copying a vector of patches, and as transposing a
+#: vector of the matrix: both are done once for many multiplications
+MULTIPLICATIONS_PER_GATHERED_VECTOR = 4
+MULTIPLICATIONS_PER_TRANSPOSED_VECTOR = 8
+#: rows of the matrix from which on patches are copied: each element is then used so often
+MIN_ROWS_FOR_PATCHES = 16
+#: taps of a channel from which on patches are read in place, if a row of positions is whole vectors
+#: too: a tile then meets the same memory again and again (3x3 of 64 channels, 16x16: 112 instead of
+#: 104 GFLOP/s; but 1x1 of 256 channels, 56x56: 33 instead of 91, each channel on a page of its own)
+MIN_TAPS_PER_PLANE = 8
 #: taps of a part of the patches whose positions are kept, at most: with the positions of a panel
 #: they take a twentieth of the L2 cache, and sums are added to the result so seldom
 MAX_PATCH_TAPS = 256
