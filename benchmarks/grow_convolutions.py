@@ -133,9 +133,7 @@ def _torch(threads: int, layer: Layer, what: str) -> Callable[[], Any]:
     torch.set_num_threads(threads)
     x, weight, g = map(torch.from_numpy, operands(layer))
     dims = len(layer.inside)
-    steps, borders, ones, none = (
-        [n] * dims for n in (layer.stride, layer.padding, 1, 0)
-    )
+    steps, borders, ones, none = ([n] * dims for n in (layer.stride, layer.padding, 1, 0))
     geometry = (steps, borders, ones, layer.transposed, none, layer.groups)
     if what == RESULT:
         return lambda: torch.ops.aten.convolution(x, weight, None, *geometry)

@@ -26,6 +26,9 @@ from .geometry import Window
 _CHUNK = 1 << 21
 # Elements between neighbouring positions, at most, that native code reads in vectors.
 _MAX_STEP = 4
+# Channels of a group from which on a part of a result is written where it belongs, although its
+# elements lie apart: fewer are summed in registers, which native code writes in whole vectors.
+_MIN_CHANNELS_WRITTEN_APART = 16
 # Positions of an image below which the gradients of a channel are gathered from all samples: sums
 # over one image would be short.
 _MIN_SUMMED_POSITIONS = 256
@@ -197,7 +200,12 @@ def _convolution_input_in_loops(
         elif part.size:
             inside, size = tuple(part.shape[2:]), tuple(kernel.shape[2:])
             geometry = Window(size, once, before, dilation, inside, window.outside)
-            _transposed_in_loops(b, part, grad, kernel, geometry, groups)
+            if kernel.shape[1] >= _MIN_CHANNELS_WRITTEN_APART:
+                _transposed_in_loops(b, part, grad, kernel, geometry, groups)
+                continue
+            found = b.new(part.shape, out.dtype)
+            _transposed_in_loops(b, found, grad, kernel, geometry, groups)
+            b.copy(part, found)
 
 
 def _every(first: int, step: int) -> slice:

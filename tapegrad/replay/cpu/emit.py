@@ -184,9 +184,11 @@ class Emitter:
         parts = _parts(kernel, self.threads, way)
         reads = [self._touch(number, byte_range, parts) for number, byte_range in kernel.reads]
         writes = [self._touch(number, byte_range, parts) for number, byte_range in kernel.writes]
-        if kernel.partials or kernel.scratch:
-            # Each thread has a part of its own; of partial results, the first one reads all.
-            writes.append(("partials", [(t, t + 1) for t in range(self.threads)]))
+        # Each thread has a part of its own. Parts of other kernels may be larger or smaller, and
+        # then overlap those of other threads. Of partial results, the first thread reads all.
+        for start, stride in self._scratch(kernel):
+            ranges = [(start + t * stride, start + (t + 1) * stride) for t in range(self.threads)]
+            writes.append(("partials", ranges))
         return reads, writes
 
     # -- instructions ------------------------------------------------------------------------
@@ -212,7 +214,7 @@ class Emitter:
         for start, partial in zip(starts, kernel.partials, strict=True):
             table += [Pointer(self.partials, start), partial.stride]
         if kernel.scratch is not None:
-            stride = -(-kernel.scratch // tuning.CACHE_LINE_BYTES) * tuning.CACHE_LINE_BYTES
+            ((_, stride),) = self._scratch(kernel)
             table += [Pointer(self.partials, 0), stride]
             self.scratch = max(self.scratch, stride * self.threads)
         table += kernel.numbers
@@ -231,6 +233,14 @@ class Emitter:
         self.scratch = max(self.scratch, sum(strides))
         return list(itertools.accumulate(strides, initial=0))[:-1]
 
+    def _scratch(self, kernel: Kernel) -> list[tuple[int, int]]:
+        """The scratch memory of a kernel: where each kind begins, and the bytes of each thread."""
+        if kernel.scratch is not None:
+            line = tuning.CACHE_LINE_BYTES
+            return [(0, -(-kernel.scratch // line) * line)]
+        strides = [partial.stride for partial in kernel.partials]
+        return list(zip(self._partials(kernel), strides, strict=True))
+
     def _finish(self, kernel: Kernel) -> None:
         """A reduction by all threads: each thread has left its part, the first one adds up."""
         self._barrier()
@@ -242,8 +252,7 @@ class Emitter:
             table = (*pointers, partial.count, partial.stride)
             self.steps.append(Step(FINISH, loops.finish(partial), 0, 1, table))
             self.written.append(self._touch(number, None, alone))
-        everyone = (0, self.threads)
-        self.read.append(("partials", [everyone] + [(0, 0)] * (self.threads - 1)))
+        self.read.append(("partials", [EVERYTHING] + [(0, 0)] * (self.threads - 1)))
 
 
 def _checking(instruction: Instruction) -> tuple[str, Location | None]:

@@ -149,10 +149,10 @@ MULTIPLICATIONS_PER_GATHERED_VECTOR = 4
 MULTIPLICATIONS_PER_TRANSPOSED_VECTOR = 8
 #: rows of the matrix from which on patches are copied: each element is then used so often
 MIN_ROWS_FOR_PATCHES = 16
-#: taps of a channel from which on patches are read in place, if a row of positions is whole vectors
-#: too: a tile then meets the same memory again and again (3x3 of 64 channels, 16x16: 112 instead of
-#: 104 GFLOP/s; but 1x1 of 256 channels, 56x56: 33 instead of 91, each channel on a page of its own)
-MIN_TAPS_PER_PLANE = 8
+#: bytes from the first to the last tap of a window, at most, of patches that are read in place if
+#: rows of positions are whole vectors: a tile finds in the L2 cache what the one before it read
+#: (3x3 of 64 channels, 16x16: 112 instead of 104 GFLOP/s)
+MAX_PATCH_BYTES_IN_PLACE = 1 << 18
 #: taps of a part of the patches whose positions are kept, at most: with the positions of a panel
 #: they take a twentieth of the L2 cache, and sums are added to the result so seldom
 MAX_PATCH_TAPS = 256
