@@ -1,10 +1,11 @@
-"""Products, larger models and eager steps against PyTorch, NumPy and JAX.
+"""Products, convolutions, larger models and eager steps against PyTorch, NumPy and JAX.
 
-`python -m benchmarks grow [products] [models] [eager]` measures all three parts or those named.
+`python -m benchmarks grow [products] [convolutions] [models] [eager]` measures all four parts or
+those named.
 Each library runs in a process of its own (`grow_child.py`), in turn: threads of one library that
 spin would slow another in the same process. `--small` shows in minutes that everything runs, with
-tiny sizes; `--all` prints every cell of the products, `--large` adds a square of 4,096 to them;
-`--only=ResNet` measures the models with such a name.
+tiny sizes; `--all` prints every cell of products and convolutions, `--large` adds a square of 4,096
+to the products; `--only=ResNet` measures the models and convolutions with such a name.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import grow_products, grow_steps
+from . import grow_convolutions, grow_products, grow_steps
 from .measure import Report
 
 PARTS: dict[str, Callable[[Report, Callable[..., Any]], None]] = {
     "products": grow_products.run,
+    "convolutions": grow_convolutions.run,
     "models": grow_steps.run_compiled,
     "eager": grow_steps.run_eager,
 }

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from . import grow_convolutions, grow_products
 from .child import forget_peak, give_back, resident
 from .grow_models import made
-from .grow_products import measured
 from .measure import alone
 from .peers import Absent, Step, started_by_torch
 from .problems import Problem
@@ -134,9 +134,10 @@ JOBS: dict[str, Callable[..., Any]] = {
     "step": step,
     "memory": memory,
     "floor": floor,
-    "products": measured,
     "small": small,
     "small steps": small_steps,
+    "products": grow_products.measured,
+    "convolutions": grow_convolutions.measured,
 }
 
 

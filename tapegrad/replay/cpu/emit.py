@@ -17,7 +17,7 @@ from typing import Any
 from ...core.source import Location
 from ..ir.failing import can_fail
 from ..ir.program import Attention, Callback, Compute, Contraction, Instruction, Loop, Product
-from . import attention, contraction, loops, products, tuning
+from . import attention, contraction, loops, patches, products, tuning
 from .driver_layout import CHECK, END, FINISH, MAX_THREADS, RUN, SECTION
 from .kernel import ByteRange, Kernel
 from .plan import Plan
@@ -205,9 +205,11 @@ class Emitter:
         steps = _parts(kernel, parts)
         reads = [self._touch(number, byte_range, steps) for number, byte_range in kernel.reads]
         writes = [self._touch(number, byte_range, steps) for number, byte_range in kernel.writes]
-        if kernel.partials or kernel.scratch:
-            # Each part has memory of its own; of partial results, the first one reads all.
-            writes.append(("partials", [(t, t + 1) for t in range(parts)]))
+        # Each part has memory of its own. That of another kernel's parts may be larger or smaller,
+        # and then overlap that of other parts. Of partial results, the first part reads all.
+        for start, stride in self._scratch(kernel):
+            ranges = [(start + t * stride, start + (t + 1) * stride) for t in range(parts)]
+            writes.append(("partials", ranges))
         return reads, writes
 
     # -- instructions ------------------------------------------------------------------------
@@ -218,7 +220,8 @@ class Emitter:
         if isinstance(instruction, Product):
             return products.product(instruction, self.threads)
         if isinstance(instruction, Contraction):
-            return contraction.contraction(instruction)
+            found = patches.patches(instruction, self.threads)
+            return contraction.contraction(instruction) if found is None else found
         if isinstance(instruction, Attention):
             return attention.attention(instruction, self.threads)
         assert isinstance(instruction, Callback)
@@ -237,7 +240,7 @@ class Emitter:
         for start, partial in zip(starts, kernel.partials, strict=True):
             table += [Pointer(self.partials, start), partial.stride]
         if kernel.scratch is not None:
-            stride = -(-kernel.scratch // tuning.CACHE_LINE_BYTES) * tuning.CACHE_LINE_BYTES
+            ((_, stride),) = self._scratch(kernel)
             table += [Pointer(self.partials, 0), stride]
             self.scratch = max(self.scratch, stride * parts)
         table += kernel.numbers
@@ -256,6 +259,14 @@ class Emitter:
         self.scratch = max(self.scratch, sum(strides))
         return list(itertools.accumulate(strides, initial=0))[:-1]
 
+    def _scratch(self, kernel: Kernel) -> list[tuple[int, int]]:
+        """The scratch memory of a kernel: where each kind begins, and the bytes of each part."""
+        if kernel.scratch is not None:
+            line = tuning.CACHE_LINE_BYTES
+            return [(0, -(-kernel.scratch // line) * line)]
+        strides = [partial.stride for partial in kernel.partials]
+        return list(zip(self._partials(kernel), strides, strict=True))
+
     def _finish(self, kernel: Kernel, parts: int) -> None:
         """A reduction in parts: each one has left its share, the first one adds up."""
         self._section()
@@ -266,7 +277,7 @@ class Emitter:
             table = (*pointers, partial.count, partial.stride)
             self.steps.append(Step(FINISH, loops.finish(partial), parts, 1, table, 1))
             self.written.append(self._touch(number, None, [(0, 1)]))
-        self.read.append(("partials", [(0, parts)]))
+        self.read.append(("partials", [EVERYTHING]))
 
 
 def _counted(steps: list[Step]) -> list[Step]:

@@ -36,12 +36,6 @@ ARGUMENTS = (
 )
 
 
-#: how x lies, as a tile must know: the elements of a row or of a column are neighbours, or either.
-#: A tile that knows needs no instructions to find its elements. Intel's processors multiply with
-#: the same units that add addresses: not to know costs a quarter of their rate.
-IN_ROWS, IN_COLUMNS, ANYHOW = "_rows", "_columns", ""
-
-
 class GemmWriter:
     """Writes the functions for one dtype and one layout of the operands."""
 
@@ -66,8 +60,7 @@ class GemmWriter:
             heights = [self.tallest]
             while heights[-1] > 1:
                 heights.append(1 if self.triangle else heights[-1] // 2)
-            parts += [self.tile(self.tallest, across, lies) for lies in (IN_ROWS, IN_COLUMNS)]
-            parts += [self.tile(rows, across, ANYHOW) for rows in heights[1:]]
+            parts += [self.tile(rows, across) for rows in heights]
             parts.append(self.panel(heights, across))
         if self.triangle == "out":
             parts.append(self.clear())
@@ -145,15 +138,13 @@ class GemmWriter:
     def tile_arguments(self) -> str:
         return self.TILE + (self.DIAGONAL if self.triangle in ("lower", "upper") else "")
 
-    def tile(self, rows: int, across: int, lies: str) -> str:
+    def tile(self, rows: int, across: int) -> str:
         """The sums of some rows times some vectors; `last` counts the lanes of the last one."""
         code, vector = Code(), self.vector
-        self.lies, self.ways = lies, ["0"]
-        if lies == IN_ROWS:
-            # LLVM would compute one from another in every step, if it knew that it can.
-            for i in range(1, rows):
-                way = code.value(f"mul nsw i64 {i}, %row_x")
-                self.ways.append(code.value(f'call i64 asm "", "=r,0"(i64 {way})'))
+        # LLVM would compute one of these from another in every step, if it knew that it can. Intel's
+        # processors add addresses with the units that multiply: that takes a quarter of the time.
+        ways = [code.value(f"mul nsw i64 {i}, %row_x") for i in range(1, rows)]
+        self.ways = ["0", *(code.value(f'call i64 asm "", "=r,0"(i64 {way})') for way in ways)]
         cells = {(i, j): self.cell(code) for i in range(rows) for j in range(across)}
         low, high = "0", "%inner"
         if self.triangle == "lower":
@@ -183,17 +174,12 @@ class GemmWriter:
         for i in range(rows):
             value = code.value(f"load {vector}, ptr {cells[i, across - 1]}")
             self.store_some(code, value, self.out_at(code, i, across - 1), mask)
-        return self.function(code, f"tile{rows}x{across}{lies}", self.tile_arguments)
+        return self.function(code, f"tile{rows}x{across}", self.tile_arguments)
 
     def number(self, code: Code, row: int, step: str) -> str:
         """The element of x in a row of the tile."""
-        if self.lies == ANYHOW:
-            pointer = self.x_at(code, str(row), step)
-        elif self.lies == IN_ROWS:
-            pointer = self.at(code, self.at(code, "%x", (step, "1")), (self.ways[row], "1"))
-        else:
-            pointer = self.at(code, self.at(code, "%x", (step, "%column_x")), (str(row), "1"))
-        return code.load(pointer, self.dtype).text
+        first = self.at(code, "%x", (step, "%column_x"))
+        return code.load(self.at(code, first, (self.ways[row], "1")), self.dtype).text
 
     def step(self, code: Code, cells: dict[tuple[int, int], str], step: str, rows: range) -> None:
         """Add the products of one step to the sums of some rows."""
@@ -253,7 +239,7 @@ class GemmWriter:
 
         tallest, *lower = heights
 
-        def call(rows: int, first: str, lies: str = ANYHOW) -> None:
+        def call(rows: int, first: str) -> None:
             tile = code.value(f"sdiv i64 {first}, {tallest}")
             inside = code.value(f"and i64 {first}, {tallest - 1}")
             x = self.at(code, "%x", (tile, "%tile_x"), (inside, "%row_x"))
@@ -264,7 +250,7 @@ class GemmWriter:
             )
             if self.triangle in ("lower", "upper"):
                 given += f", i64 {code.value(f'add nsw i64 %diagonal, {first}')}"
-            code.line(f"call void @tile{rows}x{across}{lies}({given})")
+            code.line(f"call void @tile{rows}x{across}({given})")
 
         most = code.value(f"and i64 %rows, {-tallest}")
         begin = "0"
@@ -272,11 +258,8 @@ class GemmWriter:
             # The rows before that have nothing in this panel.
             begin = code.call("i64", "llvm.smax.i64", ("i64", "%diagonal"), ("i64", "0"))
             begin = code.value(f"and i64 {begin}, {-tallest}")
-        in_columns = code.value("icmp eq i64 %row_x, 1")
-        in_rows = code.value(f"xor i1 {in_columns}, true")
-        for lies, condition in ((IN_COLUMNS, in_columns), (IN_ROWS, in_rows)):
-            with code.when(condition), code.loop(begin, most, tallest) as first:
-                call(tallest, first, lies)
+        with code.loop(begin, most, tallest) as first:
+            call(tallest, first)
         if self.triangle:
             rest = code.call("i64", "llvm.smax.i64", ("i64", begin), ("i64", most))
             with code.loop(rest, "%rows") as first:

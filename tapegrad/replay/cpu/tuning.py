@@ -142,6 +142,8 @@ MAX_CONTRACTION_PASS_BYTES = 1 << 20
 #: how many times more lanes a summed dimension must fill to be preferred to a kept one, along which
 #: lanes need not be added up at the end
 KEPT_DIMENSION_PREFERENCE = 1.25
+#: elements between neighbours of a vector, at most: what lies between is read as well
+MAX_VECTOR_STEP = 4
 #: sums of a tile where there are no vectors: independent additions, so that none waits for another
 SCALAR_TILE_SUMS = 4
 #: vectors in a row of a tile along a kept dimension, at most, as in a panel of a matrix product
@@ -156,6 +158,25 @@ MAX_TILE_NUMBERS = 16
 MIN_LEFT_VECTORS_WITH_ALL_OF_RIGHT_SIDE = 3
 #: the same if it has a part of that dimension: tiles that are nearly square read the least
 MIN_LEFT_VECTORS_WITH_PART_OF_RIGHT_SIDE = 5
+
+# -- contractions over patches ---------------------------------------------------------------------
+
+#: multiplications of vectors that take as long as copying a vector of patches, and as transposing a
+#: vector of the matrix: both are done once for many multiplications
+MULTIPLICATIONS_PER_GATHERED_VECTOR = 4
+MULTIPLICATIONS_PER_TRANSPOSED_VECTOR = 8
+#: rows of the matrix from which on patches are copied: each element is then used so often
+MIN_ROWS_FOR_PATCHES = 16
+#: bytes from the first to the last tap of a window, at most, of patches that are read in place if
+#: rows of positions are whole vectors: a tile finds in the L2 cache what the one before it read
+#: (3x3 of 64 channels, 16x16: 112 instead of 104 GFLOP/s)
+MAX_PATCH_BYTES_IN_PLACE = 1 << 18
+#: taps of a part of the patches whose positions are kept, at most: with the positions of a panel
+#: they take a twentieth of the L2 cache, and sums are added to the result so seldom
+MAX_PATCH_TAPS = 256
+#: positions that are summed in one pass, and taps of such a part: together a quarter of the cache
+MAX_PATCH_POSITIONS = 256
+MAX_PATCH_ROWS = 256
 
 # -- the memory of values in between ---------------------------------------------------------------
 
