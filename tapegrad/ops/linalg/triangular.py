@@ -23,12 +23,12 @@ from .matmul import matmul_
 def _triangular(x: Any, y: Any, *, form: str) -> Any:
     module = xp.module(x)
     if form == "out":
-        return module.tril(matmul_.kernel(x, y))
-    out = matmul_.kernel(module.tril(x) if form == "lower" else module.triu(x), y)
+        return module.tril(matmul_(x, y))
+    out = matmul_(module.tril(x) if form == "lower" else module.triu(x), y)
     if isinstance(out, np.ndarray) and not np.isfinite(out).all():
         for i in range(out.shape[-2]):
             counting = slice(i + 1) if form == "lower" else slice(i, None)
-            part = matmul_.kernel(x[..., i : i + 1, counting], y[..., counting, :])
+            part = matmul_(x[..., i : i + 1, counting], y[..., counting, :])
             out[..., i : i + 1, :] = part
     return out
 

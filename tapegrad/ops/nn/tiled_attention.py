@@ -45,7 +45,7 @@ def _tile_scores(
     q: Any, k: Any, mask: Any, rows: Span, columns: Span, scale: float, causal: bool
 ) -> Any:
     """The scores of some queries and some keys."""
-    scores = matmul_.kernel(q[..., rows, :], np.swapaxes(k[..., columns, :], -1, -2)) * scale
+    scores = matmul_(q[..., rows, :], np.swapaxes(k[..., columns, :], -1, -2)) * scale
     if causal and rows.start == columns.start:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -math.inf)
     if mask is None:
@@ -63,8 +63,8 @@ def _tile_scores(
 def _counting(x: Any, y: Any, rows: Span, columns: Span, causal: bool, form: str) -> Any:
     """A product of a tile of probabilities; on the diagonal, only a triangle of it counts."""
     if causal and rows.start == columns.start:
-        return triangular_.kernel(x, y, form=form)
-    return matmul_.kernel(x, y)
+        return triangular_(x, y, form=form)
+    return matmul_(x, y)
 
 
 def _tiled(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> Any:
@@ -116,7 +116,7 @@ def _tiled_gradient(
             scores = _tile_scores(wide_q, wide_k, mask, rows, columns, scale, causal)
             p = np.exp(scores - lse[..., rows, :])
             part_g = wide_g[..., rows, :]
-            slopes = matmul_.kernel(part_g, np.swapaxes(wide_v[..., columns, :], -1, -2))
+            slopes = matmul_(part_g, np.swapaxes(wide_v[..., columns, :], -1, -2))
             slopes = p * (slopes - delta[..., rows, :]) * scale
             where = (rows, columns, causal)
             g_v[..., columns, :] += _counting(np.swapaxes(p, -1, -2), part_g, *where, "upper")

@@ -141,8 +141,8 @@ class GemmWriter:
     def tile(self, rows: int, across: int) -> str:
         """The sums of some rows times some vectors; `last` counts the lanes of the last one."""
         code, vector = Code(), self.vector
-        # LLVM would compute one of these from another in every step, if it knew that it can. Intel's
-        # processors add addresses with the units that multiply: that takes a quarter of the time.
+        # LLVM would compute one of these from another in every step, if it knew that it can. On
+        # Intel, the units that multiply also add addresses: that takes a quarter of the time.
         ways = [code.value(f"mul nsw i64 {i}, %row_x") for i in range(1, rows)]
         self.ways = ["0", *(code.value(f'call i64 asm "", "=r,0"(i64 {way})') for way in ways)]
         cells = {(i, j): self.cell(code) for i in range(rows) for j in range(across)}

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ...core.modes import unrecorded
+from ...core.primitive import CONTRACTION, Primitive, accelerator
 from ...core.tape import Entry, Value
 from ...core.tensor import Tensor, refresh
 from ..guards.facts import overlapping, steps_of
@@ -36,6 +38,17 @@ def _nothing(value: Any) -> None:
 
 class Capture(CaptureLog):
     """The tape of one captured run, which becomes a recording."""
+
+    def kernel(self, primitive: Primitive, arrays: Any, params: dict[str, Any]) -> Any:
+        """Products run as native code: threads of NumPy's spin for 100 ms after they have worked,
+        and keep those of this library from the processors.
+        """
+        if primitive.kind == CONTRACTION:
+            with unrecorded():
+                out = accelerator().kernel(primitive, arrays, params)
+            if out is not NotImplemented:
+                return out
+        return super().kernel(primitive, arrays, params)
 
     def finish(self, returned: Any, known: Callable[[Any], Any] = _nothing) -> Recording:
         """What the run did, with values numbered in order, so that two runs can be compared.
