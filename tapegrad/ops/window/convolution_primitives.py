@@ -26,9 +26,9 @@ from .geometry import Window
 _CHUNK = 1 << 21
 # Elements between neighbouring positions, at most, that native code reads in vectors.
 _MAX_STEP = 4
-# Channels of a group from which on a part of a result is written where it belongs, although its
-# elements lie apart: fewer are summed in registers, which native code writes in whole vectors.
-_MIN_CHANNELS_WRITTEN_APART = 16
+# Channels of a group from which on native code copies patches of an image. With fewer it reads them
+# in place; then what lies apart is copied together before, and apart again after.
+_MIN_CHANNELS_COPIED = 48
 # Positions of an image below which the gradients of a channel are gathered from all samples: sums
 # over one image would be short.
 _MIN_SUMMED_POSITIONS = 256
@@ -116,11 +116,13 @@ def add_columns(target: Any, columns: Any, window: Window) -> None:
 # -- in loops ------------------------------------------------------------------------------------
 
 
-def _windows_in_loops(b: Any, x: Any, window: Window, groups: int) -> Any:
-    """A view (batch, groups, channels, *window size, *output size) in which rows follow by 1."""
+def _windows_in_loops(
+    b: Any, x: Any, window: Window, groups: int, most_apart: int = _MAX_STEP
+) -> Any:
+    """A view (batch, groups, channels, *window size, *output size) with rows of close elements."""
     x = b.ordered(w.padded_in_loops(b, x, window, 0))
     shape, strides = w.layout(x, window)
-    if window.stride[-1] > _MAX_STEP and window.outside[-1] > 1:
+    if window.stride[-1] > most_apart and window.outside[-1] > 1:
         # A copy of x for each column of the window: what follows in a row then lies side by side.
         (n, channels), rows = x.strides[:2], x.strides[2:-1]
         wide = (*shape[:2], window.size[-1], *x.shape[2:-1], window.outside[-1])
@@ -163,8 +165,9 @@ def _convolution_in_loops(
 def _convolution_weight_in_loops(
     b: Any, out: Any, grad: Any, x: Any, *, window: Window, groups: int
 ) -> None:
-    view = _windows_in_loops(b, x, window, groups)  # n g c i j y x
-    if len(grad) > 1 and math.prod(window.outside) < _MIN_SUMMED_POSITIONS:
+    copied = grad.shape[1] >= groups * _MIN_CHANNELS_COPIED
+    view = _windows_in_loops(b, x, window, groups, _MAX_STEP if copied else 1)  # n g c i j y x
+    if copied and len(grad) > 1 and math.prod(window.outside) < _MIN_SUMMED_POSITIONS:
         gradient = b.ordered(grad.swapaxes(0, 1)).swapaxes(0, 1)
     else:
         gradient = b.ordered(grad)
@@ -200,7 +203,7 @@ def _convolution_input_in_loops(
         elif part.size:
             inside, size = tuple(part.shape[2:]), tuple(kernel.shape[2:])
             geometry = Window(size, once, before, dilation, inside, window.outside)
-            if kernel.shape[1] >= _MIN_CHANNELS_WRITTEN_APART:
+            if kernel.shape[1] >= _MIN_CHANNELS_COPIED:
                 _transposed_in_loops(b, part, grad, kernel, geometry, groups)
                 continue
             found = b.new(part.shape, out.dtype)

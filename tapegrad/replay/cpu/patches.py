@@ -194,11 +194,16 @@ def _shape(c: Contraction, lanes: int) -> Patches | None:
     return min(found, key=lambda shape: _copying(shape, lanes), default=None)
 
 
+def _filled(s: Patches, lanes: int) -> float:
+    """Which part of the lanes of its vectors a row of positions fills; short ones have fewer."""
+    row = s.positions[-1].size
+    lanes = min(lanes, 1 << (row - 1).bit_length())
+    return row / (-(-row // lanes) * lanes)
+
+
 def _copying(s: Patches, lanes: int) -> float:
     """What copies take for each multiplication of a vector, in the time of one."""
-    row = s.positions[-1].size
-    filled = row / (-(-row // lanes) * lanes)
-    gathering = tuning.MULTIPLICATIONS_PER_GATHERED_VECTOR / (filled * s.rows)
+    gathering = tuning.MULTIPLICATIONS_PER_GATHERED_VECTOR / (_filled(s, lanes) * s.rows)
     # `@multiply` transposes the matrix for each block of taps.
     packing = tuning.MULTIPLICATIONS_PER_TRANSPOSED_VECTOR / min(
         _count(s.taps), tuning.MAX_PATCH_ROWS
@@ -288,7 +293,8 @@ def _blocks(s: Patches, positions: int, width: int, threads: int) -> tuple[int, 
 
 def _pays(s: Patches, lanes: int) -> bool:
     """Whether copying patches takes less time than what reading them in place would waste."""
-    if s.rows < tuning.MIN_ROWS_FOR_PATCHES:
+    wide = s.summed or _filled(s, lanes) >= tuning.MIN_FILLED_VECTORS
+    if s.rows < (tuning.MIN_ROWS_FOR_PATCHES if wide else tuning.MIN_ROWS_FOR_SHORT_PATCHES):
         return False
     if s.summed:
         return True
