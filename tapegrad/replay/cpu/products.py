@@ -115,7 +115,7 @@ def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
 
     Each thread reads the other operand whole, so the larger one is divided; but rows if there are
     many, unless y is much larger than x, and if y is small: what follows often goes by rows, and
-    then needs no barrier, and nothing from the caches of another processor.
+    then needs no new section, and nothing from the caches of another processor.
     """
     if rows >= columns:
         return True

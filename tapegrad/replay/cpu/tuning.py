@@ -85,7 +85,7 @@ MIN_PRODUCT_BATCH_DIMENSIONS = 2
 # -- matrix products: what threads divide ----------------------------------------------------------
 #
 # Each thread reads the operand that is not divided whole, so the larger one should be divided. But
-# what follows a product often goes by rows, and needs no barrier after one that does too.
+# what follows a product often goes by rows, and needs no new section after one that does too.
 
 #: matrices of a batch from which on threads divide the batch, which leaves each product whole
 MIN_PRODUCT_BATCHES_TO_SHARE = 4
@@ -110,11 +110,11 @@ COLUMN_GRAIN = 16
 MIN_COLUMNS_FOR_GRAIN = 64
 
 # With many threads a part of the rows is thin, and the other operand is packed by all of them. Then
-# they divide rows and columns; what follows needs a barrier.
+# they divide rows and columns; what follows needs a new section.
 
 #: threads from which on a product may be divided along rows and columns
 MIN_THREADS_FOR_BLOCKS = 4
-#: floating-point operations of such a product: a barrier takes as long as many
+#: floating-point operations of such a product: a section takes as long as many
 MIN_OPERATIONS_FOR_BLOCKS = 1 << 26
 #: operations that take as long as packing one element
 OPERATIONS_PER_PACKED_ELEMENT = 48
