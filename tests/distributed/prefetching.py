@@ -100,9 +100,9 @@ def watched(model: Any) -> Iterator[list[str]]:
         events.append(f"wait {handles.pop(handle)}")
         return old["end"](group, handle)
 
-    def abandon(group: Any, handle: int) -> None:
+    def abandon(group: Any, handle: int, memory: Any = None) -> None:
         events.append(f"abandon {handles.pop(handle)}")
-        old["abandon"](group, handle)
+        old["abandon"](group, handle, memory)
 
     def all_gather(group: Any, x: Any) -> Any:
         events.append(f"gather {x.size}")
