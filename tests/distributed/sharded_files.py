@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,10 @@ def killed() -> None:
 
     def dying(layout: Any, path: str) -> None:
         if ("part-" in path) == (when == "part"):
+            while not any(
+                "step-2" in name for name in os.listdir(f"{os.environ['FOLDER']}/killed")
+            ):
+                time.sleep(0.01)  # until the other rank has written its part
             os.kill(os.getpid(), signal.SIGKILL)
         write(layout, path)
 
