@@ -38,7 +38,7 @@ soak: $(VENV)/.installed-test $(VENV)/.installed-mpi
 	$(VENV)/bin/python tests/fuzz_replay.py --count 20000 --jobs $(JOBS)
 
 oracle: $(VENV)/.installed-test $(VENV)/.installed-oracle
-	$(RUN) pytest tests/oracle
+	$(RUN) pytest tests -m oracle
 
 lint: style types
 
