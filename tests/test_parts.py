@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core.primitive import PRIMITIVES
+from tapegrad.parallel.buckets import ALONE, divided
 from tapegrad.replay.cpu import driver_layout, pool
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
@@ -96,3 +98,32 @@ def test_nobody_stays_bound_to_a_processor():
         assert os.sched_getaffinity(0) == before
         time.sleep(pause)
     assert all(mask <= before for mask in masks())
+
+
+def test_what_a_result_is_computed_from_lies_where_the_result_will():
+    x = tg.randn(300, 300)
+    _, program = compiled(lambda x: (x @ x).exp(), x)
+    assert program.plan.arena == 0
+    kinds = {allocation.kind for allocation in program.plan.allocations.values()}
+    assert kinds == {"input", "result"}
+
+
+def test_a_recording_leaves_the_threads_of_numpy_alone(monkeypatch):
+    matmul = PRIMITIVES["matmul"]
+    kernel = matmul.kernel
+
+    def small(x, y):
+        assert x.size < 100, "NumPy multiplies large matrices"
+        return kernel(x, y)
+
+    x = tg.randn(200, 200)
+    monkeypatch.setattr(matmul, "kernel", small)
+    made = tg.compile(lambda x: (x @ x).sum())
+    assert made(x).item() == pytest.approx((x.numpy() @ x.numpy()).sum(), rel=1e-3)
+
+
+def test_buckets_of_gradients_are_sent_in_the_order_in_which_they_are_full():
+    sizes = [10, ALONE // 4, 20, 2 * ALONE // 4, 30]
+    parameters = [tg.zeros(n) for n in sizes]
+    found = [[p.numel() for p in b.parameters] for b in divided(parameters, 4 << 20)]
+    assert found == [[2 * ALONE // 4], [ALONE // 4], [30, 20, 10]]

@@ -87,7 +87,7 @@ done:
 out:
   ret ptr %step
 }}
-; Where the section after one ends that begins at %first.
+; Where the section ends whose steps begin at %first.
 define internal ptr @skip(ptr %first) {{
 entry:
   br label %next
