@@ -5,7 +5,8 @@ cores. Each rank has its own batch, so that the work of a rank stays the same (w
 Efficiency is the time of a step of the same ranks without collectives, divided by the time with
 them: contention for memory is in both. The two kinds of steps alternate, all ranks begin a step
 together, and it ends when the slowest has ended; a line is a median over steps. "hidden" is the
-part of the communication that ran while the rank computed. "predicted" is what `scale` says of the
+part of the communication that ran while the ranks computed, over all ranks, where a collective
+counts from the moment at which its last rank has come to it. "predicted" is what `scale` says of the
 step with collectives, for the latency and bandwidth of messages between two ranks. Numbers after
 the name (`python -m benchmarks ranks 2 8`) choose how many ranks there are.
 `mpiexec -n 4 python -m benchmarks.ranks picture step.svg` draws a step of four ranks.
@@ -212,8 +213,7 @@ def rank(out: str) -> None:
             [dist.get_world_size()], latency, bandwidth, overlap=background().threaded
         )
         result["predicted"] = guess.step * 1e3
-        hidden = [_timeline(steps[1]).hidden for _ in range(5)]
-        result["hidden"] = statistics.median(hidden)
+        result["hidden"] = statistics.median(_hidden(steps[1]) for _ in range(9))
     if dist.get_rank() == 0:
         Path(out).write_text(json.dumps(found))
     dist.destroy_process_group()
@@ -226,6 +226,22 @@ def _timeline(step: Callable[[], Any]) -> Any:
     with dist.timeline() as taken:
         step()
     return taken
+
+
+def _everybody(mine: Any) -> list[Any]:
+    import tapegrad.distributed as dist
+
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    return found
+
+
+def _hidden(step: Callable[[], Any]) -> float:
+    """The part of a step's communication that ran while the ranks computed."""
+    ranks = _everybody(_timeline(step))
+    counted = [one.since_arrival(*ranks) for one in ranks]
+    communication = sum(one.communication for one in counted)
+    return 1.0 - sum(one.waiting for one in counted) / communication if communication else 1.0
 
 
 def _network() -> tuple[float, float]:
@@ -257,9 +273,7 @@ def picture(out: str) -> None:
     step = tg.compile(_steps(tg, gpt, DistributedDataParallel)[1])
     for _ in range(8):
         step()
-    mine = _timeline(step)
-    everybody: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everybody, mine)
+    everybody = _everybody(_timeline(step))
     if dist.get_rank() == 0:
         Path(out).write_text(everybody[0].picture(*everybody[1:]))
     dist.destroy_process_group()

@@ -80,6 +80,33 @@ class Timeline:
         """An SVG picture of this timeline and those of other ranks, one below the other."""
         return _picture([self, *others])
 
+    def since_arrival(self, *others: Timeline) -> Timeline:
+        """This timeline with each collective counted from when the last of the ranks began it.
+
+        What a rank waits before that, it waits for a rank that computes longer: no message was
+        under way. `others` are the timelines of the other ranks of this machine.
+        """
+        calls = [[(span.what, span.bytes) for span in t.collectives] for t in (self, *others)]
+        if any(call != calls[0] for call in calls):
+            raise ValueError("the ranks ran different collectives: their timelines do not match")
+        found = Timeline(self.rank)
+        found.began, found.ended, found.waits = self.began, self.ended, self.waits
+        for same in zip(*(t.collectives for t in (self, *others)), strict=True):
+            arrival = min(max(span.began for span in same), same[0].ended)
+            found.collectives.append(same[0]._replace(began=arrival))
+            found.waits = _without(found.waits, same[0].began, arrival)
+        return found
+
+
+def _without(spans: Sequence[Interval], began: float, ended: float) -> list[Interval]:
+    """What is left of `spans` outside a time."""
+    left = []
+    for span in spans:
+        before = span._replace(ended=min(span.ended, began))
+        after = span._replace(began=max(span.began, ended))
+        left += [part for part in (before, after) if part.seconds > 0]
+    return left
+
 
 _taken: list[Timeline] = []
 
