@@ -1,4 +1,4 @@
-"""Timelines of ranks: what counts as communication and what as waiting, without any rank running."""
+"""Timelines of ranks: what counts as communication and what as waiting. No rank runs here."""
 
 from __future__ import annotations
 
