@@ -5,9 +5,9 @@ cores. Each rank has its own batch, so that the work of a rank stays the same (w
 Efficiency is the time of a step of the same ranks without collectives, divided by the time with
 them: contention for memory is in both. The two kinds of steps alternate, all ranks begin a step
 together, and it ends when the slowest has ended; a line is a median over steps. "hidden" is the
-part of the communication that ran while the last rank computed: the one that comes last to the last
-collective, for which all others wait. What it waits makes the step longer; a faster rank waits
-whether messages take time or not. "predicted" is what `scale` says of the
+part of the communication that ran while the slowest rank computed: the one whose collectives take
+the shortest time, because the others have come before it. What it waits makes the step longer; a
+faster rank waits whether messages take time or not. "predicted" is what `scale` says of the
 step with collectives, for the latency and bandwidth of messages between two ranks. Numbers after
 the name (`python -m benchmarks ranks 2 8`) choose how many ranks there are.
 `mpiexec -n 4 python -m benchmarks.ranks picture step.svg` draws a step of four ranks.
@@ -238,10 +238,10 @@ def _everybody(mine: Any) -> list[Any]:
 
 
 def _hidden(step: Callable[[], Any]) -> float:
-    """The part of a step's communication that ran while the rank computed that came last."""
+    """The part of a step's communication that ran while the slowest rank computed."""
     ranks = _everybody(_timeline(step))
-    last = max(ranks, key=lambda one: one.collectives[-1].began if one.collectives else 0.0)
-    hidden: float = last.since_arrival(*ranks).hidden
+    slowest = min(ranks, key=lambda one: one.communication)
+    hidden: float = slowest.since_arrival(*ranks).hidden
     return hidden
 
 
