@@ -18,8 +18,8 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.core.primitive import PRIMITIVES, Primitive, define
-from tapegrad.replay.cpu import cache, executable, jit, progress, stored, tuning
-from tapegrad.replay.cpu.progress import Progress
+from tapegrad.replay.cpu import budget, cache, jit, progress, stored, tuning
+from tapegrad.replay.cpu.plan import Plan
 from tapegrad.replay.ir.program import Program
 
 pytest.importorskip("llvmlite")
@@ -31,13 +31,11 @@ ROOT = pathlib.Path(__file__).parent.parent
 PROGRAM = """
 import tapegrad as tg
 from tapegrad.replay.cpu import jit
-from tapegrad.replay.cpu import executable
+from tapegrad.replay.cpu import budget
 plain, compiled = jit._object_of, []
 jit._object_of = lambda text: compiled.append(text) or plain(text)
-run_passes = executable.run_passes
-executable.run_passes = lambda program, progress: (
-    compiled.append(program) or run_passes(program, progress)
-)
+planned = budget.planned
+budget.planned = lambda program, *more: compiled.append(program) or planned(program, *more)
 f = tg.compile(lambda x: (x * 2 + 1).exp().sum(1) @ x)
 x = tg.arange(12.0).reshape(4, 3)[:3] / 10
 for _ in range(4):
@@ -276,13 +274,13 @@ def step(x: tg.Tensor, index: tg.Tensor) -> tg.Tensor:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     """The programs that go through the passes from now on."""
     programs: list[Program] = []
-    plain = executable.run_passes
+    plain = budget.planned
 
-    def counted(program: Program, progress: Progress) -> Program:
+    def counted(program: Program, *more: Any) -> Plan:
         programs.append(program)
-        return plain(program, progress)
+        return plain(program, *more)
 
-    monkeypatch.setattr(executable, "run_passes", counted)
+    monkeypatch.setattr(budget, "planned", counted)
     return programs
 
 

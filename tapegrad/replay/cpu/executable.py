@@ -22,13 +22,11 @@ from ...core.failures import described
 from ...core.source import describe
 from ...core.xp import address
 from ..ir.program import Callback, Program, View, contiguous
-from ..passes import pipeline
-from . import driver_layout, jit, pool, stored, tuning
+from . import budget, driver_layout, jit, pool, stored, tuning
 from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .collector import gc_paused
 from .emit import Emitted, emit
-from .machine import CPUMachine
-from .plan import Allocation, Plan, plan
+from .plan import Allocation, Plan
 from .progress import Progress
 
 
@@ -47,19 +45,13 @@ _ARRAY = np.zeros(3)
 MEMORY_IN_ARRAY = _offset_in(_ARRAY, _ARRAY.ctypes.data)
 FIRST_IN_TUPLE = _offset_in((_ARRAY, None), id(_ARRAY))
 
-_MACHINE = CPUMachine()
-
 
 def build(program: Program, general: bool = False, name: str = "a program") -> NativeProgram:
     """Compile a recorded program, with kernels for its own sizes or for others as well."""
     with gc_paused(), Progress(f"compiling {name}") as progress:
-        return NativeProgram(program, general, progress)
-
-
-def run_passes(program: Program, progress: Progress) -> Program:
-    """A recorded program after all passes."""
-    progress.stage(f"passes over {len(program.instructions)} operations")
-    return pipeline.run_passes(program, _MACHINE, progress.check)
+        built = NativeProgram(program, general, progress)
+    budget.warn_if_exceeded(name, program.budget, built.scratch)
+    return built
 
 
 class Layout:
@@ -220,7 +212,7 @@ class NativeProgram:
             functions = None if found is None else jit.stored(found[1])
             if found is not None and functions is not None:
                 return Layout(recorded, asked, found[0], functions, (planned, None, None))
-            made = plan(run_passes(recorded, progress), planned)
+            made = budget.planned(recorded, self.general, planned, progress)
             progress.check()
         emitted = emit(made, self.general, threads)
         blueprint = blueprint_of(made, emitted)
@@ -241,6 +233,11 @@ class NativeProgram:
         self._layout = layout
         return layout
 
+    @property
+    def scratch(self) -> int:
+        """Bytes that a run takes for values, and for what threads leave for one another."""
+        return self._layout.scratch
+
     # -- what became of the program ----------------------------------------------------------
 
     @property
@@ -248,7 +245,7 @@ class NativeProgram:
         layout = self._layout
         if layout.plan is None:
             with gc_paused(), Progress("finding out what became of a program") as progress:
-                layout.plan = plan(run_passes(self._recorded, progress), layout.planned)
+                layout.plan = budget.planned(self._recorded, self.general, layout.planned, progress)
         return layout.plan
 
     @property

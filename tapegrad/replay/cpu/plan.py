@@ -298,8 +298,9 @@ def _allocate(program: Program, allocations: dict[int, Allocation], threads: int
     short = len(program.instructions) <= tuning.MAX_INSTRUCTIONS_TO_COMPARE_ARENAS
     if short and threads > 1 and arena.peak > threads * tuning.MIN_SHARED_VALUE_BYTES:
         apart = _Arena(program, allocations, int(tuning.MAX_ARENA_GROWTH * arena.peak))
+        fits = program.budget is None or apart.peak <= program.budget
         spared = arena.foreign(program, threads) - apart.foreign(program, threads)
-        if spared > tuning.MIN_TRAFFIC_SAVED_PER_EXTRA_BYTE * (apart.peak - arena.peak):
+        if fits and spared > tuning.MIN_TRAFFIC_SAVED_PER_EXTRA_BYTE * (apart.peak - arena.peak):
             arena = apart
     allocations.update(arena.allocations)
     return arena.peak

@@ -398,6 +398,8 @@ class Program:
     notes: tuple[str, ...] = field(default=(), compare=False)  # what passes have to say
     #: composites whose parts are among the instructions, for whoever differentiates them
     wholes: tuple[Apply, ...] = field(default=(), compare=False)
+    #: bytes that it may take for values while it runs, if there is a limit
+    budget: int | None = None
 
     def with_instructions(self, instructions: Any) -> Program:
         return replace(self, instructions=tuple(instructions))

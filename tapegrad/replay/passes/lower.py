@@ -94,13 +94,14 @@ class Lowering:
 
         results = tuple(own(v) for v in self.program.results)
         writes = tuple((target, own(v)) for target, v in self.program.writes)
-        return Program(
-            self.program.inputs,
-            (*self.program.constants, *self.added),
-            tuple(self.instructions),
-            writes,
-            results,
-            tuple(self.notes),
+        return replace(
+            self.program,
+            constants=(*self.program.constants, *self.added),
+            instructions=tuple(self.instructions),
+            writes=writes,
+            results=results,
+            notes=tuple(self.notes),
+            wholes=(),
         )
 
     # -- values ------------------------------------------------------------------------------

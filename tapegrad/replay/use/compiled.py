@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from ...core import casting, dtypes, locks, source
+from ...core import amounts, casting, dtypes, locks, source
 from ...core.modes import AUTOCAST, GRAD, INFERENCE, LISTENING, STATE, left_as_found
 from ..cpu.collector import gc_paused
 from ..guards.kinds import Unguardable
@@ -36,7 +36,7 @@ from .check import Check
 from .leaf_tracker import LeafTracker
 from .replay import DataError, Replay
 from .snapshot import Snapshot
-from .targets import BACKENDS, DEFAULT, target_names, target_of
+from .targets import BACKENDS, DEFAULT, Budgeted, target_names, target_of
 from .undo import UndoableCapture
 from .variant import Signature, Variant
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
 
     from ...nn.module import Module
+    from ..ir.target import Target
     from .scale import Scaling
 
     P = ParamSpec("P", default=...)  # `Compiled` without more is any compiled function
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         keep_grads: bool
         check: bool | int
         max_signatures: int
+        memory: int | str | None
 
     class Decorator(Protocol):
         """What `compile` is when it is given keywords alone."""
@@ -106,6 +108,7 @@ class Options:
     check: int = 0  # every how many replays one is compared with an eager run
     fullgraph: bool = False
     backend: str = "inductor"
+    memory: int | None = None  # bytes that the values of a run may take
 
 
 class Compiled(Generic[P, R]):
@@ -131,7 +134,10 @@ class Compiled(Generic[P, R]):
         name = BACKENDS.get(backend, backend)
         if name is None:
             self.why_eager = self.why_eager or f"backend={backend!r}"
-        self._target = DEFAULT if name is None else target_of(name)
+        target: Target = DEFAULT if name is None else target_of(name)
+        if self.options.memory is not None:
+            target = Budgeted(target, self.options.memory)
+        self._target = target
         self._off = self.why_eager is not None
 
     #: what replays of other functions compare of this one
@@ -568,6 +574,7 @@ def compile(
     keep_grads: bool = True,
     check: bool | int = False,
     max_signatures: int = 32,
+    memory: int | str | None = None,
 ) -> Any:
     """Record a function's tensor operations and run them as one native program from then on.
 
@@ -577,13 +584,17 @@ def compile(
     class that shares everything with it.
 
     With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients
-    need no memory of their own. With `check=True` every replay is compared with an eager run, with
-    `check=100` every hundredth. What cannot be replayed runs eagerly, with a warning; with
-    `fullgraph=True` it is an error. `disable=True` returns the function as it is,
-    `backend="eager"` never compiles, and `backend="numpy"` replays with NumPy, one operation at a
-    time, to compare with where native code is doubted. The other keywords are PyTorch's: they are
-    checked and change nothing, since there is one compiler, which records whole functions and each
-    shape by itself.
+    need no memory of their own. With `memory="2GB"` (or a number of bytes) a replay takes at most
+    that for values beside its inputs, results and what it keeps for a backward pass outside: it
+    computes some again, picked for the least work, and `explain()` says how much that is. Where
+    that is not enough, a warning says what is needed.
+
+    With `check=True` every replay is compared with an eager run, with `check=100` every hundredth.
+    What cannot be replayed runs eagerly, with a warning; with `fullgraph=True` it is an error.
+    `disable=True` returns the function as it is, `backend="eager"` never compiles, and
+    `backend="numpy"` replays with NumPy, one operation at a time, to compare with where native code
+    is doubted. The other keywords are PyTorch's: they are checked and change nothing, since there
+    is one compiler, which records whole functions and each shape by itself.
 
     >>> import tapegrad
     >>> @tapegrad.compile
@@ -601,7 +612,8 @@ def compile(
         raise TypeError(f"options must be a dict or None, got {type(options).__name__}")
     if not isinstance(check, int) or check < 0:
         raise ValueError(f"check must be True, False or a number of calls, got {check!r}")
-    chosen = Options(max_signatures, keep_grads, int(check), fullgraph, backend)
+    budget = None if memory is None else amounts.parsed(memory, "memory")
+    chosen = Options(max_signatures, keep_grads, int(check), fullgraph, backend, budget)
 
     def compiled(function: Callable[..., Any]) -> Any:
         if not callable(function):

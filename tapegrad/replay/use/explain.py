@@ -160,7 +160,9 @@ class _Kernels:
         total = sum(seconds or 0.0 for seconds, _, _ in (*found, *called))
         found.sort(key=lambda kernel: -(kernel[0] or 0.0))
         whose = " of the recording that was replayed most" if programs > 1 else ""
+        notes = (note for _, executable, _ in self.timings for note in executable.program.notes)
         return [
+            *[f"  {note}" for note in notes if note.startswith("memory: ")],
             f"  the slowest of {_number(len(found), 'kernel')}{whose}{self._how()}:",
             *[_kernel(*kernel, total) for kernel in found[:KERNELS]],
             *[_kernel(*callback, total) for callback in called],

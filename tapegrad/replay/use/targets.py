@@ -6,8 +6,11 @@ by `compiled.py` and `replay.py`; `register_target` is public.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..cpu.target import CPU
-from ..ir.target import Target
+from ..ir.program import Program
+from ..ir.target import Executable, Target
 from ..reference.target import NumPyTarget
 
 #: native code on the CPU, which is what everything runs on that does not ask for another
@@ -50,3 +53,16 @@ def target_names() -> tuple[str, ...]:
 def target_of(name: str) -> Target:
     """The target of this name."""
     return _targets[name]
+
+
+class Budgeted:
+    """A target whose programs take a limited number of bytes for their values."""
+
+    def __init__(self, target: Target, budget: int) -> None:
+        self.name = target.name
+        self.missing = target.missing
+        self._target = target
+        self._budget = budget
+
+    def build(self, program: Program, name: str = "a program") -> Executable:
+        return self._target.build(replace(program, budget=self._budget), name)

@@ -1,0 +1,101 @@
+"""Budgets: the plan of a program, within the memory that the user allows.
+
+Comes in: a recorded program, with `Program.budget` bytes for the values of a run (none: no limit).
+Goes out: its `Plan`. Where the plain program takes more, `passes/recompute.py` computes values
+again. Functions under `checkpoint` are then not run a second time because the user said so, but as
+far as the budget asks for it. What was done, and what it costs, is among the notes of the program.
+Called by `executable.py`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+from ...core import source
+from ...core.amounts import shown
+from ..ir.program import Apply, Program
+from ..passes import pipeline
+from ..passes.recompute import recomputed, work_of
+from ..passes.simplify import dead
+from .blueprint import blueprint_of
+from .emit import emit
+from .machine import CPUMachine
+from .plan import Plan, plan
+from .progress import Progress
+
+#: times that the passes are asked for less, because what was live did not fit together
+ATTEMPTS = 6
+
+_MACHINE = CPUMachine()
+
+
+def planned(program: Program, general: bool, threads: int, progress: Progress) -> Plan:
+    """The plan of a recorded program after all passes."""
+    progress.stage(f"passes over {len(program.instructions)} operations")
+    if program.budget is None:
+        return plan(_passed(program, progress), threads)
+    forms = [_without_regions(program), program]
+    found: list[Plan] = []
+    for form in forms if forms[0] != forms[1] else forms[1:]:
+        found.append(_fitted(_passed(form, progress), program.budget, general, threads, progress))
+        if _total(found[-1], general, threads) <= program.budget:
+            return found[-1]
+    return min(found, key=lambda one: one.arena)
+
+
+def warn_if_exceeded(name: str, budget: int | None, taken: int) -> None:
+    """Say that a program takes more than it may."""
+    if budget is not None and taken > budget:
+        warnings.warn(
+            f"memory={shown(budget)!r} is not enough for {name}: a replay takes {shown(taken)} "
+            "for its values, whatever is computed again",
+            stacklevel=source.stacklevel(),
+        )
+
+
+def _passed(program: Program, progress: Progress) -> Program:
+    return pipeline.run_passes(program, _MACHINE, progress.check)
+
+
+def _without_regions(program: Program) -> Program:
+    """A program in which what a checkpointed function computes twice is the same."""
+    return program.with_instructions(
+        replace(x, region=0) if isinstance(x, Apply) and x.region else x
+        for x in program.instructions
+    )
+
+
+def _total(made: Plan, general: bool, threads: int) -> int:
+    """The bytes of a plan, with what threads leave for one another."""
+    return made.arena + blueprint_of(made, emit(made, general, threads)).scratch
+
+
+def _fitted(program: Program, budget: int, general: bool, threads: int, progress: Progress) -> Plan:
+    """A plan within the budget, or the smallest that was found."""
+    plain = least = plan(program, threads)
+    aside = _total(plain, general, threads) - plain.arena
+    limit = budget = budget - aside
+    done: Program | None = None
+    for _ in range(ATTEMPTS):
+        if least.arena <= budget or limit <= 0:
+            break
+        progress.stage("computing values again")
+        sizes = {n: a.size for n, a in plain.allocations.items() if a.kind == "arena"}
+        found = dead(recomputed(program, sizes, limit), _MACHINE)
+        progress.check()
+        made = plan(found, threads)
+        if made.arena < least.arena:
+            least, done = made, found
+        # What is live may not lie side by side without gaps.
+        limit -= max(made.arena - budget, budget // 64)
+    note = f"memory: {shown(least.arena + aside)} for values"
+    if done is not None:
+        again = len(done.instructions) - len(program.instructions)
+        before, after = (sum(map(work_of, p.instructions)) for p in (program, done))
+        note += (
+            f" ({shown(plain.arena + aside)} if all were kept): {again} kernels run again, "
+            f"{after / before - 1:.1%} more work"
+        )
+    with_note = replace(least.program, notes=(*least.program.notes, note))
+    return replace(least, program=with_note)
