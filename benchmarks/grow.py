@@ -1,7 +1,7 @@
 """Products, convolutions, larger models and eager steps against PyTorch, NumPy and JAX.
 
-`python -m benchmarks grow [products] [convolutions] [models] [eager]` measures all four parts or
-those named.
+`python -m benchmarks grow [products] [convolutions] [models] [eager] [memory]` measures all parts
+or those named.
 Each library runs in a process of its own (`grow_child.py`), in turn: threads of one library that
 spin would slow another in the same process. `--small` shows in minutes that everything runs, with
 tiny sizes; `--all` prints every cell of products and convolutions, `--large` adds a square of 4,096
@@ -25,6 +25,7 @@ PARTS: dict[str, Callable[[Report, Callable[..., Any]], None]] = {
     "convolutions": grow_convolutions.run,
     "models": grow_steps.run_compiled,
     "eager": grow_steps.run_eager,
+    "memory": grow_steps.run_memory,
 }
 #: seconds that a process may take
 PATIENCE = 1200

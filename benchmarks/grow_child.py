@@ -46,7 +46,7 @@ def step(library: str, model: str, small: bool, seconds: float) -> dict[str, Any
 
 
 def memory(library: str, model: str, small: bool) -> dict[str, Any]:
-    """Bytes that a step holds at its largest, besides float32 parameters and their gradients."""
+    """Bytes that a step holds at its largest, besides parameters, gradients and optimizer state."""
     start = STARTERS[library]
     start(model, True)  # what the library loads at first is not counted
     before = resident("VmRSS")
@@ -57,6 +57,9 @@ def memory(library: str, model: str, small: bool) -> dict[str, Any]:
         started.run()
     peak = resident("VmHWM")
     known = 2 * 4 * sum(math.prod(p.shape) for p in started.problem.parameters.values())
+    optimizer = started.problem.optimizer
+    for state in optimizer.state.values() if optimizer is not None else ():
+        known += sum(4 * math.prod(x.shape) for x in state.values() if hasattr(x, "shape"))
     return {"bytes": peak - before - known}
 
 

@@ -164,9 +164,6 @@ def logistic(lib: ModuleType, batch: int = 256, width: int = 32) -> Problem:
 
 Maker = Callable[..., Problem]
 
-#: the longest attention, whose memory is measured too
-LONGEST = "attention, T=8192"
-
 MODELS: dict[str, Maker] = {
     **{f"GPT, width {w}": functools.partial(gpt, width=w) for w in (128, 256, 512, 768, 1024)},
     "ViT": vit,

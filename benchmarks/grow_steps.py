@@ -3,7 +3,8 @@
 A time is the better median of two turns. `run_compiled` compares tapegrad's compiled steps with
 torch eager, torch.compile and jax.jit. A line holds if tapegrad takes at most `COMPILED` of the
 best peer's time, or at most `ABOVE_FLOOR` of the floor (`grow_floor.py`). `run_eager` compares
-eager steps. The first loss of every library must be PyTorch's.
+eager steps, `run_memory` the peaks of compiled steps and eager ones of PyTorch. The first loss of
+every library must be PyTorch's.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .grow_models import EAGER, LONGEST, MODELS
+from .grow_models import EAGER, MODELS
 from .measure import Columns, Report, duration, verdict
 
 PEERS = ("torch eager", "torch.compile", "jax.jit")
 COMPILED, ABOVE_FLOOR = 0.85, 1.15
 EAGER_EACH, EAGER_MEAN = 1.0, 0.75
+MEMORY = 0.8
 TURNS = 2
 
 Ask = Callable[..., Any]
 
 
 def run_compiled(report: Report, ask: Ask) -> None:
-    """The table of compiled steps, and the memory of the longest attention."""
+    """The table of compiled steps."""
     libraries = ("tapegrad", *PEERS)
     peers: tuple[str, ...] = PEERS
     if reason := _no_compiler():
@@ -51,7 +53,6 @@ def run_compiled(report: Report, ask: Ask) -> None:
             str(found.get("tapegrad", {}).get("callbacks", "-")),
             judged(ratio, above),
         )
-    _memory(report, ask)
 
 
 def shown(ratio: float | None) -> str:
@@ -137,13 +138,22 @@ def _floor(ask: Ask, model: str) -> float | None:
     return found["products"] + found["memory"] if found else None
 
 
-def _memory(report: Report, ask: Ask) -> None:
-    """Peak memory of the longest attention, besides q, k, v and their gradients."""
-    if LONGEST not in chosen(MODELS):
-        return
-    figures = []
-    for library in ("tapegrad", "torch eager"):
-        label = f"{LONGEST}, memory, {library}"
-        found = ask(label, job="memory", library=library, model=LONGEST, small=small())
-        figures.append(f"{library} {found['bytes'] / 2**20:.1f} MB" if found else f"{library} -")
-    report.say(f"memory of {LONGEST}", f"{', '.join(figures)}, besides inputs and gradients")
+def run_memory(report: Report, ask: Ask) -> None:
+    """The table of peaks: what steps hold besides parameters, gradients and optimizer state."""
+    libraries = ("tapegrad", "torch eager")
+    table = Columns("peak of a step", *libraries, "ratio", width=18)
+    for model in chosen(MODELS):
+        found: dict[str, float] = {}
+        # The first process may compile kernels, which leaves memory of the compiler behind.
+        for library in libraries * TURNS:
+            label = f"{model}, memory, {library}"
+            answer = ask(label, job="memory", library=library, model=model, small=small())
+            if answer is not None:
+                taken = answer["bytes"] / 1e6
+                found[library] = min(taken, found.get(library, taken))
+        ratio = found["tapegrad"] / found["torch eager"] if len(found) == len(libraries) else None
+        table.row(
+            model,
+            *(f"{found[one]:.1f} MB" if one in found else "-" for one in libraries),
+            "-" if ratio is None else verdict(ratio, MEMORY),
+        )
