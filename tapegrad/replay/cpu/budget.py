@@ -1,7 +1,8 @@
 """Budgets: the plan of a program, within the memory that the user allows.
 
 Comes in: a recorded program, with `Program.budget` bytes for the values of a run (none: no limit).
-Goes out: its `Plan`. Where the plain program takes more, `passes/recompute.py` computes values
+Goes out: its `Plan`. Where there is no budget, a large program computes again what costs next to
+nothing. Where the plain program takes more than the budget, `passes/recompute.py` computes values
 again. Functions under `checkpoint` are then not run a second time because the user said so, but as
 far as the budget asks for it. What was done, and what it costs, is among the notes of the program.
 Called by `executable.py`.
@@ -18,6 +19,7 @@ from ..ir.program import Apply, Program
 from ..passes import pipeline
 from ..passes.recompute import recomputed, work_of
 from ..passes.simplify import dead
+from . import tuning
 from .blueprint import blueprint_of
 from .emit import emit
 from .machine import CPUMachine
@@ -34,7 +36,7 @@ def planned(program: Program, general: bool, threads: int, progress: Progress) -
     """The plan of a recorded program after all passes."""
     progress.stage(f"passes over {len(program.instructions)} operations")
     if program.budget is None:
-        return plan(_passed(program, progress), threads)
+        return _thrifty(_passed(program, progress), threads)
     forms = [_without_regions(program), program]
     found: list[Plan] = []
     for form in forms if forms[0] != forms[1] else forms[1:]:
@@ -42,6 +44,22 @@ def planned(program: Program, general: bool, threads: int, progress: Progress) -
         if _total(found[-1], general, threads) <= program.budget:
             return found[-1]
     return min(found, key=lambda one: one.arena)
+
+
+def _thrifty(program: Program, threads: int) -> Plan:
+    """A plan in which a large program computes again what saves memory at almost no cost."""
+    plain = plan(program, threads)
+    if plain.arena < tuning.MIN_ARENA_BYTES_TO_SAVE:
+        return plain
+    limit = int(tuning.WANTED_SHARE_OF_ARENA * plain.arena)
+    most = tuning.MAX_SHARE_OF_WORK_TO_SAVE_MEMORY
+    less = plan(dead(recomputed(program, _sizes(plain), limit, most), _MACHINE), threads)
+    return less if less.arena < plain.arena else plain
+
+
+def _sizes(made: Plan) -> dict[int, int]:
+    """The bytes of values in the arena."""
+    return {number: a.size for number, a in made.allocations.items() if a.kind == "arena"}
 
 
 def warn_if_exceeded(name: str, budget: int | None, taken: int) -> None:
@@ -81,8 +99,7 @@ def _fitted(program: Program, budget: int, general: bool, threads: int, progress
         if least.arena <= budget or limit <= 0:
             break
         progress.stage("computing values again")
-        sizes = {n: a.size for n, a in plain.allocations.items() if a.kind == "arena"}
-        found = dead(recomputed(program, sizes, limit), _MACHINE)
+        found = dead(recomputed(program, _sizes(plain), limit), _MACHINE)
         progress.check()
         made = plan(found, threads)
         if made.arena < least.arena:

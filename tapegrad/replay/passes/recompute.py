@@ -14,6 +14,7 @@ copy runs the same kernel on the same data, so all results keep their bits.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,13 +50,17 @@ MIN_SHARE = 1 / 4096
 MAX_TRIALS = 64
 
 
-def recomputed(program: Program, sizes: Mapping[int, int], limit: int) -> Program:
+def recomputed(
+    program: Program, sizes: Mapping[int, int], limit: int, most: float = math.inf
+) -> Program:
     """With values computed again, until at most `limit` bytes are live, or nothing helps.
 
-    `sizes` are the bytes of the values that count, by their numbers.
+    `sizes` are the bytes of the values that count, by their numbers. `most` is how much more work
+    there may be, as a part of all.
     """
+    most *= sum(map(work_of, program.instructions))
     schedule = _Lifetimes(program, sizes)
-    while schedule.excess(limit) and schedule.improve(limit):
+    while schedule.excess(limit) and schedule.improve(limit, most):
         pass
     return program.with_instructions(step.instruction for step in schedule.steps)
 
@@ -108,6 +113,8 @@ class _Lifetimes:
         self.written_to = {target.number: value.number for target, value in program.writes}
         self.values = {v.number: v for i in program.instructions for v in i.writes()}
         self.next_number = program.next_number()
+        #: that of all that is computed again
+        self.work = 0.0
         #: by number: the value that this one is, computed again; and all that are the same
         self.root: dict[int, int] = {}
         self.versions: dict[int, list[int]] = defaultdict(list)
@@ -157,7 +164,7 @@ class _Lifetimes:
         """The bytes above a limit, summed over all instructions."""
         return sum(max(0, live - limit) for live in self.live)
 
-    def improve(self, limit: int) -> bool:
+    def improve(self, limit: int, most: float) -> bool:
         """Drop a value where most is live, and compute it again later; whether that can be."""
         peak = max(self.live)
         at = self.live.index(peak)
@@ -171,12 +178,18 @@ class _Lifetimes:
             and at not in self.makers[number]
             and self.last[number] > self.makers[number][-1]
         ]
-        before, excess = self.steps, self.excess(limit)
+        ways = [way for way in ways if way.value.number != way.number]
         ways.sort(key=lambda way: way.work / self.sizes[way.number])
+        before, excess = self.steps, self.excess(limit)
         for way in ways[:MAX_TRIALS]:
-            self.set(way.steps)
+            if self.work + way.work > most:
+                break
+            self.set(self._with(way))
             if self.excess(limit) < excess:
-                self._accept(way)
+                self.work += way.work
+                for number, new in way.again.made:
+                    root = self.root[new.number] = self.root.get(number, number)
+                    self.versions[root].append(new.number)
                 return True
         self.set(before)
         return False
@@ -186,18 +199,16 @@ class _Lifetimes:
         use = min(i for i in self.read[number] if i > at)
         again = _Again(self, at, use, self.sizes[number])
         value = again.version(number, itself=False)
-        names = {number: value}
-        later = [
-            _step(renamed(step.instruction, names)) if number in step.reads else step
-            for step in self.steps[use:]
-        ]
-        steps = [*self.steps[:use], *map(_step, again.instructions), *later]
-        return _Way(number, steps, sum(map(work_of, again.instructions)), again.made)
+        return _Way(number, use, value, again, sum(map(work_of, again.instructions)))
 
-    def _accept(self, way: _Way) -> None:
-        for number, new in way.made:
-            root = self.root[new.number] = self.root.get(number, number)
-            self.versions[root].append(new.number)
+    def _with(self, way: _Way) -> list[_Step]:
+        """The order of instructions in which a value is not kept."""
+        names = {way.number: way.value}
+        later = [
+            _step(renamed(step.instruction, names)) if way.number in step.reads else step
+            for step in self.steps[way.use :]
+        ]
+        return [*self.steps[: way.use], *map(_step, way.again.instructions), *later]
 
     def new(self, number: int) -> Value:
         """Another value like this one."""
@@ -236,12 +247,13 @@ class _Lifetimes:
 
 
 class _Way(NamedTuple):
-    """How a value need not be kept: the new order of instructions, and what it takes."""
+    """How a value need not be kept."""
 
     number: int
-    steps: list[_Step]
+    use: int  # where it is read next
+    value: Value  # what is read then
+    again: _Again
     work: float
-    made: list[tuple[int, Value]]  # what is computed again, and the new value
 
 
 class _Again:
@@ -251,6 +263,7 @@ class _Again:
         self.schedule = schedule
         self.at, self.use, self.size = at, use, size
         self.instructions: list[Instruction] = []
+        #: what is computed again, and the new value
         self.made: list[tuple[int, Value]] = []
         self._known: dict[int, Value] = {}
         self._count = 0
