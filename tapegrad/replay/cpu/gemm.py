@@ -355,8 +355,8 @@ class GemmWriter(PackWriter):
             tall = self.tallest
             x = chosen("ptr", "%scratch", x)
             row_x, column_x = chosen("i64", "1", "%row_x"), chosen("i64", str(tall), "%column_x")
-            packed_depth = self.count(code, depth)
-            packed_tile = code.value(f"mul nsw i64 {packed_depth}, {tall}")
+            deep = self.count(code, depth)
+            packed_tile = code.value(f"mul nsw i64 {deep}, {tall}")
             tile_x = chosen("i64", packed_tile, code.value(f"mul nsw i64 %row_x, {tall}"))
             index = stack.enter_context(code.loop("0", panels))
             later = code.value(f"icmp ne i64 {start}, 0")
@@ -390,7 +390,7 @@ class GemmWriter(PackWriter):
             last = code.value(f"sub nsw i64 {count}, {last}")
             given = (
                 f"ptr {x}, i64 {row_x}, i64 {column_x}, ptr {lies}, i64 {lead}, ptr {out}, "
-                f"i64 %lead_out, i64 {packed_depth}, i64 {last}, i1 {adds}, i64 {rows}, i64 {tile_x}"
+                f"i64 %lead_out, i64 {deep}, i64 {last}, i1 {adds}, i64 {rows}, i64 {tile_x}"
             )
             if self.half:
                 sums = self.sums_at(code, "%sums", (top, "%lead_sums"), (column, "1"))
