@@ -283,14 +283,26 @@ class PackWriter:
         """Copy `columns` of y, `inner` steps of each, so that they lie in rows of `width`."""
         code = Code()
 
+        def copy(position: str, steps: list[str], column: str, mask: str) -> None:
+            pointers = [self.y_at(code, step, column) for step in steps]
+            mask = mask and self.first_lanes(code, mask)
+            value = self.packing.across(code, pointers, self.lanes, mask)
+            there = self.packed_at(code, "%panel", (position, "%width"), (column, "1"))
+            self.store_packed(code, value, self.lanes, there)
+
         def write(position: str, steps: list[str]) -> None:
-            with code.loop("0", "%width", self.lanes) as column:
-                left = code.value(f"sub nsw i64 %columns, {column}")
-                pointers = [self.y_at(code, step, column) for step in steps]
-                mask = self.first_lanes(code, left)
-                value = self.packing.across(code, pointers, self.lanes, mask)
-                there = self.packed_at(code, "%panel", (position, "%width"), (column, "1"))
-                self.store_packed(code, value, self.lanes, there)
+            if not self.half:
+                with code.loop("0", "%width", self.lanes) as column:
+                    left = code.value(f"sub nsw i64 %columns, {column}")
+                    copy(position, steps, column, left)
+                return
+            # Masks of elements of two bytes are slow on processors without AVX-512.
+            full = code.value(f"and i64 %columns, {-self.lanes}")
+            with code.loop("0", full, self.lanes) as column:
+                copy(position, steps, column, "")
+            left = code.value(f"sub nsw i64 %columns, {full}")
+            with code.when(code.value(f"icmp ne i64 {left}, 0")):
+                copy(position, steps, full, left)
 
         if self.transposed_y:
             self.pack_transposed(code)
