@@ -174,10 +174,8 @@ class GemmWriter(PackWriter):
             mask = self.first_lanes(code, "%last")
             for (i, j), cell in cells.items():
                 value = code.value(f"load {self.vector}, ptr {cell}")
-                narrow, pointer = (
-                    self.packing.narrowed(code, value, self.lanes),
-                    self.out_at(code, i, j),
-                )
+                narrow = self.packing.narrowed(code, value, self.lanes)
+                pointer = self.out_at(code, i, j)
                 if j < across - 1:
                     code.line(f"store <{self.lanes} x i16> {narrow}, ptr {pointer}, align 2")
                 else:
@@ -417,7 +415,7 @@ class GemmWriter(PackWriter):
         return self.function(code, "multiply", arguments)
 
     def in_blocks(self) -> str:
-        """A product of half precision: the rows and columns of which sums are kept at a time."""
+        """A product of half precision, in blocks of rows and columns whose sums may be kept."""
         code = Code()
         with (
             code.loop("0", "%rows", tuning.MAX_PACKED_ROWS) as top,
@@ -443,8 +441,10 @@ class GemmWriter(PackWriter):
 
     def worth(self, code: Code, uses: str, least: int, size: str) -> str:
         """Whether a matrix with `size` rows or columns is packed, whose elements have `uses`."""
-        if self.triangle or self.half:
-            return "true" if self.half else "false"
+        if self.half:
+            return "true"
+        if self.triangle:
+            return "false"
         often = code.value(f"icmp sge i64 {uses}, {least}")
         elements = code.value(f"mul nsw i64 {size}, %inner")
         limit = tuning.MIN_BYTES_TO_PACK // self.dtype.itemsize

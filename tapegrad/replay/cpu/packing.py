@@ -1,14 +1,15 @@
 """Packed operands of products: how elements are copied together, and how tiles multiply them.
 
-Comes in: a dtype. Goes out: the text of loads that convert on the way into packed memory, of the
-multiplication of packed elements, and of stores of sums. Called by `gemm.py`.
+Comes in: a dtype, and whether the memory of y holds its transpose. Goes out: the text of `@pack`
+and `@pack_rows`, which convert on the way, of the multiplication of packed elements, and of the
+rounding of sums. Called by `gemm.py`.
 
     float32, float64   are packed as they are
     float16, bfloat16  become float32; sums stay float32 until a tile of the result is complete
     pairs of bfloat16  where the processor has an instruction that multiplies two neighbouring steps
                        and adds both products to a float32: each packed element holds two steps
 
-A packed element of the last step of an odd number has a zero beside it, in both operands.
+If the number of steps is odd, the last pair holds a zero beside the last step, in both operands.
 """
 
 from __future__ import annotations
