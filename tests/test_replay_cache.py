@@ -18,7 +18,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.core.primitive import PRIMITIVES, Primitive, define
-from tapegrad.replay.cpu import budget, cache, jit, progress, stored, tuning
+from tapegrad.replay.cpu import budget, cache, jit, progress, stored, tuning, vectors
 from tapegrad.replay.cpu.plan import Plan
 from tapegrad.replay.ir.program import Program
 
@@ -448,6 +448,10 @@ def test_what_decides_about_a_program_is_in_its_name(
     monkeypatch.setenv("TAPEGRAD_WITHOUT", "fuse")
     names.append(stored.name_of(programs[0], False, 2))
     monkeypatch.delenv("TAPEGRAD_WITHOUT")
+    with monkeypatch.context() as patch:
+        other_processor = not vectors.multiplies_bfloat16()
+        patch.setattr(vectors, "multiplies_bfloat16", lambda: other_processor)
+        names.append(stored.name_of(programs[0], False, 2))
     monkeypatch.setattr(stored, "_circumstances", lambda: "another version")
     names.append(stored.name_of(programs[0], False, 2))
     assert None not in names

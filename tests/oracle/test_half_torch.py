@@ -69,6 +69,35 @@ def in_half(x: Any, dtype: Any) -> Any:
     return x.detach().to(dtype).requires_grad_(x.requires_grad)
 
 
+PRODUCTS = [(64, 64, 64), (70, 33, 50), (128, 4096, 40), (1, 500, 300), (300, 500, 1)]
+
+
+@each_half
+@pytest.mark.parametrize("sizes", PRODUCTS, ids=str)
+@pytest.mark.parametrize("fast", [False, True], ids=["eager", "compiled"])
+def test_products_of_all_layouts(sizes: tuple[int, int, int], dtype: Any, fast: bool) -> None:
+    rows, inner, columns = sizes
+    x, y = tapegrad.randn(rows, inner).to(dtype), tapegrad.randn(inner, columns).to(dtype)
+    turned = [z.T.contiguous().T for z in (x, y)]
+    multiply = tapegrad.compile(lambda x, y: x @ y) if fast else tapegrad.matmul
+    for ours in ((x, y), (turned[0], y), (x, turned[1]), tuple(turned)):
+        for _ in range(3 if fast else 1):
+            found = multiply(*ours)
+        assert_all_same(found, to_torch(ours[0]) @ to_torch(ours[1]), f"matmul{sizes}")
+
+
+@each_half
+def test_products_of_numbers_at_the_limits(dtype: Any) -> None:
+    """NaN, infinities, overflow; subnormal bfloat16 as the processor's instructions have it."""
+    x, y = tapegrad.randn(64, 65).to(dtype), tapegrad.randn(65, 66).to(dtype)
+    x[3, 4], x[5, 64], y[6, 7], y[64, 8] = float("nan"), float("inf"), -float("inf"), float("nan")
+    x[9] = 6e4 if dtype is tapegrad.float16 else 3e38
+    assert_all_same(x @ y, to_torch(x) @ to_torch(y), "special values")
+    x, y = tapegrad.zeros(64, 64).to(dtype), tapegrad.eye(64).to(dtype)
+    x[:] = 2.0**-24 if dtype is tapegrad.float16 else 2.0**-130
+    assert (x @ y).double().tolist() == (to_torch(x) @ to_torch(y)).double().tolist()
+
+
 @each_half
 def test_long_sums_are_not_made_in_half_precision(dtype: Any) -> None:
     x = tapegrad.full((4096,), 0.1).to(dtype)

@@ -15,6 +15,10 @@ divide a product, nor on where an element lies.
 
 In a product with a triangle (see `program.Product`), tiles beside the diagonal are left out, and a
 tile on the diagonal is summed row by row: exactly what counts is summed.
+
+Operands of half precision are always packed, for they are converted on the way (`packing.py`).
+Their sums are float32: those of a pass that is not the last one wait in scratch memory, for blocks
+of so many rows and columns that they take a few megabytes, and the last pass rounds them.
 """
 
 from __future__ import annotations
@@ -23,8 +27,10 @@ import functools
 from contextlib import ExitStack
 from typing import Any
 
+from ...core import numeric
 from . import tuning, vectors
-from .llvm import Code, type_of
+from .llvm import Code
+from .packing import PackWriter, WidenedElements, masked_load, masked_store, packing_of
 
 #: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows,
 #: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes.
@@ -36,22 +42,15 @@ ARGUMENTS = (
 )
 
 
-class GemmWriter:
+class GemmWriter(PackWriter):
     """Writes the functions for one dtype and one layout of the operands."""
 
     def __init__(self, dtype: Any, transposed_y: bool, triangle: str) -> None:
-        size, sums = vectors.registers()
+        super().__init__(dtype, transposed_y)
+        assert not (self.half and triangle)
         self.triangle = triangle
-        self.dtype, self.kind = dtype, type_of(dtype)
-        self.transposed_y = transposed_y
-        self.lanes = size // dtype.itemsize
-        self.vector = f"<{self.lanes} x {self.kind}>"
-        self.bits = f"<{self.lanes} x i1>"
-        self.suffix = f"v{self.lanes}f{8 * dtype.itemsize}"
-        widest, tall = tuning.MAX_PANEL_VECTORS, tuning.TALL_TILE_ROWS
-        self.tallest = tall if sums >= tall * widest else tuning.SHORT_TILE_ROWS
-        self.widest = tuning.MAX_TRIANGLE_PANEL_VECTORS if triangle else widest
-        self.declared: set[str] = set()
+        if triangle:
+            self.widest = tuning.MAX_TRIANGLE_PANEL_VECTORS
 
     def text(self) -> str:
         """All functions; those of tiles first."""
@@ -65,63 +64,27 @@ class GemmWriter:
         if self.triangle == "out":
             parts.append(self.clear())
         parts.append(self.multiply())
+        if self.half:
+            parts.append(self.in_blocks())
         return "".join(parts) + "\n".join(sorted(self.declared)) + "\n"
 
-    # -- what all functions use ------------------------------------------------------------------
+    # -- memory -----------------------------------------------------------------------------------
 
-    def function(self, code: Code, name: str, arguments: str, inline: str = "noinline") -> str:
-        code.line("ret void")
-        self.declared |= code.declared
-        return code.function(f"define internal void @{name}({arguments}) {inline} nounwind")
-
-    def at(self, code: Code, pointer: str, *terms: tuple[str, str]) -> str:
-        return code.element(pointer, self.dtype, code.position("0", list(terms)))
-
-    def x_at(self, code: Code, row: str, step: str) -> str:
-        """A pointer to x[row, step]."""
-        return self.at(code, "%x", (row, "%row_x"), (step, "%column_x"))
-
-    def y_at(self, code: Code, step: str, column: str) -> str:
-        """A pointer to y[step, column]."""
-        if self.transposed_y:
-            return self.at(code, "%y", (column, "%lead_y"), (step, "1"))
-        return self.at(code, "%y", (step, "%lead_y"), (column, "1"))
+    def sums_at(self, code: Code, pointer: str, *terms: tuple[str, str]) -> str:
+        return code.element(pointer, self.packing.sums, code.position("0", list(terms)))
 
     def load(self, code: Code, pointer: str) -> str:
-        return code.value(f"load {self.vector}, ptr {pointer}, align {self.dtype.itemsize}")
+        return code.value(f"load {self.vector}, ptr {pointer}, align {self.packing.sums.itemsize}")
 
     def store(self, code: Code, value: str, pointer: str) -> None:
-        code.line(f"store {self.vector} {value}, ptr {pointer}, align {self.dtype.itemsize}")
-
-    def first_lanes(self, code: Code, count: str) -> str:
-        """A mask of the first `count` lanes."""
-        wide = f"<{self.lanes} x i64>"
-        numbers = ", ".join(f"i64 {i}" for i in range(self.lanes))
-        one = code.value(f"insertelement {wide} poison, i64 {count}, i64 0")
-        zeros = f"<{self.lanes} x i32> zeroinitializer"
-        all_ = code.value(f"shufflevector {wide} {one}, {wide} poison, {zeros}")
-        return code.value(f"icmp slt {wide} <{numbers}>, {all_}")
+        align = self.packing.sums.itemsize
+        code.line(f"store {self.vector} {value}, ptr {pointer}, align {align}")
 
     def load_some(self, code: Code, pointer: str, mask: str) -> str:
-        return code.call(
-            self.vector,
-            f"llvm.masked.load.{self.suffix}.p0",
-            *(("ptr", pointer), ("i32", str(self.dtype.itemsize)), (self.bits, mask)),
-            (self.vector, "zeroinitializer"),
-            pure=False,
-        )
+        return masked_load(code, self.kind, self.dtype.itemsize, pointer, self.lanes, mask)
 
     def store_some(self, code: Code, value: str, pointer: str, mask: str) -> None:
-        code.call(
-            "void",
-            f"llvm.masked.store.{self.suffix}.p0",
-            *((self.vector, value), ("ptr", pointer), ("i32", str(self.dtype.itemsize))),
-            (self.bits, mask),
-            pure=False,
-        )
-
-    def least(self, code: Code, x: str, y: str) -> str:
-        return code.call("i64", "llvm.smin.i64", ("i64", x), ("i64", y))
+        masked_store(code, self.kind, self.dtype.itemsize, value, pointer, self.lanes, mask)
 
     # -- tiles and panels ------------------------------------------------------------------------
 
@@ -129,18 +92,26 @@ class GemmWriter:
         "ptr %x, i64 %row_x, i64 %column_x, ptr %panel, i64 %lead_panel, ptr %out, i64 %lead_out, "
         "i64 %inner, i64 %last, i1 %adds"
     )
-    #: `tile_x` is the way in x from one of the tallest tiles to the next
-    PANEL = f"{TILE}, i64 %rows, i64 %tile_x"
+    #: of half precision: where sums of a tile wait for the next pass, and whether there is none
+    SUMS = ", ptr %sums, i64 %lead_sums, i1 %ends"
     #: of a product with a triangle: where the diagonal meets the first row
     DIAGONAL = ", i64 %diagonal"
+    #: of a panel: `tile_x` is the way in x from one of the tallest tiles to the next
+    ALL_ROWS = ", i64 %rows, i64 %tile_x"
 
     @property
     def tile_arguments(self) -> str:
-        return self.TILE + (self.DIAGONAL if self.triangle in ("lower", "upper") else "")
+        diagonal = self.DIAGONAL if self.triangle in ("lower", "upper") else ""
+        return self.TILE + diagonal + (self.SUMS if self.half else "")
+
+    @property
+    def panel_arguments(self) -> str:
+        arguments = self.TILE + self.ALL_ROWS + (self.DIAGONAL if self.triangle else "")
+        return arguments + (self.SUMS if self.half else "")
 
     def tile(self, rows: int, across: int) -> str:
         """The sums of some rows times some vectors; `last` counts the lanes of the last one."""
-        code, vector = Code(), self.vector
+        code = Code()
         # LLVM would compute one of these from another in every step, if it knew that it can. On
         # Intel, the units that multiply also add addresses: that takes a quarter of the time.
         ways = [code.value(f"mul nsw i64 {i}, %row_x") for i in range(1, rows)]
@@ -156,6 +127,16 @@ class GemmWriter:
             self.step(code, cells, step, range(rows))
         if self.triangle == "lower":
             self.corner(code, cells, rows)
+        if self.half:
+            self.finish_half(code, cells)
+        else:
+            self.finish(code, cells)
+        return self.function(code, f"tile{rows}x{across}", self.tile_arguments)
+
+    def finish(self, code: Code, cells: dict[tuple[int, int], str]) -> None:
+        """Store the sums of a tile, or add them to what is there."""
+        vector = self.vector
+        rows, across = (1 + max(places) for places in zip(*cells, strict=True))
         with code.when("%adds"):
             for (i, j), cell in cells.items():
                 pointer = self.out_at(code, i, j)
@@ -174,40 +155,72 @@ class GemmWriter:
         for i in range(rows):
             value = code.value(f"load {vector}, ptr {cells[i, across - 1]}")
             self.store_some(code, value, self.out_at(code, i, across - 1), mask)
-        return self.function(code, f"tile{rows}x{across}", self.tile_arguments)
+
+    def finish_half(self, code: Code, cells: dict[tuple[int, int], str]) -> None:
+        """Add the sums of earlier passes; then round the sums of a tile, or keep them."""
+        assert isinstance(self.packing, WidenedElements)
+        across = 1 + max(j for _, j in cells)
+
+        def waiting(i: int, j: int) -> str:
+            terms = ((str(i), "%lead_sums"), (str(j * self.lanes), "1"))
+            return self.sums_at(code, "%sums", *terms)
+
+        with code.when("%adds"):
+            for (i, j), cell in cells.items():
+                new = code.value(f"load {self.vector}, ptr {cell}")
+                total = code.value(f"fadd {self.vector} {self.load(code, waiting(i, j))}, {new}")
+                code.line(f"store {self.vector} {total}, ptr {cell}")
+        with code.when("%ends"):
+            mask = self.first_lanes(code, "%last")
+            for (i, j), cell in cells.items():
+                value = code.value(f"load {self.vector}, ptr {cell}")
+                narrow = self.packing.narrowed(code, value, self.lanes)
+                pointer = self.out_at(code, i, j)
+                if j < across - 1:
+                    code.line(f"store <{self.lanes} x i16> {narrow}, ptr {pointer}, align 2")
+                else:
+                    masked_store(code, "i16", 2, narrow, pointer, self.lanes, mask)
+        with code.when(code.value("xor i1 %ends, true")):
+            for (i, j), cell in cells.items():
+                value = code.value(f"load {self.vector}, ptr {cell}")
+                self.store(code, value, waiting(i, j))
 
     def number(self, code: Code, row: int, step: str) -> str:
         """The element of x in a row of the tile."""
-        first = self.at(code, "%x", (step, "%column_x"))
-        return code.load(self.at(code, first, (self.ways[row], "1")), self.dtype).text
+        first = self.packed_at(code, "%x", (step, "%column_x"))
+        return code.load(
+            self.packed_at(code, first, (self.ways[row], "1")), self.packing.packed
+        ).text
 
     def step(self, code: Code, cells: dict[tuple[int, int], str], step: str, rows: range) -> None:
         """Add the products of one step to the sums of some rows."""
         vector, across = self.vector, 1 + max(j for _, j in cells)
-        row = self.at(code, "%panel", (step, "%lead_panel"))
-        loaded = [
-            self.load(code, self.at(code, row, (str(j * self.lanes), "1"))) for j in range(across)
-        ]
+        packed = f"<{self.lanes} x {self.packed_kind}>"
+        row = self.packed_at(code, "%panel", (step, "%lead_panel"))
+        loaded = []
+        for j in range(across):
+            pointer = self.packed_at(code, row, (str(j * self.lanes), "1"))
+            align = self.packing.packed.itemsize
+            loaded.append(code.value(f"load {packed}, ptr {pointer}, align {align}"))
         # The processor does not foresee rows that lie in different pages.
         later = code.value(f"mul nsw i64 %lead_panel, {tuning.PREFETCHED_STEPS}")
-        ahead = self.at(code, row, (later, "1"))
+        ahead = self.packed_at(code, row, (later, "1"))
         for j in range(across):
             code.call(
                 "void",
                 "llvm.prefetch.p0",
-                ("ptr", self.at(code, ahead, (str(j * self.lanes), "1"))),
+                ("ptr", self.packed_at(code, ahead, (str(j * self.lanes), "1"))),
                 *(("i32", "0"), ("i32", "3"), ("i32", "1")),
                 pure=False,
             )
         for i in rows:
             number = self.number(code, i, step)
-            one = code.value(f"insertelement {vector} poison, {self.kind} {number}, i64 0")
+            one = code.value(f"insertelement {packed} poison, {self.packed_kind} {number}, i64 0")
             zeros = f"<{self.lanes} x i32> zeroinitializer"
-            spread = code.value(f"shufflevector {vector} {one}, {vector} poison, {zeros}")
+            spread = code.value(f"shufflevector {packed} {one}, {packed} poison, {zeros}")
             for j in range(across):
                 old = code.value(f"load {vector}, ptr {cells[i, j]}")
-                product = code.value(f"fmul contract {vector} {loaded[j]}, {spread}")
-                total = code.value(f"fadd contract {vector} {old}, {product}")
+                total = self.packing.multiplied(code, vector, old, loaded[j], spread)
                 code.line(f"store {vector} {total}, ptr {cells[i, j]}")
 
     def corner(self, code: Code, cells: dict[tuple[int, int], str], rows: int) -> None:
@@ -242,7 +255,7 @@ class GemmWriter:
         def call(rows: int, first: str) -> None:
             tile = code.value(f"sdiv i64 {first}, {tallest}")
             inside = code.value(f"and i64 {first}, {tallest - 1}")
-            x = self.at(code, "%x", (tile, "%tile_x"), (inside, "%row_x"))
+            x = self.packed_at(code, "%x", (tile, "%tile_x"), (inside, "%row_x"))
             out = self.at(code, "%out", (first, "%lead_out"))
             given = (
                 f"ptr {x}, i64 %row_x, i64 %column_x, ptr %panel, i64 %lead_panel, ptr {out}, "
@@ -250,6 +263,9 @@ class GemmWriter:
             )
             if self.triangle in ("lower", "upper"):
                 given += f", i64 {code.value(f'add nsw i64 %diagonal, {first}')}"
+            if self.half:
+                sums = self.sums_at(code, "%sums", (first, "%lead_sums"))
+                given += f", ptr {sums}, i64 %lead_sums, i1 %ends"
             code.line(f"call void @tile{rows}x{across}({given})")
 
         most = code.value(f"and i64 %rows, {-tallest}")
@@ -264,12 +280,12 @@ class GemmWriter:
             rest = code.call("i64", "llvm.smax.i64", ("i64", begin), ("i64", most))
             with code.loop(rest, "%rows") as first:
                 call(1, first)
-            return self.function(code, f"panel{across}", self.PANEL + self.DIAGONAL)
+            return self.function(code, f"panel{across}", self.panel_arguments)
         for rows in lower:
             some = code.value(f"and i64 %rows, {rows}")
             with code.when(code.value(f"icmp ne i64 {some}, 0")):
                 call(rows, code.value(f"and i64 %rows, {-2 * rows}"))
-        return self.function(code, f"panel{across}", self.PANEL)
+        return self.function(code, f"panel{across}", self.panel_arguments)
 
     def clear(self) -> str:
         """Zeros above the diagonal of a panel of the result, which meets row `diagonal` first."""
@@ -289,116 +305,15 @@ class GemmWriter:
         given = "ptr %out, i64 %lead_out, i64 %rows, i64 %columns, i64 %diagonal"
         return self.function(code, "clear", given)
 
-    # -- packing ---------------------------------------------------------------------------------
-
-    def pack(self) -> str:
-        """Copy `columns` of y, `inner` steps of each, so that they lie in rows of `width`."""
-        code = Code()
-        if self.transposed_y:
-            self.pack_transposed(code)
-        else:
-            with code.loop("0", "%inner") as step, code.loop("0", "%width", self.lanes) as column:
-                left = code.value(f"sub nsw i64 %columns, {column}")
-                pointer = self.y_at(code, step, column)
-                value = self.load_some(code, pointer, self.first_lanes(code, left))
-                self.store(code, value, self.at(code, "%panel", (step, "%width"), (column, "1")))
-        given = "ptr %y, i64 %lead_y, ptr %panel, i64 %width, i64 %columns, i64 %inner"
-        return self.function(code, "pack", given)
-
-    def pack_transposed(self, code: Code) -> None:
-        """Squares of as many columns as a vector has lanes; the last one may overlap the others.
-
-        Columns beyond the last one repeat it: nobody reads what becomes of them.
-        """
-        lanes = str(self.lanes)
-        last = code.value("sub nsw i64 %columns, 1")
-        with code.loop("0", "%width", self.lanes) as first:
-            columns = [
-                self.least(code, code.value(f"add nsw i64 {first}, {i}"), last)
-                for i in range(self.lanes)
-            ]
-            fits = code.value(f"icmp sge i64 %inner, {lanes}")
-            with code.when(fits), code.loop("0", "%inner", self.lanes) as start:
-                furthest = code.value(f"sub nsw i64 %inner, {lanes}")
-                step = self.least(code, start, furthest)
-                rows = [self.load(code, self.y_at(code, step, column)) for column in columns]
-                for i, row in enumerate(self.transposed(code, rows)):
-                    here = code.value(f"add nsw i64 {step}, {i}")
-                    self.store(code, row, self.at(code, "%panel", (here, "%width"), (first, "1")))
-            short = code.value(f"xor i1 {fits}, true")
-            with code.when(short), code.loop("0", "%inner") as step:
-                for i, column in enumerate(columns):
-                    number = code.load(self.y_at(code, step, column), self.dtype)
-                    there = self.at(code, "%panel", (step, "%width"), (first, "1"), (str(i), "1"))
-                    code.store(number, there)
-
-    def transposed(self, code: Code, rows: list[str]) -> list[str]:
-        """The transpose of a square: interleaving halves, as often as it can be halved."""
-        size = len(rows)
-        half, lanes = size // 2, range(size // 2)
-        low = ", ".join(f"i32 {i}, i32 {i + size}" for i in lanes)
-        high = ", ".join(f"i32 {i + half}, i32 {i + half + size}" for i in lanes)
-        kind, vector = f"<{size} x i32>", f"<{size} x {self.kind}>"
-        for _ in range(size.bit_length() - 1):
-            following = []
-            for x, y in zip(rows[:half], rows[half:], strict=True):
-                for picked in (low, high):
-                    pair = f"{vector} {x}, {vector} {y}"
-                    following.append(code.value(f"shufflevector {pair}, {kind} <{picked}>"))
-            rows = following
-        return rows
-
-    def pack_rows(self) -> str:
-        """Copy `rows` of x, `inner` steps of each, tile by tile: the rows of a step lie together.
-
-        Rows that the last tile has beyond the last one are not written, nor read.
-        """
-        code, tall = Code(), self.tallest
-        size = f"<{tall} x {self.kind}>"
-        align = self.dtype.itemsize
-        whole = code.value(f"and i64 %rows, {-tall}")
-        in_rows = code.value("icmp eq i64 %column_x, 1")
-        in_columns = code.value("icmp eq i64 %row_x, 1")
-        blocks = code.value(f"and i64 %inner, {-tall}")
-        with code.loop("0", whole, tall) as first:
-            target = self.at(code, "%packed", (first, "%inner"))
-            with code.when(in_columns), code.loop("0", "%inner") as step:
-                pointer = self.x_at(code, first, step)
-                value = code.value(f"load {size}, ptr {pointer}, align {align}")
-                there = self.at(code, target, (step, str(tall)))
-                code.line(f"store {size} {value}, ptr {there}, align {align}")
-            apart = code.value(f"xor i1 {in_columns}, true")
-            with code.when(apart):
-                begin = code.value(f"select i1 {in_rows}, i64 {blocks}, i64 0")
-                with code.loop("0", begin, tall) as step:
-                    rows = []
-                    for i in range(tall):
-                        row = code.value(f"add nsw i64 {first}, {i}")
-                        pointer = self.x_at(code, row, step)
-                        rows.append(code.value(f"load {size}, ptr {pointer}, align {align}"))
-                    for i, value in enumerate(self.transposed(code, rows)):
-                        here = code.value(f"add nsw i64 {step}, {i}")
-                        there = self.at(code, target, (here, str(tall)))
-                        code.line(f"store {size} {value}, ptr {there}, align {align}")
-                with code.loop(begin, "%inner") as step, code.loop("0", str(tall)) as down:
-                    row = code.value(f"add nsw i64 {first}, {down}")
-                    number = code.load(self.x_at(code, row, step), self.dtype)
-                    code.store(number, self.at(code, target, (step, str(tall)), (down, "1")))
-        target = self.at(code, "%packed", (whole, "%inner"))
-        with code.loop(whole, "%rows") as row, code.loop("0", "%inner") as step:
-            number = code.load(self.x_at(code, row, step), self.dtype)
-            inside = code.value(f"and i64 {row}, {tall - 1}")
-            code.store(number, self.at(code, target, (step, str(tall)), (inside, "1")))
-        given = "ptr %x, i64 %row_x, i64 %column_x, ptr %packed, i64 %rows, i64 %inner"
-        return self.function(code, "pack_rows", given)
-
     # -- the product -----------------------------------------------------------------------------
 
     def multiply(self) -> str:
         code, lanes, widest = Code(), self.lanes, self.widest
         panel = code.name()
         most = tuning.MAX_PANEL_STEPS
-        code.first.append(f"  {panel} = alloca [{most * widest * lanes} x {self.kind}], align {64}")
+        room = f"[{most * widest * lanes} x {self.packed_kind}]"
+        code.first.append(f"  {panel} = alloca {room}, align {64}")
+        most *= self.packing.steps
         vectors = code.value(f"add nsw i64 %columns, {lanes - 1}")
         vectors = code.value(f"sdiv i64 {vectors}, {lanes}")
         panels = code.value(f"add nsw i64 {vectors}, {widest - 1}")
@@ -438,7 +353,8 @@ class GemmWriter:
             tall = self.tallest
             x = chosen("ptr", "%scratch", x)
             row_x, column_x = chosen("i64", "1", "%row_x"), chosen("i64", str(tall), "%column_x")
-            packed_tile = code.value(f"mul nsw i64 {depth}, {tall}")
+            deep = self.count(code, depth)
+            packed_tile = code.value(f"mul nsw i64 {deep}, {tall}")
             tile_x = chosen("i64", packed_tile, code.value(f"mul nsw i64 %row_x, {tall}"))
             index = stack.enter_context(code.loop("0", panels))
             later = code.value(f"icmp ne i64 {start}, 0")
@@ -458,7 +374,7 @@ class GemmWriter:
             y = self.y_at(code, start, column)
             out = self.at(code, "%out", (top, "%lead_out"), (column, "1"))
             packs = "true"
-            if not self.transposed_y:
+            if not self.transposed_y and not self.half:
                 packs = code.value(f"icmp slt i64 {count}, {width}")
                 packs = code.value(f"or i1 {packs}, {packs_panels}")
             with code.when(packs):
@@ -472,8 +388,13 @@ class GemmWriter:
             last = code.value(f"sub nsw i64 {count}, {last}")
             given = (
                 f"ptr {x}, i64 {row_x}, i64 {column_x}, ptr {lies}, i64 {lead}, ptr {out}, "
-                f"i64 %lead_out, i64 {depth}, i64 {last}, i1 {adds}, i64 {rows}, i64 {tile_x}"
+                f"i64 %lead_out, i64 {deep}, i64 {last}, i1 {adds}, i64 {rows}, i64 {tile_x}"
             )
+            if self.half:
+                sums = self.sums_at(code, "%sums", (top, "%lead_sums"), (column, "1"))
+                reached = code.value(f"add nsw i64 {start}, {depth}")
+                ends = code.value(f"icmp sge i64 {reached}, %inner")
+                given += f", ptr {sums}, i64 %lead_sums, i1 {ends}"
             diagonal = ""
             if self.triangle:
                 ends = f"{column}, %first" if self.triangle == "out" else f"%first, {start}"
@@ -487,11 +408,41 @@ class GemmWriter:
                     f"call void @clear(ptr {out}, i64 %lead_out, i64 %rows, i64 {count}, "
                     f"i64 {diagonal})"
                 )
-        arguments = [*ARGUMENTS, "i64 %first"] if self.triangle else ARGUMENTS
-        return self.function(code, "multiply", ", ".join(arguments))
+        if self.half:
+            arguments = ", ".join([*ARGUMENTS, "ptr %sums", "i64 %lead_sums"])
+            return self.function(code, "multiply_block", arguments)
+        arguments = ", ".join([*ARGUMENTS, "i64 %first"] if self.triangle else ARGUMENTS)
+        return self.function(code, "multiply", arguments)
+
+    def in_blocks(self) -> str:
+        """A product of half precision, in blocks of rows and columns whose sums may be kept."""
+        code = Code()
+        with (
+            code.loop("0", "%rows", tuning.MAX_PACKED_ROWS) as top,
+            code.loop("0", "%columns", tuning.MAX_SUM_COLUMNS) as column,
+        ):
+            left = code.value(f"sub nsw i64 %rows, {top}")
+            rows = self.least(code, left, str(tuning.MAX_PACKED_ROWS))
+            left = code.value(f"sub nsw i64 %columns, {column}")
+            columns = self.least(code, left, str(tuning.MAX_SUM_COLUMNS))
+            x, y = self.x_at(code, top, "0"), self.y_at(code, "0", column)
+            out = self.at(code, "%out", (top, "%lead_out"), (column, "1"))
+            padded = code.value(f"add nsw i64 {rows}, {tuning.TALL_TILE_ROWS - 1}")
+            padded = code.value(f"and i64 {padded}, {-tuning.TALL_TILE_ROWS}")
+            sums = self.packed_at(code, "%scratch", (padded, str(tuning.MAX_PANEL_STEPS)))
+            lead = code.value(f"add nsw i64 {columns}, {self.lanes - 1}")
+            lead = code.value(f"and i64 {lead}, {-self.lanes}")
+            code.line(
+                f"call void @multiply_block(ptr {x}, i64 %row_x, i64 %column_x, ptr {y}, "
+                f"i64 %lead_y, ptr {out}, i64 %lead_out, i64 {rows}, i64 {columns}, i64 %inner, "
+                f"i1 false, ptr %scratch, ptr {sums}, i64 {lead})"
+            )
+        return self.function(code, "multiply", ", ".join(ARGUMENTS))
 
     def worth(self, code: Code, uses: str, least: int, size: str) -> str:
         """Whether a matrix with `size` rows or columns is packed, whose elements have `uses`."""
+        if self.half:
+            return "true"
         if self.triangle:
             return "false"
         often = code.value(f"icmp sge i64 {uses}, {least}")
@@ -508,9 +459,19 @@ def multiplication(dtype: Any, transposed_y: bool, triangle: str = "") -> str:
 
 
 def packed_bytes(dtype: Any, rows: int, inner: int, columns: int, triangle: str) -> int:
-    """Bytes of scratch memory that a product of this size, or a part of it, needs for rows of x."""
-    large = rows * inner * dtype.itemsize >= tuning.MIN_BYTES_TO_PACK
-    if triangle or columns < tuning.MIN_COLUMNS_TO_PACK_ROWS or not large:
-        return 0
+    """Bytes of scratch memory that a product of this size, or a part of it, needs for rows of x.
+
+    In half precision, also for the sums of passes before the last one.
+    """
+    packing = packing_of(dtype)
     padded = -(-min(rows, tuning.MAX_PACKED_ROWS) // tuning.TALL_TILE_ROWS) * tuning.TALL_TILE_ROWS
-    return padded * min(inner, tuning.MAX_PANEL_STEPS) * int(dtype.itemsize)
+    count = -(-inner // packing.steps)
+    packed = padded * min(count, tuning.MAX_PANEL_STEPS) * int(packing.packed.itemsize)
+    if numeric.is_half(dtype):
+        lanes = vectors.registers()[0] // packing.sums.itemsize
+        wide = -(-min(columns, tuning.MAX_SUM_COLUMNS) // lanes) * lanes
+        several = count > tuning.MAX_PANEL_STEPS
+        return packed + int(several * padded * wide * packing.sums.itemsize)
+    large = rows * inner * dtype.itemsize >= tuning.MIN_BYTES_TO_PACK
+    needed = large and not triangle and columns >= tuning.MIN_COLUMNS_TO_PACK_ROWS
+    return packed if needed else 0

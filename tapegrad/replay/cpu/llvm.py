@@ -149,19 +149,30 @@ class Code:
             text = self.value(f"trunc i32 {self.value(f'lshr i32 {bits}, 16')} to i16")
         self.line(f"store {memory_type(register.dtype)} {text}, ptr {pointer}")
 
-    def rounded(self, text: str, dtype: Any) -> Register:
-        """A float rounded to the nearest value of a half type, halves to even."""
+    def rounded(self, text: str, dtype: Any, lanes: int = 0) -> Register:
+        """A float rounded to the nearest value of a half type, halves to even; or a vector."""
+
+        def kind(name: str) -> str:
+            return f"<{lanes} x {name}>" if lanes else name
+
+        def constant(number: int) -> str:
+            return f"<{', '.join([f'i32 {number}'] * lanes)}>" if lanes else str(number)
+
+        wide, integer = kind("float"), kind("i32")
         if dtype == FLOAT16:
-            narrow = self.value(f"fptrunc float {text} to half")
-            return Register(self.value(f"fpext half {narrow} to float"), dtype)
-        bits = self.value(f"bitcast float {text} to i32")
-        last = self.value(f"and i32 {self.value(f'lshr i32 {bits}, 16')}, 1")
-        up = self.value(f"add i32 {self.value(f'add i32 {bits}, 32767')}, {last}")
-        quiet = self.value(f"or i32 {bits}, 4194304")
-        unordered = self.value(f"fcmp uno float {text}, {text}")
-        chosen = self.value(f"select i1 {unordered}, i32 {quiet}, i32 {up}")
-        cut = self.value(f"and i32 {chosen}, -65536")
-        return Register(self.value(f"bitcast i32 {cut} to float"), dtype)
+            narrow = self.value(f"fptrunc {wide} {text} to {kind('half')}")
+            return Register(self.value(f"fpext {kind('half')} {narrow} to {wide}"), dtype)
+        bits = self.value(f"bitcast {wide} {text} to {integer}")
+        last = self.value(f"lshr {integer} {bits}, {constant(16)}")
+        last = self.value(f"and {integer} {last}, {constant(1)}")
+        up = self.value(f"add {integer} {bits}, {constant(32767)}")
+        up = self.value(f"add {integer} {up}, {last}")
+        quiet = self.value(f"or {integer} {bits}, {constant(4194304)}")
+        unordered = self.value(f"fcmp uno {wide} {text}, {text}")
+        choice = f"{kind('i1')} {unordered}, {integer} {quiet}, {integer} {up}"
+        chosen = self.value(f"select {choice}")
+        cut = self.value(f"and {integer} {chosen}, {constant(-65536)}")
+        return Register(self.value(f"bitcast {integer} {cut} to {wide}"), dtype)
 
     def fail(self, condition: str, failure: int) -> None:
         """Set the status if an i1 holds; `core/failures.py` has the codes."""

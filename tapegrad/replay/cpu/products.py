@@ -12,6 +12,7 @@ import math
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from ...core import numeric
 from ..ir.program import Product, size_of
 from ..ir.shapes import joined
 from . import tuning
@@ -185,6 +186,7 @@ def product(p: Product, threads: int) -> Kernel:
     """The kernel of a matrix product, for so many threads."""
     dtype = p.out.value.dtype
     size = dtype.itemsize
+    assert not (p.adds and numeric.is_half(dtype))  # its sums would be rounded in between
     accesses = (p.x, p.y, p.out)
     sizes, strides, _ = joined(p.batch, [a.strides[:-2] for a in accesses], set())
     batches = size_of(tuple(sizes))

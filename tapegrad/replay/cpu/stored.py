@@ -59,7 +59,8 @@ def name_of(program: Program, general: bool, threads: int) -> str | None:
     if cache.folder() is None:
         return None
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "")
-    parts = [f"{general} {threads} {skipped!r} {vectors.registers()} {program.budget}"]
+    processor = f"{vectors.registers()} {vectors.multiplies_bfloat16()}"
+    parts = [f"{general} {threads} {skipped!r} {processor} {program.budget}"]
     try:
         parts.append(_circumstances())
         _describe(program, parts)

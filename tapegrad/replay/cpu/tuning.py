@@ -78,6 +78,9 @@ MIN_ROWS_TO_PACK_PANELS = 64
 MIN_BYTES_TO_PACK = 1 << 19
 #: rows that are packed at a time
 MAX_PACKED_ROWS = 1024
+#: columns of a product of half precision whose sums are kept in float32 between passes: with the
+#: rows that are packed at a time, they take 4 MB
+MAX_SUM_COLUMNS = 1024
 #: batch dimensions that a product's function has, at least: one function serves products with fewer
 #: as well, and a cold start compiles half as many
 MIN_PRODUCT_BATCH_DIMENSIONS = 2

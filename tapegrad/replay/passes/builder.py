@@ -319,13 +319,16 @@ class Builder:
         """out = x @ y, with batches that broadcast; `triangle` as that of `Product`."""
         if out.size == 0:
             return
-        if numeric.is_half(out.dtype):
+        half = numeric.is_half(out.dtype)
+        if half and (triangle or not out.dtype == x.dtype == y.dtype):
             wide = self.new(out.shape, FLOAT32)
             self.product(wide, x, y, triangle)
             self.rounded(out, wide)
             return
-        x, y = self.widened(x), self.widened(y)
-        if out.dtype not in (np.float32, np.float64) or not out.dtype == x.dtype == y.dtype:
+        if not half:
+            x, y = self.widened(x), self.widened(y)
+        known = half or out.dtype in (np.float32, np.float64)
+        if not known or not out.dtype == x.dtype == y.dtype:
             raise NoLowering(f"matrix products of {x.dtype} and {y.dtype}")
         down, across = self.view(out).strides[-2:]
         transposed = across != 1 and out.shape[-1] > 1
