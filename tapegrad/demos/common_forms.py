@@ -7,11 +7,10 @@ tables, but thresholds do: see `tuning.py`. Called by `warmup.py`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .. import cat, manual_seed, no_grad, nn, optim, randint, randn
+from .. import cat, nn, no_grad, optim, randint, randn
 from ..core.tensor import Tensor
 from ..replay import compile
 from . import gpt
@@ -84,9 +83,20 @@ def classes(*shape: int, count: int = 10) -> tuple[Batch, Batch]:
     return few, (randn(MANY, *shape), randint(0, count, (MANY,)))
 
 
+def heads() -> None:
+    """Few classes, for each of which there are kernels: short last dimensions are written out."""
+    for count in range(2, 10):
+        model = nn.Sequential(nn.Linear(20, 48), nn.ReLU(), nn.Linear(48, count))
+        train(
+            model,
+            lambda x, y, m=model: functional.cross_entropy(m(x), y),
+            classes(20, count=count),
+        )
+
+
 def linear_layers() -> None:
     for activation in ACTIVATIONS:
-        for rate in (0.0, 0.1):
+        for rate in (0.0, 0.1, 0.2, 0.5) if activation in (nn.ReLU, nn.GELU) else (0.0, 0.1):
             layers = [nn.Linear(20, 48), activation(), nn.Linear(48, 48), activation()]
             if rate:
                 layers = [part for layer in layers for part in (layer, nn.Dropout(rate))][:-1]
@@ -130,12 +140,10 @@ def losses() -> None:
     batches = [(randn(size, 20), randn(size, 1)) for size in (FEW, MANY)]
     train(model, lambda x, y, m=model: functional.mse_loss(m(x), y), batches)
     for smoothing in (0.0, 0.1):
-        model = nn.Linear(20, 24)
+        model = nn.Sequential(nn.Linear(20, 24))
         train(
             model,
-            lambda x, y, m=model, s=smoothing: functional.cross_entropy(
-                m(x), y, label_smoothing=s
-            ),
+            lambda x, y, m=model, s=smoothing: functional.cross_entropy(m(x), y, label_smoothing=s),
             classes(20, count=24),
         )
 
@@ -148,7 +156,7 @@ def optimizers() -> None:
             train(model, loss, classes(20, count=24), make, clip)
 
 
-class _Residual(nn.Module):
+class _ResidualBlock(nn.Module):
     """Two convolutions with batch norm, and a way past them."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
@@ -164,7 +172,8 @@ class _Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norms[0](self.first(x)).relu()
-        return (self.norms[1](self.second(y)) + self.past(x)).relu()
+        out: Tensor = (self.norms[1](self.second(y)) + self.past(x)).relu()
+        return out
 
 
 def convolutions() -> None:
@@ -191,7 +200,7 @@ def convolutions() -> None:
         model = nn.Sequential(
             nn.Conv2d(channels, 16, 3, padding=1, bias=False),
             *(nn.BatchNorm2d(16), nn.ReLU()),
-            *(_Residual(16, 16, 1), _Residual(16, 32, 2), _Residual(32, 32, 1)),
+            *(_ResidualBlock(16, 16, 1), _ResidualBlock(16, 32, 2), _ResidualBlock(32, 32, 1)),
             *head(32),
         )
         train(
@@ -215,7 +224,7 @@ def images() -> None:
         train(model, lambda x, m=model: functional.mse_loss(m(x), x), [(x,)], OPTIMIZERS[4])
 
 
-class _Block(nn.Module):
+class _PreNormBlock(nn.Module):
     """A pre-norm block of a transformer, with heads made by `chunk` and `view`."""
 
     def __init__(self, width: int, heads: int, rate: float, causal: bool) -> None:
@@ -270,7 +279,7 @@ def _texts(*shapes: tuple[int, int], words: int = 60) -> list[Batch]:
 def transformers() -> None:
     for rate in (0.0, 0.1):
         for tied in (False, True):
-            blocks = nn.Sequential(*(_Block(48, 4, rate, causal=not tied) for _ in range(2)))
+            blocks = nn.Sequential(*(_PreNormBlock(48, 4, rate, causal=not tied) for _ in range(2)))
             model = _Tokens(60, 48, blocks, rate, tied)
             train(model, _next_token(model), _texts((4, 20), (8, 64)), clip=tied)
     demo = gpt.Gpt(60)
@@ -278,13 +287,13 @@ def transformers() -> None:
     for first in (False, True):
         layer = nn.TransformerEncoderLayer(48, 4, 96, batch_first=True, norm_first=first)
         encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        model = nn.ModuleDict({"words": nn.Embedding(60, 48), "body": encoder})
-        model["head"] = nn.Linear(48, 10)
+        classifier = nn.ModuleDict({"words": nn.Embedding(60, 48), "body": encoder})
+        classifier["head"] = nn.Linear(48, 10)
 
-        def loss(x: Tensor, y: Tensor, m: Any = model) -> Tensor:
+        def loss(x: Tensor, y: Tensor, m: Any = classifier) -> Tensor:
             return functional.cross_entropy(m["head"](m["body"](m["words"](x)).mean(1)), y)
 
-        train(model, loss, [(randint(0, 60, (FEW, 24)), randint(0, 10, (FEW,)))])
+        train(classifier, loss, [(randint(0, 60, (FEW, 24)), randint(0, 10, (FEW,)))])
 
 
 def recurrences() -> None:
@@ -322,6 +331,7 @@ def large_eager_operations() -> None:
 
 GROUPS: dict[str, Callable[[], None]] = {
     "linear layers": linear_layers,
+    "heads of few classes": heads,
     "norms": norms,
     "losses": losses,
     "optimizers": optimizers,

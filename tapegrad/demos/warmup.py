@@ -69,7 +69,9 @@ def _common_forms() -> int:
             manual_seed(0)
             steps()
             new = jit.counts.compiled - compiled
-            print(f"{name:<24} {new:5} new kernels {time.perf_counter() - began:6.1f} s", flush=True)
+            print(
+                f"{name:<24} {new:5} new kernels {time.perf_counter() - began:6.1f} s", flush=True
+            )
     finally:
         progress.is_quiet = before
     return 0

@@ -8,6 +8,7 @@ decides in which order the elements are visited.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,7 +29,6 @@ from ..ir.shapes import joined
 from . import scalar, tuning
 from .llvm import BOOL, FLOAT64, INT64, Code, Register, type_of
 from .plan import Allocation
-
 
 #: operands that leave LLVM less to compute if it knows them
 SIMPLIFYING = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
@@ -122,14 +122,17 @@ class ElementWriter:
         does not vectorise them (600 instead of 50 µs for 131,072 elements).
         """
         dtype, is_integer = node.dtype, isinstance(number, int)
+        if dtype == BOOL:  # a comparison
+            dtype = next((o.dtype for o in operands if isinstance(o, Register)), dtype)
         if not numeric.is_numpy_float(dtype) or isinstance(number, bool):
             return number
         if any(isinstance(o, Register) and o.dtype not in (dtype, BOOL) for o in operands):
             return number
-        if number in SIMPLIFYING and not self.general:
+        if number in SIMPLIFYING and (node.dtype == BOOL or not self.general):
             return number
-        if node.primitive.name == "pow" and (is_integer or not self.general):
-            return number  # which LLVM may turn into a product or a root
+        is_called = "(" in (node.primitive.expression or "")
+        if is_called and (is_integer or not (self.general or math.isinf(number))):
+            return number  # LLVM may turn a power into a product or a root
         if is_integer and abs(number) > MAX_EXACT_INTEGER:
             return number
         self.numbers.append(struct.unpack("<q", struct.pack("<d", number))[0])
