@@ -122,6 +122,7 @@ def _script(script: Path, arguments: Sequence[str], seconds: int | None) -> int:
     except KeyboardInterrupt:
         if not deadline.has_come:
             raise
+        jit.finish()  # what it was compiling is kept, and counted
         print(f"stopped {script} after {seconds} s")
     except SystemExit as ended:
         if ended.code not in (None, 0):

@@ -131,8 +131,8 @@ def _undisturbed(work: Callable[[], T]) -> T:
 
 
 @atexit.register
-def _finish() -> None:
-    """Wait at exit for a compilation whose caller was interrupted: LLVM must not be left inside."""
+def finish() -> None:
+    """Wait for a compilation whose caller was interrupted; at exit LLVM must not be left inside."""
     if _lock.acquire(timeout=EXIT_PATIENCE):
         _lock.release()
 
