@@ -1,4 +1,4 @@
-"""The command line: `tapegrad demo`, `tapegrad info`, `tapegrad bench`, `tapegrad launch`.
+"""The command line: `tapegrad demo`, `info`, `bench`, `warmup` and `launch`.
 
 Comes in: the arguments. Goes out: the exit status; 0 done, 2 wrong arguments, 130 interrupted.
 """
@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .replay import set_num_threads
 
             set_num_threads(options.threads)
+        if options.command == "warmup":
+            return _warmup(options)
         if options.command == "bench":
             from .demos.bench import run
 
@@ -84,8 +86,41 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--threads", type=_positive, help="threads of native code (default: one for each core)"
     )
+    _add_warmup(commands)
     _add_launch(commands)
     return parser
+
+
+def _add_warmup(commands: Any) -> None:
+    warmup = commands.add_parser(
+        "warmup",
+        help="compile kernels before they are needed",
+        usage="tapegrad warmup [--seconds N] [--threads N] [script.py [arguments]]",
+        description="Compile the kernels of common models, or those that a script needs, into the "
+        "cache on disk.",
+    )
+    warmup.add_argument(
+        "--seconds", type=_positive, help="interrupt the script after so many (default: never)"
+    )
+    warmup.add_argument(
+        "--threads", type=_positive, help="threads of native code (default: one for each core)"
+    )
+    warmup.add_argument("program", nargs=argparse.REMAINDER, help="a script and its arguments")
+    warmup.set_defaults(wrong=warmup.error)
+
+
+def _warmup(options: argparse.Namespace) -> int:
+    program = [*options.program]
+    if program[:1] == ["--"]:
+        program.pop(0)
+    script = Path(program[0]) if program else None
+    if script is not None and not script.is_file():
+        options.wrong(f"no such script: {script}")
+    if script is None and options.seconds is not None:
+        options.wrong("--seconds needs a script: tapegrad warmup --seconds 60 train.py")
+    from .demos.warmup import run
+
+    return run(script, program[1:], options.seconds)
 
 
 def _add_launch(commands: Any) -> None:

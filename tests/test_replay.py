@@ -494,15 +494,6 @@ def test_new_shapes_record_anew() -> None:
     assert replayed(f) == 4
 
 
-def test_too_many_signatures_run_eagerly_and_say_so() -> None:
-    f = tg.compile(lambda x: x * 2, max_signatures=2)
-    f(tg.ones(1))
-    f(tg.ones(2))
-    with pytest.warns(UserWarning, match="more than 2 signatures"):
-        assert f(tg.ones(3)).tolist() == [2, 2, 2]
-    assert f(tg.ones(4)).tolist() == [2, 2, 2, 2]
-
-
 def test_freezing_a_parameter_is_seen() -> None:
     network = Mlp(24, 8, 5)
     step = tg.compile(lambda x, y: network.loss(x, y).backward() and None)

@@ -417,7 +417,7 @@ def test_other_reasons_warn_at_the_call_too(monkeypatch: pytest.MonkeyPatch) -> 
     without = tg.compile(lambda x: x * 2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for n in (1, 2, 2, 3):
+        for n in (1, 2, 1, 2, 1):
             few(tg.ones(n))
         for _ in range(4):
             without(tg.ones(1))

@@ -94,8 +94,8 @@ def _draw_in_loops(
     """A loop over blocks of four words, and one for the part of a block at the end."""
     out, after = outs
     body = b.over((2,))
-    taken = f"x + place * {-(-_words(kind, out.size, dtype) // 4)}"
-    body.store(after, body.compute(taken, np.int64, x=body.read(state), place=body.along(0)))
+    taken = body.position((-(-_words(kind, out.size, dtype) // 4),))
+    body.store(after, body.compute("x + taken", np.int64, x=body.read(state), taken=taken))
     body.done()
     flat = out.reshape(-1)
     pair = _expressions(kind, dtype == np.float64, low, high)

@@ -72,6 +72,27 @@ def folder() -> Path | None:
     return _folder(os.environ.get("TAPEGRAD_CACHE"))
 
 
+def problem() -> str | None:
+    """Why nothing can be kept, in words for the user; None if it can."""
+    setting = os.environ.get("TAPEGRAD_CACHE")
+    if setting == "0":
+        return "the cache is switched off: unset TAPEGRAD_CACHE, which is 0"
+    directory = folder()
+    if directory is None:
+        what = "the default folder" if not setting else f"TAPEGRAD_CACHE={setting}"
+        return (
+            f"there is no cache folder that only you can write: {what} cannot be made, or others "
+            "own it or can write it; let TAPEGRAD_CACHE name another folder"
+        )
+    try:
+        handle, path = tempfile.mkstemp(UNFINISHED, dir=directory)
+    except OSError as error:
+        return f"the cache folder {directory} is not writable: {error.strerror}"
+    os.close(handle)
+    os.unlink(path)
+    return None
+
+
 def load(name: str) -> bytes | None:
     """What is kept under this name, if it is there and whole."""
     directory = folder()

@@ -30,6 +30,11 @@ from . import scalar, tuning
 from .llvm import BOOL, FLOAT64, INT64, Code, Register, type_of
 from .plan import Allocation
 
+#: operands that leave LLVM less to compute if it knows them
+SIMPLIFYING = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+#: whole numbers up to this one are numbers of float64 too
+MAX_EXACT_INTEGER = 1 << 53
+
 
 def accesses_of(loop: Loop) -> Iterator[Access]:
     """What a loop reads and writes, with the indices that it reads on the way."""
@@ -53,8 +58,8 @@ def accesses_of(loop: Loop) -> Iterator[Access]:
 class ElementWriter:
     """Writes what a loop does at one element.
 
-    Sizes, strides and numbers are written into the text or, if it is to serve all loops of the same
-    form (`general`), read from the kernel's table.
+    Sizes, strides and numbers are read from the kernel's table, so that one text serves other sizes
+    and other models. Small ones are written into the text, except in `general` kernels.
     """
 
     def __init__(self, loop: Loop, allocations: dict[int, Allocation], general: bool) -> None:
@@ -62,7 +67,7 @@ class ElementWriter:
         self.allocations = allocations
         self.general = general
         self.numbers: list[int] = []
-        self.number_indices: dict[int, int] = {}
+        self.number_indices: dict[Any, int] = {}
         self.code = Code()
         accesses = list(dict.fromkeys(accesses_of(loop)))
         positions = [n for n in loop.nodes if isinstance(n, Position)]
@@ -92,37 +97,48 @@ class ElementWriter:
 
     # -- elements ----------------------------------------------------------------------------
 
-    def number(self, number: int) -> str:
-        """The text of a whole number that a general kernel should not depend on.
+    def number(self, number: int, role: object = "size") -> str:
+        """The text of a whole number, such as a size or a stride: itself, or a place in the table.
 
-        Equal numbers are one: LLVM must see that what is read and written in place is the same
-        element.
+        Equal numbers of one role are one: LLVM must see that what is read and written in place is
+        the same element. A size that happens to equal some stride stays another number, or each
+        such coincidence would need a kernel of its own.
         """
-        if not self.general or number in (0, 1):
+        largest = 1 if self.general else tuning.MAX_NUMBER_IN_TEXT
+        if 0 <= number <= largest:
             return str(number)
-        if number not in self.number_indices:
-            self.number_indices[number] = len(self.numbers)
+        key = (role, number)
+        if key not in self.number_indices:
+            self.number_indices[key] = len(self.numbers)
             self.numbers.append(number)
-        return f"%number{self.number_indices[number]}"
+        return f"%number{self.number_indices[key]}"
 
     def literal(self, number: Any, node: Compute, operands: list[Any]) -> Any:
-        """A number as an operand; a general kernel reads those of floating arithmetic.
+        """A number as an operand; those of floating arithmetic are read from the table.
 
-        Infinities are always read: LLVM makes branches of a maximum over `where(mask, x, -inf)`
-        that it can see through, and does not vectorise them (600 instead of 50 µs for 131,072
-        elements).
+        Sizes may decide about them, as about the count in a mean. Numbers that simplify what is
+        computed stay in the text, except in general kernels. Infinities are always read:
+        LLVM makes branches of a maximum over `where(mask, x, -inf)` that it can see through, and
+        does not vectorise them (600 instead of 50 µs for 131,072 elements).
         """
-        if not (numeric.is_numpy_float(node.dtype) and isinstance(number, float)):
+        dtype, is_integer = node.dtype, isinstance(number, int)
+        if dtype == BOOL:  # a comparison
+            dtype = next((o.dtype for o in operands if isinstance(o, Register)), dtype)
+        if not numeric.is_numpy_float(dtype) or isinstance(number, bool):
             return number
-        if not (self.general or math.isinf(number)):
+        if any(isinstance(o, Register) and o.dtype not in (dtype, BOOL) for o in operands):
             return number
-        fitting = (node.dtype, BOOL)
-        if any(isinstance(o, Register) and o.dtype not in fitting for o in operands):
+        if number in SIMPLIFYING and (node.dtype == BOOL or not self.general):
+            return number
+        is_called = "(" in (node.primitive.expression or "")
+        if is_called and (is_integer or not (self.general or math.isinf(number))):
+            return number  # LLVM may turn a power into a product or a root
+        if is_integer and abs(number) > MAX_EXACT_INTEGER:
             return number
         self.numbers.append(struct.unpack("<q", struct.pack("<d", number))[0])
         bits = f"i64 %number{len(self.numbers) - 1}"
         wide = Register(self.code.value(f"bitcast {bits} to double"), FLOAT64)
-        return converted(self.code, wide, node.dtype)
+        return converted(self.code, wide, dtype)
 
     def pointer(self, access: Access, indices: dict[int, str]) -> str:
         """A pointer to the element of an access at the given indices."""
@@ -136,17 +152,17 @@ class ElementWriter:
         strides = self.strides[access]
         terms = [(index, self._step(strides, d)) for d, index in indices.items()]
         for pick in access.picks:
-            terms.append((self.picked(pick, indices), self.number(pick.stride)))
+            terms.append((self.picked(pick, indices), self.number(pick.stride, "pick")))
         if access.offset > base:
             terms.append((str(access.offset - base), "1"))
-        offset = self.number(base) if several else "0"
+        offset = self.number(base, "offset") if several else "0"
         position = self.code.position(offset, terms)
         return self.code.element(self.pointers[key][0], access.value.dtype, position)
 
     def _step(self, strides: list[int], d: int) -> str:
         """The text of a stride; short steps of the last dimension are known, to be vectorised."""
         last = d == len(self.sizes) - 1 and abs(strides[d]) <= tuning.MAX_VECTOR_STRIDE_ELEMENTS
-        return str(strides[d]) if last else self.number(strides[d])
+        return str(strides[d]) if last else self.number(strides[d], d)
 
     def _base(self, access: Access) -> int:
         """The lowest offset of the accesses whose elements lie between those of this one.
@@ -184,8 +200,8 @@ class ElementWriter:
                 found.append(self.code.load(self.pointer(node.access, indices), node.dtype))
             elif isinstance(node, Position):
                 strides = self.strides[node]
-                terms = [(index, self.number(strides[d])) for d, index in indices.items()]
-                position = self.code.position(self.number(node.offset), terms)
+                terms = [(index, self.number(strides[d], d)) for d, index in indices.items()]
+                position = self.code.position(self.number(node.offset, "offset"), terms)
                 found.append(Register(position, node.dtype))
             else:
                 found.append(self._compute(node, found))
@@ -222,10 +238,16 @@ class ElementWriter:
         with ExitStack() as stack:
             inner = dict(indices)
             for d in dims:
-                bounds = ("%low", "%high") if d == split else ("0", self.number(self.sizes[d]))
-                rolled = d == dims[-1] and self.sizes[d] >= tuning.MIN_ROLLED_LOOP_ELEMENTS
+                bounds = ("%low", "%high") if d == split else ("0", self._end(d))
+                rolled = d == dims[-1] and not bounds[1].isdigit()
                 inner[d] = stack.enter_context(self.code.loop(*bounds, rolled=rolled))
             yield inner
+
+    def _end(self, d: int) -> str:
+        """The text of a dimension's size; LLVM writes out a short last one if it knows its size."""
+        is_last = d == len(self.sizes) - 1
+        short = is_last and self.sizes[d] < tuning.MIN_ROLLED_LOOP_ELEMENTS
+        return str(self.sizes[d]) if short and not self.general else self.number(self.sizes[d])
 
 
 def converted(code: Code, value: Register, dtype: Any) -> Register:

@@ -131,8 +131,8 @@ def _undisturbed(work: Callable[[], T]) -> T:
 
 
 @atexit.register
-def _finish() -> None:
-    """Wait at exit for a compilation whose caller was interrupted: LLVM must not be left inside."""
+def finish() -> None:
+    """Wait for a compilation whose caller was interrupted; at exit LLVM must not be left inside."""
     if _lock.acquire(timeout=EXIT_PATIENCE):
         _lock.release()
 
@@ -169,6 +169,14 @@ class NativeFunction:
 
         return _undisturbed(assembled)
 
+
+class Counts:
+    """What this process has done so far."""
+
+    compiled = 0  # functions; others were found in memory or on disk
+
+
+counts = Counts()
 
 #: by name: the functions that are in use
 _functions: weakref.WeakValueDictionary[str, NativeFunction] = weakref.WeakValueDictionary()
@@ -378,6 +386,7 @@ def _compiled(names: dict[str, str], progress: Progress) -> dict[str, NativeFunc
             for name, code in _objects_of(new, progress):
                 codes[name] = code
                 cache.store(name, code)
+        counts.compiled += len(new)
         found |= _loaded({name: code for name, code in codes.items() if code is not None})
         return {text: found[name] for text, name in names.items()}
 

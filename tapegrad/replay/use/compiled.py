@@ -35,6 +35,7 @@ from .agreement import Agreement, Choice
 from .check import Check
 from .leaf_tracker import LeafTracker
 from .replay import DataError, Replay
+from .signatures import Signatures
 from .snapshot import Snapshot
 from .targets import BACKENDS, DEFAULT, Budgeted, target_names, target_of
 from .undo import UndoableCapture
@@ -119,8 +120,9 @@ class Compiled(Generic[P, R]):
         self.function = function
         self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self.options = options or Options()
-        self._signatures: dict[Any, Signature] = {}
-        self._latest: Signature | None = None  # of the latest replay
+        self._signatures = Signatures(self.options.max_signatures)
+        #: the one used last, if its arguments can be compared quickly
+        self._latest: Signature | None = None
         self._agreement = Agreement(self.name)
         self._lock = locks.new()
         #: the thread in which the function runs, while others wait for its lock
@@ -210,19 +212,17 @@ class Compiled(Generic[P, R]):
             call = Arguments.of_tensors(args, signature.key)
         else:
             call = Arguments(self._modes(), args, kwargs)
-            signature = self._signatures.get(call.key)
+            signature = self._signatures.find(call.key)
+            self._latest = None
         if signature is None and call.is_elsewhere():
             return self._eagerly(ELSEWHERE, args, kwargs)
         if signature is None:
-            most = self.options.max_signatures
-            if len(self._signatures) >= most:
-                return self._eagerly(
-                    f"it was called with more than {most} signatures; what varies should be a "
-                    "tensor, or raise max_signatures",
-                    args,
-                    kwargs,
-                )
-            signature = self._signatures[call.key] = Signature(call.key, shown(args, kwargs))
+            # Who insists on replays gets them, however often programs must be made anew.
+            if self._signatures.is_thrashing(call.key) and not self.options.fullgraph:
+                communicates = self._signatures.communicated(call.key)
+                return self._eagerly(self._signatures.why_eager, args, kwargs, communicates)
+            signature = Signature(call.key, shown(args, kwargs))
+            self._signatures.add(signature)
         if signature.eager is not None:
             return self._eagerly(signature.eager, args, kwargs, signature.communicates)
         for variant in signature.variants:
@@ -466,7 +466,7 @@ class Compiled(Generic[P, R]):
         if world is None:
             signature.eager = refusal
         else:
-            signature.variants.insert(0, Variant(world, None, refusal))
+            signature.keep(Variant(world, None, refusal))
         self._warn(refusal)
 
     def _compare(
@@ -500,7 +500,7 @@ class Compiled(Generic[P, R]):
     @property
     def replays(self) -> list[Replay]:
         """The recordings that calls replay, of all kinds of arguments."""
-        return [r for s in self._signatures.values() for r in s.replays]
+        return [r for s in self._signatures for r in s.replays]
 
     def __repr__(self) -> str:
         from .explain import brief
@@ -580,7 +580,8 @@ def compile(
 
     Works on whole training steps: tensors from outside (parameters, buffers, optimizer state) are
     read and changed in their own memory. The first two calls with new shapes run eagerly too, and
-    are recorded. What a call did, and why, `explain()` tells. A module is returned as one of its
+    are recorded. What a call did, and why, `explain()` tells. Programs of `max_signatures` kinds of
+    arguments are kept; past that, those used longest ago go. A module is returned as one of its
     class that shares everything with it.
 
     With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients
@@ -610,6 +611,8 @@ def compile(
         raise ValueError(f"mode must be one of {', '.join(map(str, MODES))}, got {mode!r}")
     if options is not None and not isinstance(options, dict):
         raise TypeError(f"options must be a dict or None, got {type(options).__name__}")
+    if max_signatures < 1:
+        raise ValueError(f"max_signatures must be at least 1, got {max_signatures}")
     if not isinstance(check, int) or check < 0:
         raise ValueError(f"check must be True, False or a number of calls, got {check!r}")
     budget = None if memory is None else amounts.parsed(memory, "memory")

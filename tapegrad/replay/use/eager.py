@@ -2,9 +2,8 @@
 
 Comes in: a primitive's kernel or gradient rule, and its arguments. It is traced once for each form
 of the arguments (layouts, dtypes, parameters) and runs as a small program. The loops are general:
-other sizes share their code, unless a size is part of the formula, as in a mean. What is traced is
-what runs without llvmlite, so results agree up to rounding. Only the arguments decide which of the
-two runs, so a run repeats bit for bit.
+other sizes share their code. What is traced is what runs without llvmlite, so results agree up to
+rounding. Only the arguments decide which of the two runs, so a run repeats bit for bit.
 
 `core/primitive.py` calls this instead of a kernel or a rule, if the arrays are large enough.
 """

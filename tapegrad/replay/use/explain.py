@@ -47,7 +47,7 @@ def brief(compiled: Compiled) -> str:
     where = ""
     if code is not None:
         where = f" at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
-    variants = sum(len(s.variants) for s in compiled._signatures.values())
+    variants = sum(len(s.variants) for s in compiled._signatures)
     told = f"{compiled.name}{where}: {_counted(compiled)}, {_number(variants, 'variant')}"
     if compiled.why_eager is None:
         return told
@@ -61,7 +61,7 @@ def _number(count: int, what: str) -> str:
 
 
 def _counted(compiled: Compiled) -> str:
-    recordings = sum(s.recordings for s in compiled._signatures.values())
+    recordings = sum(s.recordings for s in compiled._signatures)
     replays = sum(r.count for r in compiled.replays)
     return f"{_number(recordings, 'recording')}, {_number(replays, 'replay')}"
 
@@ -82,7 +82,7 @@ def summary(compiled: Compiled) -> str:
     chosen = max(native, key=lambda r: r.count, default=None)
     kernels = None if chosen is None else _Kernels(chosen)
     lines = _verdict(compiled, "" if kernels is None else kernels.took)
-    signatures = list(compiled._signatures.values())
+    signatures = list(compiled._signatures)
     for signature in signatures[:SIGNATURES]:
         lines += _in_short(signature, compiled.why_eager or "")
     if len(signatures) > SIGNATURES:
@@ -101,7 +101,18 @@ def _verdict(compiled: Compiled, took: str) -> list[str]:
     lines = [f"{name}: {_counted(compiled)}{took}"]
     if compiled.why_eager is not None:
         lines.append(f"  some calls run eagerly, because {compiled.why_eager}")
-    return lines
+    return [*lines, *_dropped(compiled)]
+
+
+def _dropped(compiled: Compiled) -> list[str]:
+    """How many signatures went to make room, if any did."""
+    signatures = compiled._signatures
+    if not signatures.dropped:
+        return []
+    return [
+        f"  keeps the {signatures.most} signatures used last (max_signatures); "
+        f"{_number(signatures.dropped, 'other')} went with their programs"
+    ]
 
 
 def _in_short(signature: Signature, said: str) -> list[str]:
@@ -234,7 +245,8 @@ def explain(compiled: Compiled, programs: bool = False, code: str | None = None)
     lines = [f"compiled function {compiled.name}: {len(compiled._signatures)} signature(s)"]
     if compiled.why_eager is not None:
         lines.append(f"  last ran eagerly because {compiled.why_eager}")
-    for signature in compiled._signatures.values():
+    lines += _dropped(compiled)
+    for signature in compiled._signatures:
         lines += _signature(signature)
     for replay in compiled.replays if programs else ():
         lines.append(str(replay.program))

@@ -23,7 +23,8 @@ from .snapshot import Snapshot
 #: few are: Python takes 20 to 30 µs for each
 SMALL_UPDATE = 4096
 FEW_TENSORS = 16
-#: recordings that are kept: they differ in which tensors have a gradient
+#: recordings that are kept: they differ in which tensors have a gradient; the one used longest ago
+#: goes
 MOST_RECORDINGS = 8
 
 
@@ -46,9 +47,10 @@ class Update:
             return
         replay = self.replays.get(key)
         if replay is not None:
-            if _repeated(replay):
-                return
             del self.replays[key]
+            if _repeated(replay):
+                self.replays[key] = replay  # as the one used last
+                return
         self._record(function, key, tensors)
 
     def _record(

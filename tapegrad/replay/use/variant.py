@@ -252,6 +252,10 @@ class Signature:
         variant = Variant(
             world, replay, None, effects, self._references, self._sharing, pattern, overlap
         )
+        self.keep(variant)
+        self.disagreements = self.strikes = 0
+
+    def keep(self, variant: Variant) -> None:
+        """Remember a variant; past the limit, the one used longest ago goes."""
         self.variants.insert(0, variant)
         del self.variants[MOST_VARIANTS:]  # they keep objects of the user alive
-        self.disagreements = self.strikes = 0
