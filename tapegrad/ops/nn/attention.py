@@ -14,16 +14,16 @@ import numpy as np
 
 from ...core.dtypes import bool_, float32
 from ...core.tensor import Tensor
+from ..drawing import random_array, reserved_state
+from ..elementwise.comparison import greater_equal
 from ..linalg.matmul import matmul_
-from ..linalg.triangular import product
-from ..precision import check_floating, check_same_dtype, is_half, rounded, widened
+from ..precision import check_floating, check_same_dtype, is_half
 from ..shape.expanding import expand_
 from ..shape.reordering import swapped
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .embedding import dropout
 from .tiled_attention import tiled_attention_
-from .whole_attention import attention_, powers_of, scores_of
+from .whole_attention import attention_
 
 #: scores of all heads from which on they are made in tiles. Backward makes those of a tile again,
 #: so there are 7 products instead of 6. That pays where whole matrices are larger than the caches:
@@ -127,16 +127,19 @@ def scaled_dot_product_attention(
         for x in (query, key, value)
     )
     factor = 1.0 / math.sqrt(max(q._array.shape[-1], 1)) if scale is None else float(scale)
-    _check_mask(attn_mask, (*lead, q._array.shape[-2], k._array.shape[-2]))
+    scores = (*lead, q._array.shape[-2], k._array.shape[-2])
+    _check_mask(attn_mask, scores)
     if k._array.shape[-2] == 0:
         return matmul_(matmul_(q, swapped(k)), v)  # sums of nothing
-    if dropout_p == 0:
-        chosen = tiled_attention_ if _is_long(q, k, v) else attention_
-        return chosen(q, k, v, attn_mask, scale=factor, causal=bool(is_causal))[0]
-    scores = scores_of(widened(q), widened(k), attn_mask, factor, bool(is_causal))
-    powers = powers_of(scores, scores.logsumexp(-1, True))
-    form = "lower" if is_causal else None
-    return rounded(product(dropout(powers, dropout_p), widened(v), form), query)
+    options = {"scale": factor, "causal": bool(is_causal), "dropout": float(dropout_p)}
+    if _is_long(q, k, v):
+        state = reserved_state(math.prod(scores)) if dropout_p else None
+        return tiled_attention_(q, k, v, attn_mask, state, **options)[0]
+    kept = None
+    if dropout_p:
+        drawn = random_array("uniform", scores, np.float32)
+        kept = greater_equal(drawn, float(dropout_p)).to(query.device)
+    return attention_(q, k, v, attn_mask, kept, **options)[0]
 
 
 def _is_long(q: Any, k: Any, v: Any) -> bool:

@@ -19,6 +19,7 @@ Called by `emit.py`.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 import struct
@@ -29,13 +30,17 @@ from ...core.primitive import ELEMENTWISE, Primitive
 from ..ir.program import Access, Attention, size_of
 from ..ir.shapes import joined
 from . import scalar, tuning, vectors
+from .attention_dropout import dropped, row_elements, table_numbers, write_factors
 from .gemm import multiplication, packed_bytes
 from .kernel import Kernel, with_entry
-from .llvm import BOOL, FLOAT32, Code, Register, literal, type_of
+from .llvm import BOOL, FLOAT32, INT64, Code, Register, literal, type_of
 
 #: the numbers of every kernel; then come the rows' strides of all operands, the mask's column
 #: stride, and for each batch dimension its size and the steps of all operands
-NUMBERS = ("queries", "keys", "features", "value_features", "scale", "down", "across", "whole")
+NUMBERS = (
+    *("queries", "keys", "features", "value_features", "scale", "down", "across", "whole"),
+    *("threshold", "kept"),
+)
 FORWARD = ("q", "k", "v", "out", "lse")
 BACKWARD = ("q", "k", "v", "g", "lse", "delta", "g_q", "g_k", "g_v")
 
@@ -48,15 +53,22 @@ class AttentionWriter:
     """Writes the function for one dtype and one kind of mask; see `text_of`."""
 
     def __init__(
-        self, dtype: Any, dimensions: int, backward: bool, causal: bool, mask: Any, dense: bool
+        self,
+        dtype: Any,
+        dimensions: int,
+        backward: bool,
+        causal: bool,
+        mask: Any,
+        dense: bool,
+        drops: bool,
     ) -> None:
         self.code = Code()
         self.dtype, self.kind = dtype, type_of(dtype)
-        self.causal, self.mask, self.dense = causal, mask, dense
+        self.causal, self.mask, self.dense, self.drops = causal, mask, dense, drops
         self.lanes = vectors.registers()[0] // dtype.itemsize
         self.vector = f"<{self.lanes} x {self.kind}>"
         self.dimensions, self.backward = dimensions, backward
-        self.names = names_of(backward, mask is not None)
+        self.names = names_of(backward, mask is not None, drops)
         self.number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
         rows = len(NUMBERS)
         self.row = {name: f"%number{rows + i}" for i, name in enumerate(self.names)}
@@ -67,13 +79,11 @@ class AttentionWriter:
 
     def text(self) -> str:
         code = self.code
-        bits = code.value(f"bitcast i64 {self.number['scale']} to double")
-        narrow = f"fptrunc double {bits} to float"
-        self.scale = code.value(narrow) if self.dtype == FLOAT32 else bits
-        size = self.tile.elements
-        scores, second, top, total, self.scratch = (
-            code.element("%partial0", self.dtype, str(at))
-            for at in (0, size, 2 * size, 2 * size + self.tile.rows, 2 * size + 2 * self.tile.rows)
+        self.scale, self.kept = (self.real(self.number[name]) for name in ("scale", "kept"))
+        size, rows = self.tile.elements, self.tile.rows
+        starts = itertools.accumulate((0, size, size, rows, rows, self.tile.row_elements))
+        scores, second, top, total, self.factors, self.scratch = (
+            code.element("%partial0", self.dtype, str(start)) for start in starts
         )
         with code.loop("%low", "%high") as step:
             if self.backward:
@@ -87,6 +97,13 @@ class AttentionWriter:
         return _joined([*parts, entry])
 
     # -- what both directions use ----------------------------------------------------------------
+
+    def real(self, bits: str) -> str:
+        """A number of the table that is the bits of a double."""
+        double = self.code.value(f"bitcast i64 {bits} to double")
+        if self.dtype != FLOAT32:
+            return double
+        return self.code.value(f"fptrunc double {double} to float")
 
     def least(self, x: str, y: str) -> str:
         return self.code.call("i64", "llvm.smin.i64", ("i64", x), ("i64", y))
@@ -106,8 +123,8 @@ class AttentionWriter:
         return code.value(f"select i1 {odd}, i64 {back}, i64 {half}")
 
     def bases(self, batch: str) -> dict[str, str]:
-        """Where each operand begins in a batch."""
-        code = self.code
+        """Where each operand begins in a batch, and which one it is, as `self.batch`."""
+        code, self.batch = self.code, batch
         terms: dict[str, list[tuple[str, str]]] = {name: [] for name in self.names}
         rest = batch
         for d in reversed(range(self.dimensions)):
@@ -118,14 +135,18 @@ class AttentionWriter:
                 terms[name].append((index, f"%number{at + 1 + i}"))
         found = {}
         for i, name in enumerate(self.names):
-            dtype = self.mask if name == "mask" else self.dtype
-            found[name] = code.element(f"%p{i}", dtype, code.position("0", terms[name]))
+            found[name] = code.element(
+                f"%p{i}", self.dtype_of(name), code.position("0", terms[name])
+            )
         return found
+
+    def dtype_of(self, name: str) -> Any:
+        return self.mask if name == "mask" else INT64 if name == "state" else self.dtype
 
     def at(self, name: str, base: str, row: str) -> str:
         """A pointer to a row of an operand."""
-        dtype = self.mask if name == "mask" else self.dtype
-        return self.code.element(base, dtype, self.code.position("0", [(row, self.row[name])]))
+        position = self.code.position("0", [(row, self.row[name])])
+        return self.code.element(base, self.dtype_of(name), position)
 
     def multiply(
         self,
@@ -215,6 +236,19 @@ class AttentionWriter:
             return code.value(f"select i1 {given}, {self.kind} {scaled}, {self.kind} {low}")
         return self.op("fadd contract", scaled, given)
 
+    def factors_of(self, base: dict[str, str], query: str, left: str, count: str) -> str:
+        """The factors of dropout for `count` scores of a query from key `left` on."""
+        code, number = self.code, self.number
+        row = code.position(query, [(self.batch, number["queries"])])
+        first = code.position(left, [(row, number["keys"])])
+        kept = Register(self.kept, self.dtype)
+        return write_factors(
+            code, base["state"], first, count, number["threshold"], kept, self.factors
+        )
+
+    def dropped(self, x: str, factors: str, column: str) -> str:
+        return dropped(self.code, Register(x, self.dtype), factors, column).text
+
     def clear(self, name: str, base: str, first: str, end: str, columns: str) -> None:
         """Zeros in some rows of a result."""
         code = self.code
@@ -296,6 +330,11 @@ class AttentionWriter:
             power = self.apply(POWER, self.op("fsub", self.load(there), finite))
             self.store(power, there)
             self.store(self.op("fadd reassoc", self.load(part), power), part)
+        if self.drops:
+            factors = self.factors_of(base, query, left, limit)
+            with code.loop("0", limit) as column:
+                there = code.element(line, self.dtype, column)
+                self.store(self.dropped(self.load(there), factors, column), there)
         factor = self.apply(POWER, self.op("fsub", before, finite))
         old = self.op("fmul", self.load(total), factor)
         self.store(self.op("fadd", old, self.load(part)), total)
@@ -489,14 +528,21 @@ class AttentionWriter:
             mask = self.at("mask", base["mask"], query)
             stride = "1" if self.dense else self.column
             mask = code.element(mask, self.mask, code.position("0", [(left, stride)]))
-        # What a mask has beyond its end must not be read; what a tile has there nobody reads.
-        count = self.padded(limit) if self.mask is None else limit
+        # What a mask has beyond its end must not be read, and there are no factors there; what a
+        # tile has there nobody reads.
+        count = self.padded(limit) if self.mask is None and not self.drops else limit
+        factors = self.factors_of(base, query, left, limit) if self.drops else ""
         with code.loop("0", count) as column:
             here, there = (code.element(line, self.dtype, column) for line in (powers, slopes))
             score = self.score(self.load(here), mask, column)
             power = self.apply(POWER, self.op("fsub contract", score, lse))
-            self.store(power, here)
-            slope = self.op("fsub", self.load(there), delta)
+            slope = self.load(there)
+            if self.drops:
+                self.store(self.dropped(power, factors, column), here)
+                slope = self.dropped(slope, factors, column)
+            else:
+                self.store(power, here)
+            slope = self.op("fsub", slope, delta)
             slope = self.op("fmul", power, slope)
             self.store(self.op("fmul", slope, self.scale), there)
 
@@ -504,10 +550,10 @@ class AttentionWriter:
 # -- text ------------------------------------------------------------------------------------------
 
 
-def names_of(backward: bool, masked: bool) -> tuple[str, ...]:
+def names_of(backward: bool, masked: bool, drops: bool) -> tuple[str, ...]:
     """The operands and results in the order of the table."""
     names = BACKWARD if backward else FORWARD
-    return (*names[:3], *["mask"] * masked, *names[3:])
+    return (*names[:3], *["mask"] * masked, *["state"] * drops, *names[3:])
 
 
 class Tile:
@@ -517,6 +563,7 @@ class Tile:
         self.rows, self.columns = rows, columns
         self.lead = columns + tuning.ATTENTION_LEAD_PADDING
         self.elements = rows * self.lead
+        self.row_elements = row_elements(columns)  # of the factors of dropout
 
 
 def tile_of(backward: bool) -> Tile:
@@ -553,17 +600,23 @@ def _joined(parts: list[str]) -> str:
 
 @functools.cache
 def text_of(
-    dtype: Any, dimensions: int, backward: bool, causal: bool, mask: Any, dense: bool
+    dtype: Any,
+    dimensions: int,
+    backward: bool,
+    causal: bool,
+    mask: Any,
+    dense: bool,
+    drops: bool,
 ) -> str:
     """The function for so many batch dimensions; a `dense` mask has a column stride of 1."""
-    return AttentionWriter(dtype, dimensions, backward, causal, mask, dense).text()
+    return AttentionWriter(dtype, dimensions, backward, causal, mask, dense, drops).text()
 
 
 def attention(a: Attention, threads: int) -> Kernel | None:
     """The kernel of attention or of its gradients, for so many threads."""
     dtype = a.results[0].value.dtype
-    masks = () if a.mask is None else (a.mask,)
-    accesses: tuple[Access, ...] = (*a.operands[:3], *masks, *a.operands[3:], *a.results)
+    optional = [x for x in (a.mask, a.state) if x is not None]
+    accesses: tuple[Access, ...] = (*a.operands[:3], *optional, *a.operands[3:], *a.results)
     sizes, strides, _ = joined(a.batch, [x.strides[:-2] for x in accesses], set())
     batches = size_of(tuple(sizes))
     tile = tile_of(a.backward)
@@ -575,6 +628,7 @@ def attention(a: Attention, threads: int) -> Kernel | None:
         extent = batches if whole else 2 * batches * max(down, across)
     (scale,) = struct.unpack("<q", struct.pack("<d", a.scale))
     numbers = [a.queries, a.keys, a.features, a.value_features, scale, down, across, int(whole)]
+    numbers += table_numbers(a.dropout)
     numbers += [x.strides[-2] for x in accesses]
     column = 0 if a.mask is None else a.mask.strides[-1]
     numbers.append(column)
@@ -588,7 +642,7 @@ def attention(a: Attention, threads: int) -> Kernel | None:
         "attention",
         text_of(
             *(dtype, dimensions, a.backward, a.causal),
-            *(None if a.mask is None else a.mask.value.dtype, column == 1),
+            *(None if a.mask is None else a.mask.value.dtype, column == 1, a.state is not None),
         ),
         [(x.value.number, x.offset * x.value.dtype.itemsize) for x in accesses],
         extent,
@@ -604,8 +658,8 @@ def attention(a: Attention, threads: int) -> Kernel | None:
 
 
 def _scratch_bytes(dtype: Any, tile: Tile, a: Attention) -> int:
-    """Bytes for two tiles, for two numbers of each row, and for what products pack."""
-    own = (2 * tile.elements + 2 * tile.rows) * int(dtype.itemsize)
+    """Bytes for two tiles, two numbers of each row, a row of factors, and what products pack."""
+    own = (2 * tile.elements + 2 * tile.rows + tile.row_elements) * int(dtype.itemsize)
     wide, deep = max(a.features, a.value_features), max(tile.rows, tile.columns)
     packed = max(
         packed_bytes(dtype, tile.rows, wide, tile.columns, ""),
