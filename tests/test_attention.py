@@ -27,7 +27,8 @@ from tapegrad.testing import gradcheck, gradgradcheck
 
 def in_tiles(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any:
     """The primitive without dropout, called as `attention_` is."""
-    return tiled.tiled_attention_(q, k, v, mask, None, scale=scale, causal=causal, dropout=0.0)
+    options = {"scale": scale, "causal": causal, "dropout": 0.0, "safe": True}
+    return tiled.tiled_attention_(q, k, v, mask, None, **options)
 
 
 def whole(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any:
@@ -161,7 +162,7 @@ def test_numpy_kernels(
     q, k, v, g = operands(shape)
     given = mask_of(mask, shape)
     options = {"scale": 0.7, "causal": causal}
-    tiles = {**options, "dropout": 0.0}
+    tiles = {**options, "dropout": 0.0, "safe": True}
     out, lse = tiled.tiled_attention_.kernel(q, k, v, given, None, **tiles)
     delta = (g * out).sum(-1, keepdims=True)
     found = tiled.tiled_attention_gradient_.kernel(g, q, k, v, given, None, delta, lse, **tiles)

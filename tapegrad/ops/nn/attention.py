@@ -134,7 +134,7 @@ def scaled_dot_product_attention(
     options = {"scale": factor, "causal": bool(is_causal), "dropout": float(dropout_p)}
     if _is_long(q, k, v):
         state = reserved_state(math.prod(scores)) if dropout_p else None
-        return tiled_attention_(q, k, v, attn_mask, state, **options)[0]
+        return tiled_attention_(q, k, v, attn_mask, state, **options, safe=True)[0]
     kept = None
     if dropout_p:
         drawn = random_array("uniform", scores, np.float32)
@@ -144,12 +144,23 @@ def scaled_dot_product_attention(
 
 def _is_long(q: Any, k: Any, v: Any) -> bool:
     """Whether attention goes in tiles. On a GPU there are none."""
-    *batch, queries, features = q._array.shape
-    if not isinstance(q._array, np.ndarray) or features == 0 or v._array.size == 0:
-        return False
-    scores = queries * k._array.shape[-2]
-    return bool(
-        scores >= MIN_HEAD_SCORES_FOR_TILES and scores * math.prod(batch) >= MIN_SCORES_FOR_TILES
+    shapes = [tuple(x._array.shape) for x in (q, k, v)]
+    return isinstance(q._array, np.ndarray) and tiles_pay(*shapes)
+
+
+def tile_thresholds() -> tuple[int, int]:
+    """The scores of all heads and of one head from which on attention goes in tiles."""
+    return MIN_SCORES_FOR_TILES, MIN_HEAD_SCORES_FOR_TILES
+
+
+def tiles_pay(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
+    """Whether attention of queries, keys and values of these shapes is computed in tiles."""
+    scores = q[-2] * k[-2]
+    return (
+        q[-1] > 0
+        and math.prod(v) > 0
+        and scores >= MIN_HEAD_SCORES_FOR_TILES
+        and scores * math.prod(q[:-2]) >= MIN_SCORES_FOR_TILES
     )
 
 

@@ -4,8 +4,11 @@ In come queries, keys, values and a mask of equal leading dimensions; out come t
 backward, `lse`: the logarithm of the sum of the powers of each row. Forward goes over the keys with
 the largest score so far, and scales down what it has when a larger one comes; backward makes each
 tile of probabilities again from `lse`. With dropout comes `state`, that of the generator: whether a
-probability is dropped depends on the state and its position, so backward drops the same ones. The
-kernels here are what native code does (`replay/cpu/attention.py`), in NumPy. Called by
+probability is dropped depends on the state and its position, so backward drops the same ones.
+`safe` says what a row without any key gets: zeros, or NaN as softmax gives, where a compiled
+function has softmax itself (`replay/passes/attention.py`).
+
+The kernels here are what native code does (`replay/cpu/attention.py`), in NumPy. Called by
 `attention.py`.
 
 Two cases have the whole square of scores: the gradient of a mask, and second derivatives.
@@ -55,14 +58,18 @@ def _tile_scores(
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -math.inf)
     if mask is None:
         return scores.astype(q.dtype, copy=False)
-    part = mask[
+    part = _tile_of(mask, rows, columns)
+    known = numeric.is_boolean(mask.dtype)
+    scores = np.where(part, scores, -math.inf) if known else scores + part
+    return scores.astype(q.dtype, copy=False)
+
+
+def _tile_of(mask: Any, rows: Span, columns: Span) -> Any:
+    return mask[
         ...,
         rows if mask.shape[-2] > 1 else slice(None),
         columns if mask.shape[-1] > 1 else slice(None),
     ]
-    known = numeric.is_boolean(mask.dtype)
-    scores = np.where(part, scores, -math.inf) if known else scores + part
-    return scores.astype(q.dtype, copy=False)
 
 
 def _counting(x: Any, y: Any, rows: Span, columns: Span, causal: bool, form: str) -> Any:
@@ -95,7 +102,16 @@ def _dropped(x: Any, kept: Any, columns: Span, dropout: float) -> Any:
 
 
 def _tiled(
-    q: Any, k: Any, v: Any, mask: Any, state: Any, *, scale: float, causal: bool, dropout: float
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    state: Any,
+    *,
+    scale: float,
+    causal: bool,
+    dropout: float,
+    safe: bool,
 ) -> Any:
     wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
     queries, keys = q.shape[-2], k.shape[-2]
@@ -122,6 +138,9 @@ def _tiled(
         total = np.where(total == 0, 1, total)
         part /= total
         lse[..., rows, :] = np.where(np.isinf(top), 0, top) + np.log(total)
+        if not safe:
+            lse[..., rows, :] = np.where(np.isinf(top), np.nan, lse[..., rows, :])
+            part[...] = np.where(np.isinf(top), np.nan, part)
     return rounded(out, q), lse
 
 
@@ -138,6 +157,7 @@ def _tiled_gradient(
     scale: float,
     causal: bool,
     dropout: float,
+    safe: bool,
 ) -> Any:
     wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
     wide_g = widened(received)
@@ -153,6 +173,8 @@ def _tiled_gradient(
             slopes = matmul_(part_g, np.swapaxes(wide_v[..., columns, :], -1, -2))
             slopes = _dropped(slopes, kept, columns, dropout)
             slopes = p * (slopes - delta[..., rows, :]) * scale
+            if not safe and mask is not None and numeric.is_boolean(mask.dtype):
+                slopes = np.where(_tile_of(mask, rows, columns), slopes, 0)  # also of NaN
             p = _dropped(p, kept, columns, dropout)
             where = (rows, columns, causal)
             g_v[..., columns, :] += _counting(np.swapaxes(p, -1, -2), part_g, *where, "upper")
@@ -186,13 +208,14 @@ def _gradient(
     scale: float,
     causal: bool,
     dropout: float,
+    safe: bool,
     needs: list[bool],
 ) -> tuple[Any, ...]:
     if needs[3]:  # it is as large as the scores, or a sum of them
         kept = _all_kept(state, q, k, dropout)
         return attention_gradient(g, q, k, v, mask, kept, lse, scale, causal, dropout, needs)
     delta = sum_(widened(g[0]) * widened(out), dims=(len(out.shape) - 1,), keepdim=True)
-    options = {"scale": scale, "causal": causal, "dropout": dropout}
+    options = {"scale": scale, "causal": causal, "dropout": dropout, "safe": safe}
     found = tiled_attention_gradient_(g[0], q, k, v, mask, state, delta, lse, **options)
     made = (part if need else None for part, need in zip(found, needs, strict=False))
     return *made, None, None

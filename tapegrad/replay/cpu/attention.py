@@ -61,10 +61,12 @@ class AttentionWriter:
         mask: Any,
         dense: bool,
         drops: bool,
+        safe: bool,
     ) -> None:
         self.code = Code()
         self.dtype, self.kind = dtype, type_of(dtype)
-        self.causal, self.mask, self.dense, self.drops = causal, mask, dense, drops
+        self.causal, self.mask, self.dense = causal, mask, dense
+        self.drops, self.safe = drops, safe
         self.lanes = vectors.registers()[0] // dtype.itemsize
         self.vector = f"<{self.lanes} x {self.kind}>"
         self.dimensions, self.backward = dimensions, backward
@@ -228,13 +230,17 @@ class AttentionWriter:
         scaled = self.op("fmul contract", found, self.scale)
         if self.mask is None:
             return scaled
-        stride = "1" if self.dense else self.column
-        there = code.element(mask, self.mask, code.position("0", [(column, stride)]))
-        given = code.load(there, self.mask).text
+        given = self.given(mask, column)
         if self.mask == BOOL:
             low = self.constant(-math.inf)
             return code.value(f"select i1 {given}, {self.kind} {scaled}, {self.kind} {low}")
         return self.op("fadd contract", scaled, given)
+
+    def given(self, mask: str, column: str) -> str:
+        """An element of a row of the mask."""
+        stride = "1" if self.dense else self.column
+        there = self.code.element(mask, self.mask, self.code.position("0", [(column, stride)]))
+        return self.code.load(there, self.mask).text
 
     def factors_of(self, base: dict[str, str], query: str, left: str, count: str) -> str:
         """The factors of dropout for `count` scores of a query from key `left` on."""
@@ -351,12 +357,13 @@ class AttentionWriter:
 
     def shift_of(self, largest: str) -> str:
         """What is taken off the scores of a row: 0 where all are -inf, which have powers of 0."""
-        code = self.code
+        endless, zero = self.is_infinite(largest), self.constant(0.0)
+        return self.code.value(f"select i1 {endless}, {self.kind} {zero}, {self.kind} {largest}")
+
+    def is_infinite(self, x: str) -> str:
         size = "f32" if self.dtype == FLOAT32 else "f64"
-        distance = code.call(self.kind, f"llvm.fabs.{size}", (self.kind, largest))
-        endless = code.value(f"fcmp oeq {self.kind} {distance}, {self.constant(math.inf)}")
-        zero = self.constant(0.0)
-        return code.value(f"select i1 {endless}, {self.kind} {zero}, {self.kind} {largest}")
+        distance = self.code.call(self.kind, f"llvm.fabs.{size}", (self.kind, x))
+        return self.code.value(f"fcmp oeq {self.kind} {distance}, {self.constant(math.inf)}")
 
     def largest(self, line: str, limit: str, before: str) -> str:
         """The largest of a row of scores and of those before, which may pass over NaN.
@@ -405,9 +412,16 @@ class AttentionWriter:
         empty = code.value(f"fcmp oeq {self.kind} {sum_}, {self.constant(0.0)}")
         one = self.constant(1.0)
         sum_ = code.value(f"select i1 {empty}, {self.kind} {one}, {self.kind} {sum_}")
-        self.scale_row(base, query, self.op("fdiv", one, sum_))
-        shift = self.shift_of(self.load(code.element(top, self.dtype, row)))
-        lse = self.op("fadd", shift, self.apply(LOGARITHM, sum_))
+        largest = self.load(code.element(top, self.dtype, row))
+        factor = self.op("fdiv", one, sum_)
+        lse = self.op("fadd", self.shift_of(largest), self.apply(LOGARITHM, sum_))
+        if not self.safe:
+            endless, nan = self.is_infinite(largest), self.constant(math.nan)
+            factor, lse = (
+                code.value(f"select i1 {endless}, {self.kind} {nan}, {self.kind} {x}")
+                for x in (factor, lse)
+            )
+        self.scale_row(base, query, factor)
         self.store(lse, self.at("lse", base["lse"], query))
 
     # -- backward --------------------------------------------------------------------------------
@@ -544,7 +558,11 @@ class AttentionWriter:
                 self.store(power, here)
             slope = self.op("fsub", slope, delta)
             slope = self.op("fmul", power, slope)
-            self.store(self.op("fmul", slope, self.scale), there)
+            slope = self.op("fmul", slope, self.scale)
+            if not self.safe and self.mask == BOOL:  # also of NaN
+                zero, shown = self.constant(0.0), self.given(mask, column)
+                slope = code.value(f"select i1 {shown}, {self.kind} {slope}, {self.kind} {zero}")
+            self.store(slope, there)
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -607,9 +625,10 @@ def text_of(
     mask: Any,
     dense: bool,
     drops: bool,
+    safe: bool,
 ) -> str:
     """The function for so many batch dimensions; a `dense` mask has a column stride of 1."""
-    return AttentionWriter(dtype, dimensions, backward, causal, mask, dense, drops).text()
+    return AttentionWriter(dtype, dimensions, backward, causal, mask, dense, drops, safe).text()
 
 
 def attention(a: Attention, threads: int) -> Kernel | None:
@@ -642,7 +661,8 @@ def attention(a: Attention, threads: int) -> Kernel | None:
         "attention",
         text_of(
             *(dtype, dimensions, a.backward, a.causal),
-            *(None if a.mask is None else a.mask.value.dtype, column == 1, a.state is not None),
+            *(None if a.mask is None else a.mask.value.dtype, column == 1),
+            *(a.state is not None, a.safe),
         ),
         [(x.value.number, x.offset * x.value.dtype.itemsize) for x in accesses],
         extent,

@@ -312,7 +312,8 @@ class Attention:
     the gradient of `out`, `lse`, and `delta`, the sum of that gradient times `out` in each row. The
     last two strides of an access are the matrix's, and the last one is 1, except for that of the
     mask. A mask of booleans says what counts; another one is added. With `state`, the seed and the
-    offset of a generator, probabilities are dropped with the chance `dropout`.
+    offset of a generator, probabilities are dropped with the chance `dropout`. A row without any
+    key gets zeros if it is `safe`, else NaN.
     """
 
     batch: Shape
@@ -327,6 +328,7 @@ class Attention:
     scale: float
     causal: bool
     dropout: float
+    safe: bool
     backward: bool
     origins: tuple[Origin, ...]
 

@@ -375,13 +375,15 @@ class Builder:
         scale: float,
         causal: bool,
         dropout: float,
+        safe: bool,
         backward: bool,
     ) -> None:
         """Attention in tiles, or its gradients; see `Attention`. Halves are computed in float32."""
         if any(numeric.is_half(x.dtype) for x in results):
             wide = [self.new(x.shape, self.widest(x.dtype)) for x in results]
             options: dict[str, Any] = {"scale": scale, "causal": causal, "dropout": dropout}
-            self.attention(wide, operands, mask, state, **options, backward=backward)
+            options |= {"safe": safe, "backward": backward}
+            self.attention(wide, operands, mask, state, **options)
             for x, found in zip(results, wide, strict=True):
                 self.rounded(x, found)
             return
@@ -414,6 +416,7 @@ class Builder:
                 scale,
                 causal,
                 dropout,
+                safe,
                 backward,
                 self.origins,
             )
