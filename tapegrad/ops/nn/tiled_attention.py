@@ -6,7 +6,7 @@ the largest score so far, and scales down what it has when a larger one comes; b
 tile of probabilities again from `lse`. With dropout comes `state`, that of the generator: whether a
 probability is dropped depends on the state and its position, so backward drops the same ones.
 `safe` says what a row without any key gets: zeros, or NaN as softmax gives, where a compiled
-function has softmax itself (`replay/passes/attention.py`).
+function has softmax itself (`attention_rewrite.py`).
 
 The kernels here are what native code does (`replay/cpu/attention.py`), in NumPy. Called by
 `attention.py`.

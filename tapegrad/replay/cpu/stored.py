@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core import dtypes, source
+from ...core import dtypes, rewrites, source
 from ...core.primitive import Primitive
 from ...core.tape import Value
-from ...ops.nn.attention import tile_thresholds
 from ..ir.program import Apply, Program
 from . import cache, jit, vectors
 from .blueprint import PATCH_WORDS, STEP_WORDS, Blueprint, Steps
@@ -60,7 +59,7 @@ def name_of(program: Program, general: bool, threads: int) -> str | None:
     if cache.folder() is None:
         return None
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "")
-    parts = [f"{general} {threads} {skipped!r} {vectors.registers()} {tile_thresholds()}"]
+    parts = [f"{general} {threads} {skipped!r} {vectors.registers()} {rewrites.settings()}"]
     try:
         parts.append(_circumstances())
         _describe(program, parts)

@@ -12,11 +12,11 @@ from functools import partial
 
 from ..ir.program import Program
 from ..ir.target import Machine
-from .attention import attention
 from .fuse import fuse, inline
 from .lower import lower
 from .overlap import in_place, overlap
 from .rematerialize import rematerialize
+from .rewrite import rewrite
 from .simplify import common, constants, dead
 from .sink_writes import sink_writes
 
@@ -30,7 +30,7 @@ def passes_for(machine: Machine) -> dict[str, Pass]:
         "constants": constants,
         "common": common,
         "dead": live,
-        "attention": attention,
+        "rewrite": rewrite,
         "overlap": overlap,
         "lower": partial(lower, machine=machine),
         "unread": live,

@@ -23,8 +23,8 @@ from ...core.primitive import ELEMENTWISE
 from ...core.tape import Entry, Output, Value, node_of
 from ...core.tensor import Tensor, wrap
 from ..ir.program import Apply, Input, Program, contiguous
-from ..passes.attention import with_tiles
 from ..passes.pipeline import skipped_passes
+from ..passes.rewrite import rewritten
 from .slots import Argument, Captured, Cotangent, Slot
 
 if TYPE_CHECKING:
@@ -232,8 +232,7 @@ class _Split:
         self.program = program
         self.derivative = derivative
         self.recorded = program.applied()[: derivative.forward]
-        # Otherwise backward would be given the probabilities of attention written by hand.
-        self.before, self.after = self._in_tiles()
+        self.before, self.after = self._rewritten()
         self.makers = {v.number: x for x in self.before for v in x.outputs}
         self.order = {id(x): i for i, x in enumerate(self.before)}
         self.constants = {v.number for v, _ in program.constants}
@@ -252,10 +251,11 @@ class _Split:
         self.positions = {given.value.number: i for i, given in enumerate(self.inputs)}
         self.results = list(program.results[: derivative.results])
 
-    def _in_tiles(self) -> tuple[Sequence[Apply], Sequence[Apply]]:
-        if "attention" in skipped_passes():
+    def _rewritten(self) -> tuple[Sequence[Apply], Sequence[Apply]]:
+        """Forward and backward, rewritten while they are together: backward may need less then."""
+        if "rewrite" in skipped_passes():
             return self.recorded, self.program.applied()[self.derivative.forward :]
-        return with_tiles(self.program, self.derivative.forward)
+        return rewritten(self.program, self.derivative.forward)
 
     def run(self) -> Halves:
         wanted = list({v.number: v for v in self._gradients()}.values())
