@@ -14,6 +14,7 @@ import pytest
 from test_attention import mask_of, numbers, operands, tensors
 
 import tapegrad as tg
+from tapegrad.core.rules import batch
 from tapegrad.nn import functional as F
 from tapegrad.ops import drawing
 from tapegrad.ops.nn import attention as public
@@ -206,3 +207,31 @@ def test_checkpointing_drops_the_same(choose: Any) -> None:
     plain = seeded(attend, tensors(arrays), tg.tensor(g))
     for a, b in zip(seeded(again, tensors(arrays), tg.tensor(g)), plain, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_directional_derivatives_against_differences(causal: bool) -> None:
+    attend = fixed(0.3, causal)
+    points, ways_to_go = (
+        [tg.tensor(numbers(*x.shape, seed=s + i)) for i, x in enumerate(operands(SHAPES[0])[:3])]
+        for s in (20, 30)
+    )
+    _, found = tg.func.jvp(attend, tuple(points), tuple(ways_to_go))
+    step = 1e-6
+    ahead, behind = (
+        attend(*(x + sign * step * d for x, d in zip(points, ways_to_go, strict=True)))
+        for sign in (1, -1)
+    )
+    expected = (ahead - behind) / (2 * step)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-8)
+
+
+def test_batches_are_computed_one_by_one_with_the_same_draw() -> None:
+    q, k, v = (numbers(4, *x.shape, seed=i) for i, x in enumerate(operands(SHAPES[0])[:3]))
+    state = np.array([3, 5], np.int64)
+    options = {"scale": 0.4, "causal": True, "dropout": 0.3, "safe": True}
+    given, batched = [q, k, v, None, state], [True, True, True, False, False]
+    out, _ = batch(tiled.tiled_attention_, given, batched, options)
+    for i in range(4):
+        one, _ = tiled.tiled_attention_.kernel(q[i], k[i], v[i], None, state, **options)
+        np.testing.assert_allclose(out[i], one, rtol=0, atol=1e-12)
