@@ -24,6 +24,18 @@ from tapegrad.replay.cpu import attention as native
 from tapegrad.replay.cpu import gemm, pool, vectors
 from tapegrad.testing import gradcheck, gradgradcheck
 
+
+def in_tiles(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any:
+    """The primitive without dropout, called as `attention_` is."""
+    options = {"scale": scale, "causal": causal, "dropout": 0.0, "safe": True}
+    return tiled.tiled_attention_(q, k, v, mask, None, **options)
+
+
+def whole(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any:
+    """Attention with all scores at once."""
+    return attention_(q, k, v, mask, None, scale=scale, causal=causal, dropout=0.0)
+
+
 #: batch, heads, queries, keys, features, value features
 SHAPES = [
     (1, 2, 5, 7, 3, 4),
@@ -150,11 +162,12 @@ def test_numpy_kernels(
     q, k, v, g = operands(shape)
     given = mask_of(mask, shape)
     options = {"scale": 0.7, "causal": causal}
-    out, lse = tiled.tiled_attention_.kernel(q, k, v, given, **options)
+    tiles = {**options, "dropout": 0.0, "safe": True}
+    out, lse = tiled.tiled_attention_.kernel(q, k, v, given, None, **tiles)
     delta = (g * out).sum(-1, keepdims=True)
-    found = tiled.tiled_attention_gradient_.kernel(g, q, k, v, given, delta, lse, **options)
+    found = tiled.tiled_attention_gradient_.kernel(g, q, k, v, given, None, delta, lse, **tiles)
     held = None if given is None else tg.tensor(given)
-    expected = with_gradients(lambda *x: attention_(*x, held, **options)[0], [q, k, v, g])
+    expected = with_gradients(lambda *x: whole(*x, held, **options)[0], [q, k, v, g])
     for a, b in zip((out, *found), expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
@@ -167,11 +180,11 @@ def test_float32_is_accurate(causal: bool, mask: str, way: Any) -> None:
     given = mask_of(mask, shape, np.float32)
     held = None if given is None else tg.tensor(given)
     options = {"scale": 0.125, "causal": causal}
-    attend = way(lambda q, k, v: tiled.tiled_attention_(q, k, v, held, **options)[0])
+    attend = way(lambda q, k, v: in_tiles(q, k, v, held, **options)[0])
     found = with_gradients(attend, operands(shape, np.float32))
     wide = None if given is None else tg.tensor(mask_of(mask, shape, np.float32)).double()
     wide = held if mask == "bool" else wide
-    exact = with_gradients(lambda *x: attention_(*x, wide, **options)[0], operands(shape))
+    exact = with_gradients(lambda *x: whole(*x, wide, **options)[0], operands(shape))
     for a, b in zip(found, exact, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=3e-6)
 
@@ -186,7 +199,7 @@ def test_half_precision_is_computed_in_float32(dtype: Any, way: Any) -> None:
     out = attend(q, k, v)
     found = [out, *tg.autograd.grad(out, (q, k, v), narrow[3])]
     exact = with_gradients(
-        lambda *x: attention_(*x, None, scale=0.25, causal=True)[0],
+        lambda *x: whole(*x, None, scale=0.25, causal=True)[0],
         [x.double().numpy() for x in narrow],
     )
     unit = 2.0**-10 if dtype is tg.float16 else 2.0**-7
@@ -205,8 +218,8 @@ def test_any_number_of_threads(threads: int, batches: int, causal: bool) -> None
     pool.pool.threads = threads
     arrays = operands((1, batches, 400, 650, 8, 8))
     options = {"scale": 0.3, "causal": causal}
-    found = with_gradients(lambda *x: tiled.tiled_attention_(*x, None, **options)[0], arrays)
-    expected = with_gradients(lambda *x: attention_(*x, None, **options)[0], arrays)
+    found = with_gradients(lambda *x: in_tiles(*x, None, **options)[0], arrays)
+    expected = with_gradients(lambda *x: whole(*x, None, **options)[0], arrays)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-11)
 
@@ -228,9 +241,9 @@ def registers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def test_other_processors(dtype: Any) -> None:
     arrays = operands((1, 2, 200, 333, 9, 20), dtype)
     options = {"scale": 0.3, "causal": True}
-    attend = ways()[1](lambda *x: tiled.tiled_attention_(*x, None, **options)[0])
+    attend = ways()[1](lambda *x: in_tiles(*x, None, **options)[0])
     found = with_gradients(attend, arrays)
-    expected = with_gradients(lambda *x: attention_(*x, None, **options)[0], arrays)
+    expected = with_gradients(lambda *x: whole(*x, None, **options)[0], arrays)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 if dtype is np.float32 else 1e-11)
 
@@ -246,16 +259,16 @@ def test_heads_beside_each_other_in_memory(way: Any) -> None:
         out = choose(q, k, v).transpose(1, 2).contiguous().view(batch, length, heads * size)
         return (out * out).sum()
 
-    def in_tiles(q: Any, k: Any, v: Any) -> Any:
+    def long(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    def whole(q: Any, k: Any, v: Any) -> Any:
-        return attention_(q, k, v, None, scale=size**-0.5, causal=True)[0]
+    def at_once(q: Any, k: Any, v: Any) -> Any:
+        return whole(q, k, v, None, scale=size**-0.5, causal=True)[0]
 
     x = tg.tensor(numbers(batch, length, 3 * heads * size)).requires_grad_()
-    run = way(lambda x: attend(x, in_tiles))
+    run = way(lambda x: attend(x, long))
     (found,) = tg.autograd.grad(run(x), x)
-    (expected,) = tg.autograd.grad(attend(x, whole), x)
+    (expected,) = tg.autograd.grad(attend(x, at_once), x)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-11)
 
 
@@ -265,7 +278,7 @@ def test_any_strides(way: Any) -> None:
     k = tg.tensor(numbers(3, 260, 16)).flip(1)[None].expand(2, 3, 260, 16)
     v = tg.tensor(numbers(2, 3, 520, 10))[:, :, ::2]
     mask = tg.tensor(numbers(260, 200) > 0).T
-    expected = attention_(q, k, v, mask, scale=0.25, causal=False)[0]
+    expected = whole(q, k, v, mask, scale=0.25, causal=False)[0]
     attend = way(lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, mask))
     np.testing.assert_allclose(attend(q, k, v, mask).numpy(), expected.numpy(), rtol=0, atol=1e-12)
 
@@ -280,8 +293,8 @@ def test_shared_heads_and_a_gradient_that_is_broadcast(way: Any) -> None:
     q, k, v = tensors(arrays)
     found = tg.autograd.grad(way(loss)(q, k, v), (q, k, v))
     spread = [x.repeat_interleave(2, 1) for x in (k, v)]
-    whole = attention_(q, *spread, None, scale=8**-0.5, causal=False)[0]
-    for a, b in zip(found, tg.autograd.grad(whole.sum(), (q, k, v)), strict=True):
+    expected = whole(q, *spread, None, scale=8**-0.5, causal=False)[0]
+    for a, b in zip(found, tg.autograd.grad(expected.sum(), (q, k, v)), strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=0, atol=1e-12)
 
 
@@ -306,10 +319,10 @@ def test_nan_and_infinity(where: str, number: float, mask: str, causal: bool, wa
     given = mask_of(mask, shape)
     held = None if given is None else tg.tensor(given)
     attend = way(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, held, is_causal=causal))
-    whole = {"scale": 8**-0.5, "causal": causal}
+    options = {"scale": 8**-0.5, "causal": causal}
     with np.errstate(all="ignore"):
         found = with_gradients(attend, arrays)
-        expected = with_gradients(lambda *x: attention_(*x, held, **whole)[0], arrays)
+        expected = with_gradients(lambda *x: whole(*x, held, **options)[0], arrays)
         theirs = torch_results(arrays, given, causal)
     np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=1e-10)
     for a, b in zip(found, theirs, strict=True):
@@ -335,7 +348,7 @@ def test_second_gradients(causal: bool, mask: str) -> None:
         total = sum((w * x).sum() for w, x in zip(weights, first, strict=False))
         return [x.numpy() for x in tg.autograd.grad(total, (q, k, v, g))]
 
-    for a, b in zip(second(tiled.tiled_attention_), second(attention_), strict=True):
+    for a, b in zip(second(in_tiles), second(whole), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
 
@@ -349,7 +362,7 @@ def test_second_gradients_of_one_first_gradient(which: int) -> None:
         (first,) = tg.autograd.grad((out * out).sum(), inputs[which], create_graph=True)
         return [x.numpy() for x in tg.autograd.grad((first * first).sum(), inputs)]
 
-    for a, b in zip(second(tiled.tiled_attention_), second(attention_), strict=True):
+    for a, b in zip(second(in_tiles), second(whole), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
 
@@ -373,7 +386,7 @@ def test_third_gradient() -> None:
             value = (slope * slope).sum()
         return value.item()
 
-    np.testing.assert_allclose(third(tiled.tiled_attention_), third(attention_), rtol=1e-9)
+    np.testing.assert_allclose(third(in_tiles), third(whole), rtol=1e-9)
 
 
 @pytest.mark.parametrize("way", ways(), ids=["eager", "compiled"])
@@ -386,7 +399,7 @@ def test_gradient_of_a_mask(way: Any) -> None:
         return [x.numpy() for x in found]
 
     found = gradients(way(F.scaled_dot_product_attention))
-    expected = gradients(lambda *x: attention_(*x, scale=8**-0.5, causal=False)[0])
+    expected = gradients(lambda *x: whole(*x, scale=8**-0.5, causal=False)[0])
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
@@ -394,14 +407,14 @@ def test_gradient_of_a_mask(way: Any) -> None:
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def _step(q: Any, k: Any, v: Any) -> Any:
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+def _step(q: Any, k: Any, v: Any, dropout: float) -> Any:
+    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
     return tg.autograd.grad(out.sum(), (q, k, v))
 
 
-def _arena(length: int) -> int:
+def _arena(length: int, dropout: float) -> int:
     """Bytes that a compiled step takes for values in between and for its threads."""
-    step = tg.compile(_step, fullgraph=True)
+    step = tg.compile(lambda *x: _step(*x, dropout), fullgraph=True)
     given = tensors([numbers(1, 8, length, 16, dtype=np.float32)] * 3)
     for _ in range(3):
         step(*given)
@@ -409,18 +422,20 @@ def _arena(length: int) -> int:
     return int(replay.executable.plan.arena + replay.executable.emitted.scratch)
 
 
-def test_memory_of_a_compiled_step_grows_with_the_length() -> None:
-    short, middle, long = map(_arena, (512, 1024, 2048))
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_memory_of_a_compiled_step_grows_with_the_length(dropout: float) -> None:
+    short, middle, long = (_arena(length, dropout) for length in (512, 1024, 2048))
     assert long - middle <= 2.1 * (middle - short)
     assert long < 8 * 2048**2  # a quarter of the scores of 8 heads
 
 
-def test_memory_of_eager_attention_grows_with_the_length() -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_memory_of_eager_attention_grows_with_the_length(dropout: float) -> None:
     def peak(length: int) -> int:
         given = tensors([numbers(1, 1, length, 8, dtype=np.float32)] * 3)
-        _step(*given)
+        _step(*given, dropout)
         tracemalloc.start()
-        _step(*given)
+        _step(*given, dropout)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found

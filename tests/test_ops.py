@@ -377,6 +377,7 @@ UNREACHED = {
     "to_device": "needs a GPU",
     "random": "draws without inputs, so it is no op of the table",
     "shared_cast": "made by autocast for parameters, which tests/test_amp.py uses",
+    "reserve": "moves the generator, for dropout in attention: tests/test_attention_dropout.py",
     "tiled_attention": "attention of long sequences: tests/test_attention.py",
     "tiled_attention_gradient": "its gradient",
     "shown": "made by a Function that returns a view, which tests/test_function.py has",
@@ -417,7 +418,7 @@ NOT_DIFFERENTIABLE = {
     "shown",  # its gradient is the user's
     *("all_gather_start", "all_reduce_start", "reduce_scatter_start"),  # work on gradients
     *("all_gather_wait", "all_reduce_wait", "reduce_scatter_wait"),
-    "random",
+    *("random", "reserve"),
     "zero",  # nor do these depend on their input
     "zeros_as",
 }

@@ -21,6 +21,7 @@ from .loss import classification, ctc, margin, regression
 from .nn import (
     activation,
     attention,
+    attention_rewrite,
     bags,
     embedding,
     multihead,
@@ -55,10 +56,10 @@ from .window import (
 )
 
 MODULES = (
-    activation, adaptive, arithmetic, attention, averaging, bags, bits, blends, classification,
-    columns, comparing, convert, convolution, copies, creation, ctc, cumulative, diagonals,
-    distance, drawing, einsum, embedding, expanding, exponentials, extremes, functions, gather,
-    indexing, joining, largest, margin, matmul, matrices, multihead, normalization, padding,
+    activation, adaptive, arithmetic, attention, attention_rewrite, averaging, bags, bits, blends,
+    classification, columns, comparing, convert, convolution, copies, creation, ctc, cumulative,
+    diagonals, distance, drawing, einsum, embedding, expanding, exponentials, extremes, functions,
+    gather, indexing, joining, largest, margin, matmul, matrices, multihead, normalization, padding,
     pieces, piecewise, pooling, products, ranges, recurrent, reductions, regression, reordering,
     resampling, reshaping, rounding, sampling, scans, search, sequence, shuffling, slicing,
     softmax, solving, sorting, statistics, transposed_convolution,

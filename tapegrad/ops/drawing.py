@@ -136,6 +136,53 @@ random_: Primitive = define(
 )
 
 
+def _reserve_in_loops(b: Any, outs: Any, state: Any, *, words: int) -> None:
+    before, after = outs
+    body = b.over((2,))
+    x = body.read(state)
+    body.store(before, x)
+    taken = f"x + place * {-(-words // 4)}"
+    body.store(after, body.compute(taken, np.int64, x=x, place=body.along(0)))
+    body.done()
+
+
+reserve_: Primitive = define(
+    "reserve",
+    lambda state, *, words: (state.copy(), random.moved(state, words)),
+    kind=OPAQUE,
+    outputs=("before", "after"),
+    lower=_reserve_in_loops,
+    abstract=lambda state, *, words: (state, state),
+)
+
+
+def reserved_state(count: int) -> Tensor:
+    """The state for a draw of uniform float32 that another primitive makes; see `uniform_at`.
+
+    The generator moves on as `random_array` moves it.
+    """
+    source = random.default_generator
+    words = _words("uniform", count, np.dtype(np.float32))
+    for tape in STATE.tapes:
+        tape.value_of(source.state)
+        tape.will_write(source.state)
+    before = source.take(words)
+    out = wrap(before)
+    if STATE.mode & TAPE:
+        params = {"words": words}
+        arrays = (before, random.moved(before, words))
+        moved = wrap(arrays[1])
+        record(reserve_, params, (source.state,), [before], arrays, (out, moved), TAPE)
+        rebind(source.state, moved)
+    return out
+
+
+def uniform_at(state: Any, shape: tuple[int, ...]) -> Any:
+    """Uniform float32 drawn at a state; a Tensor if the state is one, else an array."""
+    params = {"kind": "uniform", "shape": shape, "dtype": np.dtype(np.float32)}
+    return random_(state, **params, low=0, high=0)[0]
+
+
 def random_array(
     kind: str,
     shape: tuple[int, ...],

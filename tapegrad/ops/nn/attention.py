@@ -14,16 +14,16 @@ import numpy as np
 
 from ...core.dtypes import bool_, float32
 from ...core.tensor import Tensor
+from ..drawing import random_array, reserved_state
+from ..elementwise.comparison import greater_equal
 from ..linalg.matmul import matmul_
-from ..linalg.triangular import product
-from ..precision import check_floating, check_same_dtype, is_half, rounded, widened
+from ..precision import check_floating, check_same_dtype, is_half
 from ..shape.expanding import expand_
 from ..shape.reordering import swapped
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .embedding import dropout
 from .tiled_attention import tiled_attention_
-from .whole_attention import attention_, powers_of, scores_of
+from .whole_attention import attention_
 
 #: scores of all heads from which on they are made in tiles. Backward makes those of a tile again,
 #: so there are 7 products instead of 6. That pays where whole matrices are larger than the caches:
@@ -127,26 +127,40 @@ def scaled_dot_product_attention(
         for x in (query, key, value)
     )
     factor = 1.0 / math.sqrt(max(q._array.shape[-1], 1)) if scale is None else float(scale)
-    _check_mask(attn_mask, (*lead, q._array.shape[-2], k._array.shape[-2]))
+    scores = (*lead, q._array.shape[-2], k._array.shape[-2])
+    _check_mask(attn_mask, scores)
     if k._array.shape[-2] == 0:
         return matmul_(matmul_(q, swapped(k)), v)  # sums of nothing
-    if dropout_p == 0:
-        chosen = tiled_attention_ if _is_long(q, k, v) else attention_
-        return chosen(q, k, v, attn_mask, scale=factor, causal=bool(is_causal))[0]
-    scores = scores_of(widened(q), widened(k), attn_mask, factor, bool(is_causal))
-    powers = powers_of(scores, scores.logsumexp(-1, True))
-    form = "lower" if is_causal else None
-    return rounded(product(dropout(powers, dropout_p), widened(v), form), query)
+    options = {"scale": factor, "causal": bool(is_causal), "dropout": float(dropout_p)}
+    if _is_long(q, k, v):
+        state = reserved_state(math.prod(scores)) if dropout_p else None
+        return tiled_attention_(q, k, v, attn_mask, state, **options, safe=True)[0]
+    kept = None
+    if dropout_p:
+        drawn = random_array("uniform", scores, np.float32)
+        kept = greater_equal(drawn, float(dropout_p)).to(query.device)
+    return attention_(q, k, v, attn_mask, kept, **options)[0]
 
 
 def _is_long(q: Any, k: Any, v: Any) -> bool:
     """Whether attention goes in tiles. On a GPU there are none."""
-    *batch, queries, features = q._array.shape
-    if not isinstance(q._array, np.ndarray) or features == 0 or v._array.size == 0:
-        return False
-    scores = queries * k._array.shape[-2]
-    return bool(
-        scores >= MIN_HEAD_SCORES_FOR_TILES and scores * math.prod(batch) >= MIN_SCORES_FOR_TILES
+    shapes = [tuple(x._array.shape) for x in (q, k, v)]
+    return isinstance(q._array, np.ndarray) and tiles_pay(*shapes)
+
+
+def tile_thresholds() -> tuple[int, int]:
+    """The scores of all heads and of one head from which on attention goes in tiles."""
+    return MIN_SCORES_FOR_TILES, MIN_HEAD_SCORES_FOR_TILES
+
+
+def tiles_pay(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
+    """Whether attention of queries, keys and values of these shapes is computed in tiles."""
+    scores = q[-2] * k[-2]
+    return (
+        q[-1] > 0
+        and math.prod(v) > 0
+        and scores >= MIN_HEAD_SCORES_FOR_TILES
+        and scores * math.prod(q[:-2]) >= MIN_SCORES_FOR_TILES
     )
 
 

@@ -3,8 +3,13 @@
 In come queries, keys, values and a mask of equal leading dimensions; out come the result and, for
 backward, `lse`: the logarithm of the sum of the powers of each row. Forward goes over the keys with
 the largest score so far, and scales down what it has when a larger one comes; backward makes each
-tile of probabilities again from `lse`. The kernels here are what native code does
-(`replay/cpu/attention.py`), in NumPy. Called by `attention.py`.
+tile of probabilities again from `lse`. With dropout comes `state`, that of the generator: whether a
+probability is dropped depends on the state and its position, so backward drops the same ones.
+`safe` says what a row without any key gets: zeros, or NaN as softmax gives, where a compiled
+function has softmax itself (`attention_rewrite.py`).
+
+The kernels here are what native code does (`replay/cpu/attention.py`), in NumPy. Called by
+`attention.py`.
 
 Two cases have the whole square of scores: the gradient of a mask, and second derivatives.
 """
@@ -17,16 +22,19 @@ from typing import Any
 
 import numpy as np
 
+from ... import random
 from ...autograd.engine import unbroadcast
 from ...core import numeric
 from ...core.primitive import OPAQUE, define
+from ..drawing import uniform_at
+from ..elementwise.comparison import greater_equal
 from ..elementwise.copies import detach
 from ..linalg.matmul import matmul_
 from ..linalg.triangular import product, triangular_
 from ..precision import rounded, widened
 from ..reduce.reductions import sum_
 from ..shape.reordering import swapped
-from .whole_attention import attention_gradient, inverse_sums, powers_of, scores_of
+from .whole_attention import attention_gradient, dropping, inverse_sums, powers_of, scores_of
 
 #: queries and keys of a tile in NumPy
 TILE = 256
@@ -50,14 +58,18 @@ def _tile_scores(
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -math.inf)
     if mask is None:
         return scores.astype(q.dtype, copy=False)
-    part = mask[
+    part = _tile_of(mask, rows, columns)
+    known = numeric.is_boolean(mask.dtype)
+    scores = np.where(part, scores, -math.inf) if known else scores + part
+    return scores.astype(q.dtype, copy=False)
+
+
+def _tile_of(mask: Any, rows: Span, columns: Span) -> Any:
+    return mask[
         ...,
         rows if mask.shape[-2] > 1 else slice(None),
         columns if mask.shape[-1] > 1 else slice(None),
     ]
-    known = numeric.is_boolean(mask.dtype)
-    scores = np.where(part, scores, -math.inf) if known else scores + part
-    return scores.astype(q.dtype, copy=False)
 
 
 def _counting(x: Any, y: Any, rows: Span, columns: Span, causal: bool, form: str) -> Any:
@@ -67,7 +79,40 @@ def _counting(x: Any, y: Any, rows: Span, columns: Span, causal: bool, form: str
     return matmul_(x, y)
 
 
-def _tiled(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> Any:
+def _kept_rows(state: Any, shape: tuple[int, ...], rows: Span, dropout: float) -> Any:
+    """Which scores of some queries and of all keys are kept; None without dropout.
+
+    `shape` is that of all scores.
+    """
+    if state is None:
+        return None
+    seed, offset = random.pair_of(state)
+    *batch, queries, keys = shape
+    count = (rows.stop - rows.start) * keys
+    found = np.empty((math.prod(batch), count), np.bool_)
+    for i, row in enumerate(found):
+        block, rest = divmod((i * queries + rows.start) * keys, 8)  # numbers of a block: 4 words
+        words = random.words_at(seed, offset + block, -(-(rest + count) // 2))
+        row[...] = random.uniform32(words, rest + count)[rest:] >= np.float32(dropout)
+    return found.reshape(*batch, -1, keys)
+
+
+def _dropped(x: Any, kept: Any, columns: Span, dropout: float) -> Any:
+    return x if kept is None else dropping(kept[..., columns], dropout)(x)
+
+
+def _tiled(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    state: Any,
+    *,
+    scale: float,
+    causal: bool,
+    dropout: float,
+    safe: bool,
+) -> Any:
     wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
     queries, keys = q.shape[-2], k.shape[-2]
     out = np.zeros((*q.shape[:-1], v.shape[-1]), wide_q.dtype)
@@ -75,6 +120,7 @@ def _tiled(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> 
     for rows in _spans(queries):
         top = np.full((*q.shape[:-2], rows.stop - rows.start, 1), -math.inf, wide_q.dtype)
         total, part = np.zeros_like(top), out[..., rows, :]
+        kept = _kept_rows(state, (*q.shape[:-1], keys), rows, dropout)
         for columns in _spans(keys):
             if causal and columns.start > rows.start:
                 break
@@ -85,12 +131,16 @@ def _tiled(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> 
             factor = np.exp(top - shift)
             total *= factor
             total += powers.sum(-1, keepdims=True)
+            powers = _dropped(powers, kept, columns, dropout)
             part *= factor
             part += _counting(powers, wide_v[..., columns, :], rows, columns, causal, "lower")
             top = largest
         total = np.where(total == 0, 1, total)
         part /= total
         lse[..., rows, :] = np.where(np.isinf(top), 0, top) + np.log(total)
+        if not safe:
+            lse[..., rows, :] = np.where(np.isinf(top), np.nan, lse[..., rows, :])
+            part[...] = np.where(np.isinf(top), np.nan, part)
     return rounded(out, q), lse
 
 
@@ -100,24 +150,32 @@ def _tiled_gradient(
     k: Any,
     v: Any,
     mask: Any,
+    state: Any,
     delta: Any,
     lse: Any,
     *,
     scale: float,
     causal: bool,
+    dropout: float,
+    safe: bool,
 ) -> Any:
     wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
     wide_g = widened(received)
     g_q, g_k, g_v = (np.zeros(x.shape, x.dtype) for x in (wide_q, wide_k, wide_v))
-    for columns in _spans(k.shape[-2]):
-        for rows in _spans(q.shape[-2]):
+    for rows in _spans(q.shape[-2]):
+        kept = _kept_rows(state, (*q.shape[:-1], k.shape[-2]), rows, dropout)
+        for columns in _spans(k.shape[-2]):
             if causal and columns.start > rows.start:
-                continue
+                break
             scores = _tile_scores(wide_q, wide_k, mask, rows, columns, scale, causal)
             p = np.exp(scores - lse[..., rows, :])
             part_g = wide_g[..., rows, :]
             slopes = matmul_(part_g, np.swapaxes(wide_v[..., columns, :], -1, -2))
+            slopes = _dropped(slopes, kept, columns, dropout)
             slopes = p * (slopes - delta[..., rows, :]) * scale
+            if not safe and mask is not None and numeric.is_boolean(mask.dtype):
+                slopes = np.where(_tile_of(mask, rows, columns), slopes, 0)  # also of NaN
+            p = _dropped(p, kept, columns, dropout)
             where = (rows, columns, causal)
             g_v[..., columns, :] += _counting(np.swapaxes(p, -1, -2), part_g, *where, "upper")
             g_q[..., rows, :] += _counting(slopes, wide_k[..., columns, :], *where, "lower")
@@ -144,17 +202,30 @@ def _gradient(
     k: Any,
     v: Any,
     mask: Any,
+    state: Any,
     out: Any,
     lse: Any,
     scale: float,
     causal: bool,
+    dropout: float,
+    safe: bool,
     needs: list[bool],
 ) -> tuple[Any, ...]:
     if needs[3]:  # it is as large as the scores, or a sum of them
-        return attention_gradient(g, q, k, v, mask, lse, scale, causal, needs)
+        kept = _all_kept(state, q, k, dropout)
+        return attention_gradient(g, q, k, v, mask, kept, lse, scale, causal, dropout, needs)
     delta = sum_(widened(g[0]) * widened(out), dims=(len(out.shape) - 1,), keepdim=True)
-    found = tiled_attention_gradient_(g[0], q, k, v, mask, delta, lse, scale=scale, causal=causal)
-    return *(part if need else None for part, need in zip(found, needs, strict=False)), None
+    options = {"scale": scale, "causal": causal, "dropout": dropout, "safe": safe}
+    found = tiled_attention_gradient_(g[0], q, k, v, mask, state, delta, lse, **options)
+    made = (part if need else None for part, need in zip(found, needs, strict=False))
+    return *made, None, None
+
+
+def _all_kept(state: Any, q: Any, k: Any, dropout: float) -> Any:
+    """Which of all probabilities are kept, as in tiles; None without dropout."""
+    if state is None:
+        return None
+    return greater_equal(uniform_at(state, (*q.shape[:-1], k.shape[-2])), dropout)
 
 
 def _second_gradient(
@@ -164,9 +235,11 @@ def _second_gradient(
     k: Any,
     v: Any,
     mask: Any,
+    state: Any,
     lse: Any,
     scale: float,
     causal: bool,
+    dropout: float,
     needs: list[bool],
 ) -> tuple[Any, ...]:
     """The gradient of the gradients, with whole matrices.
@@ -182,7 +255,8 @@ def _second_gradient(
 
     powers = powers_of(scores_of(wide_q, wide_k, mask, scale, causal), detach(lse))
     p = powers * inverse_sums(powers)
-    g_p = product(wide_r, swapped(wide_v), out)
+    drop = dropping(_all_kept(state, q, k, dropout), dropout)
+    g_p = drop(product(wide_r, swapped(wide_v), out))
     centred = g_p - row_sums(g_p * p)
     # What reaches the gradient of the scores, by way of those of the queries and of the keys.
     along_q = None if a is None else product(a, swapped(wide_k), out)
@@ -190,10 +264,10 @@ def _second_gradient(
     along = _sum(along_q, along_k)
     along = p * 0.0 if along is None else along * scale
     mean = row_sums(along * p)
-    reached = p * (along - mean)
+    reached = drop(p * (along - mean))
     through_p = along * centred - mean * g_p
     if c is not None:
-        through_p = through_p + product(wide_r, swapped(c), out)
+        through_p = through_p + drop(product(wide_r, swapped(c), out))
     g_scores = p * (through_p - row_sums(through_p * p))
     g_product, slopes = g_scores * scale, p * centred * scale
     g_received = product(reached, wide_v, lower)
@@ -203,12 +277,12 @@ def _second_gradient(
     if b is not None:
         g_q = g_q + product(slopes, b, lower)
     if c is not None:
-        g_received = g_received + product(p, c, lower)
+        g_received = g_received + product(drop(p), c, lower)
     g_v = product(swapped(reached), wide_r, upper)
     g_mask = unbroadcast(g_scores, tuple(mask.shape)) if needs[4] else None
     found = ((g_received, received), (g_q, q), (g_k, k), (g_v, v), (g_mask, mask))
     made = tuple(None if part is None else rounded(part, x) for part, x in found)
-    return *made, None, None
+    return *made, None, None, None
 
 
 def _sum(x: Any, y: Any) -> Any:
@@ -228,10 +302,10 @@ tiled_attention_ = define(
     kind=OPAQUE,
     outputs=("out", "lse"),
     joint=_gradient,
-    lower=lambda b, outs, q, k, v, mask, scale, causal: b.attention(
-        outs, (q, k, v), mask, scale=scale, causal=causal, backward=False
+    lower=lambda b, outs, q, k, v, mask, state, **options: b.attention(
+        outs, (q, k, v), mask, state, **options, backward=False
     ),
-    abstract=lambda q, k, v, mask, scale, causal: (
+    abstract=lambda q, k, v, mask, state, **options: (
         ((*q[0][:-1], v[0][-1]), q[1]),
         ((*q[0][:-1], 1), _wide(q[1])),
     ),
@@ -243,8 +317,8 @@ tiled_attention_gradient_ = define(
     kind=OPAQUE,
     outputs=("g_q", "g_k", "g_v"),
     joint=_second_gradient,
-    lower=lambda b, outs, received, q, k, v, mask, delta, lse, scale, causal: b.attention(
-        outs, (q, k, v, received, lse, delta), mask, scale=scale, causal=causal, backward=True
+    lower=lambda b, outs, received, q, k, v, mask, state, delta, lse, **options: b.attention(
+        outs, (q, k, v, received, lse, delta), mask, state, **options, backward=True
     ),
-    abstract=lambda received, q, k, v, mask, delta, lse, scale, causal: (q, k, v),
+    abstract=lambda received, q, k, v, mask, state, delta, lse, **options: (q, k, v),
 )

@@ -1,6 +1,7 @@
 """Attention that has the whole square of scores while it runs, as one composite.
 
-In come queries, keys, values and a mask, out comes softmax(q k^T * scale + mask) v. The square
+In come queries, keys, values and a mask, out comes softmax(q k^T * scale + mask) v. With dropout
+comes `kept`, booleans that say which probabilities are not dropped. The square
 matrix of probabilities is not kept: backward makes it again from the queries, the keys and the
 largest score of each row. It is made in the same way as before, so a compiled step, which has it
 still, need not make it again. Causal attention computes the triangles of queries and the keys
@@ -11,6 +12,7 @@ before them, and no others. Called by `attention.py`, and for long sequences by
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from ...autograd.engine import unbroadcast
@@ -25,6 +27,7 @@ from ..precision import rounded, widened
 from ..reduce.largest import amax_
 from ..reduce.reductions import sum_
 from ..shape.reordering import swapped
+from .embedding import dropout_
 
 
 def scores_of(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
@@ -51,13 +54,22 @@ def inverse_sums(powers: Any) -> Any:
     return 1.0 / c.where(c.equal(total, 0), 1.0, total)
 
 
-def _attention(q: Any, k: Any, v: Any, mask: Any, *, scale: float, causal: bool) -> Any:
+def dropping(kept: Any, dropout: float) -> Callable[[Any], Any]:
+    """Dropout of a matrix of probabilities, of which those that are `kept` stay; None keeps all."""
+    if kept is None:
+        return lambda x: x
+    return lambda x: dropout_(x, kept, scale=1.0 / (1.0 - dropout) if dropout < 1 else 0.0)
+
+
+def _attention(
+    q: Any, k: Any, v: Any, mask: Any, kept: Any, *, scale: float, causal: bool, dropout: float
+) -> Any:
     wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
     scores = scores_of(wide_q, wide_k, mask, scale, causal)
     last = (len(scores.shape) - 1,)
     top = amax_(detach(scores), dims=last, keepdim=True)
     powers = powers_of(scores, top)
-    attended = product(powers, wide_v, "lower" if causal else None)
+    attended = product(dropping(kept, dropout)(powers), wide_v, "lower" if causal else None)
     return rounded(attended * inverse_sums(powers), q), top
 
 
@@ -67,26 +79,28 @@ def attention_gradient(
     k: Any,
     v: Any,
     mask: Any,
+    kept: Any,
     top: Any,
     scale: float,
     causal: bool,
+    dropout: float,
     needs: list[bool],
 ) -> tuple[Any, ...]:
     wide_q, wide_k, wide_v = widened(q), widened(k), widened(v)
     powers = powers_of(scores_of(wide_q, wide_k, mask, scale, causal), detach(top))
     p = powers * inverse_sums(powers)
-    wide_g = widened(g[0])
+    wide_g, drop = widened(g[0]), dropping(kept, dropout)
     # No key counts for the queries before it.
     out, lower, upper = ("out", "lower", "upper") if causal else (None, None, None)
-    g_v = product(swapped(p), wide_g, upper) if needs[2] else None
-    g_p = product(wide_g, swapped(wide_v), out)
+    g_v = product(swapped(drop(p)), wide_g, upper) if needs[2] else None
+    g_p = drop(product(wide_g, swapped(wide_v), out))
     g_scores = p * (g_p - sum_(g_p * p, dims=(len(p.shape) - 1,), keepdim=True))
     g_product = g_scores * scale
     g_q = product(g_product, wide_k, lower) if needs[0] else None
     g_k = product(swapped(g_product), wide_q, upper) if needs[1] else None
     g_mask = unbroadcast(g_scores, tuple(mask.shape)) if needs[3] else None
     found = ((g_q, q), (g_k, k), (g_v, v), (g_mask, mask))
-    return tuple(None if part is None else rounded(part, x) for part, x in found)
+    return *(None if part is None else rounded(part, x) for part, x in found), None
 
 
 attention_ = define(

@@ -19,6 +19,7 @@ Called by `emit.py`.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 import struct
@@ -29,13 +30,17 @@ from ...core.primitive import ELEMENTWISE, Primitive
 from ..ir.program import Access, Attention, size_of
 from ..ir.shapes import joined
 from . import scalar, tuning, vectors
+from .attention_dropout import dropped, row_elements, table_numbers, write_factors
 from .gemm import multiplication, packed_bytes
 from .kernel import Kernel, with_entry
-from .llvm import BOOL, FLOAT32, Code, Register, literal, type_of
+from .llvm import BOOL, FLOAT32, INT64, Code, Register, literal, type_of
 
 #: the numbers of every kernel; then come the rows' strides of all operands, the mask's column
 #: stride, and for each batch dimension its size and the steps of all operands
-NUMBERS = ("queries", "keys", "features", "value_features", "scale", "down", "across", "whole")
+NUMBERS = (
+    *("queries", "keys", "features", "value_features", "scale", "down", "across", "whole"),
+    *("threshold", "kept"),
+)
 FORWARD = ("q", "k", "v", "out", "lse")
 BACKWARD = ("q", "k", "v", "g", "lse", "delta", "g_q", "g_k", "g_v")
 
@@ -48,15 +53,24 @@ class AttentionWriter:
     """Writes the function for one dtype and one kind of mask; see `text_of`."""
 
     def __init__(
-        self, dtype: Any, dimensions: int, backward: bool, causal: bool, mask: Any, dense: bool
+        self,
+        dtype: Any,
+        dimensions: int,
+        backward: bool,
+        causal: bool,
+        mask: Any,
+        dense: bool,
+        drops: bool,
+        safe: bool,
     ) -> None:
         self.code = Code()
         self.dtype, self.kind = dtype, type_of(dtype)
         self.causal, self.mask, self.dense = causal, mask, dense
+        self.drops, self.safe = drops, safe
         self.lanes = vectors.registers()[0] // dtype.itemsize
         self.vector = f"<{self.lanes} x {self.kind}>"
         self.dimensions, self.backward = dimensions, backward
-        self.names = names_of(backward, mask is not None)
+        self.names = names_of(backward, mask is not None, drops)
         self.number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
         rows = len(NUMBERS)
         self.row = {name: f"%number{rows + i}" for i, name in enumerate(self.names)}
@@ -67,13 +81,11 @@ class AttentionWriter:
 
     def text(self) -> str:
         code = self.code
-        bits = code.value(f"bitcast i64 {self.number['scale']} to double")
-        narrow = f"fptrunc double {bits} to float"
-        self.scale = code.value(narrow) if self.dtype == FLOAT32 else bits
-        size = self.tile.elements
-        scores, second, top, total, self.scratch = (
-            code.element("%partial0", self.dtype, str(at))
-            for at in (0, size, 2 * size, 2 * size + self.tile.rows, 2 * size + 2 * self.tile.rows)
+        self.scale, self.kept = (self.real(self.number[name]) for name in ("scale", "kept"))
+        size, rows = self.tile.elements, self.tile.rows
+        starts = itertools.accumulate((0, size, size, rows, rows, self.tile.row_elements))
+        scores, second, top, total, self.factors, self.scratch = (
+            code.element("%partial0", self.dtype, str(start)) for start in starts
         )
         with code.loop("%low", "%high") as step:
             if self.backward:
@@ -87,6 +99,13 @@ class AttentionWriter:
         return _joined([*parts, entry])
 
     # -- what both directions use ----------------------------------------------------------------
+
+    def real(self, bits: str) -> str:
+        """A number of the table that is the bits of a double."""
+        double = self.code.value(f"bitcast i64 {bits} to double")
+        if self.dtype != FLOAT32:
+            return double
+        return self.code.value(f"fptrunc double {double} to float")
 
     def least(self, x: str, y: str) -> str:
         return self.code.call("i64", "llvm.smin.i64", ("i64", x), ("i64", y))
@@ -106,8 +125,8 @@ class AttentionWriter:
         return code.value(f"select i1 {odd}, i64 {back}, i64 {half}")
 
     def bases(self, batch: str) -> dict[str, str]:
-        """Where each operand begins in a batch."""
-        code = self.code
+        """Where each operand begins in a batch, and which one it is, as `self.batch`."""
+        code, self.batch = self.code, batch
         terms: dict[str, list[tuple[str, str]]] = {name: [] for name in self.names}
         rest = batch
         for d in reversed(range(self.dimensions)):
@@ -118,14 +137,18 @@ class AttentionWriter:
                 terms[name].append((index, f"%number{at + 1 + i}"))
         found = {}
         for i, name in enumerate(self.names):
-            dtype = self.mask if name == "mask" else self.dtype
-            found[name] = code.element(f"%p{i}", dtype, code.position("0", terms[name]))
+            found[name] = code.element(
+                f"%p{i}", self.dtype_of(name), code.position("0", terms[name])
+            )
         return found
+
+    def dtype_of(self, name: str) -> Any:
+        return self.mask if name == "mask" else INT64 if name == "state" else self.dtype
 
     def at(self, name: str, base: str, row: str) -> str:
         """A pointer to a row of an operand."""
-        dtype = self.mask if name == "mask" else self.dtype
-        return self.code.element(base, dtype, self.code.position("0", [(row, self.row[name])]))
+        position = self.code.position("0", [(row, self.row[name])])
+        return self.code.element(base, self.dtype_of(name), position)
 
     def multiply(
         self,
@@ -207,13 +230,30 @@ class AttentionWriter:
         scaled = self.op("fmul contract", found, self.scale)
         if self.mask is None:
             return scaled
-        stride = "1" if self.dense else self.column
-        there = code.element(mask, self.mask, code.position("0", [(column, stride)]))
-        given = code.load(there, self.mask).text
+        given = self.given(mask, column)
         if self.mask == BOOL:
             low = self.constant(-math.inf)
             return code.value(f"select i1 {given}, {self.kind} {scaled}, {self.kind} {low}")
         return self.op("fadd contract", scaled, given)
+
+    def given(self, mask: str, column: str) -> str:
+        """An element of a row of the mask."""
+        stride = "1" if self.dense else self.column
+        there = self.code.element(mask, self.mask, self.code.position("0", [(column, stride)]))
+        return self.code.load(there, self.mask).text
+
+    def factors_of(self, base: dict[str, str], query: str, left: str, count: str) -> str:
+        """The factors of dropout for `count` scores of a query from key `left` on."""
+        code, number = self.code, self.number
+        row = code.position(query, [(self.batch, number["queries"])])
+        first = code.position(left, [(row, number["keys"])])
+        kept = Register(self.kept, self.dtype)
+        return write_factors(
+            code, base["state"], first, count, number["threshold"], kept, self.factors
+        )
+
+    def dropped(self, x: str, factors: str, column: str) -> str:
+        return dropped(self.code, Register(x, self.dtype), factors, column).text
 
     def clear(self, name: str, base: str, first: str, end: str, columns: str) -> None:
         """Zeros in some rows of a result."""
@@ -296,6 +336,11 @@ class AttentionWriter:
             power = self.apply(POWER, self.op("fsub", self.load(there), finite))
             self.store(power, there)
             self.store(self.op("fadd reassoc", self.load(part), power), part)
+        if self.drops:
+            factors = self.factors_of(base, query, left, limit)
+            with code.loop("0", limit) as column:
+                there = code.element(line, self.dtype, column)
+                self.store(self.dropped(self.load(there), factors, column), there)
         factor = self.apply(POWER, self.op("fsub", before, finite))
         old = self.op("fmul", self.load(total), factor)
         self.store(self.op("fadd", old, self.load(part)), total)
@@ -312,12 +357,13 @@ class AttentionWriter:
 
     def shift_of(self, largest: str) -> str:
         """What is taken off the scores of a row: 0 where all are -inf, which have powers of 0."""
-        code = self.code
+        endless, zero = self.is_infinite(largest), self.constant(0.0)
+        return self.code.value(f"select i1 {endless}, {self.kind} {zero}, {self.kind} {largest}")
+
+    def is_infinite(self, x: str) -> str:
         size = "f32" if self.dtype == FLOAT32 else "f64"
-        distance = code.call(self.kind, f"llvm.fabs.{size}", (self.kind, largest))
-        endless = code.value(f"fcmp oeq {self.kind} {distance}, {self.constant(math.inf)}")
-        zero = self.constant(0.0)
-        return code.value(f"select i1 {endless}, {self.kind} {zero}, {self.kind} {largest}")
+        distance = self.code.call(self.kind, f"llvm.fabs.{size}", (self.kind, x))
+        return self.code.value(f"fcmp oeq {self.kind} {distance}, {self.constant(math.inf)}")
 
     def largest(self, line: str, limit: str, before: str) -> str:
         """The largest of a row of scores and of those before, which may pass over NaN.
@@ -366,9 +412,16 @@ class AttentionWriter:
         empty = code.value(f"fcmp oeq {self.kind} {sum_}, {self.constant(0.0)}")
         one = self.constant(1.0)
         sum_ = code.value(f"select i1 {empty}, {self.kind} {one}, {self.kind} {sum_}")
-        self.scale_row(base, query, self.op("fdiv", one, sum_))
-        shift = self.shift_of(self.load(code.element(top, self.dtype, row)))
-        lse = self.op("fadd", shift, self.apply(LOGARITHM, sum_))
+        largest = self.load(code.element(top, self.dtype, row))
+        factor = self.op("fdiv", one, sum_)
+        lse = self.op("fadd", self.shift_of(largest), self.apply(LOGARITHM, sum_))
+        if not self.safe:
+            endless, nan = self.is_infinite(largest), self.constant(math.nan)
+            factor, lse = (
+                code.value(f"select i1 {endless}, {self.kind} {nan}, {self.kind} {x}")
+                for x in (factor, lse)
+            )
+        self.scale_row(base, query, factor)
         self.store(lse, self.at("lse", base["lse"], query))
 
     # -- backward --------------------------------------------------------------------------------
@@ -489,25 +542,36 @@ class AttentionWriter:
             mask = self.at("mask", base["mask"], query)
             stride = "1" if self.dense else self.column
             mask = code.element(mask, self.mask, code.position("0", [(left, stride)]))
-        # What a mask has beyond its end must not be read; what a tile has there nobody reads.
-        count = self.padded(limit) if self.mask is None else limit
+        # What a mask has beyond its end must not be read, and there are no factors there; what a
+        # tile has there nobody reads.
+        count = self.padded(limit) if self.mask is None and not self.drops else limit
+        factors = self.factors_of(base, query, left, limit) if self.drops else ""
         with code.loop("0", count) as column:
             here, there = (code.element(line, self.dtype, column) for line in (powers, slopes))
             score = self.score(self.load(here), mask, column)
             power = self.apply(POWER, self.op("fsub contract", score, lse))
-            self.store(power, here)
-            slope = self.op("fsub", self.load(there), delta)
+            slope = self.load(there)
+            if self.drops:
+                self.store(self.dropped(power, factors, column), here)
+                slope = self.dropped(slope, factors, column)
+            else:
+                self.store(power, here)
+            slope = self.op("fsub", slope, delta)
             slope = self.op("fmul", power, slope)
-            self.store(self.op("fmul", slope, self.scale), there)
+            slope = self.op("fmul", slope, self.scale)
+            if not self.safe and self.mask == BOOL:  # also of NaN
+                zero, shown = self.constant(0.0), self.given(mask, column)
+                slope = code.value(f"select i1 {shown}, {self.kind} {slope}, {self.kind} {zero}")
+            self.store(slope, there)
 
 
 # -- text ------------------------------------------------------------------------------------------
 
 
-def names_of(backward: bool, masked: bool) -> tuple[str, ...]:
+def names_of(backward: bool, masked: bool, drops: bool) -> tuple[str, ...]:
     """The operands and results in the order of the table."""
     names = BACKWARD if backward else FORWARD
-    return (*names[:3], *["mask"] * masked, *names[3:])
+    return (*names[:3], *["mask"] * masked, *["state"] * drops, *names[3:])
 
 
 class Tile:
@@ -517,6 +581,7 @@ class Tile:
         self.rows, self.columns = rows, columns
         self.lead = columns + tuning.ATTENTION_LEAD_PADDING
         self.elements = rows * self.lead
+        self.row_elements = row_elements(columns)  # of the factors of dropout
 
 
 def tile_of(backward: bool) -> Tile:
@@ -553,17 +618,24 @@ def _joined(parts: list[str]) -> str:
 
 @functools.cache
 def text_of(
-    dtype: Any, dimensions: int, backward: bool, causal: bool, mask: Any, dense: bool
+    dtype: Any,
+    dimensions: int,
+    backward: bool,
+    causal: bool,
+    mask: Any,
+    dense: bool,
+    drops: bool,
+    safe: bool,
 ) -> str:
     """The function for so many batch dimensions; a `dense` mask has a column stride of 1."""
-    return AttentionWriter(dtype, dimensions, backward, causal, mask, dense).text()
+    return AttentionWriter(dtype, dimensions, backward, causal, mask, dense, drops, safe).text()
 
 
 def attention(a: Attention, threads: int) -> Kernel | None:
     """The kernel of attention or of its gradients, for so many threads."""
     dtype = a.results[0].value.dtype
-    masks = () if a.mask is None else (a.mask,)
-    accesses: tuple[Access, ...] = (*a.operands[:3], *masks, *a.operands[3:], *a.results)
+    optional = [x for x in (a.mask, a.state) if x is not None]
+    accesses: tuple[Access, ...] = (*a.operands[:3], *optional, *a.operands[3:], *a.results)
     sizes, strides, _ = joined(a.batch, [x.strides[:-2] for x in accesses], set())
     batches = size_of(tuple(sizes))
     tile = tile_of(a.backward)
@@ -575,6 +647,7 @@ def attention(a: Attention, threads: int) -> Kernel | None:
         extent = batches if whole else 2 * batches * max(down, across)
     (scale,) = struct.unpack("<q", struct.pack("<d", a.scale))
     numbers = [a.queries, a.keys, a.features, a.value_features, scale, down, across, int(whole)]
+    numbers += table_numbers(a.dropout)
     numbers += [x.strides[-2] for x in accesses]
     column = 0 if a.mask is None else a.mask.strides[-1]
     numbers.append(column)
@@ -589,6 +662,7 @@ def attention(a: Attention, threads: int) -> Kernel | None:
         text_of(
             *(dtype, dimensions, a.backward, a.causal),
             *(None if a.mask is None else a.mask.value.dtype, column == 1),
+            *(a.state is not None, a.safe),
         ),
         [(x.value.number, x.offset * x.value.dtype.itemsize) for x in accesses],
         extent,
@@ -604,8 +678,8 @@ def attention(a: Attention, threads: int) -> Kernel | None:
 
 
 def _scratch_bytes(dtype: Any, tile: Tile, a: Attention) -> int:
-    """Bytes for two tiles, for two numbers of each row, and for what products pack."""
-    own = (2 * tile.elements + 2 * tile.rows) * int(dtype.itemsize)
+    """Bytes for two tiles, two numbers of each row, a row of factors, and what products pack."""
+    own = (2 * tile.elements + 2 * tile.rows + tile.row_elements) * int(dtype.itemsize)
     wide, deep = max(a.features, a.value_features), max(tile.rows, tile.columns)
     packed = max(
         packed_bytes(dtype, tile.rows, wide, tile.columns, ""),

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import dtypes, source
+from ...core import dtypes, rewrites, source
 from ...core.primitive import Primitive
 from ...core.tape import Value
 from ..ir.program import Apply, Program
@@ -60,7 +60,8 @@ def name_of(program: Program, general: bool, threads: int) -> str | None:
         return None
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "")
     processor = f"{vectors.registers()} {vectors.multiplies_bfloat16()}"
-    parts = [f"{general} {threads} {skipped!r} {processor} {program.budget}"]
+    settings = f"{skipped!r} {program.budget} {rewrites.settings()}"
+    parts = [f"{general} {threads} {processor} {settings}"]
     try:
         parts.append(_circumstances())
         _describe(program, parts)

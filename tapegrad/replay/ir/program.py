@@ -311,7 +311,9 @@ class Attention:
     `operands` q, k and v. Backward it makes the gradients of q, k and v, of `operands` q, k, v,
     the gradient of `out`, `lse`, and `delta`, the sum of that gradient times `out` in each row. The
     last two strides of an access are the matrix's, and the last one is 1, except for that of the
-    mask. A mask of booleans says what counts; another one is added.
+    mask. A mask of booleans says what counts; another one is added. With `state`, the seed and the
+    offset of a generator, probabilities are dropped with the chance `dropout`. A row without any
+    key gets zeros if it is `safe`, else NaN.
     """
 
     batch: Shape
@@ -321,15 +323,18 @@ class Attention:
     value_features: int
     operands: tuple[Access, ...]
     mask: Access | None
+    state: Access | None
     results: tuple[Access, ...]
     scale: float
     causal: bool
+    dropout: float
+    safe: bool
     backward: bool
     origins: tuple[Origin, ...]
 
     def reads(self) -> Iterator[Value]:
-        masks = () if self.mask is None else (self.mask,)
-        return (access.value for access in (*self.operands, *masks))
+        given = (*self.operands, self.mask, self.state)
+        return (access.value for access in given if access is not None)
 
     def shapes(self) -> tuple[Shape, ...]:
         """The shapes of the results."""

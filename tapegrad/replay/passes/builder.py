@@ -373,15 +373,20 @@ class Builder:
         results: Sequence[Any],
         operands: Sequence[Any],
         mask: Any,
+        state: Any,
         *,
         scale: float,
         causal: bool,
+        dropout: float,
+        safe: bool,
         backward: bool,
     ) -> None:
         """Attention in tiles, or its gradients; see `Attention`. Halves are computed in float32."""
         if any(numeric.is_half(x.dtype) for x in results):
             wide = [self.new(x.shape, self.widest(x.dtype)) for x in results]
-            self.attention(wide, operands, mask, scale=scale, causal=causal, backward=backward)
+            options: dict[str, Any] = {"scale": scale, "causal": causal, "dropout": dropout}
+            options |= {"safe": safe, "backward": backward}
+            self.attention(wide, operands, mask, state, **options)
             for x, found in zip(results, wide, strict=True):
                 self.rounded(x, found)
             return
@@ -409,13 +414,21 @@ class Builder:
                 v.shape[-1],
                 tuple(matrix(x, *x.shape[-2:]) for x in given),
                 None if mask is None else matrix(mask, queries, k.shape[-2]),
+                None if state is None else self._pair(state, len(batch) + 2),
                 tuple(matrix(x, *x.shape[-2:]) for x in results),
                 scale,
                 causal,
+                dropout,
+                safe,
                 backward,
                 self.origins,
             )
         )
+
+    def _pair(self, x: Any, dimensions: int) -> Access:
+        """Two numbers that lie side by side, as every step of a kernel reads them."""
+        view = self.view(x if self.view(x).strides == (1,) else self.ordered(x))
+        return Access(view.root, view.offset, (0,) * dimensions)
 
     def _in_rows(self, x: Any) -> Any:
         """`x`, or a copy in order if the elements of a row do not lie one after another."""

@@ -16,6 +16,7 @@ from .fuse import fuse, inline
 from .lower import lower
 from .overlap import in_place, overlap
 from .rematerialize import rematerialize
+from .rewrite import rewrite
 from .simplify import common, constants, dead
 from .sink_writes import sink_writes
 
@@ -29,6 +30,7 @@ def passes_for(machine: Machine) -> dict[str, Pass]:
         "constants": constants,
         "common": common,
         "dead": live,
+        "rewrite": rewrite,
         "overlap": overlap,
         "lower": partial(lower, machine=machine),
         "unread": live,
@@ -41,13 +43,18 @@ def passes_for(machine: Machine) -> dict[str, Pass]:
     }
 
 
+def skipped_passes() -> set[str]:
+    """The names of the passes to leave out."""
+    return set(os.environ.get("TAPEGRAD_WITHOUT", "").split(",")) - {""}
+
+
 def run_passes(program: Program, machine: Machine, after: Callable[[], None]) -> Program:
     """A program after all passes; calls `after` after each.
 
     TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one.
     """
     passes = passes_for(machine)
-    skipped = set(os.environ.get("TAPEGRAD_WITHOUT", "").split(",")) - {""}
+    skipped = skipped_passes()
     unknown = sorted(skipped - passes.keys() | skipped & {"lower"})
     if unknown:
         can = ", ".join(name for name in passes if name != "lower")

@@ -23,6 +23,8 @@ from ...core.primitive import ELEMENTWISE
 from ...core.tape import Entry, Output, Value, node_of
 from ...core.tensor import Tensor, wrap
 from ..ir.program import Apply, Input, Program, contiguous
+from ..passes.pipeline import skipped_passes
+from ..passes.rewrite import rewritten
 from .slots import Argument, Captured, Cotangent, Slot
 
 if TYPE_CHECKING:
@@ -207,7 +209,8 @@ class Halves:
     forward_slots: tuple[Slot, ...]
     backward: Program  # its inputs: what is kept, then the gradients of the outputs
     kept: tuple[Kept, ...]
-    wholes: tuple[Apply, ...]  # the composites of forward
+    recorded: tuple[Apply, ...]  # the instructions of forward as they were recorded, ...
+    wholes: tuple[Apply, ...]  # ... and its composites
     for_rerun: tuple[Kept, ...]  # what else it takes to run forward once more, on Tensors
     #: for each gradient of an input, its index among the results of backward
     gradients: tuple[int, ...]
@@ -228,8 +231,8 @@ class _Split:
     def __init__(self, program: Program, slots: Sequence[Slot], derivative: Derivative) -> None:
         self.program = program
         self.derivative = derivative
-        self.before = program.applied()[: derivative.forward]
-        self.after = program.applied()[derivative.forward :]
+        self.recorded = program.applied()[: derivative.forward]
+        self.before, self.after = self._rewritten()
         self.makers = {v.number: x for x in self.before for v in x.outputs}
         self.order = {id(x): i for i, x in enumerate(self.before)}
         self.constants = {v.number for v, _ in program.constants}
@@ -247,6 +250,12 @@ class _Split:
         self.slots = tuple(slot for _, slot in own)
         self.positions = {given.value.number: i for i, given in enumerate(self.inputs)}
         self.results = list(program.results[: derivative.results])
+
+    def _rewritten(self) -> tuple[Sequence[Apply], Sequence[Apply]]:
+        """Forward and backward, rewritten while they are together: backward may need less then."""
+        if "rewrite" in skipped_passes():
+            return self.recorded, self.program.applied()[self.derivative.forward :]
+        return rewritten(self.program, self.derivative.forward)
 
     def run(self) -> Halves:
         wanted = list({v.number: v for v in self._gradients()}.values())
@@ -273,7 +282,7 @@ class _Split:
             forward=Program(
                 self.inputs,
                 self.program.constants,
-                self.before,
+                tuple(self.before),
                 self.program.writes,
                 tuple(self.results),
                 wholes=self.program.wholes,
@@ -281,6 +290,7 @@ class _Split:
             forward_slots=self.slots,
             backward=program,
             kept=kept,
+            recorded=self.recorded,
             wholes=self.program.wholes[: len(self.derivative.flows) - self.derivative.forward],
             for_rerun=for_rerun,
             gradients=tuple(index_of[v.number] for v in self._gradients()),
@@ -387,10 +397,10 @@ class _Split:
     def _needed_for_rerun(self, known: set[int]) -> tuple[Kept, ...]:
         """The values without which forward cannot be rerun: inputs, and what was drawn."""
         needed = {self.program.results[i].number for i in self.derivative.outputs}
-        for x in reversed(self.before):
+        for x in reversed(self.recorded):
             if _can_rerun(x) and any(v.number in needed for v in x.outputs):
                 needed.update(v.number for v in x.reads())
-        drawn = [v for x in self.before if not _can_rerun(x) for v in x.outputs]
+        drawn = [v for x in self.recorded if not _can_rerun(x) for v in x.outputs]
         given = [i.value for i in self.inputs]
         return tuple(
             self._keep(v) for v in (*given, *drawn) if v.number in needed and v.number not in known

@@ -227,7 +227,7 @@ class CompiledVjp:
         return copies, [made[end] for end in self.derivative.ends]
 
     def _applied(self) -> tuple[Apply, ...]:
-        return self.halves.forward.applied() + self.halves.wholes
+        return self.halves.recorded + self.halves.wholes
 
     def _steps(self, known: set[int]) -> list[tuple[int, bool]]:
         """The instructions that must be rerun, and whether the history of their results counts."""

@@ -1,0 +1,33 @@
+"""Rewriting: operations that compute the same as several instructions take their place.
+
+Comes in: a recorded program. Goes out: the same program after the edits that operations have
+registered in `core/rewrites.py`. Called by `pipeline.py`, and by `trace/derivative.py` before it
+cuts a program into forward and backward, as a rewrite may change what backward has to be given.
+"""
+
+from __future__ import annotations
+
+from ...core.rewrites import REWRITES
+from ..ir.program import Apply, Program
+
+
+def rewrite(program: Program) -> Program:
+    """A program after all rewrites."""
+    return program.with_instructions(rewritten(program, 0)[1])
+
+
+def rewritten(program: Program, forward: int) -> tuple[list[Apply], list[Apply]]:
+    """The first `forward` instructions and the others, after all rewrites."""
+    halves = list(program.applied()[:forward]), list(program.applied()[forward:])
+    for each in REWRITES.values():
+        edit = each.edit(program)
+        if not edit.dropped and not edit.added:
+            continue
+        for half in halves:
+            half[:] = [
+                new
+                for old in half
+                for new in (*edit.added.get(id(old), ()), *[old] * (id(old) not in edit.dropped))
+            ]
+        program = program.with_instructions([*halves[0], *halves[1]])
+    return halves
