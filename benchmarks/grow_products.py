@@ -1,11 +1,11 @@
 """Products of many shapes and layouts: GFLOP/s of tapegrad, of torch (MKL) and NumPy (OpenBLAS).
 
 A cell is (batch, rows, inner, columns, layout); all libraries write into an existing result.
-tapegrad's product is a compiled function of one native kernel, called without arguments: that is
-the cheapest call, and costs 8 µs (18 µs with the operands as arguments), which is most of the time
-of a cell below 1 MFLOP. A call of the others costs about 1 µs. A cell's ratio is the rate of
-tapegrad divided by the better rate of the other two. Cells below `LOW` are measured again, in all
-libraries, up to `AGAIN` times; the shortest time of each library counts.
+tapegrad's product is a native kernel in a compiled function. A call of that costs 8 µs, whatever is
+in it, and a call of the others about 1 µs. Below `LONG` operations a cell is therefore `SEVERAL`
+products of different matrices: in one compiled function, or one call after another. A cell's ratio
+is the rate of tapegrad divided by the better rate of the other two. Cells below `LOW` are measured
+again, in all libraries, up to `AGAIN` times; the shortest time of each library counts.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ DTYPES = ("float32", "float64")
 
 MEAN, LOW, SHARE_LOW, WORST = 0.95, 0.8, 0.03, 0.65
 AGAIN = 3
-#: from this many operations on, the cost of a call is small
+#: from this many operations on, the cost of a call is small; below, so many are measured at once
 LONG = 2e7
+SEVERAL = 32
 #: of counted calls in a cell; a third more goes by before, and large products take longer
 SECONDS = 0.06
 
@@ -75,7 +76,17 @@ def measured(
 ) -> dict[str, Any]:
     """Seconds of one product of each cell."""
     prepare = {"tapegrad": _tapegrad, "torch": _torch, "numpy": _numpy}[library](threads)
-    return {"seconds": [alone(prepare(*operands(dtype, *cell)), seconds) for cell in cells]}
+    found = []
+    for cell in cells:
+        count = SEVERAL if operations(cell) < LONG else 1
+        products = [operands(dtype, *cell) for _ in range(count)]
+        found.append(alone(prepare(products), seconds) / count)
+    return {"seconds": found}
+
+
+def operations(cell: Cell) -> float:
+    """Multiplications and additions of a cell."""
+    return 2.0 * math.prod(cell[:4])
 
 
 def operands(
@@ -97,7 +108,15 @@ def operands(
 def _numpy(threads: int) -> Callable[..., Callable[[], Any]]:
     if os.environ.get("OPENBLAS_NUM_THREADS") != str(threads):
         raise ValueError("NumPy takes its number of threads from OPENBLAS_NUM_THREADS at its start")
-    return lambda x, y, out: lambda: np.matmul(x, y, out=out)
+
+    def prepare(products: Sequence[Any]) -> Callable[[], Any]:
+        def run() -> None:
+            for x, y, out in products:
+                np.matmul(x, y, out=out)
+
+        return run
+
+    return prepare
 
 
 def _torch(threads: int) -> Callable[..., Callable[[], Any]]:
@@ -105,10 +124,15 @@ def _torch(threads: int) -> Callable[..., Callable[[], Any]]:
 
     torch.set_num_threads(threads)
 
-    def prepare(*arrays: Any) -> Callable[[], Any]:
-        x, y, out = map(torch.from_numpy, arrays)
-        product = torch.mm if x.ndim == 2 else torch.bmm
-        return lambda: product(x, y, out=out)
+    def prepare(products: Sequence[Any]) -> Callable[[], Any]:
+        tensors = [[torch.from_numpy(array) for array in arrays] for arrays in products]
+        product = torch.mm if tensors[0][0].ndim == 2 else torch.bmm
+
+        def run() -> None:
+            for x, y, out in tensors:
+                product(x, y, out=out)
+
+        return run
 
     return prepare
 
@@ -118,14 +142,19 @@ def _tapegrad(threads: int) -> Callable[..., Callable[[], Any]]:
 
     tapegrad.set_num_threads(threads)
 
-    def prepare(*arrays: Any) -> Any:
-        x, y, out = map(tapegrad.from_numpy, arrays)
-        product = tapegrad.compile(lambda: out.copy_(x @ y))
+    def prepare(products: Sequence[Any]) -> Any:
+        tensors = [[tapegrad.from_numpy(array) for array in arrays] for arrays in products]
+
+        @tapegrad.compile
+        def product() -> None:
+            for x, y, out in tensors:
+                out.copy_(x @ y)
+
         for _ in range(4):
             product()
         said = product.explain(full=True)
-        if "became 1 kernels (1 different) and 0 callbacks" not in said:
-            raise ValueError(f"the product is not one native kernel:\n{said}")
+        if f"became {len(products)} kernels (1 different) and 0 callbacks" not in said:
+            raise ValueError(f"a product is not one native kernel:\n{said}")
         return product
 
     return prepare
@@ -174,7 +203,7 @@ class Times:
 
     def rate(self, library: str, cell: Cell) -> float:
         """GFLOP/s; NaN where nothing was measured."""
-        return 2e-9 * math.prod(cell[:4]) / self.best.get((library, cell), math.nan)
+        return 1e-9 * operations(cell) / self.best.get((library, cell), math.nan)
 
     def ratio(self, cell: Cell) -> float:
         """The rate of tapegrad by the better one of its peers; NaN where one is missing."""
@@ -194,7 +223,7 @@ def _print(report: Report, times: Times, cells: list[Cell]) -> None:
     report.add("geometric mean", "", mean, MEAN, at_least=True)
     report.add(f"share of cells below {LOW:g}", "", low, SHARE_LOW)
     report.add("worst cell", "", worst, WORST, at_least=True)
-    if long := [ratios[cell] for cell in cells if 2 * math.prod(cell[:4]) >= LONG]:
+    if long := [ratios[cell] for cell in cells if operations(cell) >= LONG]:
         what = f"geometric mean of {len(long)} cells from {LONG / 1e6:g} MFLOP on"
         report.say(what, f"{statistics.geometric_mean(long):.3g}")
     order = cells if "--all" in sys.argv else sorted(cells, key=ratios.__getitem__)[:5]
