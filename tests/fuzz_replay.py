@@ -45,6 +45,8 @@ from tapegrad.replay.cpu import pool, tuning
 CALLS = 5
 #: what programs are compiled for
 BACKEND = "native"
+#: bytes that they may take for values, if there is a limit
+MEMORY: int | None = None
 TOLERANCE = 5e-4
 EAGERLY = "runs eagerly"
 OUTCOMES = ("same", "refused", "invalid", "unstable", "not replayed", "different", "crashed")
@@ -84,7 +86,9 @@ class Run:
         self.kept: list[Any] = []
 
     def compile(self, function: Any) -> Any:
-        return tg.compile(function, backend=BACKEND) if self.compiles else function
+        if not self.compiles:
+            return function
+        return tg.compile(function, backend=BACKEND, memory=MEMORY)
 
     @property
     def replays(self) -> int:

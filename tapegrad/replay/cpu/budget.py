@@ -93,7 +93,7 @@ def _fitted(program: Program, budget: int, general: bool, threads: int, progress
     """A plan within the budget, or the smallest that was found."""
     plain = least = plan(program, threads)
     aside = _total(plain, general, threads) - plain.arena
-    limit = budget = budget - aside
+    limit = budget = max(budget - aside, 1)
     done: Program | None = None
     for _ in range(ATTEMPTS):
         if least.arena <= budget or limit <= 0:
@@ -112,7 +112,7 @@ def _fitted(program: Program, budget: int, general: bool, threads: int, progress
         before, after = (sum(map(work_of, p.instructions)) for p in (program, done))
         note += (
             f" ({shown(plain.arena + aside)} if all were kept): {again} kernels run again, "
-            f"{after / before - 1:.1%} more work"
+            f"{after / max(before, 1.0) - 1:.1%} more work"
         )
     with_note = replace(least.program, notes=(*least.program.notes, note))
     return replace(least, program=with_note)

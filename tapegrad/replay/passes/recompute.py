@@ -2,14 +2,15 @@
 
 Comes in: a program after all other passes, the bytes that each of its values takes, and how many
 may be live at once. Goes out: the program with copies of some instructions shortly before their
-results are read again. Some of the copies may have become useless: the pass `dead` drops them.
-Called by `cpu/budget.py`.
+results are read again. What nobody reads any more, the pass `dead` drops. Called by
+`cpu/budget.py`.
 
 At the moment at which most bytes are live, every value that is only read later could be dropped and
 computed again before that. What it is computed from must be there then: because it is kept anyway,
 or was computed again already, or is computed again itself, as far back as that takes. The value
-goes that saves most bytes for the least work, as long as bytes are live that exceed the budget. A
-copy runs the same kernel on the same data, so all results keep their bits.
+goes that saves most bytes for the least work, as long as bytes are live that exceed the budget.
+A copy computes the same on the same data; but a loop with fewer results, or in other memory, is
+other code for LLVM, which may round a product and a sum once or twice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from ..ir.failing import can_fail
 from ..ir.program import (
     Attention,
     Callback,
-    Compute,
     Contraction,
     Instruction,
     Loop,
@@ -35,7 +35,6 @@ from ..ir.program import (
     size_of,
 )
 from ..ir.renaming import renamed
-from .rematerialize import contracted
 from .simplify import trimmed
 
 #: how many multiplications of a product take as long as reading or writing an element of a loop
@@ -62,6 +61,7 @@ def recomputed(
     schedule = _Lifetimes(program, sizes)
     while schedule.excess(limit) and schedule.improve(limit, most):
         pass
+    schedule.check()
     return program.with_instructions(step.instruction for step in schedule.steps)
 
 
@@ -184,7 +184,7 @@ class _Lifetimes:
         for way in ways[:MAX_TRIALS]:
             if self.work + way.work > most:
                 break
-            self.set(self._with(way))
+            self.set(_with(before, way))
             if self.excess(limit) < excess:
                 self.work += way.work
                 for number, new in way.again.made:
@@ -194,21 +194,18 @@ class _Lifetimes:
         self.set(before)
         return False
 
+    def check(self) -> None:
+        """Every value is made before it is read: a copy in a wrong place must not go unnoticed."""
+        for number, at in self.read.items():
+            if at and number not in self.outside and at[0] < self.made.get(number, 0):
+                raise AssertionError(f"%{number} is read before it is made")
+
     def _way(self, number: int, at: int) -> _Way:
         """How to do without a value at a moment."""
         use = min(i for i in self.read[number] if i > at)
         again = _Again(self, at, use, self.sizes[number])
         value = again.version(number, itself=False)
         return _Way(number, use, value, again, sum(map(work_of, again.instructions)))
-
-    def _with(self, way: _Way) -> list[_Step]:
-        """The order of instructions in which a value is not kept."""
-        names = {way.number: way.value}
-        later = [
-            _step(renamed(step.instruction, names)) if way.number in step.reads else step
-            for step in self.steps[way.use :]
-        ]
-        return [*self.steps[: way.use], *map(_step, way.again.instructions), *later]
 
     def new(self, number: int) -> Value:
         """Another value like this one."""
@@ -254,6 +251,16 @@ class _Way(NamedTuple):
     value: Value  # what is read then
     again: _Again
     work: float
+
+
+def _with(steps: list[_Step], way: _Way) -> list[_Step]:
+    """Instructions in the order in which a value is not kept."""
+    names = {way.number: way.value}
+    later = [
+        _step(renamed(step.instruction, names)) if way.number in step.reads else step
+        for step in steps[way.use :]
+    ]
+    return [*steps[: way.use], *map(_step, way.again.instructions), *later]
 
 
 class _Again:
@@ -302,7 +309,9 @@ class _Again:
         if self._count >= MAX_REPEATED or not schedule.is_repeatable(number, self.use):
             return False
         self._count += 1
-        source = _source(schedule.steps[schedule.made[number]].instruction, number)
+        source = schedule.steps[schedule.made[number]].instruction
+        if isinstance(source, Loop):
+            source = trimmed(source, {number})
         names = {
             v.number: self.version(v.number)
             for v in source.reads()
@@ -313,18 +322,3 @@ class _Again:
             self.made.append((written, new))
         self.instructions.append(renamed(source, names))
         return True
-
-
-def _source(instruction: Instruction, number: int) -> Instruction:
-    """What computes a value: a loop without its other results, where no bit depends on those.
-
-    LLVM may round a product and a sum once or twice, and who else reads the product decides that.
-    """
-    if not isinstance(instruction, Loop) or instruction.folds or instruction.scan is not None:
-        return instruction
-    for node in instruction.nodes:
-        if isinstance(node, Compute):
-            inner = [instruction.nodes[o] for o in node.operands if isinstance(o, int)]
-            if any(isinstance(x, Compute) and contracted(node, x) for x in inner):
-                return instruction
-    return trimmed(instruction, {number})

@@ -105,7 +105,7 @@ def _rounds_otherwise(source: Loop, reader: Loop, value: Value) -> bool:
         if isinstance(node, Read) and node.access.value.number == value.number
     }
     users = [n for n in reader.nodes if isinstance(n, Compute) and not mine.isdisjoint(n.operands)]
-    return isinstance(made, Compute) and any(contracted(user, made) for user in users)
+    return isinstance(made, Compute) and any(_contracted(user, made) for user in users)
 
 
 def _quick(loop: Loop, machine: Machine) -> bool:
@@ -120,14 +120,14 @@ def _quick(loop: Loop, machine: Machine) -> bool:
             )
             count += machine.examine(node.primitive, node.params, kinds, node.dtype).instructions
             inner = [loop.nodes[o] for o in node.operands if isinstance(o, int)]
-            if any(isinstance(x, Compute) and contracted(node, x) for x in inner):
+            if any(isinstance(x, Compute) and _contracted(node, x) for x in inner):
                 return False
         elif not isinstance(node, Read) or node.access.picks:
             return False
     return count <= MAX_RECOMPUTED_INSTRUCTIONS
 
 
-def contracted(outer: Compute, inner: Compute) -> bool:
+def _contracted(outer: Compute, inner: Compute) -> bool:
     """Whether LLVM may round two computations only once, depending on who else reads them."""
     sums, below = (parsed(c.primitive.expression or "0") for c in (outer, inner))
     adds = any(isinstance(part, (ast.Add, ast.Sub)) for part in ast.walk(sums))

@@ -257,7 +257,12 @@ def _exact(value: Any) -> Any:
     """A value as a part of a key: 1, 1.0 and True differ, so do 0.0 and -0.0; NaN equals itself."""
     kind = value.__class__
     if kind is tuple:
-        return tuple([_exact(part) for part in value])
+        for part in value:
+            if part.__class__ is not int:
+                return tuple([_exact(part) for part in value])
+        return value
+    if kind is bool or kind is int or kind is str:
+        return kind, value
     if isinstance(value, (float, np.floating)) and (value == 0 or value != value):
         return kind, str(value)
     return kind, value
