@@ -14,7 +14,9 @@ import pytest
 import tapegrad as tg
 from tapegrad import nn
 from tapegrad.core import amounts
+from tapegrad.replay.cpu import tuning
 from tapegrad.replay.cpu.executable import NativeProgram
+from tapegrad.replay.passes.recompute import work_of
 from tapegrad.utils.checkpoint import checkpoint
 
 pytest.importorskip("llvmlite")
@@ -170,6 +172,23 @@ def test_random_programs_on_the_smallest_budget(
     for seed in range(first, first + 10):
         _, _, story, _ = fuzz_replay.trial(seed)
         assert not story, story
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "attention"])
+def test_large_programs_save_memory_without_a_budget(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAPEGRAD_CACHE", "0")  # programs on disk do not know these settings
+    expected, plain, _ = _trained(MODELS[name], None)
+    monkeypatch.setattr(tuning, "MIN_ARENA_BYTES_TO_SAVE", 1)
+    monkeypatch.setattr(tuning, "WANTED_SHARE_OF_ARENA", 0.8)
+    monkeypatch.setattr(tuning, "MAX_SHARE_OF_WORK_TO_SAVE_MEMORY", 0.2)
+    found, executable, said = _trained(MODELS[name], None)
+    _assert_same(found, expected)
+    assert executable.plan.arena < plain.plan.arena
+    assert "memory: " not in said
+    work = [sum(map(work_of, one.program.instructions)) for one in (executable, plain)]
+    assert work[0] <= 1.2 * work[1]
 
 
 def test_a_budget_that_is_large_enough_costs_nothing() -> None:
