@@ -111,6 +111,67 @@ def test_a_product_in_blocks_of_rows_and_columns(
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "parts"),
+    [
+        (64, 4096, 64, 8),
+        (16, 4096, 1024, 8),
+        (1, 65536, 64, 128),
+        (100, 8192, 30, 16),
+        (64, 8688, 64, 0),  # passes of different lengths
+        (64, 512, 64, 0),  # one pass
+        (300, 4096, 300, 0),  # enough results to divide
+    ],
+)
+def test_long_sums_in_parts(rows: int, inner: int, columns: int, parts: int, dtype: str) -> None:
+    """Threads divide the sums, and add the parts in the order in which one thread would."""
+    generator = np.random.default_rng(0)
+    for turned_x, turned_y in itertools.product((False, True), repeat=2):
+        x = generator.standard_normal((inner, rows) if turned_x else (rows, inner)).astype(dtype)
+        y = generator.standard_normal((columns, inner) if turned_y else (inner, columns)).astype(
+            dtype
+        )
+        x, y = x.T if turned_x else x, y.T if turned_y else y
+        found = []
+        for threads in (1, 4):
+            tg.set_num_threads(threads)
+            fast = tg.compile(lambda x, y: x @ y + 1)
+            for _ in range(3):
+                out = fast(tg.from_numpy(x), tg.from_numpy(y))
+            found.append(out.numpy().copy())
+        steps = products.steps_of_part(rows, inner, columns, False, threads=4)
+        assert steps == (inner // parts if parts else 0)
+        assert np.array_equal(*found)
+        exact = x.astype("float64") @ y.astype("float64") + 1
+        np.testing.assert_allclose(found[0], exact, rtol=1e-3, atol=4 * inner * np.finfo(dtype).eps)
+
+
+def test_gradients_of_weights_in_parts() -> None:
+    """A large batch through a small layer: its weight's gradient is a long sum."""
+    weight = tg.randn(32, 48, requires_grad=True)
+    x = tg.randn(8192, 48)
+
+    @tg.compile
+    def step(x: tg.Tensor) -> tg.Tensor:
+        weight.grad = None
+        (x @ weight.T).tanh().sum().backward()
+        return weight.grad
+
+    found = []
+    for threads in (1, 4):
+        tg.set_num_threads(threads)
+        for _ in range(3):
+            out = step(x)
+        found.append(out.numpy().copy())
+    assert products.steps_of_part(32, 8192, 48, False, threads=4) == 512
+    assert np.array_equal(*found)
+    weight.grad = None
+    (x.double() @ weight.double().T).tanh().sum().backward()
+    assert weight.grad is not None
+    np.testing.assert_allclose(found[0], weight.grad.numpy(), rtol=1e-4, atol=1e-3)
+
+
 def test_an_infinity_stays_in_its_row_and_column() -> None:
     """Lanes beyond the last column hold nothing that could reach a result."""
     x, y = tg.ones(9, 20), tg.ones(20, 19)

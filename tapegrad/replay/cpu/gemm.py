@@ -332,7 +332,7 @@ class GemmWriter(PackWriter):
         passes = code.value(f"sdiv i64 {passes}, {most}")
         passes = code.call("i64", "llvm.smax.i64", ("i64", passes), ("i64", "1"))
         length = code.value(f"sdiv i64 %inner, {passes}")
-        length = code.value(f"add nsw i64 {length}, {tuning.PANEL_STEPS_GRAIN}")
+        length = code.value(f"add nsw i64 {length}, {tuning.PANEL_STEPS_GRAIN - 1}")
         length = code.value(f"and i64 {length}, {-tuning.PANEL_STEPS_GRAIN}")
         length = self.least(code, length, str(most))
         with ExitStack() as stack:

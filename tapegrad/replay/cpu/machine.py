@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.primitive import Primitive
 from ..ir.target import Cost
-from . import scalar
+from . import pool, products, scalar, tuning
 from .llvm import Code, Register, type_of
 
 
@@ -25,6 +25,12 @@ class CPUMachine:
         self, primitive: Primitive, params: dict[str, Any], operands: Sequence[Any], dtype: Any
     ) -> Cost:
         return scalar.examine(primitive, params, operands, dtype)
+
+    def steps_of_part(self, rows: int, inner: int, columns: int, along: bool) -> int:
+        return products.steps_of_part(rows, inner, columns, along, pool.get_num_threads())
+
+    def parts_at_a_time(self) -> int:
+        return tuning.MAX_SUM_PARTS
 
     def check_fold(self, primitive: Primitive, dtype: Any) -> None:
         scalar.start_of(primitive, dtype)

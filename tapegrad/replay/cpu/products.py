@@ -129,6 +129,25 @@ def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
     return small and rows >= tuning.MIN_ROWS_WITH_SMALL_RIGHT_SIDE
 
 
+def steps_of_part(rows: int, inner: int, columns: int, along: bool, threads: int) -> int:
+    """Steps of each part of a product's sums, if threads should divide those too; else 0.
+
+    Parts are the passes that the whole product would make, and are added in the same order, so that
+    the result has the same bits.
+    """
+    passes = -(-inner // tuning.MAX_PANEL_STEPS)
+    steps, rest = divmod(inner, passes)
+    if threads < tuning.MIN_THREADS_FOR_PARTS or passes == 1:
+        return 0
+    if rest or steps % tuning.PANEL_STEPS_GRAIN:
+        return 0
+    if along and max(rows, columns) >= tuning.MIN_LENGTH_TO_DIVIDE * threads:
+        return 0
+    few = rows * columns <= tuning.MAX_RESULT_PER_OPERAND_LENGTH * (rows + columns)
+    work = 2 * rows * columns * inner
+    return steps if few and work >= tuning.MIN_OPERATIONS_FOR_PARTS else 0
+
+
 class Blocks(NamedTuple):
     """A product that threads divide along rows and columns: sizes of a block, and how many."""
 

@@ -128,6 +128,22 @@ OPERATIONS_PER_PACKED_ELEMENT = 48
 #: how many times less a thread must have to do than with a part of the rows or of the columns
 MIN_GAIN_OF_BLOCKS = 1.1
 
+# A product with few results and long sums has too little to divide. Its sums are then cut where the
+# whole product would begin a new pass; the parts are a batch of products, which are added after it.
+
+#: threads from which on sums are cut
+MIN_THREADS_FOR_PARTS = 4
+#: floating-point operations of such a product, at least
+MIN_OPERATIONS_FOR_PARTS = 1 << 23
+#: elements of the result for each row and column, at most: parts then take an eighth of the memory
+#: of the operands
+MAX_RESULT_PER_OPERAND_LENGTH = 64
+#: rows or columns for each thread from which on these are divided instead, if their elements lie
+#: one after another
+MIN_LENGTH_TO_DIVIDE = 16
+#: parts that are there at a time
+MAX_SUM_PARTS = 16
+
 # -- attention in tiles ----------------------------------------------------------------------------
 
 #: queries and keys whose scores a thread has at a time

@@ -78,5 +78,14 @@ class Machine(Protocol):
     ) -> Cost:
         """What a primitive's expression costs on operands (dtypes and numbers), giving `dtype`."""
 
+    def steps_of_part(self, rows: int, inner: int, columns: int, along: bool) -> int:
+        """Steps of a product's sums that are better a product of their own; 0 if none are.
+
+        `along` says that neighbours in the memory of the larger operand are those of a sum.
+        """
+
+    def parts_at_a_time(self) -> int:
+        """How many of those there may be before they are added."""
+
     def check_fold(self, primitive: Primitive, dtype: Any) -> None:
         """Elements of a dtype can be reduced by a primitive's expression."""

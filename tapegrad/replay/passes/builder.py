@@ -346,6 +346,14 @@ class Builder:
         if inner == 0:
             self.fill(out, 0)
             return
+        if not batch and not triangle and not half:
+            longer = y if columns >= rows else np.swapaxes(x, -1, -2)
+            steps = self.machine.steps_of_part(
+                rows, inner, columns, longer.strides[0] == longer.itemsize
+            )
+            if steps:
+                self._in_parts(out, x, y, steps)
+                return
         spread = self._lowering.spread
 
         def matrix(ghost: Any) -> Access:
@@ -367,6 +375,28 @@ class Builder:
                 triangle=triangle,
             )
         )
+
+    def _in_parts(self, out: Any, x: Any, y: Any, steps: int) -> None:
+        """A product whose sums are cut into parts of so many steps, which are added in order."""
+        (rows, inner), columns = x.shape, y.shape[1]
+        many = self.machine.parts_at_a_time()
+        total = None
+        for first in range(0, inner, steps * many):
+            some = slice(first, first + steps * many)
+            left, right = x[:, some], y[some]
+            count = right.shape[0] // steps
+            (down, across), (step, along) = left.strides, right.strides
+            parts = self.new((count, rows, columns), out.dtype)
+            self.product(
+                parts,
+                self.strided(left, (count, rows, steps), (across * steps, down, across)),
+                self.strided(right, (count, steps, columns), (step * steps, step, along)),
+            )
+            names = {f"p{i}": parts[i] for i in range(count)}
+            if total is not None:
+                names = {"total": total, **names}
+            total = out if some.stop >= inner else self.new(out.shape, out.dtype)
+            self.each(total, " + ".join(names), **names)
 
     def attention(
         self,
