@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.primitive import CONTRACTION, NO_PARAMS, OPAQUE, Primitive, define
+from ...core.primitive import (
+    ARRAY_SIZE,
+    CONTRACTION,
+    NO_PARAMS,
+    OPAQUE,
+    PRODUCT_SIZE,
+    Primitive,
+    define,
+)
 from ...core.tensor import Tensor, wrap
 from ..elementwise.blends import number_for
 from ..reduce.reductions import sum_
@@ -27,7 +35,8 @@ if TYPE_CHECKING:
 def _matmul(x: Any, y: Any) -> Any:
     if x.dtype.itemsize == 2:
         return np.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
-    return np.matmul(x, y)
+    # The same product of two matrices: np.matmul takes 0.7 µs longer.
+    return x.dot(y) if x.ndim == y.ndim == 2 else np.matmul(x, y)
 
 
 matmul_: Primitive = define(
@@ -37,6 +46,38 @@ matmul_: Primitive = define(
     promote="same",
     lower=lambda b, out, x, y: b.product(out, x, y),
     vjp=(lambda g, y: matmul_(g, swapped(y)), lambda g, x: matmul_(swapped(x), g)),
+)
+
+
+def _of_vectors(x: Any, y: Any) -> Any:
+    """A matrix times a vector, or two vectors; they are products of matrices in programs."""
+    if x.__class__ is np.ndarray and y.__class__ is np.ndarray and x.dtype.itemsize != 2:
+        return x.dot(y)
+    left = x if len(x.shape) == 2 else reshape_(x, shape=(1, *x.shape))
+    out = matmul_(left, reshape_(y, shape=(*y.shape, 1)))
+    return reshape_(out, shape=tuple(x.shape[:-1]))
+
+
+mv_: Primitive = define(
+    "mv",
+    _of_vectors,
+    kind=OPAQUE,
+    composite=True,
+    promote="same",
+    native_size=PRODUCT_SIZE,
+    vjp=(
+        lambda g, y: reshape_(g, shape=(*g.shape, 1)) * y,
+        lambda g, x: mv_(swapped(x), g),
+    ),
+)
+dot_: Primitive = define(
+    "dot",
+    _of_vectors,
+    kind=OPAQUE,
+    composite=True,
+    promote="same",
+    native_size=ARRAY_SIZE,
+    vjp=(lambda g, y: g * y, lambda g, x: g * x),
 )
 
 
@@ -73,12 +114,17 @@ def matmul(input: Tensor, other: Tensor) -> Any:
     tensor([[1., 3.],
             [3., 7.]])
     """
+    return _product(input, other)
+
+
+def _product(input: Any, other: Any) -> Any:
     a, b = input, other
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         raise TypeError("matmul needs two tensors")
-    n, m = a._array.ndim, b._array.ndim
-    if n == m == 2 and a._array.shape[1] == b._array.shape[0] and a._array.dtype == b._array.dtype:
-        return matmul_.direct(a, b, NO_PARAMS)
+    x, y = a._array, b._array
+    n, m = x.ndim, y.ndim
+    if m and 0 < n <= 2 and m <= n and x.shape[-1] == y.shape[0] and x.dtype == y.dtype:
+        return (matmul_ if m == 2 else mv_ if n == 2 else dot_).direct(a, b, NO_PARAMS)
     if n == 0 or m == 0:
         raise RuntimeError("matmul needs tensors with dimensions; use * for numbers")
     if a._array.shape[-1] != b._array.shape[-2 if m > 1 else 0]:
@@ -130,7 +176,7 @@ def mm(input: Tensor, mat2: Tensor) -> Any:
     """
     if input._array.ndim != 2 or mat2._array.ndim != 2:
         raise _mismatch("mm", input, mat2, "mm needs two matrices")
-    return matmul(input, mat2)
+    return _product(input, mat2)
 
 
 @op(
@@ -146,7 +192,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Any:
     """
     if input._array.ndim != 3 or mat2._array.ndim != 3 or len(input) != len(mat2):
         raise _mismatch("bmm", input, mat2, "bmm needs two batches of the same size")
-    return matmul(input, mat2)
+    return _product(input, mat2)
 
 
 @op(
@@ -162,7 +208,7 @@ def mv(input: Tensor, vec: Tensor) -> Any:
     """
     if input._array.ndim != 2 or vec._array.ndim != 1:
         raise _mismatch("mv", input, vec, "mv needs a matrix and a vector")
-    return matmul(input, vec)
+    return _product(input, vec)
 
 
 @op(
@@ -179,7 +225,7 @@ def dot(input: Tensor, tensor: Tensor) -> Any:
     """
     if input._array.ndim != 1 or tensor._array.ndim != 1:
         raise _mismatch("dot", input, tensor, "dot needs two vectors; use matmul for matrices")
-    return matmul(input, tensor)
+    return _product(input, tensor)
 
 
 @op(samples=lambda: [Sample((3,), (4,))], aliases=("ger",))
