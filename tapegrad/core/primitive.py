@@ -40,7 +40,7 @@ from .modes import (
     switched,
 )
 from .numeric import DIFFERENTIABLE
-from .shortpaths import NEVER
+from .shortpaths import NEVER as NEVER
 from .storage import owner_of
 from .tape import Entry, Handle, Output, Packed, new_entry
 from .tensor import Tensor, own, refresh, wrap

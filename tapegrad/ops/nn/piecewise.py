@@ -55,7 +55,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     tensor([-0.1000,  2.0000])
     """
     check_floating(input, "leaky_relu")
-    out = leaky_relu_(input, slope=float(negative_slope))
+    out = leaky_relu_.direct(input, {"slope": float(negative_slope)})
     return in_place_or_new(input, out, inplace, "leaky_relu")
 
 
