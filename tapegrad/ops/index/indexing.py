@@ -292,9 +292,11 @@ def _short(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...] | No
                 return None
             static[d] = i if i >= 0 else i + size
         elif i.__class__ is slice and i.step is None:
-            for end in (i.start, i.stop):
-                if end is not None and end.__class__ is not int:
-                    return None
+            start, stop = i.start, i.stop
+            if not (start is None or start.__class__ is int):
+                return None
+            if not (stop is None or stop.__class__ is int):
+                return None
             start, stop, _ = i.indices(size)
             if start or stop != size:
                 static[d] = (start, max(start, stop), 1)

@@ -51,6 +51,10 @@ def _exclusive_product(x: Any) -> Any:
     """Along the last dimension: the product of everything before each element."""
     n = len(x.shape)
     size = x.shape[-1]
+    if xp.is_plain(x) and size > 1:
+        out = np.ones(x.shape, x.dtype)
+        np.multiply.accumulate(x[..., :-1], -1, None, out[..., 1:])
+        return out
     whole: tuple[Any, ...] = (None,) * (n - 1)
     widths = ((0, 0),) * (n - 1) + ((1, 0),)
     shifted = padded(slice_(x, index=(*whole, (0, max(size - 1, 0), 1))), widths, 1.0)
