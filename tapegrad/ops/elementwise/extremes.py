@@ -219,8 +219,11 @@ def clamp_max(input: Tensor, max: Operand) -> Any:
 def _relu(x: Any) -> Any:
     if numeric.is_boolean(x.dtype):
         raise RuntimeError("relu of a bool tensor has no meaning; convert it first")
-    return np.maximum(x, 0)
+    # A number takes 0.3 µs longer than an array without dimensions.
+    return np.maximum(x, _ZERO if x.dtype is xp.F32 else 0)
 
+
+_ZERO = np.asarray(0, xp.F32)
 
 relu: Primitive = unary(
     "relu",

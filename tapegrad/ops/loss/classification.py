@@ -183,11 +183,11 @@ def _check_labels(
     what: str, input: Any, target: Any, weight: Any, ignored: int, reduction: str
 ) -> tuple[Any, dict[str, Any]]:
     """Check shapes and values of labels; returns the labels and the primitives' parameters."""
-    shape, given = tuple(input._array.shape), tuple(target._array.shape)
+    shape, given = input._array.shape, target._array.shape
     if not shape:
         raise RuntimeError(f"{what} needs an input with a dimension of classes, got a 0-d tensor")
     dim = 0 if len(shape) == 1 else 1
-    expected = shape[:dim] + shape[dim + 1 :]
+    expected = shape[:1] if len(shape) == 2 else shape[:dim] + shape[dim + 1 :]
     if given != expected:
         raise RuntimeError(
             f"{what}: an input of shape {shape} has labels of shape {expected}, got {given}"

@@ -60,7 +60,7 @@ def _standardize_array(
     out = xp.spread(mean, x.shape)
     np.subtract(x, out, out)
     var = xp.summed(out * out, dims, True) / n
-    out *= xp.spread(1 / np.sqrt(var + eps), x.shape)
+    out *= xp.spread(np.reciprocal(np.sqrt(var + eps)), x.shape)
     if weight is not None:
         out *= xp.spread(weight.reshape(spread), x.shape)
     if bias is not None:
