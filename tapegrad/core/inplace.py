@@ -116,6 +116,21 @@ def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
     return True
 
 
+def move_towards(tensor: Tensor, other: Any, share: float) -> bool:
+    """`tensor = (1 - share) * tensor + share * other`, as `add_scaled`."""
+    if STATE.mode or tensor._array.shape != other._array.shape:
+        return False
+    if _same_kind(tensor, (other,)) is None:
+        return False
+    check_writable(tensor, "the move")
+    own(tensor)
+    target = tensor._array
+    np.multiply(target, 1.0 - share, out=target)
+    np.add(target, other._array * share, out=target)
+    storage.note(target)
+    return True
+
+
 def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:
     """Raw operands that can be combined straight into the tensor's memory, or None."""
     array = tensor._array

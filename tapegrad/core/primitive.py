@@ -40,6 +40,7 @@ from .modes import (
     switched,
 )
 from .numeric import DIFFERENTIABLE
+from .shortpaths import NEVER as NEVER
 from .storage import owner_of
 from .tape import Entry, Handle, Output, Packed, new_entry
 from .tensor import Tensor, own, refresh, wrap
@@ -62,7 +63,6 @@ _F64 = np.dtype(np.float64)
 COMPOSITE_SIZE = 256
 PRODUCT_SIZE = 2048
 ARRAY_SIZE = 1 << 15
-NEVER = 1 << 62
 
 #: every primitive by name
 PRIMITIVES: dict[str, Primitive] = {}
@@ -143,7 +143,7 @@ class Primitive:
                 if x.size >= self.native_size:
                     large = True
             elif isinstance(x, Tensor):
-                if len(inputs) == len(self.inputs):
+                if len(inputs) == len(self.inputs) or self.rest is not None:
                     return self.direct(*inputs, params)
                 return bind(self, inputs, params)
         return run(self, inputs, params) if large else self.kernel(*inputs, **params)
@@ -291,8 +291,6 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
 
 
 def _make_direct(p: Primitive) -> Callable[..., Any]:
-    if p.rest is not None:
-        return lambda *given: bind(p, given[:-1], given[-1])
     namespace = {
         "F32": _F32, "F64": _F64, "GRAD": GRAD, "STATE": STATE, "Entry": Entry, "Output": Output,
         "Tensor": Tensor, "as_array": _as_array, "asarray": np.asarray, "bind": bind,
@@ -301,8 +299,7 @@ def _make_direct(p: Primitive) -> Callable[..., Any]:
         "note_view": note_view, "numbers": numbers, "outside": source.outside,
         "refresh": refresh, "run": run,
     }  # fmt: skip
-    several = len(p.inputs) > 1
-    return shortpaths.direct(p, several and p.kind == ELEMENTWISE, p.kind == CONTRACTION, namespace)
+    return shortpaths.direct(p, p.kind == ELEMENTWISE, p.kind == CONTRACTION, namespace)
 
 
 # -- native code -------------------------------------------------------------------------------

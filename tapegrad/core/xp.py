@@ -20,6 +20,11 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 #: elements of an index up to which Python's `min` and `max` are faster than NumPy's
 FEW_INDICES = 64
 
+#: elements up to which a product with ones adds them faster than NumPy, and as exactly
+FEW_ADDED = 1024
+
+_ONES32, _ONES64 = np.ones(FEW_ADDED, F32), np.ones(FEW_ADDED, F64)
+
 
 def module(x: Any) -> Any:
     """NumPy or CuPy, whichever made `x`."""
@@ -44,14 +49,21 @@ def add_at(target: Any, index: Any, values: Any) -> None:
     module(target).add.at(target, index, values)
 
 
+def ends(x: Any) -> tuple[Any, Any]:
+    """The smallest and the largest element, as Python numbers; both are NaN if one is."""
+    if x.size <= FEW_INDICES and x.__class__ is np.ndarray and numeric.is_integer(x.dtype):
+        values = x.ravel().tolist()
+        return min(values), max(values)
+    if x.__class__ is not np.ndarray:
+        return x.min().item(), x.max().item()
+    flat = x.ravel()
+    return flat[flat.argmin()].item(), flat[flat.argmax()].item()  # NumPy's min takes 0.8 µs longer
+
+
 def check_index(index: Any, size: int, what: str, error: type[Exception] = IndexError) -> None:
     """Raise `error` unless all of `index` lie in -size..size-1."""
     if index.size:
-        if index.size <= FEW_INDICES and index.__class__ is np.ndarray:
-            values = index.ravel().tolist()
-            low, high = min(values), max(values)
-        else:
-            low, high = int(index.min()), int(index.max())
+        low, high = ends(index)
         if low < -size or high >= size:
             worst = low if low < -size else high
             raise error(f"{what}: index {worst} is out of range for a dimension of size {size}")
@@ -104,6 +116,42 @@ def reduced(ufunc: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
     """A NumPy array folded, contiguous; `x.sum` and its like take 0.6 µs longer."""
     out = ufunc.reduce(x, dims, None, None, keepdim)
     return out if out.flags.c_contiguous else np.ascontiguousarray(out)
+
+
+def summed(x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The sum of a float32 or float64 NumPy array along dims, contiguous.
+
+    A product with ones takes 0.4 µs for few elements, where `np.add.reduce` takes 1.1 µs.
+    """
+    n = x.ndim
+    if x.size <= FEW_ADDED and n <= 2 and x.flags.c_contiguous:
+        ones = _ONES32 if x.dtype is F32 else _ONES64
+        if len(dims) == n:
+            out = (x if n == 1 else x.ravel()).dot(ones[: x.size])
+            return out.reshape((1,) * n) if keepdim else out
+        if dims == (1,):
+            out = x.dot(ones[: x.shape[1]])
+            return out[:, None] if keepdim else out
+        if dims == (0,):
+            out = ones[: x.shape[0]].dot(x)
+            return out[None] if keepdim else out
+    return reduced(np.add, x, dims, keepdim)
+
+
+def spread(x: Any, shape: tuple[int, ...]) -> Any:
+    """A NumPy array broadcast to a shape, in memory of its own.
+
+    Arithmetic with arrays of few elements takes 0.6 µs longer if it has to broadcast one of them;
+    this takes 0.3 µs.
+    """
+    out = np.empty(shape, x.dtype)
+    out[...] = x
+    return out
+
+
+def is_plain(x: Any) -> bool:
+    """Whether `x` is a NumPy array of float32 or float64 with dimensions, and no Tensor."""
+    return x.__class__ is np.ndarray and (x.dtype is F32 or x.dtype is F64) and x.ndim > 0
 
 
 def widened(x: Any) -> Any:

@@ -257,10 +257,15 @@ def accept_numpy_names(
             f"    if {' or '.join([f'{name} is MISSING' for name in required])}:",
             f"        return without_missing(function, {given})",
         ]
+    if autocast is not None:
+        lines += [
+            f"    if STATE.mode & {AUTOCAST}:",
+            f"        return with_autocast({parameters.passed})",
+        ]
     lines.append(f"    return function({parameters.passed})")
     namespace = {
-        "MISSING": _MISSING, "both": _both, "defaults": defaults, "function": plain,
-        "without_missing": _without_missing,
+        "MISSING": _MISSING, "STATE": STATE, "both": _both, "defaults": defaults,
+        "function": function, "with_autocast": plain, "without_missing": _without_missing,
     }  # fmt: skip
     call: Any = in_front(plain, lines, namespace, "names of NumPy")
     shown = defaults | dict.fromkeys((*required, *renamed, *renamed.values()), _MISSING)

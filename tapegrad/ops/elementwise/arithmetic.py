@@ -253,7 +253,7 @@ positive: Primitive = unary(
 )
 reciprocal: Primitive = unary(
     "reciprocal",
-    lambda x: 1 / x,
+    np.reciprocal,
     lambda g, out: -g * (out * out),
     "1 / x",
     low=0.5,

@@ -199,6 +199,16 @@ _MANY = 2048
 
 
 def _where(condition: Any, x: Any, y: Any) -> Any:
+    if (
+        x.__class__ is y.__class__ is np.ndarray
+        and x.dtype is y.dtype
+        and x.shape == y.shape == condition.shape
+        and x.ndim > 0
+        and x.size < _MANY
+    ):
+        out = y.copy()
+        np.putmask(out, condition, x)  # takes two thirds of the time of np.where
+        return out
     if max(condition.size, getattr(x, "size", 0), getattr(y, "size", 0)) >= _MANY:
         chosen = _chosen_by_bits(condition, x, y)
         if chosen is not None:

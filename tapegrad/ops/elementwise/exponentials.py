@@ -141,12 +141,18 @@ xlogy: Primitive = binary(
 )
 
 
+_ONE = np.asarray(1, xp.F32)
+
+
 def _sigmoid(x: Any) -> Any:
     wide = xp.widened(x)
     out = np.exp(-wide)
     if x.ndim:
-        out += 1
-        np.divide(1, out, out=out)
+        out += _ONE if out.dtype is xp.F32 else 1  # a number takes 0.3 µs longer than an array
+        if out.__class__ is np.ndarray:
+            np.reciprocal(out, out)
+        else:
+            np.divide(1, out, out=out)
     else:
         out = 1 / (1 + out)
     return out if wide is x else out.astype(x.dtype)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core import numeric
+from ...core import numeric, xp
 from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary, unary
@@ -172,9 +172,19 @@ clamp_between: Primitive = define(
     ),
     expression="minimum(maximum(x, y), z)",
 )
+
+
+def _clamp(x: Any, *, low: float, high: float) -> Any:
+    if not xp.is_plain(x):
+        return x.clip(low, high).astype(x.dtype, copy=False)
+    if high == math.inf:
+        return np.maximum(x, low)  # each of the two takes half as long as clip
+    return np.minimum(x if low == -math.inf else np.maximum(x, low), high)
+
+
 clamp_numbers: Primitive = define(
     "clamp",
-    lambda x, *, low, high: x.clip(low, high).astype(x.dtype, copy=False),
+    _clamp,
     kind=ELEMENTWISE,
     vjp=lambda g, x, low, high: where(
         logical_and(greater_equal(x, low), less_equal(x, high)), g, 0.0
@@ -209,8 +219,11 @@ def clamp_max(input: Tensor, max: Operand) -> Any:
 def _relu(x: Any) -> Any:
     if numeric.is_boolean(x.dtype):
         raise RuntimeError("relu of a bool tensor has no meaning; convert it first")
-    return np.maximum(x, 0)
+    # A number takes 0.3 µs longer than an array without dimensions.
+    return np.maximum(x, _ZERO if x.dtype is xp.F32 else 0)
 
+
+_ZERO = np.asarray(0, xp.F32)
 
 relu: Primitive = unary(
     "relu",

@@ -40,9 +40,9 @@ def _gather(x: Any, index: Any, *, dim: int) -> Any:
 
 
 def _gathered(x: Any, index: Any, dim: int) -> Any:
-    if x.ndim == 2 and dim == 1 and index.shape[1] == 1:
-        # One element of each row, as losses on labels take it: 1.8 µs instead of 3.8.
-        return x[np.arange(len(index)), index[:, 0]][:, None]
+    if x.ndim == 2 and dim == 1:
+        # As losses on labels take elements of rows: 1.5 µs instead of 3.8.
+        return x[np.arange(len(index))[:, None], index]
     return np.take_along_axis(_window(x, index, dim), index, dim)
 
 
@@ -144,7 +144,12 @@ def _fit(g: Any, shape: Any) -> Any:
     return padded(g, tuple((0, n - m) for n, m in zip(shape, g.shape, strict=True)))
 
 
+_INT64 = np.dtype(np.int64)
+
+
 def _check_index_tensor(index: Any, what: str) -> None:
+    if isinstance(index, Tensor) and index._array.dtype is _INT64:
+        return  # nearly always
     if not isinstance(index, Tensor) or not numeric.is_integer(index._array.dtype):
         found = index.dtype if isinstance(index, Tensor) else type(index).__name__
         raise RuntimeError(f"{what} needs an integer tensor as its index, got {found}")
@@ -155,6 +160,7 @@ def _at_least_1d(*tensors: Any) -> list[Any]:
 
 
 def _check_gather(x: Any, index: Any, d: int, what: str) -> None:
+    """Raise unless an index fits; its values are checked by the kernels."""
     _check_index_tensor(index, what)
     xs, ns = x._array.shape, index._array.shape
     if len(xs) != len(ns):
@@ -162,12 +168,12 @@ def _check_gather(x: Any, index: Any, d: int, what: str) -> None:
             f"{what} needs an index with as many dimensions as the tensor: {tuple(xs)} and "
             f"{tuple(ns)}"
         )
-    if any(n > m for i, (n, m) in enumerate(zip(ns, xs, strict=True)) if i != d):
-        raise RuntimeError(
-            f"{what}: the index of shape {tuple(ns)} is larger than the tensor {tuple(xs)} in a "
-            f"dimension other than {d}"
-        )
-    xp.check_index(index._array, xs[d] if xs else 1, what, RuntimeError)
+    for i, n in enumerate(ns):
+        if n > xs[i] and i != d:
+            raise RuntimeError(
+                f"{what}: the index of shape {tuple(ns)} is larger than the tensor {tuple(xs)} in "
+                f"a dimension other than {d}"
+            )
 
 
 _INDEX = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
@@ -341,11 +347,15 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Any:
     if index._array.ndim > 1:
         raise IndexError(f"index_select needs an index of 1 dimension, got {tuple(index.shape)}")
     d = normal_dim(dim, input._array.ndim)
-    (index,) = _at_least_1d(index)
+    if index._array.ndim == 0:
+        (index,) = _at_least_1d(index)
     if input._array.ndim == 0:
         return reshape_(take_(_at_least_1d(input)[0], index, dims=(0,)), shape=())
-    xp.check_index(index._array, input._array.shape[d], "index_select")
-    return take_(input, index, dims=(d,))
+    try:
+        return take_.direct(input, index, {"dims": (d,)})
+    except IndexError:
+        xp.check_index(index._array, input._array.shape[d], "index_select")
+        raise
 
 
 @op(

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core import inplace, numeric, storage, xp
 from ...core.modes import capturing, numbers
-from ...core.primitive import OPAQUE, Primitive, define
+from ...core.primitive import ARRAY_SIZE, NO_PARAMS, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
 from ..elementwise import comparison as c
 from ..shape.expanding import sum_to
@@ -36,6 +36,11 @@ def _key(indices: Any, dims: tuple[int, ...], ndim: int) -> tuple[Any, ...]:
 
 
 def _take(x: Any, *indices: Any, dims: tuple[int, ...]) -> Any:
+    if len(dims) == 1 and x.__class__ is np.ndarray and x.flags.c_contiguous:
+        try:
+            return x.take(indices[0], dims[0])  # takes a fourth of the time of x[...]
+        except IndexError:
+            pass  # said below
     for index, d in zip(indices, dims, strict=True):
         xp.check_index(index, x.shape[d], "index")
     return xp.contiguous(x[_key(indices, dims, x.ndim)])
@@ -131,10 +136,33 @@ def _put_in_loops(
 put_: Primitive = define("index_put", _put, kind=OPAQUE, joint=_put_joint, lower=_put_in_loops)
 
 
+# -- by a mask ---------------------------------------------------------------------------------
+
+
+def _unpick(x: Any, mask: Any, *, shape: tuple[int, ...]) -> Any:
+    """Zeros of `shape` with the elements of `x` where the mask holds."""
+    out = xp.module(x).zeros(shape, x.dtype)
+    out[mask] = x
+    return out
+
+
+#: the elements where a mask of the first dimensions holds. No program has these two, because the
+#: number of elements depends on data.
+pick_: Primitive = define(
+    "pick",
+    lambda x, mask: xp.contiguous(x[mask]),
+    kind=OPAQUE,
+    vjp=(lambda g, x_shape, mask: unpick_(g, mask, shape=tuple(x_shape)), None),
+)
+unpick_: Primitive = define(
+    "unpick", _unpick, kind=OPAQUE, vjp=(lambda g, mask: pick_(g, mask), None)
+)
+
+
 # -- x[...] ------------------------------------------------------------------------------------
 
 _WHOLE = slice(None)
-_INT64 = np.dtype(np.int64)
+_INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
 
 def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
@@ -264,9 +292,11 @@ def _short(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...] | No
                 return None
             static[d] = i if i >= 0 else i + size
         elif i.__class__ is slice and i.step is None:
-            for end in (i.start, i.stop):
-                if end is not None and end.__class__ is not int:
-                    return None
+            start, stop = i.start, i.stop
+            if not (start is None or start.__class__ is int):
+                return None
+            if not (stop is None or stop.__class__ is int):
+                return None
             start, stop, _ = i.indices(size)
             if start or stop != size:
                 static[d] = (start, max(start, stop), 1)
@@ -285,8 +315,15 @@ def getitem(self: Tensor, key: Any) -> Any:
     elif key.__class__ is Tensor and key._array.dtype is _INT64:
         shape = self._array.shape
         if shape and key._array.ndim:  # the same as below, for one index: 4 µs less
-            xp.check_index(key._array, shape[0], "index at dimension 0")
-            return take_(self, key, dims=(0,))
+            try:
+                return take_.direct(self, key, {"dims": (0,)})
+            except IndexError:
+                xp.check_index(key._array, shape[0], "index at dimension 0")
+                raise
+    elif key.__class__ is Tensor and key._array.dtype is _BOOL and key._array.ndim:
+        check_mask_shape(key._array.shape, self._array.shape, 0)
+        not_recorded(key, "indexing with a mask (use where or masked_fill)")
+        return pick_.direct(self, key, NO_PARAMS)
     static = _short(key if key.__class__ is tuple else (key,), self._array.shape)
     if static is not None:
         return slice_.direct(self, {"index": static})
@@ -396,6 +433,25 @@ def _check_mask(mask: Any, what: str) -> None:
         raise RuntimeError(f"{what} needs a bool tensor as its mask, got {found}")
 
 
+def _filled(x: Any, mask: Any, *, value: float) -> Any:
+    if x.__class__ is np.ndarray and x.size < ARRAY_SIZE:
+        out = x.copy()
+        np.putmask(out, mask, value)  # takes half the time of np.where, and a third of x[mask] = 0
+        return out
+    return c.where(mask, value, x)
+
+
+#: `where` of a number and a small tensor with a mask of the same shape
+filled_: Primitive = define(
+    "filled",
+    _filled,
+    kind=OPAQUE,
+    composite=True,
+    vjp=(lambda g, mask: c.where(mask, 0.0, g), None),
+    native_size=ARRAY_SIZE,
+)
+
+
 @op(
     samples=lambda: [
         Sample((3, 4), In(3, 4, kind="bool"), 1.5),
@@ -414,6 +470,15 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Any:
     tensor([5., 0., 5.])
     """
     _check_mask(mask, "masked_fill")
+    array = input._array
+    if (
+        value.__class__ is float
+        and mask._array.shape == array.shape
+        and (array.dtype is xp.F32 or array.dtype is xp.F64)
+        and array.size < ARRAY_SIZE
+        and array.flags.c_contiguous
+    ):
+        return filled_.direct(input, mask, {"value": value})
     if isinstance(value, Tensor) and value._array.ndim:
         raise RuntimeError("masked_fill needs a number or a 0-d tensor as its value")
     number = value.to(input.dtype) if isinstance(value, Tensor) else c._of_dtype(value, input.dtype)

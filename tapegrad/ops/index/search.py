@@ -527,6 +527,8 @@ def scatter_reduce(
         raise RuntimeError(f"scatter_reduce supports sum, mean, amax and amin, got {reduce!r}")
     d = normal_dim(dim, input._array.ndim)
     _check_gather(input, index, d, "scatter_reduce")
+    size = input._array.shape[d] if input._array.ndim else 1
+    xp.check_index(index._array, size, "scatter_reduce", RuntimeError)
     _check_source(index, src, "scatter_reduce")
     values = src[tuple(slice(n) for n in index._array.shape)]
     if src.dtype is not input.dtype:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ...core import numeric, xp
 from ...core.modes import GRAD, STATE, TAPE
 from ...core.primitive import OPAQUE, define
@@ -69,7 +71,25 @@ def _reduce_labels(loss: Any, weights: Any, reduction: str) -> Any:
     return total * math.nan if weights is None and count == 0 else total / count
 
 
+def _is_short(x: Any, labels: Any, weight: Any, dim: int, ignored: int | None) -> bool:
+    """Whether a NumPy array has a row of classes for each label, and all labels count alike."""
+    return (
+        weight is None
+        and ignored is None
+        and dim == 1
+        and xp.is_plain(x)
+        and x.ndim == 2
+        and labels.__class__ is np.ndarray
+    )
+
+
 def _nll(x: Any, labels: Any, weight: Any, *, dim: int, ignored: int | None, reduction: str) -> Any:
+    if _is_short(x, labels, weight, dim, ignored):
+        loss = -x[np.arange(len(labels)), labels]
+        if reduction == "none":
+            return loss
+        total = xp.summed(loss, (0,), False)
+        return total if reduction == "sum" else total / len(labels)
     index, weights, counted = _label_weights(labels, weight, x, ignored, dim)
     loss = -reshape_(gather_(x, index, dim=dim), shape=tuple(labels.shape))
     if weights is not None:
@@ -115,7 +135,10 @@ nll_ = define("nll_loss", _nll, kind=OPAQUE, composite=True, vjp=(_nll_gradient,
 def _cross_entropy(
     x: Any, labels: Any, weight: Any, *, dim: int, ignored: int | None, reduction: str
 ) -> Any:
-    log_p = log_softmax_(widened(x), dims=(dim,))
+    if _is_short(x, labels, weight, dim, ignored) and x.size:
+        log_p = log_softmax_.kernel(x, dims=(1,))
+    else:
+        log_p = log_softmax_(widened(x), dims=(dim,))
     loss = _nll(log_p, labels, weight, dim=dim, ignored=ignored, reduction=reduction)
     return rounded(loss, x), log_p
 
@@ -160,11 +183,11 @@ def _check_labels(
     what: str, input: Any, target: Any, weight: Any, ignored: int, reduction: str
 ) -> tuple[Any, dict[str, Any]]:
     """Check shapes and values of labels; returns the labels and the primitives' parameters."""
-    shape, given = tuple(input._array.shape), tuple(target._array.shape)
+    shape, given = input._array.shape, target._array.shape
     if not shape:
         raise RuntimeError(f"{what} needs an input with a dimension of classes, got a 0-d tensor")
     dim = 0 if len(shape) == 1 else 1
-    expected = shape[:dim] + shape[dim + 1 :]
+    expected = shape[:1] if len(shape) == 2 else shape[:dim] + shape[dim + 1 :]
     if given != expected:
         raise RuntimeError(
             f"{what}: an input of shape {shape} has labels of shape {expected}, got {given}"
@@ -187,10 +210,7 @@ def _check_labels(
     labels = target._array
     # On a tape the labels of a later run may be others: there `ignored` stays a number.
     taped = STATE.mode & TAPE
-    # Read as unsigned, negative labels are huge: one look finds both ends of the range.
-    outside = taped or (
-        labels.size and int(labels.view(f"u{labels.dtype.itemsize}").max()) >= classes
-    )
+    outside = taped or (labels.size and not _lie_below(labels, classes))
     if outside:
         target = check_range(
             target,
@@ -203,6 +223,15 @@ def _check_labels(
     all_count = not outside and not 0 <= ignored < classes
     ignored_label = None if all_count else int(ignored)
     return target, {"dim": dim, "ignored": ignored_label, "reduction": reduction}
+
+
+def _lie_below(labels: Any, classes: int) -> bool:
+    """Whether all labels lie between 0 and classes - 1."""
+    if labels.size <= xp.FEW_INDICES:
+        low, high = xp.ends(labels)
+        return bool(low >= 0 and high < classes)
+    # Read as unsigned, negative labels are huge: one look finds both ends of the range.
+    return bool(labels.view(f"u{labels.dtype.itemsize}").max() < classes)
 
 
 _CHANCES = In(3, 4, low=0.1, high=0.9)

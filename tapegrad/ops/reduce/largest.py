@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from ...core import numeric, xp
-from ...core.primitive import OPAQUE, REDUCE, Primitive, define
+from ...core.primitive import ARRAY_SIZE, OPAQUE, REDUCE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ..elementwise import comparison as c
 from ..elementwise import extremes
-from ..index.gather import gather_
+from ..index.gather import gather_, scatter_add_, zeros_as
 from ..shape.dims import normal_dim, normal_dims
+from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .reductions import count, reduction_samples, spread, sum_
 
@@ -46,24 +47,32 @@ def _share_ties(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) 
     return spread(g, x.shape, dims, keepdim) * each
 
 
+def _amax(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if x.__class__ is not np.ndarray:
+        return xp.contiguous(x.max(axis=dims, keepdims=keepdim))
+    if len(dims) == x.ndim and not keepdim and x.size and numeric.is_numpy_float(x.dtype):
+        return x.ravel()[x.argmax()]  # takes a fifth of the time for few elements
+    return xp.reduced(np.maximum, x, dims, keepdim)
+
+
+def _amin(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if x.__class__ is not np.ndarray:
+        return xp.contiguous(x.min(axis=dims, keepdims=keepdim))
+    if len(dims) == x.ndim and not keepdim and x.size and numeric.is_numpy_float(x.dtype):
+        return x.ravel()[x.argmin()]
+    return xp.reduced(np.minimum, x, dims, keepdim)
+
+
 amax_: Primitive = define(
     "amax",
-    lambda x, *, dims, keepdim: (
-        xp.reduced(np.maximum, x, dims, keepdim)
-        if x.__class__ is np.ndarray
-        else xp.contiguous(x.max(axis=dims, keepdims=keepdim))
-    ),
+    _amax,
     kind=REDUCE,
     vjp=_share_ties,
     expression="maximum(a, x)",
 )
 amin_: Primitive = define(
     "amin",
-    lambda x, *, dims, keepdim: (
-        xp.reduced(np.minimum, x, dims, keepdim)
-        if x.__class__ is np.ndarray
-        else xp.contiguous(x.min(axis=dims, keepdims=keepdim))
-    ),
+    _amin,
     kind=REDUCE,
     vjp=_share_ties,
     expression="minimum(a, x)",
@@ -218,15 +227,50 @@ def along(input: Any, indices: Any, dim: int) -> Any:
     return gather_(input, indices, dim=dim)
 
 
-def _extreme(arg: Any, input: Any, dim: Any, keepdim: bool, what: str) -> Any:
+def _along_gradient(
+    g: Any, x_shape: Any, indices: Any, dim: int, keepdim: bool, needs: Any
+) -> tuple[Any]:
+    """The gradient goes to the element that was taken."""
+    kept = (*x_shape[:dim], 1, *x_shape[dim + 1 :])
+    values, index = reshape_(g[0], shape=kept), reshape_(indices, shape=kept)
+    return (scatter_add_(zeros_as(values, shape=tuple(x_shape)), index, values, dim=dim),)
+
+
+def _with_places(name: str, arg: Primitive, ufunc: Any, method: Any) -> Primitive:
+    """A composite of the extreme elements along a dimension, and where they are."""
+
+    def kernel(x: Any, *, dim: int, keepdim: bool) -> Any:
+        if xp.is_plain(x):
+            return xp.reduced(ufunc, x, (dim,), keepdim), method(x, dim, keepdims=keepdim)
+        indices = arg(x, dim=dim, keepdim=True)
+        values = along(x, indices, dim)
+        if keepdim:
+            return values, indices
+        shape = (*x.shape[:dim], *x.shape[dim + 1 :])
+        return reshape_(values, shape=shape), reshape_(indices, shape=shape)
+
+    return define(
+        name,
+        kernel,
+        kind=OPAQUE,
+        composite=True,
+        native_size=ARRAY_SIZE,
+        outputs=("out", "indices"),
+        joint=_along_gradient,
+    )
+
+
+max_along_ = _with_places("max_along", argmax_, np.maximum, np.ndarray.argmax)
+min_along_ = _with_places("min_along", argmin_, np.minimum, np.ndarray.argmin)
+
+
+def _extreme(primitive: Primitive, input: Any, dim: Any, keepdim: bool, what: str) -> Any:
     n = input._array.ndim
     d = normal_dim(dim, n)
     if n == 0:
         return Extreme(input.clone(), wrap(xp.module(input._array).zeros((), np.int64)))
     _not_empty(input, (d,), what)
-    indices = arg(input, dim=d, keepdim=True)
-    values = along(input, indices, d)
-    return Extreme(values, indices) if keepdim else Extreme(values.squeeze(d), indices.squeeze(d))
+    return Extreme(*primitive.direct(input, {"dim": d, "keepdim": bool(keepdim)}))
 
 
 @overload
@@ -260,7 +304,7 @@ def max(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) 
         return max_.direct(input, {"dims": dims, "keepdim": False})
     if isinstance(dim, (tuple, list)):
         return amax(input, dim, keepdim)
-    return _extreme(argmax_, input, dim, keepdim, "max")
+    return _extreme(max_along_, input, dim, keepdim, "max")
 
 
 @overload
@@ -293,4 +337,4 @@ def min(input: Tensor, dim: Dims | Tensor | None = None, keepdim: bool = False) 
         return min_.direct(input, {"dims": dims, "keepdim": False})
     if isinstance(dim, (tuple, list)):
         return amin(input, dim, keepdim)
-    return _extreme(argmin_, input, dim, keepdim, "min")
+    return _extreme(min_along_, input, dim, keepdim, "min")

@@ -35,9 +35,7 @@ def spread(g: Any, shape: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
         if tuple(g.shape) != kept:
             g = reshape_(g, shape=kept)
     if g.__class__ is np.ndarray and math.prod(shape) < ARRAY_SIZE:
-        out = np.empty(shape, g.dtype)  # of a small array: a view takes 2 µs longer
-        out[...] = g
-        return out
+        return xp.spread(g, shape)  # of a small array: a view takes 2 µs longer
     return expand_(g, shape=tuple(shape))
 
 
@@ -61,7 +59,7 @@ def reduction_samples(**domain: Any) -> list[Sample]:
 
 def _sum(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     if x.__class__ is np.ndarray and (x.dtype is xp.F32 or x.dtype is xp.F64):
-        return xp.reduced(np.add, x, dims, keepdim)
+        return xp.summed(x, dims, keepdim)
     wide = xp.widened(x)
     out = xp.contiguous(wide.sum(axis=dims, keepdims=keepdim, dtype=wide.dtype))
     return out if wide is x else out.astype(x.dtype)
@@ -121,6 +119,8 @@ def nansum(
 
 
 def _mean(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if xp.is_plain(x):
+        return xp.summed(x, dims, keepdim) / count(x.shape, dims)
     return rounded(sum_(widened(x), dims=dims, keepdim=keepdim) / count(x.shape, dims), x)
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ...core import xp
 from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype
 from ...core.primitive import OPAQUE, Primitive, define
@@ -32,6 +35,12 @@ if TYPE_CHECKING:
 
 
 def _variance(x: Any, *, dims: tuple[int, ...], keepdim: bool, correction: float) -> Any:
+    if xp.is_plain(x):
+        size = count(x.shape, dims)
+        apart = xp.spread(xp.summed(x, dims, True) / size, x.shape)
+        np.subtract(x, apart, apart)
+        np.multiply(apart, apart, apart)
+        return xp.summed(apart, dims, keepdim) / max(size - correction, 0)
     wide = widened(x)
     apart = wide - mean_(wide, dims=dims, keepdim=True)
     rest = max(count(x.shape, dims) - correction, 0)
@@ -73,7 +82,8 @@ def _spread_op(
     if correction is None:
         correction = 1 if unbiased is None or unbiased else 0
     dims = normal_dims(dim, input._array.ndim)
-    return primitive(input, dims=dims, keepdim=bool(keepdim), correction=correction)
+    params = {"dims": dims, "keepdim": bool(keepdim), "correction": correction}
+    return primitive.direct(input, params)
 
 
 def _spread_samples() -> list[Sample]:
@@ -165,11 +175,21 @@ def std_mean(
 
 
 def _logsumexp(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if xp.is_plain(x):
+        top = xp.reduced(np.maximum, x, dims, True)
+        np.putmask(top, np.isinf(top), 0.0)
+        lower = xp.spread(top, x.shape)
+        np.exp(np.subtract(x, lower, lower), lower)
+        total = np.log(xp.summed(lower, dims, True)) + top
+        return total if keepdim else total.reshape(_kept(x.shape, dims))
     wide = widened(x)
     top = _finite(amax_(wide, dims=dims, keepdim=True))
     total = e.log(sum_(e.exp(wide - top), dims=dims, keepdim=True)) + top
-    kept = tuple(n for i, n in enumerate(x.shape) if i not in dims)
-    return rounded(total if keepdim else reshape_(total, shape=kept), x)
+    return rounded(total if keepdim else reshape_(total, shape=_kept(x.shape, dims)), x)
+
+
+def _kept(shape: Any, dims: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([n for i, n in enumerate(shape) if i not in dims])
 
 
 def _finite(x: Any) -> Any:
@@ -215,6 +235,8 @@ def _norm_gradient(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: boo
 
 
 def _norm2(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if xp.is_plain(x):
+        return np.sqrt(xp.summed(x * x, dims, keepdim))
     wide = widened(x)
     return rounded(e.sqrt(sum_(wide * wide, dims=dims, keepdim=keepdim)), x)
 
@@ -286,7 +308,7 @@ def norm(
     dims = normal_dims(dim, x._array.ndim)
     keepdim = bool(keepdim)
     if p in (2, "fro", None):
-        return norm2_(x, dims=dims, keepdim=keepdim)
+        return norm2_.direct(x, {"dims": dims, "keepdim": keepdim})
     if p == math.inf:
         return amax_(abs(x), dims=dims, keepdim=keepdim)
     if p == -math.inf:

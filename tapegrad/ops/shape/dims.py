@@ -12,6 +12,9 @@ from typing import Any
 
 from ...core.tensor import Size
 
+#: all dims of tensors with few of them
+ALL_DIMS = tuple([tuple(range(n)) for n in range(6)])
+
 
 def normal_dim(dim: Any, ndim: int, what: str = "dim") -> int:
     """`dim` counted from the front, or IndexError when it is out of range."""
@@ -32,7 +35,9 @@ def normal_dim(dim: Any, ndim: int, what: str = "dim") -> int:
 def normal_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     """One dim, several, or None for all, as a sorted tuple."""
     if dim is None:
-        return tuple(range(ndim))
+        return ALL_DIMS[ndim] if ndim < len(ALL_DIMS) else tuple(range(ndim))
+    if dim.__class__ is int and -ndim <= dim < ndim:
+        return (dim % ndim,)
     if isinstance(dim, (tuple, list)):
         if not dim:
             return tuple(range(ndim))

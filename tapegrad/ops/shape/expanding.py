@@ -42,6 +42,12 @@ _READ_ONLY: Any = [["readonly"]]
 def _expand(x: Any, *, shape: tuple[int, ...]) -> Any:
     if x.__class__ is not np.ndarray or not shape:
         return np.broadcast_to(x, shape)
+    if x.flags.c_contiguous and x.size and x.flags.owndata:
+        steps = [0 if n == 1 else step for n, step in zip(x.shape, x.strides, strict=True)]
+        strides = (0,) * (len(shape) - len(steps)) + tuple(steps)
+        out: Any = np.ndarray(shape, x.dtype, x, 0, strides)
+        out.flags.writeable = False
+        return out
     # What `np.broadcast_to` does, in half of its 2.3 µs.
     return np.nditer((x,), _VIEW_FLAGS, _READ_ONLY, itershape=shape, order="C").itviews[0]
 
@@ -74,16 +80,21 @@ def expand(input: Tensor, *sizes: int | Sequence[int]) -> Any:
     wanted = as_shape(sizes)
     shape = input._array.shape
     extra = len(wanted) - len(shape)
-    resolved = tuple(
-        shape[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)
-    )
-    return _expanded(input, resolved)
+    if -1 in wanted:
+        wanted = tuple(
+            [shape[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)]
+        )
+    return _expanded(input, wanted)
 
 
 def _expanded(input: Any, shape: tuple[int, ...]) -> Any:
     old = input._array.shape
     extra = len(shape) - len(old)
-    if extra < 0 or any(n != 1 and n != shape[i + extra] for i, n in enumerate(old)):
+    fits = extra >= 0
+    for i, n in enumerate(old if fits else ()):
+        if n != 1 and n != shape[i + extra]:
+            fits = False
+    if not fits:
         raise RuntimeError(
             f"a tensor of shape {tuple(old)} cannot be expanded to {shape}: only dimensions of "
             "size 1 can grow, and new ones come in front"

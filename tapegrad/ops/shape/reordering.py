@@ -63,7 +63,7 @@ def permute(input: Tensor, *dims: int | Sequence[int]) -> Any:
     """
     order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
     n = input._array.ndim
-    normal = tuple(normal_dim(d, n) for d in order)
+    normal = tuple([normal_dim(d, n) for d in order])
     if sorted(normal) != list(range(n)):
         raise RuntimeError(
             f"permute needs each of the {n} dimensions of the tensor once, got {tuple(order)}"
@@ -84,12 +84,14 @@ def transpose(input: Tensor, dim0: Dims | None = None, dim1: int | None = None) 
     """
     n = input._array.ndim
     if dim0 is None:
-        return permute_.direct(input, {"dims": tuple(reversed(range(n)))})
+        return permute_.direct(input, {"dims": normal_dims(None, n)[::-1]})
     if dim1 is None:
         if not isinstance(dim0, (tuple, list)):
             raise TypeError("transpose needs two dims, or one sequence of all of them")
         return permute(input, dim0)
     first, second = normal_dim(dim0, n), normal_dim(dim1, n)
+    if n == 2 and first != second:
+        return permute_.direct(input, {"dims": (1, 0)})
     return swapped(input, first, second) if n else input
 
 

@@ -73,7 +73,9 @@ def reshape(input: Tensor, *shape: int | Sequence[int]) -> Any:
     tensor([[0, 1, 2],
             [3, 4, 5]])
     """
-    return reshaped(input, as_shape(shape))
+    array = input._array
+    wanted = resolve_shape(as_shape(shape), array.size, array.shape)
+    return reshape_.direct(input, {"shape": wanted})
 
 
 def _bits(x: Any, *, dtype: dtypes.DType) -> Any:
@@ -238,7 +240,7 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Any:
     """
     shape = input._array.shape
     dims = normal_dims(dim, len(shape))
-    kept = tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims)
+    kept = tuple([n for i, n in enumerate(shape) if n != 1 or i not in dims])
     return reshape_.direct(input, {"shape": kept})
 
 

@@ -58,7 +58,7 @@ def _slices(index: tuple[Any, ...]) -> tuple[Any, ...]:
     """Static indices are an integer, (start, stop, step), or None for a whole dimension."""
     # The Ellipsis makes NumPy return a view, and not a scalar, when all indices are integers.
     return (
-        *[_WHOLE if i is None else slice(*i) if isinstance(i, tuple) else i for i in index],
+        *[_WHOLE if i is None else slice(*i) if i.__class__ is tuple else i for i in index],
         ...,
     )
 
