@@ -189,6 +189,15 @@ MAX_PATCH_TAPS = 256
 MAX_PATCH_POSITIONS = 256
 MAX_PATCH_ROWS = 256
 
+# -- contractions by Winograd's algorithm ----------------------------------------------------------
+
+#: multiplications that take as long as the transform of a tile of one channel, of the input or of
+#: the result, and as that of a filter
+MULTIPLICATIONS_PER_TRANSFORMED_TILE = 48
+MULTIPLICATIONS_PER_TRANSFORMED_FILTER = 350
+#: how many times less there must be to do than by multiplying patches
+MIN_GAIN_OF_WINOGRAD = 1.1
+
 # -- the memory of values in between ---------------------------------------------------------------
 
 #: bytes between things that different threads write, so that none takes a line from another
