@@ -5,7 +5,8 @@ or those named.
 Each library runs in a process of its own (`grow_child.py`), in turn: threads of one library that
 spin would slow another in the same process. `--small` shows in minutes that everything runs, with
 tiny sizes; `--all` prints every cell of products and convolutions, `--large` adds a square of 4,096
-to the products; `--only=ResNet` measures the models and convolutions with such a name.
+to the products; `--only=ResNet` measures the models and convolutions with such a name; with
+`--threads=2`, products and convolutions have so many threads.
 """
 
 from __future__ import annotations

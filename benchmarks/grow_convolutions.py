@@ -9,7 +9,6 @@ in both libraries, up to `AGAIN` times; the shortest time of each library counts
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .measure import Columns, Report, alone
+from .grow_cells import Times, thread_counts
+from .measure import Report, alone
 
 
 class Layer(NamedTuple):
@@ -176,60 +176,27 @@ def run(report: Report, ask: Callable[..., Any]) -> None:
     words = [a.removeprefix("--only=") for a in sys.argv if a.startswith("--only=")]
     names = [n for n in (FEW if small else LAYERS) if all(word in n for word in words)]
     cells: list[Cell] = [(name, what) for name in names for what in WHAT]
-    for threads in sorted({1, len(os.sched_getaffinity(0))}):
-        times = Times(ask, threads, 0.002 if small else SECONDS)
+    for threads in thread_counts():
+        seconds = 0.002 if small else SECONDS
+        times = Times(ask, "convolutions", LIBRARIES, _operations, threads=threads, seconds=seconds)
         times.measure(cells)
-        for _ in range(AGAIN):
-            if low := [cell for cell in cells if times.ratio(cell) < LOW]:
-                times.measure(low)
-        _print(report, times, [c for c in cells if not math.isnan(times.ratio(c))])
+        times.measure_low(cells, LOW, AGAIN)
+        _print(report, times, times.ratios(cells))
 
 
-class Times:
-    """The shortest seconds of both libraries and every cell, for one number of threads."""
-
-    def __init__(self, ask: Callable[..., Any], threads: int, seconds: float) -> None:
-        self.ask, self.threads, self.seconds = ask, threads, seconds
-        self.best: dict[tuple[str, Cell], float] = {}
-
-    @property
-    def title(self) -> str:
-        return f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-
-    def measure(self, cells: list[Cell]) -> None:
-        """One turn of every library."""
-        for library in LIBRARIES:
-            job = {"threads": self.threads, "cells": cells, "seconds": self.seconds}
-            label = f"convolutions, {library}, {self.title}"
-            found = self.ask(label, job="convolutions", library=library, **job)
-            for cell, seconds in zip(cells, found["seconds"] if found else (), strict=False):
-                key = (library, cell)
-                self.best[key] = min(self.best.get(key, math.inf), seconds)
-
-    def rate(self, library: str, cell: Cell) -> float:
-        """GFLOP/s; NaN where nothing was measured."""
-        layer = (LAYERS | FEW)[cell[0]]
-        return 1e-9 * layer.operations / self.best.get((library, cell), math.nan)
-
-    def ratio(self, cell: Cell) -> float:
-        """The rate of tapegrad by that of torch; NaN where one is missing."""
-        return self.rate("tapegrad", cell) / self.rate("torch", cell)
+def _operations(cell: Cell) -> float:
+    return (LAYERS | FEW)[cell[0]].operations
 
 
-def _print(report: Report, times: Times, cells: list[Cell]) -> None:
-    if not cells:
+def _print(report: Report, times: Times[Cell], ratios: dict[Cell, float]) -> None:
+    if not ratios:
         report.say(f"convolutions, {times.title}", "-")
         return
-    ratios = {cell: times.ratio(cell) for cell in cells}
-    print(f"\n{times.title}: {len(cells)} cells, rate by that of torch")
+    print(f"\n{times.title}: {len(ratios)} cells, rate by that of torch")
     mean = statistics.geometric_mean(ratios.values())
     report.add("geometric mean", "", mean, MEAN, at_least=True)
     for what in WHAT:
         some = [ratio for cell, ratio in ratios.items() if cell[1] == what]
         report.say(f"  {what}", f"{statistics.geometric_mean(some):.3g}")
     report.add("worst cell", "", min(ratios.values()), WORST, at_least=True)
-    order = cells if "--all" in sys.argv else sorted(cells, key=ratios.__getitem__)[:8]
-    table = Columns("cell (GFLOP/s)", *LIBRARIES, "ratio", width=12, first=54)
-    for cell in order:
-        rates = (f"{times.rate(library, cell):.1f}" for library in LIBRARIES)
-        table.row(", ".join(cell), *rates, f"{ratios[cell]:.2f}")
+    times.show(ratios, ", ".join, few=8, width=54)

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .measure import Columns, Report, alone
+from .grow_cells import Times, thread_counts
+from .measure import Report, alone
 
 #: (batch, rows, inner, columns)
 SHAPES: tuple[tuple[int, int, int, int], ...] = (
@@ -168,69 +169,31 @@ def run(report: Report, ask: Callable[..., Any]) -> None:
     small = "--small" in sys.argv
     shapes = FEW if small else SHAPES + (LARGE if "--large" in sys.argv else ())
     cells: list[Cell] = [(*shape, layout) for shape in shapes for layout in range(len(LAYOUTS))]
-    cores = len(os.sched_getaffinity(0))
-    for threads in sorted({1, cores}):
+    for threads in thread_counts():
         for dtype in DTYPES:
-            times = Times(ask, threads, dtype, 0.002 if small else SECONDS)
+            settings: dict[str, Any] = {"threads": threads, "dtype": dtype}
+            settings["seconds"] = 0.002 if small else SECONDS
+            times = Times(ask, "products", LIBRARIES, operations, **settings)
             times.measure(cells)
             times.measure(cells)
-            for _ in range(AGAIN):
-                if low := [cell for cell in cells if times.ratio(cell) < LOW]:
-                    times.measure(low)
-            _print(report, times, [c for c in cells if not math.isnan(times.ratio(c))])
+            times.measure_low(cells, LOW, AGAIN)
+            _print(report, times, times.ratios(cells))
 
 
-class Times:
-    """The shortest seconds of every library and cell, for one dtype and number of threads."""
-
-    def __init__(self, ask: Callable[..., Any], threads: int, dtype: str, seconds: float) -> None:
-        self.ask, self.threads, self.dtype, self.seconds = ask, threads, dtype, seconds
-        self.best: dict[tuple[str, Cell], float] = {}
-
-    @property
-    def title(self) -> str:
-        return f"{self.dtype}, {self.threads} thread{'s' if self.threads > 1 else ''}"
-
-    def measure(self, cells: list[Cell]) -> None:
-        """One turn of every library."""
-        for library in LIBRARIES:
-            job = {"threads": self.threads, "dtype": self.dtype, "cells": cells}
-            label = f"products, {library}, {self.title}"
-            found = self.ask(label, job="products", library=library, seconds=self.seconds, **job)
-            for cell, seconds in zip(cells, found["seconds"] if found else (), strict=False):
-                key = (library, cell)
-                self.best[key] = min(self.best.get(key, math.inf), seconds)
-
-    def rate(self, library: str, cell: Cell) -> float:
-        """GFLOP/s; NaN where nothing was measured."""
-        return 1e-9 * operations(cell) / self.best.get((library, cell), math.nan)
-
-    def ratio(self, cell: Cell) -> float:
-        """The rate of tapegrad by the better one of its peers; NaN where one is missing."""
-        peers = [self.rate(library, cell) for library in LIBRARIES[1:]]
-        known = [rate for rate in peers if not math.isnan(rate)]
-        return self.rate("tapegrad", cell) / max(known) if known else math.nan
-
-
-def _print(report: Report, times: Times, cells: list[Cell]) -> None:
-    if not cells:
+def _print(report: Report, times: Times[Cell], ratios: dict[Cell, float]) -> None:
+    if not ratios:
         report.say(f"products, {times.title}", "-")
         return
-    ratios = {cell: times.ratio(cell) for cell in cells}
-    low = sum(ratio < LOW for ratio in ratios.values()) / len(cells)
+    low = sum(ratio < LOW for ratio in ratios.values()) / len(ratios)
     mean, worst = statistics.geometric_mean(ratios.values()), min(ratios.values())
-    print(f"\n{times.title}: {len(cells)} cells, rate by the better of torch and NumPy")
+    print(f"\n{times.title}: {len(ratios)} cells, rate by the better of torch and NumPy")
     report.add("geometric mean", "", mean, MEAN, at_least=True)
     report.add(f"share of cells below {LOW:g}", "", low, SHARE_LOW)
     report.add("worst cell", "", worst, WORST, at_least=True)
-    if long := [ratios[cell] for cell in cells if operations(cell) >= LONG]:
+    if long := [ratio for cell, ratio in ratios.items() if operations(cell) >= LONG]:
         what = f"geometric mean of {len(long)} cells from {LONG / 1e6:g} MFLOP on"
         report.say(what, f"{statistics.geometric_mean(long):.3g}")
-    order = cells if "--all" in sys.argv else sorted(cells, key=ratios.__getitem__)[:5]
-    table = Columns("cell (GFLOP/s)", *LIBRARIES, "ratio", width=12, first=34)
-    for cell in order:
-        rates = (f"{times.rate(library, cell):.1f}" for library in LIBRARIES)
-        table.row(name(cell), *rates, f"{ratios[cell]:.2f}")
+    times.show(ratios, name, few=5, width=34)
 
 
 def name(cell: Cell) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from benchmarks import grow, grow_convolutions, grow_models, grow_products, grow_steps
+from benchmarks import grow, grow_cells, grow_convolutions, grow_models, grow_products, grow_steps
 from benchmarks.measure import Report
 
 #: one model of each kind: in tiny sizes, the others are the same
@@ -81,7 +81,7 @@ def test_low_cells_are_measured_again_and_the_best_counts(monkeypatch, capsys):
 
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--small"])
     monkeypatch.setattr(grow_products, "DTYPES", ("float32",))
-    monkeypatch.setattr(grow_products.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(grow_cells.os, "sched_getaffinity", lambda _: {0})
     grow_products.run(Report(), ask)
     assert len(asked) == 4 * 3  # two turns, and two more: after those no cell is low
     assert "MISSED" not in capsys.readouterr().out
@@ -120,7 +120,7 @@ def test_the_worst_convolutions_are_printed(monkeypatch, capsys):
         return {"seconds": mine if library == "tapegrad" else [1.0] * len(cells)}
 
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--small", "--only=2d"])
-    monkeypatch.setattr(grow_convolutions.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(grow_cells.os, "sched_getaffinity", lambda _: {0})
     grow_convolutions.run(Report(), ask)
     out = capsys.readouterr().out
     assert "1 thread: 3 cells" in out

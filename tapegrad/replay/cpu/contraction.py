@@ -323,8 +323,8 @@ class Dots:
     """Vectors along a summed dimension `v` of both operands.
 
     A tile is some vectors of x (`many`, along `t`) times some of y: all along the dimensions
-    `whole`, or else `few` along `u`. A pass over the summed dimensions touches no more memory than
-    the cache holds; each adds to the result.
+    `whole`, or else `few` along `u`. A pass over the summed dimensions of a group touches no more
+    memory than the cache holds; each adds to the result.
     """
 
     def __init__(self, writer: ContractionWriter, v: int, lanes: int) -> None:
@@ -351,6 +351,8 @@ class Dots:
             self.corners = [[*corner, (d, i)] for corner in self.corners for i in range(sizes[d])]
         left = budget // (self.few * len(self.corners))
         self.many = 1 if self.t is None else _tile(sizes[self.t], left)
+        #: dimensions whose steps share nothing: a pass need not touch all of them
+        self.groups = [d for d in self.others if writer.x[d] and writer.y[d]]
 
     def write(self) -> None:
         writer = self.writer
@@ -360,8 +362,12 @@ class Dots:
             writer.share(steps, self.others)
         else:
             writer.split = -1
-        outer = [d for d in self.others if d not in steps]
-        with self.passes() as (fixed, bounds, first), writer.over(outer, fixed) as indices:
+        outer = [d for d in self.others if d not in steps and d not in self.groups]
+        with (
+            writer.over(self.groups, {}) as group,
+            self.passes() as (fixed, bounds, first),
+            writer.over(outer, {**group, **fixed}) as indices,
+        ):
             writer.blocks(
                 [(self.t, self.many), (self.u, self.few)],
                 indices,
@@ -434,8 +440,9 @@ class Dots:
         """Summed dimensions outside of the pass that fits the cache, and a step of the last one."""
         writer = self.writer
         dims = [d for d in writer.summed if d != self.v]
+        kept = [d for d in writer.kept if d not in self.groups]
         for i, d in enumerate(dims):
-            inside = [*writer.kept, *dims[i + 1 :], self.v]
+            inside = [*kept, *dims[i + 1 :], self.v]
             each = writer.dtype.itemsize * sum(
                 1 + sum((writer.sizes[e] - 1) * abs(strides[e]) for e in inside)
                 for strides in (writer.x, writer.y)

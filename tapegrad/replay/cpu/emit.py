@@ -17,7 +17,7 @@ from typing import Any
 from ...core.source import Location
 from ..ir.failing import can_fail
 from ..ir.program import Attention, Callback, Compute, Contraction, Instruction, Loop, Product
-from . import attention, contraction, loops, patches, products, tuning
+from . import attention, contraction, loops, patches, products, tuning, winograd
 from .driver_layout import CHECK, END, FINISH, MAX_THREADS, RUN, SECTION
 from .kernel import ByteRange, Kernel
 from .plan import Plan
@@ -108,17 +108,17 @@ class Emitter:
         self.read: list[Touch] = []
 
     def run(self) -> Emitted:
-        made = [(i, self._kernel(i)) for i in self.plan.program.instructions]
-        kernels = [kernel for _, kernel in made if kernel is not None]
+        made = [(i, self._kernels(i)) for i in self.plan.program.instructions]
+        kernels = [kernel for _, some in made for kernel in some]
         self.work = sum(kernel.work for kernel in kernels)
         if self.work <= tuning.MAX_SINGLE_THREAD_PROGRAM_WORK:
             self.threads = 1
         self.threads = min(self.threads, max([2, *(kernel.worth for kernel in kernels)]))
-        for instruction, kernel in made:
+        for instruction, some in made:
             if isinstance(instruction, Callback):
                 self._close()
                 self.segments.append(instruction)
-            elif kernel is not None:
+            for kernel in some:
                 self._step(instruction, kernel)
         self._close()
         return Emitted(
@@ -210,9 +210,20 @@ class Emitter:
         for start, stride in self._scratch(kernel):
             ranges = [(start + t * stride, start + (t + 1) * stride) for t in range(parts)]
             writes.append(("partials", ranges))
+        if kernel.shared:
+            (writes if kernel.fills else reads).append(("partials", [(0, kernel.shared)] * parts))
         return reads, writes
 
     # -- instructions ------------------------------------------------------------------------
+
+    def _kernels(self, instruction: Instruction) -> list[Kernel]:
+        """What an instruction becomes: several kernels if one fills memory for the next."""
+        if isinstance(instruction, Contraction):
+            several = winograd.winograd(instruction, self.threads)
+            if several is not None:
+                return several
+        kernel = self._kernel(instruction)
+        return [] if kernel is None else [kernel]
 
     def _kernel(self, instruction: Instruction) -> Kernel | None:
         if isinstance(instruction, Loop):
@@ -239,10 +250,13 @@ class Emitter:
         starts = self._partials(kernel)
         for start, partial in zip(starts, kernel.partials, strict=True):
             table += [Pointer(self.partials, start), partial.stride]
+        if kernel.shared:
+            table += [Pointer(self.partials, 0), 0]
+            self.scratch = max(self.scratch, kernel.shared)
         if kernel.scratch is not None:
-            ((_, stride),) = self._scratch(kernel)
-            table += [Pointer(self.partials, 0), stride]
-            self.scratch = max(self.scratch, stride * parts)
+            ((start, stride),) = self._scratch(kernel)
+            table += [Pointer(self.partials, start), stride]
+            self.scratch = max(self.scratch, start + stride * parts)
         table += kernel.numbers
         self.steps.append(Step(RUN, kernel.text, kernel.extent, kernel.grain, tuple(table), parts))
         if kernel.partials:
@@ -263,7 +277,7 @@ class Emitter:
         """The scratch memory of a kernel: where each kind begins, and the bytes of each part."""
         if kernel.scratch is not None:
             line = tuning.CACHE_LINE_BYTES
-            return [(0, -(-kernel.scratch // line) * line)]
+            return [(kernel.shared, -(-kernel.scratch // line) * line)]
         strides = [partial.stride for partial in kernel.partials]
         return list(zip(self._partials(kernel), strides, strict=True))
 

@@ -54,19 +54,24 @@ class GemmWriter(PackWriter):
 
     def text(self) -> str:
         """All functions; those of tiles first."""
-        parts = [self.pack(), self.pack_rows()]
-        for across in range(1, self.widest + 1):
-            heights = [self.tallest]
-            while heights[-1] > 1:
-                heights.append(1 if self.triangle else heights[-1] // 2)
-            parts += [self.tile(rows, across) for rows in heights]
-            parts.append(self.panel(heights, across))
+        parts = [self.pack(), self.pack_rows(), *self.panels()]
         if self.triangle == "out":
             parts.append(self.clear())
         parts.append(self.multiply())
         if self.half:
             parts.append(self.in_blocks())
         return "".join(parts) + "\n".join(sorted(self.declared)) + "\n"
+
+    def panels(self) -> list[str]:
+        """The functions of tiles and panels, from one vector to the widest."""
+        heights = [self.tallest]
+        while heights[-1] > 1:
+            heights.append(1 if self.triangle else heights[-1] // 2)
+        parts = []
+        for across in range(1, self.widest + 1):
+            parts += [self.tile(rows, across) for rows in heights]
+            parts.append(self.panel(heights, across))
+        return parts
 
     # -- memory -----------------------------------------------------------------------------------
 

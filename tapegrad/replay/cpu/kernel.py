@@ -68,7 +68,8 @@ class Kernel:
     """A function `NAME(low, high, thread, table)`, and what its caller must know.
 
     The table holds its pointers, then the address of its status if it checks, the address and the
-    stride of each partial result, those of its scratch memory, and its numbers.
+    stride of each partial result, those of the scratch memory that all threads share, those of each
+    thread's own, and its numbers.
     """
 
     what: str
@@ -85,6 +86,9 @@ class Kernel:
     checks: bool = False
     partials: list[Partial] = field(default_factory=list)
     scratch: int | None = None  # bytes that each thread has for itself while it runs
+    #: bytes of scratch memory that all threads share: a kernel fills it for the next one
+    shared: int = 0
+    fills: bool = False
 
 
 def with_entry(

@@ -13,78 +13,23 @@ the windows):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..ir.program import Access, Contraction, size_of
 from . import tuning, vectors
 from .gather import POSITIONS, SAMPLES, TAPS, text_of
 from .kernel import Kernel
-
-
-class Dimension(NamedTuple):
-    """A size, the step of the patches along it, and that of the other side."""
-
-    size: int
-    patches: int
-    other: int
-
-
-class Sides(NamedTuple):
-    """A contraction with one side as a matrix: dimensions by what they are to it."""
-
-    matrix: Access
-    patches: Access
-    groups: list[int]
-    rows: list[int]  # of the matrix alone
-    kept: list[int]  # of the patches alone
-    summed: list[int]
-
-
-def _sides(c: Contraction) -> Iterator[Sides]:
-    """Both ways to see a contraction; none if an operand is repeated in a sum or in the result."""
-    dims = [d for d, n in enumerate(c.shape) if n > 1]
-    summed = [d for d in dims if d in c.dims]
-    kept = [d for d in dims if d not in c.dims]
-    x, y = c.x.strides, c.y.strides
-    if any(not x[d] or not y[d] for d in summed) or any(not x[d] and not y[d] for d in kept):
-        return
-    groups = [d for d in kept if x[d] and y[d]]
-    only_x = [d for d in kept if not y[d]]
-    only_y = [d for d in kept if not x[d]]
-    yield Sides(c.x, c.y, groups, only_x, only_y, summed)
-    yield Sides(c.y, c.x, groups, only_y, only_x, summed)
-
-
-def _flat(c: Contraction, access: Access, dims: Sequence[int]) -> int | None:
-    """The one step with which an access walks dimensions, in this order; None if it has several."""
-    step = None
-    for d in reversed(dims):
-        if step is None:
-            step, way = access.strides[d], access.strides[d] * c.shape[d]
-        elif access.strides[d] != way:
-            return None
-        else:
-            way *= c.shape[d]
-    return 1 if step is None else step
-
-
-def _joined(c: Contraction, dims: Sequence[int], x: Access, y: Access) -> list[Dimension]:
-    """Dimensions with the steps of two accesses; those that both walk as one are joined."""
-    found: list[Dimension] = []
-    for d in dims:
-        n, a, b = c.shape[d], x.strides[d], y.strides[d]
-        if found and (found[-1].patches, found[-1].other) == (a * n, b * n):
-            found[-1] = Dimension(found[-1].size * n, a, b)
-        else:
-            found.append(Dimension(n, a, b))
-    return found
-
-
-def _padded(dims: list[Dimension], count: int) -> list[int]:
-    """The numbers of dimensions, of which a function has `count`."""
-    filled = [Dimension(1, 0, 0)] * (count - len(dims)) + dims
-    return [number for dimension in filled for number in dimension]
+from .sides import (
+    Dimension,
+    Sides,
+    count_of,
+    even_part,
+    flat_step,
+    group_of,
+    joined_dimensions,
+    padded_numbers,
+    sides_of,
+)
 
 
 class Patches(NamedTuple):
@@ -115,12 +60,12 @@ def _kept(c: Contraction, s: Sides) -> Patches | None:
     """Positions are kept: lanes run along them, in the patches and in the result."""
     taps = sorted(s.summed, key=lambda d: -abs(s.matrix.strides[d]))
     positions = sorted(s.kept, key=lambda d: -abs(c.out.strides[d]))
-    row, column = _flat(c, s.matrix, s.rows), _flat(c, s.matrix, taps)
-    row_out, group = _flat(c, c.out, s.rows), _group(c, s)
+    row, column = flat_step(c, s.matrix, s.rows), flat_step(c, s.matrix, taps)
+    row_out, group = flat_step(c, c.out, s.rows), group_of(c, s)
     if not positions or row is None or column is None or row_out is None or group is None:
         return None
-    inside = _joined(c, positions, s.patches, c.out)
-    outside = _joined(c, positions, c.out, c.out)
+    inside = joined_dimensions(c, positions, s.patches, c.out)
+    outside = joined_dimensions(c, positions, c.out, c.out)
     if not 1 <= inside[-1].patches <= tuning.MAX_VECTOR_STEP or inside[-1].other < 1:
         return None
     last = outside[-1]
@@ -129,11 +74,11 @@ def _kept(c: Contraction, s: Sides) -> Patches | None:
         matrix=s.matrix,
         patches=s.patches,
         rows=size_of(tuple(c.shape[d] for d in s.rows)),
-        taps=_joined(c, taps, s.patches, s.patches),
+        taps=joined_dimensions(c, taps, s.patches, s.patches),
         positions=inside,
         outside=outside,
         group=group,
-        group_matrix=_flat(c, s.matrix, s.groups) or 0,
+        group_matrix=flat_step(c, s.matrix, s.groups) or 0,
         row_matrix=row,
         column_matrix=column,
         row_out=row_out,
@@ -147,25 +92,25 @@ def _summed(c: Contraction, s: Sides) -> Patches | None:
     positions = sorted(s.summed, key=lambda d: -abs(s.matrix.strides[d]))
     taps = sorted(s.kept, key=lambda d: -abs(c.out.strides[d]))
     samples: list[int] = []
-    while positions and _flat(c, s.matrix, positions) != 1:
+    while positions and flat_step(c, s.matrix, positions) != 1:
         samples.append(positions.pop(0))
-    row, row_out = _flat(c, s.matrix, s.rows), _flat(c, c.out, s.rows)
-    column_out, group = _flat(c, c.out, taps), _group(c, s)
+    row, row_out = flat_step(c, s.matrix, s.rows), flat_step(c, c.out, s.rows)
+    column_out, group = flat_step(c, c.out, taps), group_of(c, s)
     if not positions or row is None or row_out is None or column_out is None or group is None:
         return None
-    inside = _joined(c, positions, s.patches, s.matrix)
-    if not 1 <= inside[-1].patches <= tuning.MAX_VECTOR_STEP or row < _count(inside):
+    inside = joined_dimensions(c, positions, s.patches, s.matrix)
+    if not 1 <= inside[-1].patches <= tuning.MAX_VECTOR_STEP or row < count_of(inside):
         return None
     return Patches(
         summed=True,
         matrix=s.matrix,
         patches=s.patches,
         rows=size_of(tuple(c.shape[d] for d in s.rows)),
-        taps=_joined(c, taps, s.patches, s.patches),
+        taps=joined_dimensions(c, taps, s.patches, s.patches),
         positions=inside,
-        outside=_joined(c, samples, s.patches, s.matrix),
+        outside=joined_dimensions(c, samples, s.patches, s.matrix),
         group=group,
-        group_matrix=_flat(c, s.matrix, s.groups) or 0,
+        group_matrix=flat_step(c, s.matrix, s.groups) or 0,
         row_matrix=row,
         column_matrix=1,
         row_out=row_out,
@@ -174,18 +119,10 @@ def _summed(c: Contraction, s: Sides) -> Patches | None:
     )
 
 
-def _group(c: Contraction, s: Sides) -> Dimension | None:
-    """The groups as one dimension; None if an access walks them with several steps."""
-    found = _joined(c, s.groups, s.patches, c.out)
-    if len(found) > 1 or _flat(c, s.matrix, s.groups) is None:
-        return None
-    return found[0] if found else Dimension(1, 0, 0)
-
-
 def _shape(c: Contraction, lanes: int) -> Patches | None:
     """A contraction as a product over patches, if it can be seen as one: the cheapest way."""
     found = []
-    for sides in _sides(c):
+    for sides in sides_of(c):
         for shape in (_kept(c, sides), _summed(c, sides)):
             if shape is None or len(shape.taps) > TAPS or len(shape.positions) > POSITIONS:
                 continue
@@ -206,22 +143,12 @@ def _copying(s: Patches, lanes: int) -> float:
     gathering = tuning.MULTIPLICATIONS_PER_GATHERED_VECTOR / (_filled(s, lanes) * s.rows)
     # `@multiply` transposes the matrix for each block of taps.
     packing = tuning.MULTIPLICATIONS_PER_TRANSPOSED_VECTOR / min(
-        _count(s.taps), tuning.MAX_PATCH_ROWS
+        count_of(s.taps), tuning.MAX_PATCH_ROWS
     )
     return gathering + packing * s.summed
 
 
 # -- how it is divided -----------------------------------------------------------------------------
-
-
-def _even(whole: int, most: int, grain: int = 1) -> int:
-    """The size of equal parts of at most `most` steps, in multiples of `grain`."""
-    parts = -(-whole // most)
-    return min(-(-whole // parts // grain) * grain, max(most, grain))
-
-
-def _count(dims: Sequence[Dimension]) -> int:
-    return size_of(tuple(d.size for d in dims))
 
 
 def patches(c: Contraction, threads: int) -> Kernel | None:
@@ -232,18 +159,18 @@ def patches(c: Contraction, threads: int) -> Kernel | None:
     s = _shape(c, lanes)
     if s is None or not _pays(s, lanes):
         return None
-    taps, positions, samples = _count(s.taps), _count(s.positions), _count(s.outside)
+    taps, positions, samples = count_of(s.taps), count_of(s.positions), count_of(s.outside)
     width = lanes * tuning.MAX_PANEL_VECTORS
     row_blocks, run = 1, 1
     if s.summed:
-        depth = _even(positions, tuning.MAX_PATCH_POSITIONS)
+        depth = even_part(positions, tuning.MAX_PATCH_POSITIONS)
         wanted = -(-threads // s.group.size)
-        block = _even(taps, min(-(-taps // wanted), tuning.MAX_PATCH_ROWS), tuning.ROW_GRAIN)
+        block = even_part(taps, min(-(-taps // wanted), tuning.MAX_PATCH_ROWS), tuning.ROW_GRAIN)
         blocks, block_rows = -(-taps // block), s.rows
         lead = depth + lanes
         gathered, sums = block * lead, block * s.rows
     else:
-        depth = _even(taps, tuning.MAX_PATCH_TAPS)
+        depth = even_part(taps, tuning.MAX_PATCH_TAPS)
         block, block_rows = _blocks(s, positions, width, threads)
         blocks, row_blocks = -(-positions // block), -(-s.rows // block_rows)
         lead, samples = width, 1
@@ -258,9 +185,9 @@ def patches(c: Contraction, threads: int) -> Kernel | None:
         *(s.rows, taps, positions, s.row_matrix, s.column_matrix, s.row_out, s.column_out),
         *(s.group_matrix, s.group.patches, s.group.other, depth, width, lead, block_rows),
         *(row_blocks, block, blocks, samples, run, *starts[1:4]),
-        *_padded(s.taps, TAPS),
-        *_padded(s.positions, POSITIONS),
-        *_padded(s.outside, SAMPLES if s.summed else POSITIONS),
+        *padded_numbers(s.taps, TAPS),
+        *padded_numbers(s.positions, POSITIONS),
+        *padded_numbers(s.outside, SAMPLES if s.summed else POSITIONS),
     ]
     work = 2 * size_of(c.shape)
     extent = s.group.size * blocks * row_blocks
@@ -287,8 +214,8 @@ def _blocks(s: Patches, positions: int, width: int, threads: int) -> tuple[int, 
     panels = -(-positions // width)
     across = min(panels, wanted)
     down = min(-(-wanted // across), -(-s.rows // tuning.ROW_GRAIN))
-    rows = _even(s.rows, -(-s.rows // down), tuning.ROW_GRAIN)
-    return _even(panels, -(-panels // across)) * width, rows
+    rows = even_part(s.rows, -(-s.rows // down), tuning.ROW_GRAIN)
+    return even_part(panels, -(-panels // across)) * width, rows
 
 
 def _pays(s: Patches, lanes: int) -> bool:

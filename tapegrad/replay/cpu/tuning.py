@@ -205,6 +205,24 @@ MAX_PATCH_TAPS = 256
 MAX_PATCH_POSITIONS = 256
 MAX_PATCH_ROWS = 256
 
+# -- contractions by Winograd's algorithm ----------------------------------------------------------
+
+#: multiplications that take as long as the transform of a tile of one channel, of the input or of
+#: the result, and as that of a filter
+MULTIPLICATIONS_PER_TRANSFORMED_TILE = 48
+MULTIPLICATIONS_PER_TRANSFORMED_FILTER = 350
+#: how many times less there must be to do than by multiplying patches
+MIN_GAIN_OF_WINOGRAD = 1.1
+#: chunks of tiles, at most, whose sums a gradient of filters keeps apart, so that threads can share
+#: them; bytes of these sums, and tiles of a chunk, at least. All of that must not depend on the
+#: number of threads, for it decides in which order sums are rounded.
+MAX_TILE_CHUNKS = 16
+MAX_CHUNK_SUM_BYTES = 1 << 23
+MIN_CHUNK_TILES = 256
+#: tiles that are transformed at a time: with 64 channels and filters they take 1.2 MB. With 64, 512
+#: channels of 7x7 had 110 instead of 125 GFLOP/s, and others the same.
+MAX_TILES_OF_A_PASS = 128
+
 # -- the memory of values in between ---------------------------------------------------------------
 
 #: bytes between things that different threads write, so that none takes a line from another
