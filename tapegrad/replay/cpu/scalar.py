@@ -412,7 +412,7 @@ def emit(
     """The instructions of an elementwise primitive on registers and numbers."""
     halves = [o.dtype for o in operands if isinstance(o, Register) and numeric.is_half(o.dtype)]
     halves += [dtype] if numeric.is_half(dtype) else []
-    names = {k: v for k, v in params.items() if isinstance(v, (bool, int, float))}
+    names = {k: v for k, v in params.items() if isinstance(v, (bool, int, float, Register))}
     if halves and halves[0] == FLOAT16:
         # NumPy gives Python numbers the dtype of the array beside them.
         names = {k: _in_half(v, FLOAT16) for k, v in names.items()}
@@ -429,6 +429,22 @@ def emit(
     if found.dtype != dtype:
         raise NoLowering(f"{primitive.name} gives {found.dtype} where {dtype} is needed")
     return found
+
+
+def factors(primitive: Primitive) -> set[str]:
+    """The parameters of an elementwise primitive that are only multiplied by an operand."""
+    tree = parsed(primitive.expression or "0")
+    products = [
+        n for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)
+    ]
+    found: set[str] = set()
+    for one, other in ((n.left, n.right) for n in products):
+        for factor, beside in ((one, other), (other, one)):
+            if isinstance(factor, ast.Name) and isinstance(beside, ast.Name):
+                if beside.id in primitive.inputs and factor.id not in primitive.inputs:
+                    found.add(factor.id)
+    names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)]
+    return {name for name in found if names.count(name) == 1}
 
 
 def _in_half(x: Any, dtype: Any) -> Any:
