@@ -434,16 +434,13 @@ def emit(
 def factors(primitive: Primitive) -> set[str]:
     """The parameters of an elementwise primitive that are only multiplied by an operand."""
     tree = parsed(primitive.expression or "0")
-    products = [
-        n for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)
-    ]
-    found: set[str] = set()
-    for one, other in ((n.left, n.right) for n in products):
-        for factor, beside in ((one, other), (other, one)):
-            if isinstance(factor, ast.Name) and isinstance(beside, ast.Name):
-                if beside.id in primitive.inputs and factor.id not in primitive.inputs:
-                    found.add(factor.id)
-    names = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)]
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            sides = {side.id for side in (node.left, node.right) if isinstance(side, ast.Name)}
+            others = sides.difference(primitive.inputs)
+            found |= others if len(others) < len(sides) else set()
     return {name for name in found if names.count(name) == 1}
 
 

@@ -155,6 +155,8 @@ MAX_VECTOR_STEP = 4
 SCALAR_TILE_SUMS = 4
 #: vectors in a row of a tile along a kept dimension, at most, as in a panel of a matrix product
 MAX_TILE_VECTORS = 3
+#: rows of such a tile, at most: each has a pointer, and there are few registers for those
+MAX_TILE_ROWS = 8
 #: numbers that such a tile has registers for before it gets several rows: every vector that is read
 #: serves as many multiplications
 RESERVED_TILE_NUMBERS = 8
