@@ -258,14 +258,16 @@ class ContractionWriter:
     ) -> None:
         """Call `body(indices, vectors, count)` for blocks of `width` elements of a dimension.
 
-        `count` is None if all lanes are used, and else how many are in the last vector. Where
-        threads share the dimension, they share its blocks.
+        `count` is None if all lanes are used, and else how many of the last vector are. Where
+        threads share the dimension, they share its blocks. Dimensions that are not much longer
+        than a block have the text of longer ones.
         """
         code, (full, left) = self.code, divmod(self.sizes[d], width)
         blocks = self.number(full, ("blocks", d))
         if self.flags[d] and full <= tuning.MAX_NUMBER_IN_TEXT:
             blocks = str(full)  # an inner loop, which LLVM writes out
-        if full:
+        several = full > 0 or (not self.flags[d] and width > self.lanes)
+        if several:
             low, high = "0", blocks
             if d == self.split:
                 end = code.call("i64", "llvm.smin.i64", ("i64", "%high"), ("i64", blocks))
@@ -275,9 +277,8 @@ class ContractionWriter:
                 body({**indices, d: index}, width // self.lanes, None)
         if not left:
             return
-        last = {**indices, d: code.value(f"mul nsw i64 {blocks}, {width}") if full else "0"}
-        rest = left % self.lanes
-        count = self.number(rest, ("lanes", d)) if rest else None
+        last = {**indices, d: code.value(f"mul nsw i64 {blocks}, {width}") if several else "0"}
+        count = self.number((left - 1) % self.lanes + 1, ("lanes", d))
         with ExitStack() as stack:
             if d == self.split:
                 mine = code.value(f"icmp sgt i64 %high, {blocks}")
