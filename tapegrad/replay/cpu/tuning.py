@@ -212,7 +212,7 @@ MAX_ARENA_GROWTH = 1.3
 #: it is then wanted, and how much more work, as a part of all, it may take
 MIN_ARENA_BYTES_TO_SAVE = 1 << 24
 WANTED_SHARE_OF_ARENA = 0.85
-MAX_SHARE_OF_WORK_TO_SAVE_MEMORY = 0.015
+MAX_SHARE_OF_WORK_TO_SAVE_MEMORY = 0.02
 #: bytes that threads must write less into what others wrote before, in each run, for every byte by
 #: which the arena grows: more memory must save more traffic than it may cause
 MIN_TRAFFIC_SAVED_PER_EXTRA_BYTE = 1.5
