@@ -1,9 +1,10 @@
 """First calls and changing sizes: what is compiled anew, which programs go, and that bits stay.
 
-New batch sizes and lengths find their kernels compiled, once every form that a size can lead to was
-met. A size leads to another form if it is at most 3, if it is below 16 and the last dimension of a
-loop, if it passes a limit from which on threads share a sum (`replay/cpu/tuning.py`), or if it
-equals a width of the model.
+New batch sizes, lengths and image sizes find their kernels compiled, once every form that a size
+can lead to was met. A size leads to another form if it is at most 3, if it is below 16 and the last
+dimension of a loop, if it passes a limit from which on threads share a sum
+(`replay/cpu/tuning.py`), or if it equals a width of the model. Convolutions of few channels also
+have forms for the vectors and rows that are left over after their last tile.
 """
 
 from __future__ import annotations
@@ -67,25 +68,25 @@ def mlp() -> tuple[Any, Any]:
     return classified(model, lambda size: (size, 20))
 
 
-def cnn() -> tuple[Any, Any]:
+def cnn(shape: Callable[[int], Sequence[int]]) -> tuple[Any, Any]:
     model = nn.Sequential(
         *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
         *(nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 10)),
     )
-    return classified(model, lambda size: (size, 3, 16, 16))
+    return classified(model, shape)
 
 
-def lstm() -> tuple[Any, Any]:
+def recurrent(kind: type[nn.Module], shape: Callable[[int], tuple[int, int]]) -> tuple[Any, Any]:
     model = nn.ModuleDict({"words": nn.Embedding(40, 24), "head": nn.Linear(32, 40)})
-    model["body"] = nn.LSTM(24, 32, 2, batch_first=True, dropout=0.1)
+    model["body"] = kind(24, 32, 2, batch_first=True, dropout=0.1)
 
     def loss(x: Tensor, y: Tensor) -> Tensor:
         logits = model["head"](model["body"](model["words"](x))[0])
         return functional.cross_entropy(logits.flatten(0, 1), y.flatten())
 
     def batch(size: int) -> tuple[Tensor, Tensor]:
-        return tg.randint(0, 40, (size, 5)), tg.randint(0, 40, (size, 5))
+        return tg.randint(0, 40, shape(size)), tg.randint(0, 40, shape(size))
 
     return step_of(model, loss), batch
 
@@ -124,11 +125,25 @@ def gpt(shape: Callable[[int], tuple[int, int]]) -> tuple[Any, Any]:
 
 MANY_BATCHES = (6, 9, 10, 11, 12, 13, 15, 16, 17, 21, 24, 29, 31, 33, 50, 63, 65, 100, 127, 128)
 LENGTHS = (18, 19, 21, 23, 24, 31, 33, 34, 41, 50, 63, 65, 100, 127, 128, 129, 200, 255, 256, 300)
+#: image sizes with which all forms are met, and others
+IMAGES = (
+    (36, 40, 44, 48, 52, 64, 68, 72, 96, 100, 104),
+    (56, 60, 76, 80, 84, 88, 92, 108, 112, 116, 120, 124, 128),
+)
 #: a model, the sizes after which all forms were met, and sizes that then compile nothing
 GROWING: dict[str, tuple[Callable[[], tuple[Any, Any]], Sequence[int], Sequence[int]]] = {
     "mlp": (mlp, (64, 32, 1, 2, 3), (4, 5, 7, 8, *MANY_BATCHES, 1000)),
-    "cnn": (cnn, (8, 64, 1, 2, 3, 4, 5, 7), MANY_BATCHES),
-    "lstm": (lstm, (8, 7, 1, 2, 3, 5, 64), MANY_BATCHES),
+    "cnn": (lambda: cnn(lambda n: (n, 3, 16, 16)), (8, 64, 1, 2, 3, 4, 5, 7), MANY_BATCHES),
+    "cnn, images": (lambda: cnn(lambda n: (4, 3, n, n)), IMAGES[0], IMAGES[1]),
+    "lstm": (lambda: recurrent(nn.LSTM, lambda n: (n, 5)), (8, 7, 1, 2, 3, 5, 64), MANY_BATCHES),
+    **{
+        f"{kind.__name__}, lengths": (
+            lambda kind=kind: recurrent(kind, lambda n: (6, n)),
+            (2, 3, 4, 5, 6, 8, 16, 17, 24, 40),
+            (7, 9, 12, 18, 19, 21, 31, 33, 50),
+        )
+        for kind in (nn.LSTM, nn.GRU, nn.RNN)
+    },
     "gpt, batches": (lambda: gpt(lambda n: (n, 20)), (8, 1, 2, 3, 4, 5, 7, 64), MANY_BATCHES),
     "gpt, lengths": (lambda: gpt(lambda n: (4, n)), (*range(2, 18), 32, 40, 64), LENGTHS),
 }
@@ -156,6 +171,20 @@ def test_new_sizes_cost_a_recording_and_no_kernel(name: str, no_cache: None) -> 
     assert compiled == dict.fromkeys(later, 0)
     assert step.replays[-1].count
     assert step.why_eager is None
+
+
+def test_another_rate_of_dropout_compiles_nothing_new(no_cache: None) -> None:
+    dropout = nn.Dropout(0.1)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), dropout, nn.Linear(64, 10))
+    step, batch = classified(model, lambda size: (size, 20))[0], tg.randn(32, 20)
+    labels = tg.randint(0, 10, (32,))
+    compiled = []
+    for dropout.p in (0.1, 0.5, 0.2, 0.3, 0.25, 0.9):
+        before = jit.counts.compiled
+        for _ in range(CALLS):
+            step(batch, labels)
+        compiled.append(jit.counts.compiled - before)
+    assert compiled[2:] == [0] * 4
 
 
 def test_the_last_batch_of_an_epoch_compiles_nothing_new(no_cache: None) -> None:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from ..annotations import Ints
 
 
+#: elements of a window, at most, whose additions are written out: those of many windows are then
+#: done in vectors. More of them are a loop, which is one kernel for all sizes of windows.
+MAX_WRITTEN_OUT = 16
+
+
 @functools.lru_cache(256)
 def _divisor(window: Window, with_padding: bool, override: int | None) -> Any:
     """What the sum of each window is divided by: a number, or an array where windows differ."""
@@ -83,10 +88,43 @@ def _divided_in_loops(b: Any, out: Any, x: Any, divisor: Any) -> None:
         b.apply(out, div, x, b.constant(np.asarray(divisor, x.dtype)))
 
 
+def _is_folded(window: Window) -> bool:
+    """Whether a sum runs over the elements of a window, which are too many to be written out.
+
+    Windows that overlap share the sums along one dimension, unless they are longer still.
+    """
+    apart = not window.overlaps and math.prod(window.size) > MAX_WRITTEN_OUT
+    return apart or max(window.size) > MAX_WRITTEN_OUT
+
+
+def _windows(b: Any, x: Any, window: Window) -> Any:
+    """A ghost of the windows of the padded `x`: (batch, channels, *output size, *window size)."""
+    shape, steps = w.layout(x, window)
+    order = (0, 1, *range(2 + window.dims, x.ndim + window.dims), *range(2, 2 + window.dims))
+    return b.strided(x, tuple(shape[d] for d in order), tuple(steps[d] for d in order))
+
+
+def _with_ones(x: Any, window: Window) -> Any:
+    """A ghost with a dimension of size 1 for each one of a window."""
+    return x[(..., *(None,) * window.dims)]
+
+
 def _avg_pool_in_loops(
     b: Any, out: Any, x: Any, *, window: Window, with_padding: bool, override: int | None
 ) -> None:
     x = w.padded_in_loops(b, x, window, 0)
+    if _is_folded(window):
+        x = b.widened(x)
+        windows, total = _windows(b, x, window), b.new(out.shape, x.dtype)
+        body = b.over(windows.shape)
+        node = body.compute("x", x.dtype, x=body.read(windows))
+        dims = tuple(range(out.ndim, windows.ndim))
+        body.fold(_with_ones(total, window), node, "a + x", dims)
+        mean = out if out.dtype == x.dtype else b.new(out.shape, x.dtype)
+        _divided_in_loops(b, mean, total, _divisor(window, with_padding, override))
+        if mean is not out:
+            b.rounded(out, mean)
+        return
     for axis in reversed(range(1, window.dims)):
         total = b.new((*x.shape[: axis - window.dims], *window.outside[axis:]), x.dtype)
         with b.together():
@@ -118,6 +156,8 @@ def _avg_unpool_in_loops(
     if window.overlaps:
         for tap in w.taps(target, window):
             b.add(tap, part)
+    elif _is_folded(window):
+        b.copy(_windows(b, target, window), _with_ones(part, window))
     else:
         with b.together():
             for tap in w.taps(target, window):

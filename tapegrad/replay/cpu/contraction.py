@@ -9,7 +9,9 @@ out: a `Kernel`. The strides of the operands decide what a vector is:
                                are added at the end
     neither                    one element at a time
 
-A tile is summed in registers from beginning to end. Called by `emit.py`.
+A tile is summed in registers from beginning to end. Sizes and strides are in the kernel's table, so
+images of other sizes need no other text; it depends on how many vectors and rows a tile has, and on
+whether the last ones are full. Called by `emit.py`.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ class ContractionWriter:
         self.split = self.kept[0]
         self.extent = 1
         self.step = 1
-        self.numbers: list[int] = []  # sizes that the text does not depend on
+        self.numbers: list[int] = []  # what the text does not depend on
+        self.number_indices: dict[Any, int] = {}
+        #: the pointer of a filter: its strides, and the sizes that are summed, are in the text
+        self.known: set[str] = set()
 
     # -- elements ----------------------------------------------------------------------------
 
@@ -75,47 +80,78 @@ class ContractionWriter:
 
     def at(self, pointer: str, strides: list[int], indices: dict[int, str], moved: Any = ()) -> str:
         """A pointer to an element; `moved` are constant steps along dimensions."""
-        offset = str(sum(strides[d] * n for d, n in moved))
-        terms = [(index, str(strides[d])) for d, index in indices.items()]
-        return self.code.element(pointer, self.dtype, self.code.position(offset, terms))
+        terms = [(index, self.stride(pointer, strides, d)) for d, index in indices.items()]
+        start = self.code.element(pointer, self.dtype, self.code.position("0", terms))
+        return self.code.element(start, self.dtype, self.way(pointer, strides, moved))
 
-    def number(self, number: int) -> str:
-        """The text of a number that is read from the kernel's table."""
-        self.numbers.append(number)
-        return f"%number{len(self.numbers) - 1}"
+    def way(self, pointer: str, strides: list[int], moved: Any) -> str:
+        """The elements that constant steps lead past."""
+        steps = [(n, self.stride(pointer, strides, d)) for d, n in moved if n]
+        known = sum(n * int(step) for n, step in steps if not step.startswith("%"))
+        others = [(step, str(n)) for n, step in steps if step.startswith("%")]
+        return self.code.position(str(known), others)
 
-    def mask(self, count: int) -> str:
-        bits = ", ".join(f"i1 {str(i < count).lower()}" for i in range(self.lanes))
-        return f"<{bits}>"
+    def stride(self, pointer: str, strides: list[int], d: int) -> str:
+        """The text of a stride."""
+        known = pointer in self.known or 0 <= strides[d] <= tuning.MAX_VECTOR_STEP
+        return str(strides[d]) if known else self.number(strides[d], (pointer, d))
 
-    def load(self, pointer: str, count: int, step: int = 1) -> str:
+    def size(self, d: int) -> str:
+        """The text of a size: a number of the table, unless it is a filter's or small."""
+        small = self.sizes[d] <= tuning.MAX_NUMBER_IN_TEXT
+        known = small or (self.known and self.flags[d])
+        return str(self.sizes[d]) if known else self.number(self.sizes[d], d)
+
+    def number(self, number: int, role: Any) -> str:
+        """The text of a number that is read from the kernel's table, once for each role."""
+        if role not in self.number_indices:
+            self.number_indices[role] = len(self.numbers)
+            self.numbers.append(number)
+        return f"%number{self.number_indices[role]}"
+
+    def mask(self, count: str, lanes: int) -> str:
+        """The first `count` of some lanes."""
+        code, kind = self.code, f"<{lanes} x i64>"
+        first = code.value(f"insertelement {kind} poison, i64 {count}, i64 0")
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        limit = code.value(f"shufflevector {kind} {first}, {kind} poison, {zeros}")
+        positions = ", ".join(f"i64 {i}" for i in range(lanes))
+        return code.value(f"icmp sgt {kind} {limit}, <{positions}>")
+
+    def load(self, pointer: str, count: str | None, step: int = 1) -> str:
         """A vector of elements that are `step` apart; `count` lanes are read, the others are 0."""
         code, size = self.code, self.dtype.itemsize
         if step > 1 and self.lanes > 1:
             return self.load_apart(pointer, count, step)
-        if count == self.lanes:
+        if count is None:
             return code.value(f"load {self.vector}, ptr {pointer}, align {size}")
         return code.call(
             self.vector,
             f"llvm.masked.load.{self.suffix}.p0",
             ("ptr", pointer),
             ("i32", str(size)),
-            (f"<{self.lanes} x i1>", self.mask(count)),
+            (f"<{self.lanes} x i1>", self.mask(count, self.lanes)),
             (self.vector, "zeroinitializer"),
             pure=False,
         )
 
-    def load_apart(self, pointer: str, count: int, step: int) -> str:
+    def load_apart(self, pointer: str, count: str | None, step: int) -> str:
         """The same, by reading all that lies between the first and the last one as well."""
         code, lanes = self.code, self.lanes * step
         wide, bits = f"<{lanes} x {self.kind}>", f"<{lanes} x i1>"
-        read = ", ".join(f"i1 {str(i <= (count - 1) * step).lower()}" for i in range(lanes))
+        last = lanes - step + 1
+        if count is None:
+            read = ", ".join(f"i1 {str(i < last).lower()}" for i in range(lanes))
+            mask = f"<{read}>"
+        else:
+            ends = code.value(f"mul nsw i64 {count}, {step}")
+            mask = self.mask(code.value(f"sub nsw i64 {ends}, {step - 1}"), lanes)
         found = code.call(
             wide,
             f"llvm.masked.load.v{lanes}f{8 * self.dtype.itemsize}.p0",
             ("ptr", pointer),
             ("i32", str(self.dtype.itemsize)),
-            (bits, f"<{read}>"),
+            (bits, mask),
             (wide, "zeroinitializer"),
             pure=False,
         )
@@ -124,9 +160,9 @@ class ContractionWriter:
             f"shufflevector {wide} {found}, {wide} poison, <{self.lanes} x i32> <{picked}>"
         )
 
-    def store(self, value: str, pointer: str, count: int) -> None:
+    def store(self, value: str, pointer: str, count: str | None) -> None:
         code, size = self.code, self.dtype.itemsize
-        if count == self.lanes:
+        if count is None:
             code.line(f"store {self.vector} {value}, ptr {pointer}, align {size}")
             return
         code.call(
@@ -135,7 +171,7 @@ class ContractionWriter:
             (self.vector, value),
             ("ptr", pointer),
             ("i32", str(size)),
-            (f"<{self.lanes} x i1>", self.mask(count)),
+            (f"<{self.lanes} x i1>", self.mask(count, self.lanes)),
             pure=False,
         )
 
@@ -176,7 +212,7 @@ class ContractionWriter:
         with ExitStack() as stack:
             inner = dict(indices)
             for d in dims:
-                whole = ("0", str(self.sizes[d]))
+                whole = ("0", self.size(d))
                 bounds = ("%low", "%high") if d == self.split else whole
                 inner[d] = stack.enter_context(self.code.loop(*bounds))
             yield inner
@@ -200,24 +236,55 @@ class ContractionWriter:
         if d is None:
             self.blocks(rest, indices, body, *sizes, 1)
             return
-        code, (full, left) = self.code, divmod(self.sizes[d], step)
-        last = {**indices, d: str(full * step)}
+        code, left = self.code, self.sizes[d] % step
+        full = self.number(self.sizes[d] // step, ("blocks", d))
+        last = {**indices, d: code.value(f"mul nsw i64 {full}, {step}")}
+        low, high = "0", full
         if d == self.split:
-            end = code.call("i64", "llvm.smin.i64", ("i64", "%high"), ("i64", str(full)))
-            with code.loop("%low", end) as block:
-                index = code.value(f"mul nsw i64 {block}, {step}")
-                self.blocks(rest, {**indices, d: index}, body, *sizes, step)
-            if left:
-                mine = code.value(f"icmp eq i64 %high, {full + 1}")
-                some = code.value("icmp slt i64 %low, %high")
-                with code.when(code.value(f"and i1 {mine}, {some}")):
-                    self.blocks(rest, last, body, *sizes, left)
-            return
-        if full:
-            with code.loop("0", str(full * step), step) as index:
-                self.blocks(rest, {**indices, d: index}, body, *sizes, step)
-        if left:
+            low, high = "%low", code.call("i64", "llvm.smin.i64", ("i64", "%high"), ("i64", full))
+        with code.loop(low, high) as block:
+            index = code.value(f"mul nsw i64 {block}, {step}")
+            self.blocks(rest, {**indices, d: index}, body, *sizes, step)
+        if left and d == self.split:
+            mine = code.value(f"icmp sgt i64 %high, {full}")
+            some = code.value("icmp slt i64 %low, %high")
+            with code.when(code.value(f"and i1 {mine}, {some}")):
+                self.blocks(rest, last, body, *sizes, left)
+        elif left:
             self.blocks(rest, last, body, *sizes, left)
+
+    def columns(
+        self, d: int, width: int, indices: dict[int, str], body: Callable[..., None]
+    ) -> None:
+        """Call `body(indices, vectors, count)` for blocks of `width` elements of a dimension.
+
+        `count` is None if all lanes are used, and else how many of the last vector are. Where
+        threads share the dimension, they share its blocks. Dimensions that are not much longer
+        than a block have the text of longer ones.
+        """
+        code, (full, left) = self.code, divmod(self.sizes[d], width)
+        blocks = self.number(full, ("blocks", d))
+        if self.flags[d] and full <= tuning.MAX_NUMBER_IN_TEXT:
+            blocks = str(full)  # an inner loop, which LLVM writes out
+        several = full > 0 or (not self.flags[d] and width > self.lanes)
+        if several:
+            low, high = "0", blocks
+            if d == self.split:
+                end = code.call("i64", "llvm.smin.i64", ("i64", "%high"), ("i64", blocks))
+                low, high = "%low", end
+            with code.loop(low, high) as block:
+                index = code.value(f"mul nsw i64 {block}, {width}")
+                body({**indices, d: index}, width // self.lanes, None)
+        if not left:
+            return
+        last = {**indices, d: code.value(f"mul nsw i64 {blocks}, {width}") if several else "0"}
+        count = self.number((left - 1) % self.lanes + 1, ("lanes", d))
+        with ExitStack() as stack:
+            if d == self.split:
+                mine = code.value(f"icmp sgt i64 %high, {blocks}")
+                some = code.value("icmp slt i64 %low, %high")
+                stack.enter_context(code.when(code.value(f"and i1 {mine}, {some}")))
+            body(last, -(-left // self.lanes), count)
 
     def share(self, steps: dict[int, int], dims: list[int]) -> None:
         """Let threads share the dimension with the most blocks; the first of equals."""
@@ -258,7 +325,8 @@ class Rows:
         self.many = 1 if self.t is None else min(sizes[self.t], tuning.RESERVED_TILE_NUMBERS)
         self.down = 1
         if self.u is not None:
-            self.down = _tile(sizes[self.u], budget // (self.many * self.across))
+            most = min(budget // (self.many * self.across), tuning.MAX_TILE_ROWS)
+            self.down = _tile(sizes[self.u], most)
         if self.t is not None:
             most = min(budget // (self.down * self.across), tuning.MAX_TILE_NUMBERS)
             self.many = _tile(sizes[self.t], most)
@@ -266,57 +334,81 @@ class Rows:
     def write(self) -> None:
         writer, v, t, u = self.writer, self.v, self.t, self.u
         writer.lanes = self.lanes
+        if self.is_filter():
+            writer.known.add(self.names[1])
         width = (self.across if self.others else 1) * self.lanes
         steps = {v: width, **_known((t, self.many), (u, self.down))}
         writer.share(steps, self.others or [v])
         outer = [d for d in self.others if d not in (t, u)]
-        with writer.over(outer, {}) as indices:
-            writer.blocks([(t, self.many), (u, self.down), (v, width)], indices, self.tile)
 
-    def tile(self, indices: dict[int, str], many: int, down: int, width: int) -> None:
+        def below(indices: dict[int, str], many: int, down: int) -> None:
+            writer.columns(
+                v,
+                width,
+                indices,
+                lambda at, across, count: self.tile(at, across, count, many, down),
+            )
+
+        with writer.over(outer, {}) as indices:
+            writer.blocks([(t, self.many), (u, self.down)], indices, below)
+
+    def is_filter(self) -> bool:
+        """Whether the numbers are those of a filter, whose strides no size of an image changes."""
+        repeated = [d for d in self.others if self.narrow[d] == 0 and self.wide[d]]
+        return len(repeated) > 1 or self.u is not None
+
+    def tile(
+        self, indices: dict[int, str], across: int, count: str | None, many: int, down: int
+    ) -> None:
         writer, lanes = self.writer, self.lanes
-        starts = [(j, k) for j in range(down) for k in range(0, width, lanes)]
+        starts = [(j, k) for j in range(down) for k in range(across)]
         sums = {(i, j, k): writer.cell() for i in range(many) for j, k in starts}
+
+        def used(k: int) -> str | None:
+            return count if k == across - 1 else None
+
+        def at(pointer: str, strides: list[int], indices: dict[int, str], *tile: int) -> str:
+            i, j, k = tile
+            moved = [(self.v, k * lanes), *_known((self.t, i), (self.u, j)).items()]
+            return writer.at(pointer, strides, indices, moved)
+
         with writer.over(writer.summed, indices) as inner:
             seen = {}
             for j, k in starts:
-                pointer = writer.at(self.names[0], self.wide, inner, self.moved(0, j, k))
-                seen[j, k] = writer.load(pointer, min(width - k, lanes), self.wide[self.v])
+                pointer = at(self.names[0], self.wide, inner, 0, j, k)
+                seen[j, k] = writer.load(pointer, used(k), self.wide[self.v])
             for i in range(many):
-                pointer = writer.at(self.names[1], self.narrow, inner, self.moved(i, 0, 0))
-                number = writer.spread(pointer)
+                number = writer.spread(at(self.names[1], self.narrow, inner, i, 0, 0))
                 for j, k in starts:
                     writer.multiply_add(sums[i, j, k], seen[j, k], number)
         values = {at: writer.code.value(f"load {writer.vector}, ptr {sums[at]}") for at in sums}
         if writer.out[self.v] == 1 or lanes == 1:
-            for (i, j, k), value in values.items():
-                pointer = writer.at("%p2", writer.out, indices, self.moved(i, j, k))
-                writer.store(value, pointer, min(width - k, lanes))
+            for tile, value in values.items():
+                writer.store(value, at("%p2", writer.out, indices, *tile), used(tile[2]))
             return
-        for used in dict.fromkeys(min(width - k, lanes) for _, _, k in values):
+        for lanes_used in dict.fromkeys(used(k) for k in range(across)):
             self.scatter(
-                {a: x for a, x in values.items() if min(width - a[2], lanes) == used}, indices, used
+                {
+                    at("%p2", writer.out, indices, *tile): value
+                    for tile, value in values.items()
+                    if used(tile[2]) == lanes_used
+                },
+                str(lanes) if lanes_used is None else lanes_used,
             )
 
-    def scatter(
-        self, values: dict[tuple[int, int, int], str], indices: dict[int, str], used: int
-    ) -> None:
+    def scatter(self, values: dict[str, str], used: str) -> None:
         """Store lanes that are apart in memory, in a loop: LLVM needs 2 s for 512 of them."""
         writer, code = self.writer, self.writer.code
-        held = {at: writer.cell() for at in values}
-        for at, value in values.items():
-            code.line(f"store {writer.vector} {value}, ptr {held[at]}")
-        with code.loop("0", str(used)) as lane:
-            moved = {**indices, self.v: code.value(f"add nsw i64 {indices[self.v]}, {lane}")}
-            start = writer.at("%p2", writer.out, moved)
-            for (i, j, k), cell in held.items():
+        held = {pointer: writer.cell() for pointer in values}
+        for pointer, value in values.items():
+            code.line(f"store {writer.vector} {value}, ptr {held[pointer]}")
+        with code.loop("0", used) as lane:
+            step = [(lane, writer.stride("%p2", writer.out, self.v))]
+            way = code.position("0", step)
+            for pointer, cell in held.items():
                 element = code.load(code.element(cell, writer.dtype, lane), writer.dtype).text
-                steps = str(sum(writer.out[d] * n for d, n in self.moved(i, j, k)))
-                pointer = code.element(start, writer.dtype, steps)
-                code.line(f"store {writer.kind} {element}, ptr {pointer}")
-
-    def moved(self, i: int, j: int, k: int) -> list[tuple[int, int]]:
-        return [(self.v, k), *_known((self.t, i), (self.u, j)).items()]
+                target = code.element(pointer, writer.dtype, way)
+                code.line(f"store {writer.kind} {element}, ptr {target}")
 
 
 class Dots:
@@ -382,32 +474,38 @@ class Dots:
         first: str,
         bounds: dict[int, tuple[str, str]],
     ) -> None:
-        writer, code, sizes = self.writer, self.writer.code, self.writer.sizes
+        writer, code = self.writer, self.writer.code
         corners = self.corners if self.u is None else [[(self.u, i)] for i in range(few)]
         sums = {(i, j): writer.cell() for i in range(many) for j in range(len(corners))}
         with ExitStack() as stack:
             inner = dict(indices)
             for d in writer.summed:
                 if d != self.v and d not in inner:
-                    low, high = bounds.get(d, ("0", str(sizes[d])))
+                    low, high = bounds.get(d, ("0", writer.size(d)))
                     inner[d] = stack.enter_context(code.loop(low, high))
-            writer.blocks(
-                [(self.v, self.lanes)], inner, lambda at, n: self.row(at, n, many, corners, sums)
+            writer.columns(
+                *(self.v, self.lanes, inner),
+                lambda at, _, count: self.row(at, count, many, corners, sums),
             )
         for (i, j), cell in sums.items():
             moved = [*corners[j], *_known((self.t, i)).items()]
             writer.add_lanes(cell, writer.at("%p2", writer.out, indices, moved), first)
 
     def row(
-        self, indices: dict[int, str], width: int, many: int, corners: Any, sums: dict[Any, str]
+        self,
+        indices: dict[int, str],
+        count: str | None,
+        many: int,
+        corners: Any,
+        sums: dict[Any, str],
     ) -> None:
         writer, v = self.writer, self.v
         starts = (
             writer.at("%p0", writer.x, indices, _known((self.t, i)).items()) for i in range(many)
         )
-        ones = [writer.load(start, width, writer.x[v]) for start in starts]
+        ones = [writer.load(start, count, writer.x[v]) for start in starts]
         for j, corner in enumerate(corners):
-            other = writer.load(writer.at("%p1", writer.y, indices, corner), width, writer.y[v])
+            other = writer.load(writer.at("%p1", writer.y, indices, corner), count, writer.y[v])
             for i in range(many):
                 writer.multiply_add(sums[i, j], ones[i], other)
 
@@ -417,16 +515,16 @@ class Dots:
 
         All but the last of the dimensions outside go step by step, the last one in chunks.
         """
-        dims, step = self.chunks()
+        dims, chunk = self.chunks()
         if not dims:
             yield {}, {}, "true"
             return
-        code, sizes = self.writer.code, self.writer.sizes
+        writer, code = self.writer, self.writer.code
         *outer, last = dims
         with ExitStack() as stack:
-            fixed = {d: stack.enter_context(code.loop("0", str(sizes[d]))) for d in outer}
-            # Usually the size of a batch: another one needs no new code.
-            size = self.writer.number(sizes[last])
+            fixed = {d: stack.enter_context(code.loop("0", writer.size(d))) for d in outer}
+            size = writer.number(writer.sizes[last], last)
+            step = writer.number(chunk, "chunk")
             start = stack.enter_context(code.loop("0", size, step))
             end = code.value(f"add nsw i64 {start}, {step}")
             end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", size))

@@ -27,7 +27,7 @@ from ..ir.program import (
 )
 from ..ir.shapes import joined
 from . import scalar, tuning
-from .llvm import BOOL, FLOAT64, INT64, Code, Register, type_of
+from .llvm import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, type_of
 from .plan import Allocation
 
 #: operands that leave LLVM less to compute if it knows them
@@ -135,10 +135,31 @@ class ElementWriter:
             return number  # LLVM may turn a power into a product or a root
         if is_integer and abs(number) > MAX_EXACT_INTEGER:
             return number
+        return self._real(number, dtype)
+
+    def _real(self, number: float, dtype: Any) -> Register:
+        """A floating-point number that is read from the table."""
         self.numbers.append(struct.unpack("<q", struct.pack("<d", number))[0])
         bits = f"i64 %number{len(self.numbers) - 1}"
         wide = Register(self.code.value(f"bitcast {bits} to double"), FLOAT64)
         return converted(self.code, wide, dtype)
+
+    def _factors(self, node: Compute, operands: list[Any]) -> dict[str, Any]:
+        """The parameters of a node; those that elements are multiplied by are in the table.
+
+        Such as the scale of dropout: another rate needs no other kernel.
+        """
+        if not node.params:
+            return node.params
+        if node.dtype not in (FLOAT32, FLOAT64) or any(
+            isinstance(o, Register) and o.dtype not in (node.dtype, BOOL) for o in operands
+        ):
+            return node.params
+        names = scalar.factors(node.primitive)
+        return {
+            name: self._real(x, node.dtype) if name in names and isinstance(x, float) else x
+            for name, x in node.params.items()
+        }
 
     def pointer(self, access: Access, indices: dict[int, str]) -> str:
         """A pointer to the element of an access at the given indices."""
@@ -210,8 +231,9 @@ class ElementWriter:
     def _compute(self, node: Compute, found: list[Register]) -> Register:
         given = [o.number if isinstance(o, Literal) else found[o] for o in node.operands]
         operands = [o if isinstance(o, Register) else self.literal(o, node, given) for o in given]
+        params = self._factors(node, given)
         before = len(self.code.lines)
-        result = scalar.emit(self.code, node.primitive, node.params, operands, node.dtype)
+        result = scalar.emit(self.code, node.primitive, params, operands, node.dtype)
         instructions = len(self.code.lines) - before
         self.work[len(found)] = 1 + instructions // tuning.INSTRUCTIONS_PER_MEMORY_TRIP
         return result

@@ -412,7 +412,7 @@ def emit(
     """The instructions of an elementwise primitive on registers and numbers."""
     halves = [o.dtype for o in operands if isinstance(o, Register) and numeric.is_half(o.dtype)]
     halves += [dtype] if numeric.is_half(dtype) else []
-    names = {k: v for k, v in params.items() if isinstance(v, (bool, int, float))}
+    names = {k: v for k, v in params.items() if isinstance(v, (bool, int, float, Register))}
     if halves and halves[0] == FLOAT16:
         # NumPy gives Python numbers the dtype of the array beside them.
         names = {k: _in_half(v, FLOAT16) for k, v in names.items()}
@@ -429,6 +429,19 @@ def emit(
     if found.dtype != dtype:
         raise NoLowering(f"{primitive.name} gives {found.dtype} where {dtype} is needed")
     return found
+
+
+def factors(primitive: Primitive) -> set[str]:
+    """The parameters of an elementwise primitive that are only multiplied by an operand."""
+    tree = parsed(primitive.expression or "0")
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            sides = {side.id for side in (node.left, node.right) if isinstance(side, ast.Name)}
+            others = sides.difference(primitive.inputs)
+            found |= others if len(others) < len(sides) else set()
+    return {name for name in found if names.count(name) == 1}
 
 
 def _in_half(x: Any, dtype: Any) -> Any:

@@ -171,6 +171,8 @@ MAX_VECTOR_STEP = 4
 SCALAR_TILE_SUMS = 4
 #: vectors in a row of a tile along a kept dimension, at most, as in a panel of a matrix product
 MAX_TILE_VECTORS = 3
+#: rows of such a tile, at most: each has a pointer, and there are few registers for those
+MAX_TILE_ROWS = 8
 #: numbers that such a tile has registers for before it gets several rows: every vector that is read
 #: serves as many multiplications
 RESERVED_TILE_NUMBERS = 8
@@ -244,7 +246,7 @@ MAX_ARENA_GROWTH = 1.3
 #: it is then wanted, and how much more work, as a part of all, it may take
 MIN_ARENA_BYTES_TO_SAVE = 1 << 24
 WANTED_SHARE_OF_ARENA = 0.85
-MAX_SHARE_OF_WORK_TO_SAVE_MEMORY = 0.015
+MAX_SHARE_OF_WORK_TO_SAVE_MEMORY = 0.02
 #: bytes that threads must write less into what others wrote before, in each run, for every byte by
 #: which the arena grows: more memory must save more traffic than it may cause
 MIN_TRAFFIC_SAVED_PER_EXTRA_BYTE = 1.5

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from ..ir.program import (
     Position,
     Program,
     Read,
+    Shape,
     Store,
     bytes_of,
     size_of,
@@ -43,7 +45,9 @@ class FusionGroup:
         self.loop = first if isinstance(first, Loop) else None
         self.made = {v.number for v in first.writes()}
         self.nodes = len(first.nodes) if isinstance(first, Loop) else 0
-        self.touched = {v.number for v in (*first.reads(), *first.writes())}
+        #: by value: the first and the last element of the parts that are read or written
+        self.touched: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._touch(first)
 
     def add(self, loop: Loop) -> None:
         """Add a loop that `matched` the group, whose loops get the same shape."""
@@ -54,8 +58,23 @@ class FusionGroup:
         self.members.append(loop)
         self.loop = self.members[0] if isinstance(self.members[0], Loop) else None
         self.made.update(v.number for v in loop.writes())
-        self.touched.update(v.number for v in (*loop.reads(), *loop.writes()))
+        self._touch(loop)
         self.nodes += len(loop.nodes)
+
+    def _touch(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Loop):
+            for access in _accesses(instruction):
+                self.touched[access.value.number].append(_ends(access, instruction.shape))
+
+    def shares(self, reads: list[tuple[int, tuple[int, int]]]) -> bool:
+        """Whether one of these parts of values is read or made here too, or lies among such."""
+        touched = self.touched
+        return any(
+            low <= last and first <= high
+            for number, (first, last) in reads
+            if number in touched
+            for low, high in touched[number]
+        )
 
     def matched(self, loop: Loop) -> Loop | None:
         """A loop in a shape in which it can run together with this group, if there is one."""
@@ -65,7 +84,7 @@ class FusionGroup:
             return None
         if self.loop.region != loop.region:
             return None  # what a rerun recomputes must not be computed now
-        if any(v.number in self.made for v in loop.writes()):
+        if any(fold.access.value.number in self.made for fold in loop.folds):
             return None
         shape = common(self.loop.shape, loop.shape)
         if shape is None:
@@ -74,13 +93,16 @@ class FusionGroup:
         members = [divided(m, shape) for m in self.members if isinstance(m, Loop)]
         if len({f.dims for member in (*members, loop) for f in member.folds}) > 1:
             return None
-        #: values that a member stores: where it puts each element
-        stored = {
-            store.access.value.number: store.access
-            for member in members
-            for store in member.stores
-            if not store.adds and not store.access.picks
-        }
+        stores = [store.access for member in members for store in member.stores]
+        others = {fold.access.value.number for member in members for fold in member.folds}
+        for store in loop.stores:
+            number = store.access.value.number
+            before = [a for a in stores if a.value.number == number]
+            if number in others or not all(_are_apart(a, store.access, shape) for a in before):
+                return None
+        #: values that a member stores, whole: where it puts each element
+        times = Counter(a.value.number for a in stores)
+        stored = {a.value.number: a for a in stores if times[a.value.number] == 1 and not a.picks}
         for node in loop.nodes:
             if isinstance(node, Read):
                 for value in node.access.values():
@@ -88,6 +110,43 @@ class FusionGroup:
                     if inside and stored.get(value.number) != node.access:
                         return None
         return loop
+
+
+def _accesses(loop: Loop, stored: bool = True) -> Iterator[Access]:
+    """What a loop reads, with the indices that it looks up, and what it writes."""
+    for node in loop.nodes:
+        if isinstance(node, Read):
+            yield node.access
+            yield from (pick.index for pick in node.access.picks)
+    if stored:
+        yield from (store.access for store in loop.stores)
+        yield from (fold.access for fold in loop.folds)
+
+
+def _ends(access: Access, shape: Shape) -> tuple[int, int]:
+    """The first and the last element of a value that an access may reach."""
+    if access.picks:
+        return 0, size_of(access.value.shape)
+    ways = [(n - 1) * stride for n, stride in zip(shape, access.strides, strict=True)]
+    low = access.offset + sum(way for way in ways if way < 0)
+    return low, access.offset + sum(way for way in ways if way > 0)
+
+
+def _are_apart(x: Access, y: Access, shape: Shape) -> bool:
+    """Whether two accesses of a loop touch different elements, as the parts do that `cat` joins.
+
+    One begins behind the other, or both have the same long stride and stay apart within it.
+    """
+    if x.picks or y.picks:
+        return False
+    (low, high), (first, last) = _ends(x, shape), _ends(y, shape)
+    if high < first or last < low:
+        return True
+    if x.strides != y.strides or min(x.strides, default=-1) < 0:
+        return False
+    stride = max(x.strides)
+    inside = high - low - (shape[x.strides.index(stride)] - 1) * stride
+    return inside < (y.offset - x.offset) % max(stride, 1) < stride - inside
 
 
 def plain(loop: Loop) -> bool:
@@ -193,12 +252,16 @@ def _group_to_join(
     loop: Loop, groups: list[FusionGroup], alike: list[int], position: dict[int, int]
 ) -> tuple[int, Loop] | None:
     """The group that a loop should join, if there is one, and the loop in its shape."""
-    touched = [*loop.reads(), *loop.writes()]
-    earliest = max((position.get(v.number, -1) for v in touched), default=-1)
-    reads = {v.number for v in loop.reads()}
+    values = [*loop.reads(), *loop.writes()]
+    earliest = max((position.get(v.number, -1) for v in values), default=-1)
+    reads = [
+        (access.value.number, _ends(access, loop.shape))
+        for access in dict.fromkeys(_accesses(loop, stored=False))
+    ]
     for index in alike[bisect_left(alike, max(earliest, 0)) :]:
-        # Joining pays when something that is read is made there, or read there as well.
-        if not reads.isdisjoint(groups[index].touched):
+        # Joining pays when something that is read is made there, or read there as well. Another
+        # part of the same value is something else, such as another step of a sequence.
+        if groups[index].shares(reads):
             matched = groups[index].matched(loop)
             if matched is not None:
                 return index, matched
