@@ -89,7 +89,7 @@ class _SeparateKernels(NativeProgram):
 
     def measured(self) -> Timing | None:
         """The times of all parts; None if the values do not suit the program."""
-        whole = _rounds(lambda: self._round(self._whole))
+        whole = _rounds(lambda: self._round(self._whole), least=2)
         rounds = _rounds(lambda: self._round(self._segments))
         launches = _rounds(lambda: self._round(self._empty))
         if not whole or not rounds or not launches:
@@ -139,12 +139,12 @@ def _is_own(primitive: Primitive) -> bool:
     return stored.is_own(primitive) and primitive.pure
 
 
-def _rounds(run: Any) -> list[Any]:
-    """The times of several rounds, without the first, which finds cold memory."""
+def _rounds(run: Any, least: int = 1) -> list[Any]:
+    """The times of several rounds, without the first, which finds cold memory, if there are more."""
     found: list[Any] = []
     began = time.perf_counter()
     while len(found) <= tuning.MAX_MEASURING_ROUNDS:
-        if found and time.perf_counter() - began >= tuning.MAX_MEASURING_SECONDS:
+        if len(found) >= least and time.perf_counter() - began >= tuning.MAX_MEASURING_SECONDS:
             break
         times = run()
         if times is None:
