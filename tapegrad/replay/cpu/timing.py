@@ -140,7 +140,7 @@ def _is_own(primitive: Primitive) -> bool:
 
 
 def _rounds(run: Any, least: int = 1) -> list[Any]:
-    """The times of several rounds, without the first, which finds cold memory, if there are more."""
+    """The times of some rounds; of several, without the first, which finds cold memory."""
     found: list[Any] = []
     began = time.perf_counter()
     while len(found) <= tuning.MAX_MEASURING_ROUNDS:
