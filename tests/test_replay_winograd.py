@@ -105,3 +105,20 @@ def test_windows_of_nan_and_infinity_alone_are_touched(count: list[int]) -> None
     expected[:, 7] = expected[1, :, 4:7, 5:8] = expected[2, :, 19:21, 21:23] = True
     np.testing.assert_array_equal(~np.isfinite(out), expected)
     np.testing.assert_array_equal(np.isinf(out[2, :7]), expected[2, :7])
+
+
+def test_it_can_be_switched_off(count: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large value then costs its neighbours no precision."""
+    given, options = arguments(1, 64, 64, (16, 16), 1, 1)
+    given[0][...] = 0
+    given[0][:, :, 4, 4] = 1e6 / 3
+    (mixed, *_), (plain, *_) = [
+        monkeypatch.setenv("TAPEGRAD_WINOGRAD", setting) or compiled(*given, **options)
+        for setting in ("1", "0")
+    ]
+    assert sum(count) == 3  # of the first call alone: the result and two gradients
+    around = np.ones(plain.shape, bool)
+    around[:, :, 3:6, 3:6] = False
+    assert not plain[around].any()
+    assert np.abs(mixed[around]).max() < 1e6 * 1e-6
+    np.testing.assert_allclose(mixed[~around], plain[~around], rtol=1e-3, atol=5)

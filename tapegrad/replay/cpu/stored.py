@@ -24,7 +24,7 @@ from ...core import dtypes, rewrites, source
 from ...core.primitive import Primitive
 from ...core.tape import Value
 from ..ir.program import Apply, Program
-from . import cache, jit, vectors
+from . import cache, jit, vectors, winograd
 from .blueprint import PATCH_WORDS, STEP_WORDS, Blueprint, Steps
 
 #: values that say all of themselves when they are written down
@@ -60,7 +60,7 @@ def name_of(program: Program, general: bool, threads: int) -> str | None:
         return None
     skipped = os.environ.get("TAPEGRAD_WITHOUT", "")
     processor = f"{vectors.registers()} {vectors.multiplies_bfloat16()}"
-    settings = f"{skipped!r} {program.budget} {rewrites.settings()}"
+    settings = f"{skipped!r} {program.budget} {rewrites.settings()} {winograd.allowed()}"
     parts = [f"{general} {threads} {processor} {settings}"]
     try:
         parts.append(_circumstances())

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -147,10 +148,15 @@ def _pays(t: Tiles, lanes: int) -> bool:
     return ours_and_transforms * tuning.MIN_GAIN_OF_WINOGRAD < filters * WINDOW**2 * positions
 
 
+def allowed() -> bool:
+    """Whether the user has not switched it off."""
+    return os.environ.get("TAPEGRAD_WINOGRAD", "1") != "0"
+
+
 def winograd(c: Contraction, threads: int) -> list[Kernel] | None:
     """The kernels of a contraction by Winograd's algorithm; None where another way is better."""
     dtype = c.out.value.dtype
-    if dtype != FLOAT32:
+    if dtype != FLOAT32 or not allowed():
         return None
     lanes = vectors.registers()[0] // dtype.itemsize
     ways = ((s, summed) for s in sides_of(c) for summed in (False, True))
