@@ -412,3 +412,25 @@ def test_empty_batches() -> None:
         assert gradient.shape == x.shape
         fast = tg.compile(function)
         assert [tuple(fast(x).shape) for _ in range(3)] == [expected] * 3
+
+
+def pooled_gradient(x: Tensor, *window: Any) -> Tensor:
+    x = x.detach().requires_grad_()
+    out = F.max_pool2d(x, *window)
+    g = (tg.arange(out.numel()) * 0.37).cos().reshape(out.shape)
+    return tg.autograd.grad(out, x, g)[0]
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("size", [2, 3, 5, (3, 2)])
+def test_gradients_of_maxima_of_any_windows(size: Any, ceil_mode: bool) -> None:
+    """Native code gives each place what it has won, whichever windows overlap there."""
+    x = tg.randint(-3, 4, (2, 3, 9, 11)).float()
+    ways: Any = ((1, 0, 1), (1, 1, 1), (2, 1, 1), (2, 0, 2), (3, 1, 1), ((3, 1), 1, 2))
+    for stride, padding, dilation in ways:
+        fast = tg.compile(pooled_gradient)
+        for _ in range(3):
+            found = fast(x, size, stride, padding, dilation, ceil_mode)
+        expected = pooled_gradient(x, size, stride, padding, dilation, ceil_mode)
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6, atol=1e-6)
+        assert callbacks(fast) == []

@@ -8,6 +8,7 @@ from.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from typing import TYPE_CHECKING, Any
@@ -152,7 +153,13 @@ def _copy_bits(values: Any, mask: Any, target: Any) -> None:
 
 
 def _put_winners_in_loops(b: Any, out: Any, values: Any, winners: Any, *, window: Window) -> None:
-    """As the kernel does it; windows that do not overlap put all their positions in one pass."""
+    """As the kernel does it; windows that do not overlap put all their positions in one pass.
+
+    If few windows overlap at a place, each place takes what it gets from them in one pass.
+    """
+    if window.overlaps and math.prod(map(_most_windows, *_ways(window))) <= MAX_TERMS:
+        _gather_winners(b, out, values, winners, window)
+        return
     whole = window.extents == window.inside
     target = out if whole else b.new((*out.shape[: -window.dims], *window.extents), out.dtype)
     if window.overlaps:
@@ -167,6 +174,72 @@ def _put_winners_in_loops(b: Any, out: Any, values: Any, winners: Any, *, window
                 b.apply(tap, WON, values, winners, position)
     if not whole:
         b.copy(out, w.cropped(target, window))
+
+
+#: windows that overlap at a place, at most, whose values are added in one expression
+MAX_TERMS = 16
+
+
+def _ways(window: Window) -> tuple[Any, ...]:
+    return window.size, window.stride, window.dilation
+
+
+def _most_windows(size: int, stride: int, dilation: int) -> int:
+    """How many windows overlap at a place, along one dimension."""
+    return max(len(taps) for taps in _taps_by_phase(size, stride, dilation))
+
+
+def _taps_by_phase(size: int, stride: int, dilation: int) -> list[list[tuple[int, int]]]:
+    """For places that lie 0, 1, ... after a step: which tap of which window before has them."""
+    phases: list[list[tuple[int, int]]] = [[] for _ in range(stride)]
+    for tap in range(size):
+        before, phase = divmod(tap * dilation, stride)
+        phases[phase].append((tap, before))
+    return phases
+
+
+def _gather_winners(b: Any, out: Any, values: Any, winners: Any, window: Window) -> None:
+    """Each place of `out` adds the values of the windows that it has won."""
+    dims, strides = window.dims, window.stride
+    phases = [_taps_by_phase(*ways) for ways in zip(*_ways(window), strict=True)]
+    # How many windows before the first one, and after the last one, a place may ask for.
+    first = tuple((n - 1) * d // s for n, s, d in zip(*_ways(window), strict=True))
+    reached = [
+        (n - 1 + p) // s for n, p, s in zip(window.inside, window.padding, strides, strict=True)
+    ]
+    ends = [f + max(r + 1, o) for f, r, o in zip(first, reached, window.outside, strict=True)]
+
+    def surrounded(x: Any) -> Any:
+        """With zeros where there is no window."""
+        around = b.new((*out.shape[:-dims], *ends), x.dtype)
+        w.fill_borders(b, around, first, window.outside, 0)
+        inside = [slice(f, f + n) for f, n in zip(first, window.outside, strict=True)]
+        b.copy(around[(..., *inside)], x)
+        return around
+
+    values, winners = surrounded(values), surrounded(winners)
+    for begin in itertools.product(*map(range, strides)):
+        places = out[(..., *(slice(i, None, s) for i, s in zip(begin, strides, strict=True)))]
+        if places.size == 0:
+            continue
+        steps = [divmod(i + p, s) for i, p, s in zip(begin, window.padding, strides, strict=True)]
+        terms: list[str] = []
+        operands: dict[str, Any] = {}
+        for taps in itertools.product(*(phases[d][phase] for d, (_, phase) in enumerate(steps))):
+            position = 0
+            here: list[Any] = [...]
+            for d, (tap, before) in enumerate(taps):
+                position = position * window.size[d] + tap
+                start = first[d] + steps[d][0] - before
+                here.append(slice(start, start + places.shape[d - dims]))
+            i = len(terms)
+            window_values, window_winners = values[tuple(here)], winners[tuple(here)]
+            operands |= {f"v{i}": window_values, f"w{i}": window_winners, f"p{i}": position}
+            terms.append(f"where(w{i} == p{i}, v{i}, 0)")
+        if terms:
+            b.each(places, " + ".join(terms), **operands)
+        else:
+            b.fill(places, 0)
 
 
 def flat_indices(winners: Any, window: Window) -> Any:
