@@ -18,8 +18,9 @@ from tapegrad.core.tensor import Tensor, wrap
 
 Call = tuple[Primitive, list[Any], dict[str, Any], tuple[Any, ...]]
 
-#: made by in-place changes of views only, with other primitives in their parameters
-NOT_SWEPT = {"write", "to_device"}
+#: made by in-place changes of views only, with other primitives in their parameters; and indexing
+#: with a mask, whose number of elements depends on data
+NOT_SWEPT = {"write", "to_device", "pick", "unpick"}
 
 
 class Inlining(Tape):
@@ -145,3 +146,9 @@ def test_a_rule_that_asks_for_what_there_is_not_is_refused_at_once() -> None:
             kind=ELEMENTWISE,
             vjp=lambda g, scal: g * scal,
         )
+
+
+def test_the_shape_behind_a_mask_is_not_known() -> None:
+    x, mask = ((3,), np.dtype("float32")), ((3,), np.dtype("bool"))
+    with pytest.raises(TypeError, match="depends on data"):
+        abstract(PRIMITIVES["pick"], x, mask)

@@ -146,12 +146,17 @@ def _unpick(x: Any, mask: Any, *, shape: tuple[int, ...]) -> Any:
     return out
 
 
+def _unknown_shape(*inputs: Any) -> Any:
+    raise TypeError("how many elements a mask picks depends on data")
+
+
 #: the elements where a mask of the first dimensions holds. No program has these two, because the
 #: number of elements depends on data.
 pick_: Primitive = define(
     "pick",
     lambda x, mask: xp.contiguous(x[mask]),
     kind=OPAQUE,
+    abstract=_unknown_shape,
     vjp=(lambda g, x_shape, mask: unpick_(g, mask, shape=tuple(x_shape)), None),
 )
 unpick_: Primitive = define(
