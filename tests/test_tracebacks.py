@@ -244,7 +244,7 @@ def test_thread_without_a_frame_of_the_user_is_whole(printed):
         """,
         code=0,
     )
-    assert functions(text)[-1] == "matmul"
+    assert functions(text)[-2:] == ["matmul", "_product"]
     assert HINT not in text
 
 

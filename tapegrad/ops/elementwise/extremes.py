@@ -175,7 +175,7 @@ clamp_between: Primitive = define(
 
 
 def _clamp(x: Any, *, low: float, high: float) -> Any:
-    if not xp.is_plain(x):
+    if not xp.is_plain(x) or low == 0 or high == 0:  # clip keeps the sign of -0
         return x.clip(low, high).astype(x.dtype, copy=False)
     if high == math.inf:
         return np.maximum(x, low)  # each of the two takes half as long as clip

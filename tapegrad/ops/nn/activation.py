@@ -247,9 +247,11 @@ def tanhshrink(input: Tensor) -> Any:
 
 
 def _elu(x: Any, *, alpha: float, scale: float, rate: float) -> Any:
-    if xp.is_plain(x) and scale == rate == 1 and 0 <= alpha <= 1:
-        low = np.expm1(np.minimum(x, 0.0))
-        return np.maximum(x, low if alpha == 1 else low * alpha)  # `low` is never below x
+    if xp.is_plain(x) and scale == rate == 1:
+        out = np.expm1(np.minimum(x, 1.0))  # beside 0, the sign of -0 would be lost
+        out = out if alpha == 1 else out * alpha
+        np.putmask(out, x > 0, x)
+        return out
     low = e.expm1(below(x, 0.0) * rate) * (alpha * scale)
     return c.where(c.greater(x, 0), x if scale == 1 else x * scale, low)
 
