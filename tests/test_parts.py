@@ -122,6 +122,26 @@ def test_a_recording_leaves_the_threads_of_numpy_alone(monkeypatch):
     assert made(x).item() == pytest.approx((x.numpy() @ x.numpy()).sum(), rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["dot", "outer", "mv", "mm", "linear"])
+def test_eager_products_leave_the_threads_of_numpy_alone(name):
+    """They would spin for 100 ms: a process that sleeps takes no time of a processor."""
+    long, short = tg.randn(20_000), tg.randn(3_000)
+    call = {
+        "dot": lambda: long.dot(long),
+        "outer": lambda: tg.outer(short, short),
+        "mv": lambda: tg.ones(100, 3_000) @ short,
+        "mm": lambda: tg.ones(100, 3_000) @ tg.ones(3_000, 100),
+        "linear": lambda: tg.nn.functional.linear(tg.ones(100, 3_000), tg.ones(50, 3_000)),
+    }[name]
+    call()
+    time.sleep(0.4)
+    call()
+    time.sleep(0.01)  # our own threads sleep after 2 ms
+    began = time.process_time()
+    time.sleep(0.05)
+    assert time.process_time() - began < 0.03
+
+
 def test_buckets_of_gradients_are_sent_in_the_order_in_which_they_are_full():
     sizes = [10, ALONE // 4, 20, 2 * ALONE // 4, 30]
     parameters = [tg.zeros(n) for n in sizes]

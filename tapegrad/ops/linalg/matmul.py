@@ -77,14 +77,15 @@ dot_: Primitive = define(
     kind=OPAQUE,
     composite=True,
     promote="same",
-    native_size=ARRAY_SIZE,
+    native_size=PRODUCT_SIZE,
     vjp=(lambda g, y: g * y, lambda g, x: g * x),
 )
 
 
 def _outer(x: Any, y: Any) -> Any:
-    if xp.is_plain(x) and xp.is_plain(y):
-        return x[:, None].dot(y[None])  # takes half the time of a product that broadcasts
+    if xp.is_plain(x) and xp.is_plain(y) and x.size * y.size < ARRAY_SIZE:
+        # Takes half the time of a product that broadcasts. A large one would wake BLAS's threads.
+        return x[:, None].dot(y[None])
     return reshape_(x, shape=(*x.shape, 1)) * y
 
 
