@@ -122,13 +122,14 @@ def test_a_recording_leaves_the_threads_of_numpy_alone(monkeypatch):
     assert made(x).item() == pytest.approx((x.numpy() @ x.numpy()).sum(), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["dot", "outer", "mv", "mm", "linear"])
+@pytest.mark.parametrize("name", ["dot", "outer", "thin", "mv", "mm", "linear"])
 def test_eager_products_leave_the_threads_of_numpy_alone(name):
     """They would spin for 100 ms: a process that sleeps takes no time of a processor."""
     long, short = tg.randn(20_000), tg.randn(3_000)
     call = {
         "dot": lambda: long.dot(long),
         "outer": lambda: tg.outer(short, short),
+        "thin": lambda: tg.ones(2_000, 1) @ tg.ones(1, 2_000),
         "mv": lambda: tg.ones(100, 3_000) @ short,
         "mm": lambda: tg.ones(100, 3_000) @ tg.ones(3_000, 100),
         "linear": lambda: tg.nn.functional.linear(tg.ones(100, 3_000), tg.ones(50, 3_000)),

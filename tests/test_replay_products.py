@@ -91,6 +91,7 @@ def test_a_product_in_blocks_of_rows_and_columns(
 ) -> None:
     monkeypatch.setenv("TAPEGRAD_CACHE", "0")  # what is on disk was divided otherwise
     monkeypatch.setattr(tuning, "MIN_OPERATIONS_FOR_BLOCKS", 1)
+    monkeypatch.setattr(tuning, "OPERATIONS_PER_SECTION", 0)
     blocks = []
     choose = products._in_blocks
     monkeypatch.setattr(products, "_in_blocks", lambda *a: blocks.append(choose(*a)) or blocks[-1])

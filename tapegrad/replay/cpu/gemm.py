@@ -211,13 +211,7 @@ class GemmWriter(PackWriter):
         later = code.value(f"mul nsw i64 %lead_panel, {tuning.PREFETCHED_STEPS}")
         ahead = self.packed_at(code, row, (later, "1"))
         for j in range(across):
-            code.call(
-                "void",
-                "llvm.prefetch.p0",
-                ("ptr", self.packed_at(code, ahead, (str(j * self.lanes), "1"))),
-                *(("i32", "0"), ("i32", "3"), ("i32", "1")),
-                pure=False,
-            )
+            self.prefetch(code, self.packed_at(code, ahead, (str(j * self.lanes), "1")))
         for i in rows:
             number = self.number(code, i, step)
             one = code.value(f"insertelement {packed} poison, {self.packed_kind} {number}, i64 0")
@@ -280,6 +274,8 @@ class GemmWriter(PackWriter):
             begin = code.call("i64", "llvm.smax.i64", ("i64", "%diagonal"), ("i64", "0"))
             begin = code.value(f"and i64 {begin}, {-tallest}")
         with code.loop(begin, most, tallest) as first:
+            if not self.half and not self.triangle:
+                self.ask_for_next(code, first, across)
             call(tallest, first)
         if self.triangle:
             rest = code.call("i64", "llvm.smax.i64", ("i64", begin), ("i64", most))
@@ -291,6 +287,18 @@ class GemmWriter(PackWriter):
             with code.when(code.value(f"icmp ne i64 {some}, 0")):
                 call(rows, code.value(f"and i64 %rows, {-2 * rows}"))
         return self.function(code, f"panel{across}", self.panel_arguments)
+
+    def ask_for_next(self, code: Code, first: str, across: int) -> None:
+        """Fetch the lines of a large result that the tile after this one writes."""
+        line = tuning.CACHE_LINE_BYTES // self.dtype.itemsize
+        limit = tuning.MIN_RESULT_BYTES_TO_PREFETCH // self.dtype.itemsize
+        span = code.value("mul nsw i64 %rows, %lead_out")
+        with code.when(code.value(f"icmp sge i64 {span}, {limit}")):
+            for i in range(self.tallest):
+                row = code.value(f"add nsw i64 {first}, {self.tallest + i}")
+                for column in range(0, across * self.lanes + line, line):
+                    there = self.at(code, "%out", (row, "%lead_out"), (str(column), "1"))
+                    self.prefetch(code, there, write=True)
 
     def clear(self) -> str:
         """Zeros above the diagonal of a panel of the result, which meets row `diagonal` first."""
@@ -328,8 +336,13 @@ class GemmWriter(PackWriter):
         missing = code.value(f"sub nsw i64 {missing}, {vectors}")
         narrow_from = code.value(f"sub nsw i64 {panels}, {missing}")
         alone = code.value(f"icmp eq i64 {vectors}, 1")
-        packs_rows = self.worth(code, "%columns", tuning.MIN_COLUMNS_TO_PACK_ROWS, "%rows")
-        packs_panels = self.worth(code, "%rows", tuning.MIN_ROWS_TO_PACK_PANELS, "%columns")
+        in_columns = code.value("icmp eq i64 %row_x, 1")
+        far = code.value(f"and i1 {in_columns}, {self.is_far(code, '%column_x')}")
+        least = (tuning.MIN_COLUMNS_TO_PACK_FAR_ROWS, tuning.MIN_COLUMNS_TO_PACK_ROWS)
+        packs_rows = self.worth(code, "%columns", far, least, "%rows")
+        far = self.is_far(code, "%lead_y")
+        least = (tuning.MIN_ROWS_TO_PACK_FAR_PANELS, tuning.MIN_ROWS_TO_PACK_PANELS)
+        packs_panels = self.worth(code, "%rows", far, least, "%columns")
         block = code.value(f"select i1 {packs_rows}, i64 {tuning.MAX_PACKED_ROWS}, i64 %rows")
         block = code.call("i64", "llvm.smax.i64", ("i64", block), ("i64", "1"))
         # Passes of the same length: a short one would have too little to do for each sum.
@@ -444,13 +457,21 @@ class GemmWriter(PackWriter):
             )
         return self.function(code, "multiply", ", ".join(ARGUMENTS))
 
-    def worth(self, code: Code, uses: str, least: int, size: str) -> str:
-        """Whether a matrix with `size` rows or columns is packed, whose elements have `uses`."""
+    def is_far(self, code: Code, lead: str) -> str:
+        """Whether so many elements between two rows or columns are a page or more."""
+        return code.value(f"icmp sge i64 {lead}, {tuning.FAR_BYTES // self.dtype.itemsize}")
+
+    def worth(self, code: Code, uses: str, far: str, least: tuple[int, int], size: str) -> str:
+        """Whether a matrix with `size` rows or columns is packed, whose elements have `uses`.
+
+        They need the first number of uses of `least` if `far`, else the second.
+        """
         if self.half:
             return "true"
         if self.triangle:
             return "false"
-        often = code.value(f"icmp sge i64 {uses}, {least}")
+        needed = code.value(f"select i1 {far}, i64 {least[0]}, i64 {least[1]}")
+        often = code.value(f"icmp sge i64 {uses}, {needed}")
         elements = code.value(f"mul nsw i64 {size}, %inner")
         limit = tuning.MIN_BYTES_TO_PACK // self.dtype.itemsize
         large = code.value(f"icmp sge i64 {elements}, {limit}")
@@ -478,5 +499,5 @@ def packed_bytes(dtype: Any, rows: int, inner: int, columns: int, triangle: str)
         several = count > tuning.MAX_PANEL_STEPS
         return packed + int(several * padded * wide * packing.sums.itemsize)
     large = rows * inner * dtype.itemsize >= tuning.MIN_BYTES_TO_PACK
-    needed = large and not triangle and columns >= tuning.MIN_COLUMNS_TO_PACK_ROWS
+    needed = large and not triangle and columns >= tuning.MIN_COLUMNS_TO_PACK_FAR_ROWS
     return packed if needed else 0

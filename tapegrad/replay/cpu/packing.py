@@ -249,6 +249,11 @@ class PackWriter:
         all_ = code.value(f"shufflevector {wide} {one}, {wide} poison, {zeros}")
         return code.value(f"icmp slt {wide} <{numbers}>, {all_}")
 
+    def prefetch(self, code: Code, pointer: str, write: bool = False) -> None:
+        """Fetch a line into the nearest cache, to read it or to write it."""
+        kinds = (("i32", str(int(write))), ("i32", "3"), ("i32", "1"))
+        code.call("void", "llvm.prefetch.p0", ("ptr", pointer), *kinds, pure=False)
+
     def least(self, code: Code, x: str, y: str) -> str:
         return code.call("i64", "llvm.smin.i64", ("i64", x), ("i64", y))
 
@@ -285,6 +290,9 @@ class PackWriter:
         code = Code()
 
         def copy(position: str, steps: list[str], column: str, mask: str) -> None:
+            # The processor does not foresee rows that lie in different pages.
+            later = code.value(f"add nsw i64 {steps[0]}, {tuning.PREFETCHED_STEPS}")
+            self.prefetch(code, self.y_at(code, later, column))
             pointers = [self.y_at(code, step, column) for step in steps]
             mask = mask and self.first_lanes(code, mask)
             value = self.packing.across(code, pointers, self.lanes, mask)
@@ -381,14 +389,21 @@ class PackWriter:
         length = self.full_count(code)
         blocks = code.value(f"and i64 {length}, {-tall}")
         count = self.count(code)
-        with code.loop("0", whole, tall) as first:
-            target = self.packed_at(code, "%packed", (first, count))
+        together = tuning.TILES_PACKED_TOGETHER * tall
+        with code.when(in_columns), code.loop("0", whole, together) as group:
+            ends = self.least(code, code.value(f"add nsw i64 {group}, {together}"), whole)
 
             def write(position: str, steps: list[str]) -> None:
-                pointers = [self.x_at(code, first, step) for step in steps]
-                value = self.packing.across(code, pointers, tall)
-                there = self.packed_at(code, target, (position, str(tall)))
-                self.store_packed(code, value, tall, there)
+                with code.loop(group, ends, tall) as first:
+                    pointers = [self.x_at(code, first, step) for step in steps]
+                    value = self.packing.across(code, pointers, tall)
+                    there = self.packed_at(code, "%packed", (first, count), (position, str(tall)))
+                    self.store_packed(code, value, tall, there)
+
+            self.each(code, write)
+        apart = code.value(f"xor i1 {in_columns}, true")
+        with code.when(apart), code.loop("0", whole, tall) as first:
+            target = self.packed_at(code, "%packed", (first, count))
 
             def write_one_by_one(position: str, steps: list[str]) -> None:
                 with code.loop("0", str(tall)) as down:
@@ -397,22 +412,18 @@ class PackWriter:
                     there = self.packed_at(code, target, (position, str(tall)), (down, "1"))
                     code.store(number, there)
 
-            with code.when(in_columns):
-                self.each(code, write)
-            apart = code.value(f"xor i1 {in_columns}, true")
-            with code.when(apart):
-                begin = code.value(f"select i1 {in_rows}, i64 {blocks}, i64 0")
-                with code.loop("0", begin, tall) as position:
-                    step = self.steps_of(code, position)[0]
-                    rows = []
-                    for i in range(tall):
-                        row = code.value(f"add nsw i64 {first}, {i}")
-                        rows.append(self.packing.along(code, self.x_at(code, row, step), tall))
-                    for i, value in enumerate(self.transposed(code, rows)):
-                        here = code.value(f"add nsw i64 {position}, {i}")
-                        there = self.packed_at(code, target, (here, str(tall)))
-                        self.store_packed(code, value, tall, there)
-                self.each(code, write_one_by_one, begin)
+            begin = code.value(f"select i1 {in_rows}, i64 {blocks}, i64 0")
+            with code.loop("0", begin, tall) as position:
+                step = self.steps_of(code, position)[0]
+                rows = []
+                for i in range(tall):
+                    row = code.value(f"add nsw i64 {first}, {i}")
+                    rows.append(self.packing.along(code, self.x_at(code, row, step), tall))
+                for i, value in enumerate(self.transposed(code, rows)):
+                    here = code.value(f"add nsw i64 {position}, {i}")
+                    there = self.packed_at(code, target, (here, str(tall)))
+                    self.store_packed(code, value, tall, there)
+            self.each(code, write_one_by_one, begin)
         target = self.packed_at(code, "%packed", (whole, count))
         with code.loop(whole, "%rows") as row:
 

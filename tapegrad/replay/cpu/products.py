@@ -111,7 +111,7 @@ def _part(code: Code, size: str, whole: str, begin: str) -> str:
     return code.value(f"select i1 {enough}, i64 {size}, i64 {left}")
 
 
-def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
+def _by_rows(rows: int, inner: int, columns: int, size: int, threads: int) -> bool:
     """Whether threads divide the rows of a product, rather than its columns.
 
     Each thread reads the other operand whole, so the larger one is divided; but rows if there are
@@ -123,7 +123,7 @@ def _by_rows(rows: int, inner: int, columns: int, size: int) -> bool:
     wide = columns >= tuning.MIN_COLUMNS_PER_ROW_TO_SHARE_COLUMNS * rows
     if rows >= tuning.MIN_ROWS_TO_SHARE_ROWS and not wide:
         return True
-    if rows >= tuning.MIN_ROWS_WITH_SHORT_SUMS and inner <= rows:
+    if rows >= tuning.MIN_ROWS_PER_THREAD_WITH_SHORT_SUMS * threads and inner <= rows:
         return True
     small = size * inner * columns <= tuning.MAX_RIGHT_SIDE_BYTES_READ_BY_ALL
     return small and rows >= tuning.MIN_ROWS_WITH_SMALL_RIGHT_SIDE
@@ -194,7 +194,8 @@ def _in_blocks(p: Product, by_rows: bool, batches: int, threads: int) -> Blocks 
     alone = _blocks(p.rows, p.columns, *((threads, 1) if by_rows else (1, threads)))
     gain = tuning.MIN_GAIN_OF_BLOCKS
     rate = -(-best.down * best.across * batches // threads)
-    return best if rate * best.cost(p.inner) * gain < batches * alone.cost(p.inner) else None
+    cost = rate * best.cost(p.inner) * gain + tuning.OPERATIONS_PER_SECTION
+    return best if cost < batches * alone.cost(p.inner) else None
 
 
 def _divisors(number: int) -> list[int]:
@@ -211,7 +212,7 @@ def product(p: Product, threads: int) -> Kernel:
     batches = size_of(tuple(sizes))
     work = 2 * batches * p.rows * p.columns * p.inner
     steps = (0, 0, 0)
-    by_rows = bool(p.triangle) or _by_rows(p.rows, p.inner, p.columns, size)
+    by_rows = bool(p.triangle) or _by_rows(p.rows, p.inner, p.columns, size, threads)
     many = batches >= tuning.MIN_PRODUCT_BATCHES_TO_SHARE
     blocks = _in_blocks(p, by_rows, batches, threads)
     if blocks is not None:

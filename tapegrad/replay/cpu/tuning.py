@@ -76,8 +76,23 @@ PREFETCHED_STEPS = 16
 PANEL_STEPS_GRAIN = 16
 #: columns from which on the rows of x are packed: each element is then used so often
 MIN_COLUMNS_TO_PACK_ROWS = 192
+#: the same if elements of a column lie side by side and the columns far apart: a tile that reads
+#: them in place takes few elements of many pages, once for each panel
+MIN_COLUMNS_TO_PACK_FAR_ROWS = 64
 #: rows from which on panels of y are packed that could be read in place
 MIN_ROWS_TO_PACK_PANELS = 64
+#: the same if the rows of a panel lie far apart: more than a tile has. Such rows share few sets of
+#: the cache, and the next tile would have to read them from memory again.
+MIN_ROWS_TO_PACK_FAR_PANELS = 9
+#: bytes between rows that lie far apart: a page
+FAR_BYTES = 4096
+#: bytes from the first to the last row of a result, from which on a tile asks for the lines of the
+#: next one: they are not in the cache, and the processor does not foresee them
+MIN_RESULT_BYTES_TO_PREFETCH = 1 << 21
+#: bytes that the memory fetches at a time
+CACHE_LINE_BYTES = 64
+#: tiles whose rows are packed together if they lie in columns: a page is read once for all of them
+TILES_PACKED_TOGETHER = 8
 #: bytes of such an operand, at least: a smaller one stays in the cache wherever it lies
 MIN_BYTES_TO_PACK = 1 << 19
 #: rows that are packed at a time
@@ -100,9 +115,9 @@ MIN_PRODUCT_BATCHES_TO_SHARE = 4
 MIN_ROWS_TO_SHARE_ROWS = 128
 #: columns for each row from which on they do not: y is then much larger than x
 MIN_COLUMNS_PER_ROW_TO_SHARE_COLUMNS = 3
-#: rows from which on threads divide them if a sum has no more steps than there are rows: y, which
-#: all threads read, is then no larger than the result
-MIN_ROWS_WITH_SHORT_SUMS = 16
+#: rows for each thread from which on they divide them if a sum has no more steps than there are
+#: rows: y, which all threads read, is then no larger than the result
+MIN_ROWS_PER_THREAD_WITH_SHORT_SUMS = 8
 #: rows from which on threads divide them if y is small
 MIN_ROWS_WITH_SMALL_RIGHT_SIDE = 32
 #: bytes of a small y: every thread may read all of it
@@ -121,8 +136,10 @@ MIN_COLUMNS_FOR_GRAIN = 64
 
 #: threads from which on a product may be divided along rows and columns
 MIN_THREADS_FOR_BLOCKS = 4
-#: floating-point operations of such a product: a section takes as long as many
-MIN_OPERATIONS_FOR_BLOCKS = 1 << 26
+#: floating-point operations of such a product, at least
+MIN_OPERATIONS_FOR_BLOCKS = 1 << 24
+#: operations of one thread that take as long as the section that follows
+OPERATIONS_PER_SECTION = 1 << 18
 #: operations that take as long as packing one element
 OPERATIONS_PER_PACKED_ELEMENT = 48
 #: how many times less a thread must have to do than with a part of the rows or of the columns
