@@ -281,3 +281,30 @@ def test_causal_attention_does_not_look_ahead(size: int) -> None:
         for x, y in zip(results, expected, strict=True):
             tg.testing.assert_close(x[:, :5], y[:, :5])
         assert results[0][:, 5].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [tg.float32, tg.float64])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "transposed"),
+    [
+        (1100, 257, 70, True),  # columns of x lie a page apart: packed, eight tiles at a time
+        (1089, 250, 65, True),  # with rows that fill no tile
+        (17, 300, 1100, False),  # rows of y lie a page apart: packed for two tiles
+        (603, 40, 1100, False),  # a result that is larger than the cache, asked for early
+    ],
+)
+def test_operands_and_results_with_rows_far_apart(
+    rows: int, inner: int, columns: int, transposed: bool, dtype: Any
+) -> None:
+    x = tg.randn(inner, rows, dtype=dtype).T if transposed else tg.randn(rows, inner, dtype=dtype)
+    y = tg.randn(inner, columns, dtype=dtype)
+    results = []
+    for threads in (1, 3, 16):
+        tg.set_num_threads(threads)
+        fast = tg.compile(lambda x, y: x @ y)
+        for _ in range(3):
+            found = fast(x, y)
+        results.append(found.numpy().tobytes())
+    assert len(set(results)) == 1
+    limit = 1e-3 if dtype is tg.float32 else 1e-10
+    np.testing.assert_allclose(found.numpy(), x.numpy() @ y.numpy(), rtol=0, atol=limit)
