@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .modes import OVERRIDDEN, STATE
+from .modes import OVERRIDDEN, switched
 from .tensor import Tensor
 
 
@@ -26,6 +26,7 @@ class _Thread(threading.local):
     disabled = 0
     #: modes around all calls, the innermost last
     modes: tuple[Any, ...] = ()
+    switches: tuple[switched, ...] = ()
     #: modes are left alone too
     all_disabled = 0
 
@@ -379,14 +380,17 @@ class TorchFunctionMode:
                     setattr(Tensor, name, member)
             _open_modes += 1
         LOCAL.modes = (*LOCAL.modes, self)
-        STATE.mode |= OVERRIDDEN  # another mode than that of programs, which are not replayed here
+        # Another mode than that of programs, which are not replayed inside.
+        LOCAL.switches = (*LOCAL.switches, switched(on=OVERRIDDEN))
+        LOCAL.switches[-1].__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
         global _open_modes
         LOCAL.modes = LOCAL.modes[:-1]
-        if not LOCAL.modes:
-            STATE.mode &= ~OVERRIDDEN
+        *switches, last = LOCAL.switches
+        last.__exit__(*exc)
+        LOCAL.switches = tuple(switches)
         with _patching:
             _open_modes -= 1
             if _open_modes == 0:
