@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import numpy as np
 
 from . import dtypes, numeric, storage
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
+from .handles import RemovableHandle as RemovableHandle
 from .methods import TensorMethods
 from .modes import GRAD, STATE, TAPE, capturing, numbers
+from .size import Size as Size
 from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
@@ -27,33 +29,6 @@ if TYPE_CHECKING:
     from ..ops.annotations import DeviceLike, DTypeLike
 
 _new = object.__new__
-
-
-class Size(tuple[int, ...]):
-    """A shape: a tuple that can count its elements."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """The product of all sizes."""
-        count = 1
-        for n in self:
-            count *= n
-        return count
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Size: ...
-    def __getitem__(self, index: Any) -> Any:
-        part = super().__getitem__(index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other: Any) -> Size:
-        return Size(super().__add__(tuple(other)))
-
-    def __repr__(self) -> str:
-        return f"Size({list(self)})"
 
 
 Hooks = Mapping[int, Callable[[Any], Any]]
@@ -74,24 +49,6 @@ class Extra:
         # The sequence number of the latest `transpose_` or the like: older views lead through other
         # dimensions.
         self.last_relayout = 0
-
-
-class RemovableHandle:
-    """Returned by `register_hook`; `remove()` takes the hook away."""
-
-    def __init__(self, remove: Callable[[], Any]) -> None:
-        self._remove: Callable[[], Any] | None = remove
-
-    def remove(self) -> None:
-        if self._remove is not None:
-            self._remove()
-            self._remove = None
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
 
 
 class Tensor(TensorMethods):
