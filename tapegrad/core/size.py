@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, SupportsIndex, overload
 
+from .naming import shown
+
 
 class Size(tuple[int, ...]):
     """A shape: a tuple that can count its elements."""
@@ -32,4 +34,4 @@ class Size(tuple[int, ...]):
         return Size(super().__add__(tuple(other)))
 
     def __repr__(self) -> str:
-        return f"Size({list(self)})"
+        return f"{shown.prefix}Size({list(self)})"
