@@ -18,6 +18,7 @@ import numpy as np
 
 from .ghost import Ghost, refusal
 from .modes import STATE, TRANSFORM, numbers
+from .overriding import disabled_torch_function
 from .tensor import Extra, Tensor
 
 _new = object.__new__
@@ -39,6 +40,7 @@ class Wrapped(Tensor):
     """A tensor of a transform. What it wraps is in `_extra`, so that its class can be changed."""
 
     __slots__ = ()
+    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
     _extra: Wrapping
     _on_tapes = False
 
