@@ -5,21 +5,19 @@ Blocks like those of `arithmetic.py`. Imported at first use (`late.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.dtypes import get_default_dtype
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary
 from ..precision import check_floating
 from ..table import In, Sample, op
-from .arithmetic import pow
+from .arithmetic import is_floating, pow
 from .rounding import zero
-
-if TYPE_CHECKING:
-    from ..annotations import Operand
 
 # -- divisors ----------------------------------------------------------------------------------
 
@@ -134,14 +132,14 @@ def frexp(input: Tensor) -> Mantissa:
     ],
     inplace=True,
 )
-def ldexp(input: Tensor, other: Operand) -> Any:
+def ldexp(input: Tensor, other: Tensor | int | float) -> Any:
     """input * 2**other.
 
     >>> import tapegrad
     >>> tapegrad.ldexp(tapegrad.tensor([1.0, 3.0]), tapegrad.tensor([2, -1]))
     tensor([4.0000, 1.5000])
     """
-    whole = isinstance(other, Tensor) and numeric.is_exact(other._array.dtype)
-    if whole and numeric.is_floating(input._array.dtype):
-        other = other.to(input.dtype)  # integers do not decide the dtype
+    if isinstance(other, Tensor) and numeric.is_exact(other._array.dtype):
+        # Integers do not decide the dtype.
+        other = other.to(input.dtype if is_floating(input) else get_default_dtype())
     return input * pow(2.0, other)
