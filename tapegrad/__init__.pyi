@@ -38,6 +38,8 @@ from .core.dtypes import int64 as int64
 from .core.dtypes import promote_types as promote_types
 from .core.dtypes import set_default_dtype as set_default_dtype
 from .core.dtypes import uint8 as uint8
+from .core.layouts import layout as layout
+from .core.layouts import memory_format as memory_format
 from .core.modes import enable_grad as enable_grad
 from .core.modes import inference_mode as inference_mode
 from .core.modes import is_grad_enabled as is_grad_enabled
@@ -99,6 +101,7 @@ from .amp.autocast_mode import get_autocast_dtype as get_autocast_dtype
 from .amp.autocast_mode import get_autocast_gpu_dtype as get_autocast_gpu_dtype
 from .backends import get_float32_matmul_precision as get_float32_matmul_precision
 from .replay import get_num_threads as get_num_threads
+from .compat import install_as_torch as install_as_torch
 from .autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .amp.autocast_mode import is_autocast_cache_enabled as is_autocast_cache_enabled
 from .amp.autocast_mode import is_autocast_cpu_enabled as is_autocast_cpu_enabled
