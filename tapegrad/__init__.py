@@ -162,6 +162,9 @@ _INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "type
 
 
 def __getattr__(name: str) -> object:
+    if name in _ops.late.FILES:
+        globals()[name] = operation = _ops.late.function(name)
+        return operation
     try:
         module, attribute = _LAZY[name]
     except KeyError:
@@ -178,7 +181,9 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(n for n in {*globals(), *_LAZY} if n[0] != "_" and n not in _INNER)
+    return sorted(
+        n for n in {*globals(), *_LAZY, *_ops.late.FILES} if n[0] != "_" and n not in _INNER
+    )
 
 
 _keep_freed_memory()
