@@ -39,7 +39,8 @@ def moved(arguments: Arguments, shifts: list[Any]) -> Arguments:
     """The arguments with the differentiated tensors moved."""
     steps = iter(shifts)
     return mapped(
-        lambda x: with_array(x, x._array + next(steps)) if x.requires_grad else x, arguments
+        lambda x: with_array(x, np.asarray(x._array + next(steps))) if x.requires_grad else x,
+        arguments,
     )
 
 
@@ -422,7 +423,7 @@ NOT_DIFFERENTIABLE = {
     *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
     *("bitwise_left_shift", "bitwise_right_shift"),
     *("argmax", "argmin", "argsort", "bag_winners", "one_hot", "searchsorted"),
-    *("running_places", "sign_det", "view_dtype"),
+    *("gcd", "lcm", "nonzero_static", "running_places", "sign_det", "view_dtype"),
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
     "shown",  # its gradient is the user's
@@ -442,7 +443,8 @@ def test_every_primitive_has_rules_or_is_listed() -> None:
 
 #: elementwise and reducing primitives that native code cannot fuse yet: a debt
 OPAQUE_DEBT = {
-    *("polygamma", "gamma_cdf", "gamma_moment", "beta_moment"),
+    *("gcd", "lcm", "nextafter", "polygamma", "scaled_down"),
+    *("gamma_cdf", "gamma_moment", "beta_moment"),
     *("standard_gamma_grad", "dirichlet_grad"),
     *("gamma_quantile", "poisson_quantile", "binomial_quantile"),
 }

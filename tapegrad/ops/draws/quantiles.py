@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import leading
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..drawing import random_array
@@ -83,6 +84,7 @@ dirichlet_draw_: Primitive = define(
     _dirichlet_draw,
     kind=OPAQUE,
     vjp=(_dirichlet_gradient, None, None),
+    batch=leading,
     abstract=lambda alpha, u, v: alpha,
     loads=True,
 )
