@@ -26,8 +26,6 @@ class Transform:
     """
 
     bijective: Any = False
-    domain: Any
-    codomain: Any
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
@@ -39,6 +37,16 @@ class Transform:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_inv": None}
+
+    @property
+    def domain(self) -> Any:
+        """The constraint that x satisfies."""
+        raise NotImplementedError
+
+    @property
+    def codomain(self) -> Any:
+        """The constraint that y satisfies."""
+        raise NotImplementedError
 
     @property
     def event_dim(self) -> int:

@@ -63,7 +63,6 @@ def _both(*kinds: Any) -> Callable[[Any], Any]:
     return enter
 
 
-_both(constraints.real)(lambda constraint: transforms.identity_transform)
 _both(constraints.positive, constraints.nonnegative)(lambda constraint: transforms.ExpTransform())
 _both(constraints.corr_cholesky)(lambda constraint: transforms.CorrCholeskyTransform())
 biject_to.register(constraints.simplex, lambda c: transforms.StickBreakingTransform())
@@ -71,6 +70,11 @@ transform_to.register(constraints.simplex, lambda c: transforms.SoftmaxTransform
 transform_to.register(constraints.lower_cholesky, lambda c: transforms.LowerCholeskyTransform())
 for _kind in (constraints.positive_definite, constraints.positive_semidefinite):
     transform_to.register(_kind, lambda c: transforms.PositiveDefiniteTransform())
+
+
+@_both(constraints.real)
+def _transform_to_real(constraint: Any) -> Any:
+    return transforms.identity_transform
 
 
 @_both(constraints.greater_than, constraints.greater_than_eq)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import cat as join
-from .. import finfo
+from .. import finfo, linalg
 from .. import stack as stack_together
 
 __all__ = [
@@ -392,24 +392,22 @@ class _PositiveSemidefinite(_Symmetric):
     """Symmetric matrices without negative eigenvalues."""
 
     def check(self, value: Any) -> Any:
-        from .. import linalg
-
+        functions: Any = linalg
         symmetric = super().check(value)
         if value.shape[-2] != value.shape[-1]:
             return symmetric
-        return symmetric & (linalg.eigvalsh(value.detach()) >= 0).all(-1)
+        return symmetric & (functions.eigvalsh(value.detach()) >= 0).all(-1)
 
 
 class _PositiveDefinite(_Symmetric):
     """Symmetric matrices with positive eigenvalues."""
 
     def check(self, value: Any) -> Any:
-        from .. import linalg
-
+        functions: Any = linalg
         symmetric = super().check(value)
         if value.shape[-2] != value.shape[-1]:
             return symmetric
-        return symmetric & (linalg.cholesky_ex(value.detach()).info == 0)
+        return symmetric & (functions.cholesky_ex(value.detach()).info == 0)
 
 
 class _Cat(Constraint):
