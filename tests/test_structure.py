@@ -15,6 +15,7 @@ PACKAGE = Path(tapegrad.__file__).parent
 #: from its own room and those before it, at the top of a file or inside a function.
 ROOMS = [
     *("core", "futures", "multiprocessing", "random", "autograd", "ops", "func", "linalg"),
+    "foreach",
     *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
     *(
         "replay.reference",
