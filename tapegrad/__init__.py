@@ -155,6 +155,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
     "use_deterministic_algorithms": (".backends", "use_deterministic_algorithms"),
+    "vmap": (".transforms.vmap", "vmap"),
 }
 
 
@@ -163,6 +164,9 @@ _INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "type
 
 
 def __getattr__(name: str) -> object:
+    if name in _ops.late.FILES:
+        globals()[name] = operation = _ops.late.function(name)
+        return operation
     try:
         module, attribute = (".foreach", name) if name[:9] == "_foreach_" else _LAZY[name]
     except KeyError:
@@ -179,7 +183,9 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(n for n in {*globals(), *_LAZY} if n[0] != "_" and n not in _INNER)
+    return sorted(
+        n for n in {*globals(), *_LAZY, *_ops.late.FILES} if n[0] != "_" and n not in _INNER
+    )
 
 
 _keep_freed_memory()
