@@ -154,6 +154,9 @@ _INNER = ("core", "replay", "insight", "saving", "demos", "cli", "typed")
 
 
 def __getattr__(name: str) -> object:
+    if name in _ops.later.NAMES:
+        operation = globals()[name] = _ops.later.function(name)
+        return operation
     try:
         module, attribute = _LAZY[name]
     except KeyError:
@@ -170,7 +173,9 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(n for n in {*globals(), *_LAZY} if n[0] != "_" and n not in _INNER)
+    return sorted(
+        n for n in {*globals(), *_LAZY, *_ops.later.NAMES} if n[0] != "_" and n not in _INNER
+    )
 
 
 _keep_freed_memory()

@@ -78,9 +78,10 @@ def rows() -> dict[str, str]:
     """Everything worth knowing, by its name."""
     from .. import __version__
     from ..core.primitive import PRIMITIVES
-    from ..ops import TABLE
+    from ..ops import TABLE, later
     from ..replay import get_num_threads
 
+    later.load()
     ranks = _ranks()  # they divide the threads
     return {
         "tapegrad": __version__,

@@ -1,9 +1,10 @@
 """The operations. Importing this package fills the op table and attaches the Tensor methods.
 
-Collectives enter the table with `tapegrad.distributed`: loading them takes 4 ms.
+Collectives enter the table with `tapegrad.distributed`: loading them takes 4 ms. Decompositions of
+matrices and special functions enter it at first use (`later.py`).
 """
 
-from . import convert, creation, drawing, ranges
+from . import convert, creation, drawing, later, ranges
 from .creation import CREATION
 from .elementwise import (
     arithmetic,
@@ -65,4 +66,4 @@ MODULES = (
     softmax, solving, sorting, statistics, transposed_convolution,
 )  # fmt: skip
 
-__all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]
+__all__ = ["CREATION", "MODULES", "TABLE", "later", "public_functions"]

@@ -33,10 +33,12 @@ each_op = pytest.mark.parametrize("name", COMPARED)
 LOOSE = {"digamma": 1e3, "lgamma": 1e3, "polygamma": 1e3, "nn.functional.hardsigmoid": 3e3}
 
 #: the same in half precision, where PyTorch rounds more than once
-LOOSE_HALF = {"conv_transpose3d": 2.0, "nn.functional.grid_sample": 2.0}
+LOOSE_HALF = {"addbmm": 4.0, "conv_transpose3d": 2.0, "nn.functional.grid_sample": 2.0}
 
 #: samples whose gradient PyTorch cannot compute: the source is larger than the index
 NO_GRADIENT = {("scatter", 1), ("scatter_add", 1)}
+#: ... or it overwrites what its gradient needs
+NO_GRADIENT |= {("vander", 0), ("vander", 1), *[("linalg.cond", i) for i in range(2, 6)]}
 
 
 @each_op

@@ -291,7 +291,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha:
             [3.5000, 7.5000]])
     """
     _check_matrices(mat1, mat2)
-    return _blend(input, _product(mat1, mat2), beta, alpha)
+    return blend(input, _product(mat1, mat2), beta, alpha)
 
 
 @op(
@@ -309,7 +309,7 @@ def baddbmm(
     >>> tapegrad.baddbmm(tapegrad.ones(1, 2, 2), a, b, alpha=2).tolist()
     [[[7.0, 7.0], [7.0, 7.0]]]
     """
-    return _blend(input, bmm(batch1, batch2), beta, alpha)
+    return blend(input, bmm(batch1, batch2), beta, alpha)
 
 
 @op(
@@ -325,10 +325,11 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: N
     >>> tapegrad.addmv(tapegrad.ones(2), a, x)
     tensor([4., 8.])
     """
-    return _blend(input, mv(mat, vec), beta, alpha)
+    return blend(input, mv(mat, vec), beta, alpha)
 
 
-def _blend(input: Any, product: Any, beta: Any, alpha: Any) -> Any:
+def blend(input: Any, product: Any, beta: Any, alpha: Any) -> Any:
+    """beta * input + alpha * product; with a beta of 0 the input does not count, NaN or not."""
     if alpha == beta == 1:
         return product + input
     alpha, beta = number_for(product, alpha), number_for(input, beta)
