@@ -20,6 +20,7 @@ from .device import as_device, device, device_of, to_device
 from .dtypes import DType
 from .methods import TensorMethods
 from .modes import GRAD, STATE, TAPE, capturing, numbers
+from .naming import shown
 from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Size(tuple[int, ...]):
         return Size(super().__add__(tuple(other)))
 
     def __repr__(self) -> str:
-        return f"Size({list(self)})"
+        return f"{shown.prefix}Size({list(self)})"
 
 
 Hooks = Mapping[int, Callable[[Any], Any]]
@@ -423,7 +424,7 @@ class Tensor(TensorMethods):
             raise TypeError(f".data must be a Tensor, got {type(value).__name__}")
         if value._array is not self._array:
             for tape in STATE.tapes:
-                tape.note_replaced(self)
+                tape.note_replaced(self, "setting .data")
         self._array = value._array
         self._view = None
         for tape in STATE.tapes:
