@@ -93,6 +93,7 @@ _MODULES = (
     "multiprocessing",
     "nn",
     "optim",
+    "overrides",
     "testing",
     "utils",
 )
@@ -133,6 +134,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Context": (".autograd.function", "Context"),
     "CustomOp": (".dialects", "CustomOp"),
     "Function": (".autograd.function", "Function"),
+    "DisableTorchFunction": (".core.overriding", "DisableTorchFunction"),
+    "DisableTorchFunctionSubclass": (".core.overriding", "DisableTorchFunctionSubclass"),
     "GradScaler": (".amp", "GradScaler"),
     "GradientClipper": (".dialects", "GradientClipper"),
     "SavingError": (".saving", "SavingError"),

@@ -72,6 +72,8 @@ from .typed import CharTensor as CharTensor
 from .saving import Checkpoint as Checkpoint
 from .autograd.function import Context as Context
 from .dialects import CustomOp as CustomOp
+from .core.overriding import DisableTorchFunction as DisableTorchFunction
+from .core.overriding import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
 from .typed import DoubleTensor as DoubleTensor
 from .typed import FloatTensor as FloatTensor
 from .autograd.function import Function as Function
@@ -118,6 +120,7 @@ from .saving import load as load
 from . import multiprocessing as multiprocessing
 from . import nn as nn
 from . import optim as optim
+from . import overrides as overrides
 from .saving import save as save
 from .amp.autocast_mode import set_autocast_cache_enabled as set_autocast_cache_enabled
 from .amp.autocast_mode import set_autocast_cpu_dtype as set_autocast_cpu_dtype

@@ -32,6 +32,7 @@ ROOMS = [
         "typed",
     ),
     *("nn", "optim", "saving", "parallel", "utils", "backward_functions", "dialects"),
+    "overrides",
     *("__init__", "compat", "demos", "cli", "__main__"),
 ]
 #: imports that point upwards: (file, room), with the reason. The list may only become shorter.

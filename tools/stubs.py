@@ -195,6 +195,7 @@ def _method_lines(name: str, member: Any) -> list[str]:
 def _in_class_body(name: str) -> bool:
     member = vars(Tensor)[name]
     function = member.fget if isinstance(member, property) else member
+    function = getattr(function, "__func__", function)  # of a class or static method
     module = getattr(function, "__module__", None)
     qualified = getattr(function, "__qualname__", "")
     return module == Tensor.__module__ and qualified.startswith("Tensor.")

@@ -7,12 +7,14 @@ enters such a function in `CREATION`, from where it gets into the main namespace
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..core import dtypes
+from ..core import dtypes, overriding
 from ..core.device import as_device, cupy, to_device
 from ..core.modes import STATE, TAPE
 from ..core.outputs import created_into
@@ -36,6 +38,26 @@ def creation(function: F) -> F:
     """Enter a function that makes tensors into the main namespace."""
     CREATION[function.__name__.rstrip("_")] = function
     return function
+
+
+def _let_creation_ask() -> None:
+    """Let functions that make tensors ask classes and modes first: under new names of the same."""
+    public = sys.modules[__package__.partition(".")[0]].__dict__
+    for name, function in CREATION.items():
+        if public.get(name) is function:
+            public[name] = _asking(function)
+
+
+def _asking(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = overriding.override(call, args, kwargs)
+        return function(*args, **kwargs) if found is NotImplemented else found
+
+    return call
+
+
+overriding.on_install.append(_let_creation_ask)
 
 
 def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
