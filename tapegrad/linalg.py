@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ops import later, public_functions
+from .ops import late, public_functions
 from .ops.linalg.matrices import LinAlgError as LinAlgError
 
-later.load("factors")
+late.load_all("factors.")
 _FUNCTIONS = {**public_functions("linalg"), "matrix_exp": public_functions("")["matrix_exp"]}
 globals().update(_FUNCTIONS)
 

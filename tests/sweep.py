@@ -13,13 +13,12 @@ import tapegrad.distributed.functional  # enters collectives in the table
 from tapegrad import Tensor
 from tapegrad.autograd.api import grad
 from tapegrad.core.tensor import wrap
-from tapegrad.ops import TABLE, later
+from tapegrad.ops import TABLE
 from tapegrad.ops.table import Op, Sample
 from tapegrad.testing import make_arguments
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-later.load()
 NAMES = sorted(TABLE)
 
 

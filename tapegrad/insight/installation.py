@@ -78,10 +78,9 @@ def rows() -> dict[str, str]:
     """Everything worth knowing, by its name."""
     from .. import __version__
     from ..core.primitive import PRIMITIVES
-    from ..ops import TABLE, later
+    from ..ops import TABLE
     from ..replay import get_num_threads
 
-    later.load()
     ranks = _ranks()  # they divide the threads
     return {
         "tapegrad": __version__,

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..linalg.matmul import blend, matmul, outer
 from ..linalg.matrices import adjoint as _adjoint
 from ..linalg.matrices import check_matrix
 from ..linalg.solving import matrix_norm, multi_dot
-from ..precision import as_floating
-from ..reduce.cumulative import cumsum
 from ..reduce.statistics import norm
-from ..shape.dims import normal_dim
-from ..shape.reordering import permute_
-from ..shape.reshaping import reshape_
-from ..shape.slicing import narrow
 from ..table import In, Sample, op
 from .lu import LUFactors, LUFactorsWithInfo, lu_factor_ex
 from .lu import lu_solve as _lu_solve
@@ -24,7 +16,7 @@ from .spectra import svd as _svd
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor
-    from ..annotations import Dims, Number
+    from ..annotations import Dims
 
 # -- factors -----------------------------------------------------------------------------------
 
@@ -109,91 +101,6 @@ def chain_matmul(*matrices: Tensor) -> Any:
     return given[0].clone() if len(given) == 1 else multi_dot(list(given))
 
 
-@op(
-    samples=lambda: [
-        Sample((2, 4), (3, 2, 3), (3, 3, 4)),
-        Sample((2, 4), (3, 2, 3), (3, 3, 4), beta=0.5, alpha=2),
-    ],
-    inplace=True,
-    autocast="lower",
-)
-def addbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
-) -> Any:
-    """beta * input + alpha * the sum of the products of a batch of matrices.
-
-    >>> import tapegrad
-    >>> x = tapegrad.ones(3, 2, 2)
-    >>> tapegrad.addbmm(tapegrad.zeros(2, 2), x, x)
-    tensor([[6., 6.],
-            [6., 6.]])
-    """
-    if batch1._array.ndim != 3 or batch2._array.ndim != 3:
-        raise RuntimeError(
-            f"addbmm needs batches of matrices, got shapes {tuple(batch1.shape)} and "
-            f"{tuple(batch2.shape)}"
-        )
-    if batch1._array.shape[::2] != batch2._array.shape[:2]:
-        raise RuntimeError(f"addbmm: {tuple(batch1.shape)} and {tuple(batch2.shape)} do not fit")
-    count, rows, inner = batch1._array.shape
-    left = reshape_(permute_(batch1, dims=(1, 0, 2)), shape=(rows, count * inner))
-    product = matmul(left, reshape_(batch2, shape=(count * inner, batch2._array.shape[2])))
-    return blend(input.expand(product.shape), product, beta, alpha)
-
-
-@op(
-    samples=lambda: [Sample((2, 3), (2,), (3,)), Sample((3,), (2,), (3,), beta=0.5, alpha=2)],
-    inplace=True,
-    autocast={"cuda": "lower"},
-)
-def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Any:
-    """beta * input + alpha * the outer product of two vectors.
-
-    >>> import tapegrad
-    >>> tapegrad.addr(tapegrad.zeros(1, 2), tapegrad.ones(1), tapegrad.tensor([1.0, 2.0]))
-    tensor([[1., 2.]])
-    """
-    if vec1._array.ndim != 1 or vec2._array.ndim != 1:
-        raise RuntimeError(
-            f"addr needs vectors, got shapes {tuple(vec1.shape)} and {tuple(vec2.shape)}"
-        )
-    for name, factor in (("beta", beta), ("alpha", alpha)):
-        if isinstance(factor, float) and not input.dtype.is_floating_point:
-            raise RuntimeError(f"addr of {input.dtype} needs a whole {name}, got {factor}")
-    product = outer(vec1, vec2)
-    return blend(input.expand(product.shape), product, beta, alpha)
-
-
-@op(
-    method=False,
-    samples=lambda: [
-        Sample((2, 5)),
-        Sample((5, 2), dx=0.5, dim=0),
-        Sample((2, 5), In(values=[0.0, 1.0, 1.5, 3.0, 4.0])),
-    ],
-)
-def cumulative_trapezoid(
-    y: Tensor, x: Tensor | None = None, *, dx: Number = 1, dim: int = -1
-) -> Any:
-    """The area under values up to each of them, by the trapezoidal rule: one fewer than values.
-
-    >>> import tapegrad
-    >>> tapegrad.cumulative_trapezoid(tapegrad.tensor([1.0, 2.0, 3.0]))
-    tensor([1.5000, 4.0000])
-    """
-    y = as_floating(y, "cumulative_trapezoid")
-    d = normal_dim(dim, y._array.ndim)
-    length = max(y._array.shape[d] - 1, 0)
-    heights = (narrow(y, d, 0, length) + narrow(y, d, y._array.shape[d] - length, length)) / 2
-    if x is None:
-        return cumsum(heights, d) * dx
-    if x._array.ndim == 1:
-        x = reshape_(x, shape=tuple(-1 if i == d else 1 for i in range(y._array.ndim)))
-    along = x._array.ndim - y._array.ndim + d
-    widths = narrow(x, along, 1, length) - narrow(x, along, 0, length)
-    return cumsum(heights * widths, d)
-
-
 @op(method=False, samples=lambda: [Sample((3, 4), 1), Sample((3, 4), [0, 1], True)])
 def frobenius_norm(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
     """The root of the sum of squares along dimensions; `linalg.norm` is the newer name.
@@ -216,27 +123,3 @@ def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     if isinstance(dim, bool):
         dim, keepdim = None, dim
     return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
-
-
-# -- names that PyTorch has and that only say what to use --------------------------------------
-
-
-def _removed(name: str, instead: str) -> Callable[..., Any]:
-    def removed(*args: Any, **options: Any) -> Any:
-        raise RuntimeError(f"{name} was removed from PyTorch; use {instead}")
-
-    removed.__name__ = removed.__qualname__ = name
-    removed.__doc__ = f"Raises an error that names `{instead}`, as PyTorch's does."
-    return removed
-
-
-REMOVED = {
-    name: _removed(name, instead)
-    for name, instead in {
-        "eig": "tapegrad.linalg.eig",
-        "lstsq": "tapegrad.linalg.lstsq, with the arguments exchanged",
-        "matrix_rank": "tapegrad.linalg.matrix_rank",
-        "solve": "tapegrad.linalg.solve, with the arguments exchanged",
-        "symeig": "tapegrad.linalg.eigh or eigvalsh",
-    }.items()
-}
