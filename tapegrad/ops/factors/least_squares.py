@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import leading
 from ...core.dtypes import finfo, int64
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ..elementwise import comparison as c
 from ..linalg.matmul import matmul_
-from ..linalg.matrices import LinAlgError, adjoint, check_matrix, leading, on_host
+from ..linalg.matrices import LinAlgError, adjoint, check_matrix, on_host
 from ..linalg.solving import matrix_norm
 from ..precision import check_same_dtype
 from ..reduce.reductions import sum
@@ -67,7 +68,7 @@ pinv_: Primitive = define(
         (*x[0][:-2], x[0][-1], x[0][-2]),
         x[1],
     ),
-    batch=leading("pinv"),
+    batch=leading,
 )
 
 
@@ -292,7 +293,7 @@ lstsq_: Primitive = define(
     outputs=("solution", "rank", "values"),
     joint=_lstsq_gradient,
     abstract=_lstsq_abstract,
-    batch=leading("lstsq"),
+    batch=leading,
 )
 
 

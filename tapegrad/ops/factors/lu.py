@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
 from ..index.gather import gather_
 from ..linalg.diagonals import tril_, triu_
 from ..linalg.matmul import matmul_
-from ..linalg.matrices import adjoint, check_matrix, leading, on_host, transposed
+from ..linalg.matrices import adjoint, check_matrix, on_host, transposed
 from ..precision import check_same_dtype
 from ..ranges import eye
 from ..shape.expanding import expand_
@@ -56,7 +57,7 @@ pivot_rows_: Primitive = define(
     kind=OPAQUE,
     inputs=("pivots",),
     abstract=lambda pivots, *, size, inverse: ((*pivots[0][:-1], size), np.dtype(np.int64)),
-    batch=leading("pivot_rows"),
+    batch=leading,
 )
 
 
@@ -130,7 +131,7 @@ lu_factor_: Primitive = define(
         ((*x[0][:-2], min(x[0][-2:])), np.dtype(np.int32)),
         (x[0][:-2], np.dtype(np.int32)),
     ),
-    batch=leading("lu_factor"),
+    batch=leading,
 )
 
 
@@ -340,7 +341,7 @@ ldl_factor_: Primitive = define(
         (x[0][:-1], np.dtype(np.int32)),
         (x[0][:-2], np.dtype(np.int32)),
     ),
-    batch=leading("ldl_factor"),
+    batch=leading,
 )
 
 
@@ -423,7 +424,7 @@ ldl_solve_: Primitive = define(
     inputs=("x", "pivots", "y"),
     joint=without_gradient("linalg.ldl_solve", "linalg.lu_solve or cholesky_solve"),
     abstract=lambda x, pivots, y: y,
-    batch=leading("ldl_solve"),
+    batch=leading,
 )
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
 from ..index.gather import zeros_as
 from ..linalg.diagonals import tril_, triu_
 from ..linalg.matmul import matmul_
-from ..linalg.matrices import adjoint, check_matrix, leading, on_host, transposed
+from ..linalg.matrices import adjoint, check_matrix, on_host, transposed
 from ..precision import check_same_dtype
 from ..shape.joining import cat_
 from ..shape.padding import padded
@@ -84,7 +85,7 @@ qr_: Primitive = define(
     outputs=("Q", "R"),
     joint=_qr_gradient,
     abstract=_qr_abstract,
-    batch=leading("qr"),
+    batch=leading,
 )
 
 
@@ -103,7 +104,7 @@ qr_r_: Primitive = define(
     kind=OPAQUE,
     joint=without_gradient("linalg.qr with mode='r'", "mode='reduced'"),
     abstract=lambda x: ((*x[0][:-2], min(x[0][-2:]), x[0][-1]), x[1]),
-    batch=leading("qr_r"),
+    batch=leading,
 )
 
 
@@ -182,7 +183,7 @@ geqrf_: Primitive = define(
     outputs=("a", "tau"),
     joint=without_gradient("geqrf", "linalg.qr"),
     abstract=lambda x: (x, ((*x[0][:-2], min(x[0][-2:])), x[1])),
-    batch=leading("geqrf"),
+    batch=leading,
 )
 
 

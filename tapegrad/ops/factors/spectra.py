@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
 from ..elementwise.rounding import zero
 from ..linalg.diagonals import tril_, triu_
@@ -21,7 +22,6 @@ from ..linalg.matrices import (
     adjoint,
     check_matrix,
     diagonal_matrix,
-    leading,
     scaled_columns,
     scaled_rows,
 )
@@ -126,7 +126,7 @@ svd_: Primitive = define(
     outputs=("U", "S", "Vh"),
     joint=_svd_gradient,
     abstract=_svd_abstract,
-    batch=leading("svd"),
+    batch=leading,
 )
 
 
@@ -141,7 +141,7 @@ svdvals_: Primitive = define(
     kind=OPAQUE,
     vjp=_values_gradient,
     abstract=lambda x: ((*x[0][:-2], min(x[0][-2:])), x[1]),
-    batch=leading("svdvals"),
+    batch=leading,
 )
 
 
@@ -224,7 +224,7 @@ eigh_: Primitive = define(
     outputs=("L", "V"),
     joint=_eigh_gradient,
     abstract=lambda x, *, uplo: ((x[0][:-1], x[1]), x),
-    batch=leading("eigh"),
+    batch=leading,
 )
 
 
@@ -239,7 +239,7 @@ eigvalsh_: Primitive = define(
     kind=OPAQUE,
     vjp=_eigvalsh_gradient,
     abstract=lambda x, *, uplo: (x[0][:-1], x[1]),
-    batch=leading("eigvalsh"),
+    batch=leading,
 )
 
 

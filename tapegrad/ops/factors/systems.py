@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core import numeric
+from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..linalg.diagonals import diagonal as _diagonal
 from ..linalg.matmul import matmul_
-from ..linalg.matrices import adjoint, check_matrix, leading, on_host, transposed
+from ..linalg.matrices import adjoint, check_matrix, on_host, transposed
 from ..precision import check_same_dtype
 from ..reduce.cumulative import cumprod
 from ..shape.expanding import expand_
@@ -60,7 +61,7 @@ solve_: Primitive = define(
     outputs=("out", "info"),
     joint=_solve_gradient,
     abstract=lambda x, y: (y, (x[0][:-2], np.dtype(np.int32))),
-    batch=leading("solve"),
+    batch=leading,
 )
 
 
@@ -171,7 +172,7 @@ inverse_ex_: Primitive = define(
     outputs=("inverse", "info"),
     joint=_inverse_gradient,
     abstract=lambda x: (x, (x[0][:-2], np.dtype(np.int32))),
-    batch=leading("inverse_ex"),
+    batch=leading,
 )
 
 

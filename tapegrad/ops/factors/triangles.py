@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
 from ..checks import checked
 from ..linalg.diagonals import tril_, triu_
 from ..linalg.matmul import matmul_
-from ..linalg.matrices import LinAlgError, adjoint, check_matrix, leading, on_host, transposed
+from ..linalg.matrices import LinAlgError, adjoint, check_matrix, on_host, transposed
 from ..precision import check_same_dtype
 from ..ranges import eye
 from ..shape.expanding import expand_
@@ -76,7 +77,7 @@ solve_triangular_: Primitive = define(
     inputs=("x", "y"),
     joint=_solve_triangular_gradient,
     abstract=lambda x, y, **params: y,
-    batch=leading("solve_triangular"),
+    batch=leading,
 )
 
 
@@ -207,7 +208,7 @@ cholesky_: Primitive = define(
     outputs=("L", "info"),
     joint=_cholesky_gradient,
     abstract=lambda x, *, upper: (x, (x[0][:-2], np.dtype(np.int32))),
-    batch=leading("cholesky"),
+    batch=leading,
 )
 
 
@@ -316,7 +317,7 @@ cholesky_solve_: Primitive = define(
     composite=True,
     joint=_cholesky_solve_gradient,
     abstract=lambda x, y: y,
-    batch=leading("cholesky_solve"),
+    batch=leading,
 )
 
 

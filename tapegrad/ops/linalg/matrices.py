@@ -1,23 +1,22 @@
 """Functions of whole matrices: the inverse and the exponential, for batches of square matrices.
 
 LAPACK computes them, so that a compiled function calls NumPy for them. Their gradients are made of
-products and of the functions themselves. What all functions of matrices check, and how they take a
-batch dimension more, is here too.
+products and of the functions themselves. What all functions of matrices check is here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...core import numeric, xp
-from ...core.primitive import OPAQUE, PRIMITIVES, Primitive, define
+from ...core.batch_rules import leading
+from ...core.primitive import OPAQUE, Primitive, define
 from ..index.gather import zeros_as
 from ..precision import check_floating, rounded, widened
-from ..shape.expanding import expand_
 from ..shape.joining import cat_
 from ..shape.reordering import permute_
 from ..shape.reshaping import reshape_
@@ -50,22 +49,6 @@ def check_matrix(what: str, x: Any, square: bool = False) -> None:
         check_square(what, x)
     elif x._array.ndim < 2:
         raise RuntimeError(f"{what} needs matrices, got shape {tuple(x.shape)}")
-
-
-def leading(name: str) -> Callable[..., Any]:
-    """The batch rule of a primitive that takes any leading dimensions: inputs get them all."""
-
-    def rule(inputs: Sequence[Any], batched: Sequence[bool], **params: Any) -> Any:
-        size = next(x.shape[0] for x, b in zip(inputs, batched, strict=True) if b)
-        whole = [
-            x if b else expand_(x, shape=(size, *x.shape))
-            for x, b in zip(inputs, batched, strict=True)
-        ]
-        p = PRIMITIVES[name]
-        out = p(*whole, **params)
-        return out[: len(p.outputs)] if isinstance(out, tuple) else out
-
-    return rule
 
 
 def on_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +112,7 @@ inverse_: Primitive = define(
     kind=OPAQUE,
     vjp=_inverse_gradient,
     abstract=lambda x: x,
-    batch=leading("inverse"),
+    batch=leading,
 )
 
 
@@ -160,7 +143,7 @@ matrix_exp_: Primitive = define(
     inputs=("x",),
     vjp=_exponential_gradient,
     abstract=lambda x: x,
-    batch=leading("matrix_exp"),
+    batch=leading,
 )
 
 _WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])

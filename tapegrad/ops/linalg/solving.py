@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core import xp
+from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
 from ..precision import check_floating
 from ..reduce import statistics
@@ -20,7 +21,7 @@ from ..shape.reordering import movedim
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .matmul import matmul, matmul_
-from .matrices import adjoint, check_matrix, inverse, inverse_, leading
+from .matrices import adjoint, check_matrix, inverse, inverse_
 from .products import cross as _cross
 from .products import matrix_power as _matrix_power
 
@@ -68,7 +69,7 @@ adjugate_: Primitive = define(
     kind=OPAQUE,
     vjp=_adjugate_gradient,
     abstract=lambda x: x,
-    batch=leading("adjugate"),
+    batch=leading,
 )
 det_: Primitive = define(
     "det",
@@ -76,7 +77,7 @@ det_: Primitive = define(
     kind=OPAQUE,
     vjp=lambda g, x: _over_matrices(g) * adjoint(adjugate_(x)),
     abstract=lambda x: (x[0][:-2], x[1]),
-    batch=leading("det"),
+    batch=leading,
 )
 log_det_: Primitive = define(
     "log_abs_det",
@@ -84,14 +85,14 @@ log_det_: Primitive = define(
     kind=OPAQUE,
     vjp=lambda g, x: _over_matrices(g) * adjoint(inverse_(x)),
     abstract=lambda x: (x[0][:-2], x[1]),
-    batch=leading("log_abs_det"),
+    batch=leading,
 )
 sign_det_: Primitive = define(
     "sign_det",
     lambda x: xp.module(x).linalg.slogdet(x)[0].astype(x.dtype),
     kind=OPAQUE,
     abstract=lambda x: (x[0][:-2], x[1]),
-    batch=leading("sign_det"),
+    batch=leading,
 )
 
 
