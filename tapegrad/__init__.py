@@ -131,12 +131,16 @@ _TYPED = (
     *("ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"),
 )
 
+#: names of PyTorch's that say what to use
+_REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
     **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
     **{name: (".typed", name) for name in _TYPED},
+    **{name: (".ops.factors.removed", name) for name in _REMOVED},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".autograd.function", "Context"),
@@ -149,6 +153,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "SavingError": (".saving", "SavingError"),
     "Variable": (".dialects", "Variable"),
     "are_deterministic_algorithms_enabled": (".backends", "are_deterministic_algorithms_enabled"),
+    "can_cast": (".core.promotion", "can_cast"),
     "checkpoint": (".autograd.checkpointing", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".autograd.function", "custom_op"),
@@ -157,6 +162,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "install_as_torch": (".compat", "install_as_torch"),
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
+    "result_type": (".core.promotion", "result_type"),
     "save": (".saving", "save"),
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
@@ -174,7 +180,7 @@ def __getattr__(name: str) -> object:
         globals()[name] = operation = _ops.late.function(name)
         return operation
     try:
-        module, attribute = _LAZY[name]
+        module, attribute = (".foreach", name) if name[:9] == "_foreach_" else _LAZY[name]
     except KeyError:
         from .core.missing import missing
 
