@@ -16,9 +16,9 @@ __all__ = ["Normal"]
 class Normal(ExponentialFamily):
     """A normal distribution with mean `loc` and standard deviation `scale`.
 
-    >>> from tapegrad.distributions import Normal
-    >>> Normal(0.0, 1.0).cdf(tapegrad.tensor(0.0))
-    tensor(0.5000)
+    >>> import tapegrad
+    >>> tapegrad.distributions.Normal(0.0, 1.0).icdf(tapegrad.tensor([0.5, 0.975]))
+    tensor([0.0000, 1.9600])
     """
 
     arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
