@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import dtypes, numeric, storage
+from .complexes import converted, without_imaginary
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
 from .methods import TensorMethods
 from .modes import GRAD, STATE, TAPE, capturing, numbers
+from .sizes import Size as Size
 from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
@@ -27,33 +29,6 @@ if TYPE_CHECKING:
     from ..ops.annotations import DeviceLike, DTypeLike
 
 _new = object.__new__
-
-
-class Size(tuple[int, ...]):
-    """A shape: a tuple that can count its elements."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """The product of all sizes."""
-        count = 1
-        for n in self:
-            count *= n
-        return count
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Size: ...
-    def __getitem__(self, index: Any) -> Any:
-        part = super().__getitem__(index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other: Any) -> Size:
-        return Size(super().__add__(tuple(other)))
-
-    def __repr__(self) -> str:
-        return f"Size({list(self)})"
 
 
 Hooks = Mapping[int, Callable[[Any], Any]]
@@ -229,7 +204,7 @@ class Tensor(TensorMethods):
         """Ask for gradients of this leaf (or no longer ask); returns the tensor itself."""
         if requires_grad and not numeric.is_differentiable(self._array.dtype):
             raise RuntimeError(
-                f"only floating tensors can require gradients, this one is {self.dtype}; "
+                f"only floating and complex tensors can require gradients, not {self.dtype}; "
                 "convert it first, for example with .float()"
             )
         if not requires_grad and self._requires and self._edge is not None:
@@ -454,7 +429,7 @@ class Tensor(TensorMethods):
         array: np.ndarray[Any, Any] = to_device(self._array, device("cpu"))
         return array.view()
 
-    def item(self) -> int | float:
+    def item(self) -> Any:
         """The number in a tensor of one element."""
         if self._array.size != 1:
             raise RuntimeError(
@@ -496,10 +471,13 @@ class Tensor(TensorMethods):
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(without_imaginary(self.item()))
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(without_imaginary(self.item()))
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
     def __index__(self) -> int:
         if not numeric.is_exact(self._array.dtype) or self._array.size != 1:
@@ -581,11 +559,13 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
         weak = not isinstance(first, (np.generic, np.ndarray))
-        if dtype is None and numeric.is_numpy_float(array.dtype) and weak:
-            array = array.astype(dtypes.get_default_dtype().numpy)
+        if dtype is None and weak and numeric.is_inexact(array.dtype):
+            default = dtypes.get_default_dtype()
+            kind = default.to_complex() if numeric.is_complex(array.dtype) else default
+            array = array.astype(kind.numpy)
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:
-        array = array.astype(wanted.numpy)
+        array = converted(array, wanted)
     return array if device is None else to_device(array, as_device(device))
 
 

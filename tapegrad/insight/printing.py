@@ -43,7 +43,8 @@ def format_tensor(tensor: Tensor) -> str:
     notes = []
     if array.size == 0 and array.shape != (0,):
         notes.append(f"size={tuple(array.shape)}")
-    usual = (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_)
+    default = dtypes.get_default_dtype()
+    usual = (default, default.to_complex(), dtypes.int64, dtypes.bool_)
     if dtype not in usual or (array.size == 0 and dtype is not dtypes.get_default_dtype()):
         notes.append(f"dtype={dtype}")
     if tensor.is_cuda:

@@ -13,6 +13,7 @@ from .elementwise import (
     exponentials,
     extremes,
     functions,
+    parts,
     rounding,
 )
 from .index import gather, indexing, search
@@ -60,9 +61,9 @@ MODULES = (
     classification, columns, comparing, convert, convolution, copies, creation, ctc, cumulative,
     diagonals, distance, drawing, einsum, embedding, expanding, exponentials, extremes, functions,
     gather, indexing, joining, largest, margin, matmul, matrices, multihead, normalization, padding,
-    pieces, piecewise, pooling, products, ranges, recurrent, reductions, regression, reordering,
-    resampling, reshaping, rounding, sampling, scans, search, sequence, shuffling, slicing,
-    softmax, solving, sorting, statistics, transposed_convolution,
+    parts, pieces, piecewise, pooling, products, ranges, recurrent, reductions, regression,
+    reordering, resampling, reshaping, rounding, sampling, scans, search, sequence, shuffling,
+    slicing, softmax, solving, sorting, statistics, transposed_convolution,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

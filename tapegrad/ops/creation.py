@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..core import dtypes
+from ..core.complexes import converted
 from ..core.device import as_device, cupy, to_device
 from ..core.modes import STATE, TAPE
 from ..core.tensor import Tensor, as_array, plain_array, wrap
@@ -40,7 +41,7 @@ def creation(function: F) -> F:
 def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     """A tensor of the array, converted and moved as the options of its maker say."""
     if dtype is not None and array.dtype != dtypes.as_dtype(dtype).numpy:
-        array = array.astype(dtypes.as_dtype(dtype).numpy)
+        array = converted(array, dtypes.as_dtype(dtype))
     if device is not None:
         array = to_device(array, as_device(device))
     out = wrap(array)
