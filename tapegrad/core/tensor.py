@@ -398,7 +398,7 @@ class Tensor(TensorMethods):
             raise TypeError(f".data must be a Tensor, got {type(value).__name__}")
         if value._array is not self._array:
             for tape in STATE.tapes:
-                tape.note_replaced(self)
+                tape.note_replaced(self, "setting .data")
         self._array = value._array
         self._view = None
         for tape in STATE.tapes:

@@ -16,6 +16,7 @@ from ..core import dtypes
 from ..core.complexes import converted
 from ..core.device import as_device, cupy, to_device
 from ..core.modes import STATE, TAPE
+from ..core.outputs import created_into
 from ..core.tensor import Tensor, as_array, plain_array, wrap
 from .shape.dims import as_shape
 from .table import attach
@@ -122,9 +123,12 @@ def zeros(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
     """A tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` have the shape (2, 3)."""
+    if out is not None:
+        return created_into(out, zeros, *size, dtype=dtype, requires_grad=requires_grad, **unused)
     shape = as_size(size, unused)
     return finished(np.zeros(shape, numpy_dtype(dtype)), None, device, requires_grad)
 
@@ -135,9 +139,12 @@ def ones(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
     """A tensor of ones: `ones(2, 3)` and `ones((2, 3))` have the shape (2, 3)."""
+    if out is not None:
+        return created_into(out, ones, *size, dtype=dtype, requires_grad=requires_grad, **unused)
     shape = as_size(size, unused)
     return finished(np.ones(shape, numpy_dtype(dtype)), None, device, requires_grad)
 
@@ -148,9 +155,12 @@ def empty(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
     """A tensor whose values are not set."""
+    if out is not None:
+        return created_into(out, empty, *size, dtype=dtype, requires_grad=requires_grad, **unused)
     shape = as_size(size, unused)
     # On a tape unset values are zeros: two recordings of one function must agree.
     unset = np.zeros if STATE.mode & TAPE else np.empty
@@ -186,8 +196,11 @@ def full(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """One value everywhere, which gives the dtype: `full((2,), 7)` is [7, 7], of int64."""
+    if out is not None:
+        return created_into(out, full, size, fill_value, dtype=dtype, requires_grad=requires_grad)
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
     return finished(np.full(valid_shape((size,)), value, kind.numpy), None, device, requires_grad)

@@ -147,7 +147,7 @@ def op(
         key = f"{module}.{label}" if module else label
         theirs = f"torch.{key}" if torch == "" else torch
         assert key not in TABLE, f"operation {key} is entered twice"
-        shown = requiring_tensor(label, public, plain) if function else public
+        shown = requiring_tensor(label, public, plain, differentiable) if function else public
         if function:  # where it is found by its name, so that it can be pickled
             shown.__module__ = f"{__package__.partition('.')[0]}.{module}".rstrip(".")
         TABLE[key] = Op(
@@ -307,15 +307,20 @@ def _both(function: Callable[..., Any], ours: str, theirs: str) -> TypeError:
 
 
 def requiring_tensor(
-    name: str, function: Callable[..., Any], plain: Callable[..., Any]
+    name: str, function: Callable[..., Any], plain: Callable[..., Any], differentiable: bool
 ) -> Callable[..., Any]:
     """The function of the namespace: its first argument must be, or hold, a Tensor.
 
-    `plain` is the same function without its casts, which runs where autocast is off.
+    `plain` is the same function without its casts, which runs where autocast is off. With `out=`
+    the result goes into a tensor that is given.
     """
 
     @functools.wraps(function)
     def shown(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and "out" in kwargs:
+            from ..core.outputs import computed_into
+
+            return computed_into(name, shown, args, kwargs, differentiable)
         if args and not isinstance(args[0], Tensor):
             _require_tensor(name, args)
         try:
