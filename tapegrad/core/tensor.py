@@ -429,7 +429,7 @@ class Tensor(TensorMethods):
         array: np.ndarray[Any, Any] = to_device(self._array, device("cpu"))
         return array.view()
 
-    def item(self) -> Any:
+    def item(self) -> int | float:
         """The number in a tensor of one element."""
         if self._array.size != 1:
             raise RuntimeError(

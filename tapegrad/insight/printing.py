@@ -58,6 +58,8 @@ def format_tensor(tensor: Tensor) -> str:
 
 def _all_whole(array: Any) -> bool:
     """Whether all finite values are whole, so that digits after the point say nothing."""
+    if numeric.is_complex(array.dtype):
+        return _all_whole(array.real) and _all_whole(array.imag)
     if not numeric.is_numpy_float(array.dtype):
         return True
     finite = array[np.isfinite(array)]
