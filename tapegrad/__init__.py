@@ -33,6 +33,9 @@ from .core.dtypes import (
     set_default_dtype,
     uint8,
 )
+from .core.layouts import FORMATS as _FORMATS
+from .core.layouts import layout, memory_format
+from .core.layouts import strided as _strided
 from .core.modes import (
     enable_grad,
     inference_mode,
@@ -69,11 +72,11 @@ short = int16
 dtype = DType
 newaxis = None
 # Orders of memory that scripts ask for; there is one here, so asking changes nothing.
-channels_last = "channels_last"
-channels_last_3d = "channels_last_3d"
-contiguous_format = "contiguous_format"
-preserve_format = "preserve_format"
-strided = "strided"
+channels_last = _FORMATS["channels_last"]
+channels_last_3d = _FORMATS["channels_last_3d"]
+contiguous_format = _FORMATS["contiguous_format"]
+preserve_format = _FORMATS["preserve_format"]
+strided = _strided
 
 #: with False, `autocast` contexts that are entered from then on change nothing
 enable_autocast = True
@@ -96,6 +99,7 @@ _MODULES = (
     "multiprocessing",
     "nn",
     "optim",
+    "overrides",
     "testing",
     "utils",
 )
@@ -136,6 +140,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Context": (".autograd.function", "Context"),
     "CustomOp": (".dialects", "CustomOp"),
     "Function": (".autograd.function", "Function"),
+    "DisableTorchFunction": (".core.overriding", "DisableTorchFunction"),
+    "DisableTorchFunctionSubclass": (".core.overriding", "DisableTorchFunctionSubclass"),
     "GradScaler": (".amp", "GradScaler"),
     "GradientClipper": (".dialects", "GradientClipper"),
     "SavingError": (".saving", "SavingError"),
@@ -146,6 +152,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "custom_op": (".autograd.function", "custom_op"),
     "get_float32_matmul_precision": (".backends", "get_float32_matmul_precision"),
     "get_num_threads": (".replay", "get_num_threads"),
+    "install_as_torch": (".compat", "install_as_torch"),
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
     "save": (".saving", "save"),
@@ -156,10 +163,13 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 
 
 #: folders and files that are no part of the API
-_INNER = ("core", "replay", "insight", "saving", "demos", "cli", "typed")
+_INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "typed")
 
 
 def __getattr__(name: str) -> object:
+    if name in _ops.late.FILES:
+        globals()[name] = operation = _ops.late.function(name)
+        return operation
     try:
         module, attribute = _LAZY[name]
     except KeyError:
@@ -176,7 +186,9 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(n for n in {*globals(), *_LAZY} if n[0] != "_" and n not in _INNER)
+    return sorted(
+        n for n in {*globals(), *_LAZY, *_ops.late.FILES} if n[0] != "_" and n not in _INNER
+    )
 
 
 _keep_freed_memory()

@@ -3,17 +3,19 @@
 Collectives enter the table with `tapegrad.distributed`: loading them takes 4 ms.
 """
 
-from . import convert, creation, drawing, ranges
+from typing import Any
+
+from . import convert, creation, drawing, late, ranges, table
 from .creation import CREATION
 from .elementwise import (
     arithmetic,
     bits,
     blends,
+    complexes,
     copies,
     exponentials,
     extremes,
     functions,
-    parts,
     rounding,
 )
 from .index import gather, indexing, search
@@ -44,7 +46,7 @@ from .shape import (
     shuffling,
     slicing,
 )
-from .table import TABLE, public_functions
+from .table import public_functions
 from .window import (
     adaptive,
     averaging,
@@ -58,12 +60,21 @@ from .window import (
 
 MODULES = (
     activation, adaptive, arithmetic, attention, attention_rewrite, averaging, bags, bits, blends,
-    classification, columns, comparing, convert, convolution, copies, creation, ctc, cumulative,
-    diagonals, distance, drawing, einsum, embedding, expanding, exponentials, extremes, functions,
-    gather, indexing, joining, largest, margin, matmul, matrices, multihead, normalization, padding,
-    parts, pieces, piecewise, pooling, products, ranges, recurrent, reductions, regression,
-    reordering, resampling, reshaping, rounding, sampling, scans, search, sequence, shuffling,
-    slicing, softmax, solving, sorting, statistics, transposed_convolution,
+    classification, columns, comparing, complexes, convert, convolution, copies, creation, ctc,
+    cumulative, diagonals, distance, drawing, einsum, embedding, expanding, exponentials, extremes,
+    functions, gather, indexing, joining, largest, margin, matmul, matrices, multihead,
+    normalization, padding, pieces, piecewise, pooling, products, ranges, recurrent, reductions,
+    regression, reordering, resampling, reshaping, rounding, sampling, scans, search, sequence,
+    shuffling, slicing, softmax, solving, sorting, statistics, transposed_convolution,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]
+
+
+def __getattr__(name: str) -> Any:
+    """`TABLE`, with all operations: those that are imported late too."""
+    if name != "TABLE":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    late.load_all()
+    globals()[name] = table.TABLE
+    return table.TABLE
