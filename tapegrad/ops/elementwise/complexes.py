@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import leading
 from ...core.complexes import OWN
 from ...core.dtypes import as_dtype, float32, float64
 from ...core.primitive import ELEMENTWISE, MOVEMENT, NO_PARAMS, Primitive, define
@@ -31,6 +32,7 @@ real_: Primitive = define(
     kind=MOVEMENT,
     vjp=lambda g, x_dtype: cast(g, dtype=as_dtype(x_dtype)),
     view=True,
+    batch=leading,
 )
 imag_: Primitive = define(
     "imag",
@@ -38,6 +40,7 @@ imag_: Primitive = define(
     kind=MOVEMENT,
     vjp=lambda g, x_dtype: cast(g, dtype=as_dtype(x_dtype)) * 1j,
     view=True,
+    batch=leading,
 )
 
 
@@ -58,6 +61,7 @@ view_as_real_: Primitive = define(
     kind=MOVEMENT,
     vjp=lambda g: view_as_complex_(g),
     view=True,
+    batch=leading,
 )
 view_as_complex_: Primitive = define(
     "view_as_complex",
@@ -65,6 +69,7 @@ view_as_complex_: Primitive = define(
     kind=MOVEMENT,
     vjp=lambda g: view_as_real_(g),
     view=True,
+    batch=leading,
 )
 
 
@@ -146,6 +151,7 @@ conj_: Primitive = define(
     inputs=("x",),
     vjp=lambda g: conj_(g),
     expression="conj(x)",
+    linear=True,
     complex=OWN,
 )
 
@@ -301,6 +307,7 @@ complex_: Primitive = define(
     kind=ELEMENTWISE,
     vjp=(lambda g: real_(g), lambda g: imag_(g)),
     expression="complex(x, y)",
+    linear=True,
     complex=OWN,
 )
 
