@@ -352,7 +352,10 @@ def _is_shape(value: Any) -> bool:
 
 def _values(spec: In, rng: np.random.Generator, distinct: _DistinctValues) -> Any:
     if spec.values is not None:
-        kinds = {"float": np.float64, "complex": np.complex128, "int": np.int64, "bool": np.bool_}
+        kinds = {
+            "float": np.float64, "complex": np.complex128, "int": np.int64, "int32": np.int32,
+            "bool": np.bool_,
+        }  # fmt: skip
         return np.array(spec.values, kinds[spec.kind])
     if spec.kind == "int":
         return rng.integers(int(spec.low), int(spec.high), spec.shape)

@@ -75,9 +75,36 @@ IN_NUMPY: dict[str, set[str]] = {
     **{name: {"det", "adjugate"} for name in ("det", "linalg.det")},
     **{name: {"log_abs_det", "sign_det", "inverse"} for name in ("slogdet", "linalg.slogdet")},
     "logdet": {"log_abs_det", "sign_det", "inverse"},
-    "linalg.cholesky": {"cholesky", "inverse"},
-    "linalg.solve": {"solve"},
     "matrix_exp": {"matrix_exp"},
+    # LAPACK's
+    **{
+        name: {"cholesky", "solve_triangular"}
+        for name in ("cholesky", "linalg.cholesky", "linalg.cholesky_ex")
+    },
+    **{name: {"solve_triangular"} for name in ("cholesky_inverse", "cholesky_solve")},
+    **{name: {"solve_triangular"} for name in ("linalg.solve_triangular", "triangular_solve")},
+    **{name: {"solve"} for name in ("linalg.solve", "linalg.solve_ex", "linalg.tensorsolve")},
+    **{name: {"inverse_ex"} for name in ("linalg.inv_ex", "linalg.tensorinv")},
+    **{name: {"svd"} for name in ("linalg.svd", "svd")},
+    **{name: {"svd", "svdvals"} for name in ("linalg.svdvals", "nuclear_norm")},
+    **{name: {"eigh"} for name in ("linalg.eigh", "lobpcg")},
+    "linalg.eigvalsh": {"eigh", "eigvalsh"},
+    "linalg.matrix_rank": {"eigvalsh", "svdvals"},
+    "linalg.cond": {"inverse_ex", "svd", "svdvals"},
+    "linalg.qr": {"qr", "qr_r", "solve_triangular"},
+    "qr": {"qr", "solve_triangular"},
+    **{name: {"qr", "solve_triangular", "svd"} for name in ("pca_lowrank", "svd_lowrank")},
+    "geqrf": {"geqrf"},
+    **{
+        name: {"lu_factor", "pivot_rows", "solve_triangular"}
+        for name in ("linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "lu")
+    },
+    **{name: {"pivot_rows", "solve_triangular"} for name in ("linalg.lu_solve", "lu_solve")},
+    "lu_unpack": {"pivot_rows"},
+    **{name: {"ldl_factor"} for name in ("linalg.ldl_factor", "linalg.ldl_factor_ex")},
+    "linalg.ldl_solve": {"ldl_solve"},
+    **{name: {"pinv"} for name in ("linalg.pinv", "pinverse")},
+    "linalg.lstsq": {"lstsq", "pinv"},
 }
 
 

@@ -37,6 +37,16 @@ NAMES = {
     ".ops.annotations": ("DeviceLike", "Dims", "DTypeLike", "Ints", "Number", "Operand"),
     ".ops.convert": ("Extent",),
     ".ops.elementwise.parts": ("Mantissa",),
+    ".ops.factors.least_squares": ("LeastSquares",),
+    ".ops.factors.low_rank": ("LowRank",),
+    ".ops.factors.lu": (
+        *("LDLFactors", "LDLFactorsWithInfo", "LUFactors", "LUFactorsWithInfo", "LUParts"),
+    ),
+    ".ops.factors.older": ("OlderSingularValues",),
+    ".ops.factors.orthogonal": ("Orthogonal", "Reflections"),
+    ".ops.factors.spectra": ("Eigenvectors", "SingularValues"),
+    ".ops.factors.systems": ("InverseWithInfo", "SolutionWithInfo"),
+    ".ops.factors.triangles": ("FactorWithInfo", "TriangularSolution"),
     ".ops.index.search": ("Indexed",),
     ".ops.linalg.solving": ("SignAndLog",),
     ".ops.reduce.largest": ("Extreme",),
@@ -279,7 +289,7 @@ def stubs() -> dict[Path, str]:
         PACKAGE / "nn" / "functional.pyi": module_stub(
             "nn.functional", functional.SHARED, functional.IN_PLACE
         ),
-        PACKAGE / "linalg.pyi": module_stub("linalg", ("diagonal", "matrix_exp")),
+        PACKAGE / "linalg.pyi": module_stub("linalg", ("matrix_exp",)),
     }
 
 

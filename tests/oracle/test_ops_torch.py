@@ -38,6 +38,8 @@ LOOSE_HALF |= {"grid_sampler": 10.0, "grid_sampler_2d": 2.0}
 
 #: samples whose gradient PyTorch cannot compute: the source is larger than the index
 NO_GRADIENT = {("scatter", 1), ("scatter_add", 1)}
+#: ... or it overwrites what its gradient needs
+NO_GRADIENT |= {("vander", 0), ("vander", 1), *[("linalg.cond", i) for i in range(2, 6)]}
 
 
 @each_op
