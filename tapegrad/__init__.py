@@ -151,6 +151,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "SavingError": (".saving", "SavingError"),
     "Variable": (".dialects", "Variable"),
     "are_deterministic_algorithms_enabled": (".backends", "are_deterministic_algorithms_enabled"),
+    "can_cast": (".core.promotion", "can_cast"),
     "checkpoint": (".autograd.checkpointing", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".autograd.function", "custom_op"),
@@ -159,6 +160,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "install_as_torch": (".compat", "install_as_torch"),
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
+    "result_type": (".core.promotion", "result_type"),
     "save": (".saving", "save"),
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
@@ -176,7 +178,7 @@ def __getattr__(name: str) -> object:
         globals()[name] = operation = _ops.late.function(name)
         return operation
     try:
-        module, attribute = _LAZY[name]
+        module, attribute = (".foreach", name) if name[:9] == "_foreach_" else _LAZY[name]
     except KeyError:
         from .core.missing import missing
 
