@@ -39,6 +39,7 @@ def unary(
     kind: str = "float",
     autocast: Policy | None = None,
     scipy: bool = False,
+    complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -56,6 +57,7 @@ def unary(
         expression=expression,
         abstract=(lambda x: x) if scipy else None,
         loads=scipy,
+        complex=complex,
     )
     if public:
 
@@ -99,6 +101,7 @@ def binary(
     torch: str | None = "",
     kind: str = "float",
     autocast: Policy | None = None,
+    complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -111,6 +114,7 @@ def binary(
         inputs=("x", "y"),
         promote=promote,
         expression=expression,
+        complex=complex,
     )
     if public:
 
@@ -201,6 +205,6 @@ def operator(
 
 
 def _is_operand(y: Any) -> bool:
-    return isinstance(y, (Tensor, int, float, np.ndarray, np.generic)) or hasattr(
+    return isinstance(y, (Tensor, int, float, complex, np.ndarray, np.generic)) or hasattr(
         y, "__cuda_array_interface__"
     )
