@@ -416,6 +416,9 @@ UNREACHED = {
     "to_device": "needs a GPU",
     "random": "draws without inputs, so it is no op of the table",
     "beta_moment": "a part of gradients of samples: tests/test_distributions.py",
+    "angle_moment": "a part of gradients of samples",
+    "angle_quantile": "makes samples of angles",
+    "log_bessel": "the normalizer of VonMises: tests/test_distributions.py",
     "binomial_quantile": "makes samples of uniform numbers, as the following do",
     "dirichlet_draw": "makes samples",
     "dirichlet_grad": "the gradient of samples",
@@ -484,6 +487,7 @@ OPAQUE_DEBT = {
     *("gcd", "lcm", "nextafter", "polygamma", "scaled_down"),
     *("gamma_cdf", "gamma_moment", "beta_moment"),
     *("standard_gamma_grad", "dirichlet_grad"),
+    *("angle_moment", "angle_quantile", "log_bessel"),
     *("gamma_quantile", "poisson_quantile", "binomial_quantile"),
 }
 
