@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import dtypes, numeric, shortpaths, source
+from . import dtypes, halves, numeric, shortpaths, source
 from .device import device_of, to_device
 from .dtypes import DType
 from .modes import (
@@ -43,7 +43,7 @@ from .numeric import DIFFERENTIABLE
 from .shortpaths import NEVER as NEVER
 from .storage import owner_of
 from .tape import Entry, Handle, Output, Packed, new_entry
-from .tensor import Tensor, own, refresh, wrap
+from .tensor import UNTRACKED, Tensor, is_untracked, own, refresh, wrap
 
 ELEMENTWISE = "elementwise"  # one expression for each element, broadcasting its inputs
 REDUCE = "reduce"  # folds the dimensions named by `dims`
@@ -89,8 +89,12 @@ class Primitive:
     joint: Rule | None = None
     #: "same": inputs get a common dtype; "float": a floating one; "bool": the result is bool
     promote: str | None = None
+    #: half precision beside a number that it cannot hold is computed in float32, and rounded once
+    wide_numbers: bool = False
     #: the result shows the memory of the first input
     view: bool = False
+    #: the result is one of several views that one call returns
+    sibling: bool = False
     #: the kernel is made of primitives and runs on Tensors as well
     composite: bool = False
     #: the same inputs give the same result, and nothing else happens
@@ -122,6 +126,8 @@ class Primitive:
     native_size: int = NEVER
     #: its kernel needs a library that takes longer to load than native code takes to compile
     loads: bool = False
+    #: what a Function of the user keeps between forward and backward
+    context: Any = None
     _internal: bool | None = None
     _pull: Callable[..., Sequence[Any]] | None = None
     _saver: Callable[..., tuple[Any, ...]] | None = None
@@ -215,6 +221,8 @@ def define(
     collective: bool = False,
     halves: tuple[Primitive, Primitive] | None = None,
     half: str | None = None,
+    sibling: bool = False,
+    wide_numbers: bool = False,
 ) -> Primitive:
     """Make a primitive. Inputs are the kernel's positional parameters, in order.
 
@@ -235,7 +243,8 @@ def define(
     elif joint is None:
         rules = (vjp,) + (None,) * (len(inputs) - 1)
     p = Primitive(
-        name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, view, composite,
+        name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, wide_numbers,
+        view, sibling, composite,
         pure and not collective, collective, halves, half, expression, lower, abstract, batch, into,
     )  # fmt: skip
     p.loads = loads
@@ -429,6 +438,8 @@ def bind(
             largest = a.size
     # Operands of one common floating dtype, and Python numbers beside them, need no promotion.
     if p.promote is not None and not (uniform and (dtype is _F32 or dtype is _F64)):
+        if p.wide_numbers and (wide := halves.widened(tensors, cast_to)) is not None:
+            return cast_to(bind(p, wide[0], params), wide[1])
         _promote(p, tensors)
         arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
     if not plain:
@@ -509,7 +520,10 @@ def note_view(p: Primitive, params: dict[str, Any], source: Tensor, view: Tensor
     shown = made is given or (made is not None and made is given.base)
     if shown or owner_of(view._array) is owner_of(given):
         base, chain, _ = source._view or (source, (), 0)
-        view._view = (base, (*chain, (p, params)), view.id)
+        number: float = view.id
+        if not STATE.mode & GRAD or (source._view is not None and is_untracked(source._view)):
+            number += UNTRACKED
+        view._view = (base, (*chain, (p, params)), number)
 
 
 def record(

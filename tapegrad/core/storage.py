@@ -12,7 +12,9 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from . import locks
+import numpy as np
+
+from . import locks, numeric
 from .modes import numbers
 from .source import Location, here
 
@@ -50,6 +52,13 @@ def owner_of(array: Any) -> Any:
     while type(array.base) is kind:
         array = array.base
     return array
+
+
+def apart(array: Any) -> Any:
+    """An array of the same memory whose changes are not noted as changes of `array`."""
+    if numeric.is_bfloat16(array.dtype):  # no buffer can describe it
+        return np.asarray(memoryview(array.view(np.uint16))).view(array.dtype)
+    return np.asarray(memoryview(array))
 
 
 def find(array: Any) -> Mutation | None:
@@ -100,7 +109,7 @@ def version(array: Any) -> int:
     return 0 if mutation is None else mutation.count
 
 
-def changed_since(array: Any, number: int) -> Mutation | None:
+def changed_since(array: Any, number: float) -> Mutation | None:
     """The latest change of the memory of `array`, if its sequence number is above `number`."""
     mutation = find(array)
     return mutation if mutation is not None and mutation.number > number else None

@@ -8,18 +8,21 @@ array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import dtypes, numeric, storage
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
+from .handles import Extra as Extra
+from .handles import Hooks as Hooks
+from .handles import RemovableHandle as RemovableHandle
 from .methods import TensorMethods
 from .modes import GRAD, STATE, TAPE, capturing, numbers
+from .size import Size as Size
 from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
@@ -28,70 +31,9 @@ if TYPE_CHECKING:
 
 _new = object.__new__
 
-
-class Size(tuple[int, ...]):
-    """A shape: a tuple that can count its elements."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """The product of all sizes."""
-        count = 1
-        for n in self:
-            count *= n
-        return count
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Size: ...
-    def __getitem__(self, index: Any) -> Any:
-        part = super().__getitem__(index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other: Any) -> Size:
-        return Size(super().__add__(tuple(other)))
-
-    def __repr__(self) -> str:
-        return f"Size({list(self)})"
-
-
-Hooks = Mapping[int, Callable[[Any], Any]]
-
-_NO_HOOKS: Hooks = MappingProxyType({})
-
-
-class Extra:
-    """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
-
-    __slots__ = ("hooks", "last_relayout", "lender", "post_hooks")
-
-    def __init__(self, lender: Callable[[], Any] | None = None) -> None:
-        self.hooks: Hooks = _NO_HOOKS
-        self.post_hooks: Hooks = _NO_HOOKS
-        # None, or a callable that says whether somebody else still reads this array.
-        self.lender = lender
-        # The sequence number of the latest `transpose_` or the like: older views lead through other
-        # dimensions.
-        self.last_relayout = 0
-
-
-class RemovableHandle:
-    """Returned by `register_hook`; `remove()` takes the hook away."""
-
-    def __init__(self, remove: Callable[[], Any]) -> None:
-        self._remove: Callable[[], Any] | None = remove
-
-    def remove(self) -> None:
-        if self._remove is not None:
-            self._remove()
-            self._remove = None
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
+#: added to the sequence number in `_view` of a view that was taken where nothing is recorded: its
+#: history is none, whatever becomes of its base
+UNTRACKED = 0.5
 
 
 class Tensor(TensorMethods):
@@ -113,7 +55,8 @@ class Tensor(TensorMethods):
         "_extra",
         "_grad",
         "_requires",  # whether gradients are wanted
-        # None, or (base tensor, ((primitive, params), ...), sequence number of the last refresh)
+        # None, or (base tensor, ((primitive, params), ...), sequence number of the last refresh;
+        # see `UNTRACKED`)
         "_view",
         "id",  # unique and growing; never reused
     )
@@ -122,7 +65,7 @@ class Tensor(TensorMethods):
     _extra: Extra | None
     _grad: Tensor | None
     _requires: bool
-    _view: tuple[Tensor, tuple[Any, ...], int] | None
+    _view: tuple[Tensor, tuple[Any, ...], float] | None
     id: int
 
     # NumPy leaves operators between arrays and tensors to us.
@@ -210,7 +153,7 @@ class Tensor(TensorMethods):
     def __iter__(self) -> Iterator[Tensor]:
         if self._array.ndim == 0:
             raise TypeError("a 0-d tensor cannot be iterated; use .item() for its number")
-        return iter([self[i] for i in range(len(self._array))])
+        return iter(self.unbind(0))
 
     # -- gradients ---------------------------------------------------------------------------
 
@@ -414,8 +357,14 @@ class Tensor(TensorMethods):
 
     @property
     def data(self) -> Tensor:
-        """The same data without history; assigning replaces this tensor's data."""
-        return self.detach()
+        """The same data without history; assigning replaces this tensor's data.
+
+        Changes through it do not count as changes of this tensor.
+        """
+        if STATE.mode & TAPE or self._array.__class__ is not np.ndarray:
+            return self.detach()
+        own(self)
+        return wrap(storage.apart(self._array))
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -536,7 +485,7 @@ class Tensor(TensorMethods):
         return reduced(self)
 
 
-@cache
+@functools.cache
 def _backward_calls() -> Any:
     """The module above this one that differentiates; an import in each call would take 1 µs."""
     from ..autograd import api
@@ -574,8 +523,9 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
         array = data
     else:
         first = _first(data)
-        if isinstance(first, Tensor):
-            data = _plain(data)
+        if _holds_tensors(data):
+            data, promoted = _plain(data)
+            dtype = promoted if dtype is None else dtype
         try:
             array = np.asarray(data)
         except ValueError as error:
@@ -596,10 +546,28 @@ def _first(data: Any) -> Any:
     return data
 
 
-def _plain(data: Any) -> Any:
+def _holds_tensors(data: Any) -> bool:
+    if not isinstance(data, (list, tuple)):
+        return False
+    kinds = set(map(type, data))
+    if any(issubclass(kind, Tensor) for kind in kinds):
+        return True
+    nested = any(issubclass(kind, (list, tuple)) for kind in kinds)
+    return nested and any(map(_holds_tensors, data))
+
+
+def _plain(data: Any) -> tuple[Any, DType | None]:
+    """Nested lists with tensors of one element as numbers, and the type that holds them all."""
     if isinstance(data, (list, tuple)):
-        return [_plain(item) for item in data]
-    return data.tolist() if isinstance(data, Tensor) else data
+        parts = [_plain(item) for item in data]
+        found = [dtype for _, dtype in parts if dtype is not None]
+        common = functools.reduce(dtypes.promote_types, found) if found else None
+        return [part for part, _ in parts], common
+    if isinstance(data, Tensor):
+        return data.item(), data.dtype
+    return data, dtypes.from_numpy_dtype(data.dtype) if isinstance(
+        data, np.generic
+    ) else dtypes.number_dtype(data)
 
 
 def own(tensor: Tensor) -> None:
@@ -620,6 +588,9 @@ def refresh(tensor: Tensor) -> None:
     change = storage.changed_since(tensor._array, refreshed_at)
     if change is None or not STATE.mode & (GRAD | TAPE):
         return
+    if is_untracked(tensor._view) and not STATE.mode & TAPE:
+        tensor._view = (base, chain, change.number + UNTRACKED)
+        return
     if not base._requires and all(change.number < tape.started for tape in STATE.tapes):
         tensor._view = (base, chain, change.number)
         return
@@ -639,7 +610,7 @@ def refresh(tensor: Tensor) -> None:
             tape.rebind(tensor, derived)
         return
     if base._requires:
-        check_derivable(chain, "somebody has changed")
+        check_derivable(tensor._view, "somebody has changed")
     tensor._view = (base, chain, change.number)
     for primitive, params in chain:
         derived = bind(primitive, (derived,), params)
@@ -649,8 +620,30 @@ def refresh(tensor: Tensor) -> None:
         tape.rebind(tensor, derived)
 
 
-def check_derivable(chain: tuple[Any, ...], what: str) -> None:
-    """Refuse to derive the history of a view from its base where the user's backward is it."""
+def is_untracked(view: tuple[Tensor, tuple[Any, ...], float]) -> bool:
+    """Whether a view was taken where nothing was recorded."""
+    return view[2].__class__ is float
+
+
+def check_derivable(view: tuple[Tensor, tuple[Any, ...], float], what: str) -> None:
+    """Refuse to derive the history of a view from its base.
+
+    That is where the user's backward is it, where one of several views that one call returned would
+    be changed, and where the view was taken without recording.
+    """
+    _, chain, _ = view
+    if is_untracked(view):
+        raise RuntimeError(
+            f"{what} in place a view that was created in no_grad mode, with grad mode enabled, so "
+            "it is not known whether gradients should flow through it; take the view where the "
+            "change is, or make the change inside no_grad too"
+        )
+    if any(primitive.sibling for primitive, _ in chain):
+        raise RuntimeError(
+            f"{what} in place a view that is the output of a function that returns multiple views "
+            "(unbind, split, chunk); the others would not know of the change: take the part by "
+            "indexing, or clone() it"
+        )
     if not all(primitive.differentiable for primitive, _ in chain):
         raise RuntimeError(
             f"{what} in place what a view shows that a Function has returned, so that the "

@@ -99,6 +99,7 @@ def binary(
     torch: str | None = "",
     kind: str = "float",
     autocast: Policy | None = None,
+    wide_numbers: bool = False,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -111,6 +112,7 @@ def binary(
         inputs=("x", "y"),
         promote=promote,
         expression=expression,
+        wide_numbers=wide_numbers,
     )
     if public:
 

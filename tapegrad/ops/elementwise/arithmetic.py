@@ -45,6 +45,7 @@ mul: Primitive = binary(
     (lambda g, y: g * y, lambda g, x: g * x),
     "x * y",
     aliases=("multiply",),
+    wide_numbers=True,
     doc="`input * other`, element by element, with broadcasting.",
     example=(
         "tapegrad.mul(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([10.0, 20.0]))",
@@ -59,6 +60,7 @@ div: Primitive = binary(
     "x / y",
     promote="float",
     public=False,
+    wide_numbers=True,
 )
 
 

@@ -164,7 +164,14 @@ flip_: Primitive = define(
 )
 
 
-@op(samples=lambda: [Sample((3, 4), [0]), Sample((3, 4), [0, 1]), Sample((2, 3), [-1])])
+@op(
+    samples=lambda: [
+        Sample((3, 4), [0]),
+        Sample((3, 4), [0, 1]),
+        Sample((2, 3), [-1]),
+        Sample((2, 3), []),
+    ]
+)
 def flip(input: Tensor, *dims: int | Sequence[int]) -> Any:
     """Reverse the order along dimensions.
 
@@ -172,7 +179,11 @@ def flip(input: Tensor, *dims: int | Sequence[int]) -> Any:
     >>> tapegrad.flip(tapegrad.tensor([1, 2, 3]), [0])
     tensor([3, 2, 1])
     """
-    return flip_(input, dims=normal_dims(dims[0] if len(dims) == 1 else dims, input._array.ndim))
+    given = dims[0] if len(dims) == 1 else dims
+    # No dimensions are none here, where reductions take them for all.
+    return flip_(
+        input, dims=() if given == () or given == [] else normal_dims(given, input._array.ndim)
+    )
 
 
 @op(samples=lambda: [Sample((3, 4))])

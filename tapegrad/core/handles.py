@@ -1,0 +1,48 @@
+"""What few tensors have beside their data: hooks, and the handles that take hooks away again.
+
+Made by `tensor.py` for hooks on a tensor, and by everything else that takes hooks: modules,
+optimizers, state dicts, nodes of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+Hooks = Mapping[int, Callable[[Any], Any]]
+
+_NO_HOOKS: Hooks = MappingProxyType({})
+
+
+class Extra:
+    """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
+
+    __slots__ = ("hooks", "last_relayout", "lender", "post_hooks")
+
+    def __init__(self, lender: Callable[[], Any] | None = None) -> None:
+        self.hooks: Hooks = _NO_HOOKS
+        self.post_hooks: Hooks = _NO_HOOKS
+        # None, or a callable that says whether somebody else still reads this array.
+        self.lender = lender
+        # The sequence number of the latest `transpose_` or the like: older views lead through other
+        # dimensions.
+        self.last_relayout = 0
+
+
+class RemovableHandle:
+    """Returned by `register_hook`; `remove()` takes the hook away."""
+
+    def __init__(self, remove: Callable[[], Any]) -> None:
+        self._remove: Callable[[], Any] | None = remove
+
+    def remove(self) -> None:
+        if self._remove is not None:
+            self._remove()
+            self._remove = None
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
