@@ -30,6 +30,9 @@ from .core.dtypes import (
     set_default_dtype,
     uint8,
 )
+from .core.layouts import FORMATS as _FORMATS
+from .core.layouts import layout, memory_format
+from .core.layouts import strided as _strided
 from .core.modes import (
     enable_grad,
     inference_mode,
@@ -63,11 +66,11 @@ short = int16
 dtype = DType
 newaxis = None
 # Orders of memory that scripts ask for; there is one here, so asking changes nothing.
-channels_last = "channels_last"
-channels_last_3d = "channels_last_3d"
-contiguous_format = "contiguous_format"
-preserve_format = "preserve_format"
-strided = "strided"
+channels_last = _FORMATS["channels_last"]
+channels_last_3d = _FORMATS["channels_last_3d"]
+contiguous_format = _FORMATS["contiguous_format"]
+preserve_format = _FORMATS["preserve_format"]
+strided = _strided
 
 #: with False, `autocast` contexts that are entered from then on change nothing
 enable_autocast = True
@@ -90,6 +93,7 @@ _MODULES = (
     "multiprocessing",
     "nn",
     "optim",
+    "overrides",
     "testing",
     "utils",
 )
@@ -130,6 +134,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Context": (".autograd.function", "Context"),
     "CustomOp": (".dialects", "CustomOp"),
     "Function": (".autograd.function", "Function"),
+    "DisableTorchFunction": (".core.overriding", "DisableTorchFunction"),
+    "DisableTorchFunctionSubclass": (".core.overriding", "DisableTorchFunctionSubclass"),
     "GradScaler": (".amp", "GradScaler"),
     "GradientClipper": (".dialects", "GradientClipper"),
     "SavingError": (".saving", "SavingError"),
@@ -140,6 +146,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "custom_op": (".autograd.function", "custom_op"),
     "get_float32_matmul_precision": (".backends", "get_float32_matmul_precision"),
     "get_num_threads": (".replay", "get_num_threads"),
+    "install_as_torch": (".compat", "install_as_torch"),
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
     "save": (".saving", "save"),
@@ -150,7 +157,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 
 
 #: folders and files that are no part of the API
-_INNER = ("core", "replay", "insight", "saving", "demos", "cli", "typed")
+_INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "typed")
 
 
 def __getattr__(name: str) -> object:

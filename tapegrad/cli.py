@@ -1,4 +1,4 @@
-"""The command line: `tapegrad demo`, `info`, `bench`, `warmup` and `launch`.
+"""The command line: `tapegrad demo`, `info`, `bench`, `warmup`, `launch` and `run`.
 
 Comes in: the arguments. Goes out: the exit status; 0 done, 2 wrong arguments, 130 interrupted.
 """
@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "launch":
             return _launch(options)
+        if options.command == "run":
+            return _run(options)
         if options.threads is not None:
             from .replay import set_num_threads
 
@@ -88,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_warmup(commands)
     _add_launch(commands)
+    _add_run(commands)
     return parser
 
 
@@ -161,6 +164,34 @@ def _launch(options: argparse.Namespace) -> int:
 
         size = default_threads()
     return run(Launch(command, size, options.restarts, options.ranks_on_restart, options.timeout))
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run a program written for PyTorch",
+        usage="tapegrad run [--shadow] script.py [arguments] | -m module [arguments]",
+        description="Run a program as Python does; `import torch` gives it tapegrad.",
+    )
+    run.add_argument("--shadow", action="store_true", help="even if PyTorch is installed")
+    run.add_argument("-m", dest="module", action="store_true", help="the program is a module")
+    run.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
+    run.set_defaults(wrong=run.error)
+
+
+def _run(options: argparse.Namespace) -> int:
+    program = [*options.program]
+    if program[:1] == ["--"]:
+        program.pop(0)
+    if not program:
+        options.wrong("say which program to run: tapegrad run train.py")
+    from .compat.command import run
+
+    try:
+        return run(["-m", *program] if options.module else program, options.shadow)
+    except RuntimeError as error:
+        options.wrong(str(error))
+        raise
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -88,7 +88,7 @@ def test_conversions():
     assert x.to(tg.float32) is x
     assert tg.tensor(3.7).int().item() == 3
     assert tg.tensor([0.0, 2.0]).bool().tolist() == [False, True]
-    assert x.type() == "tapegrad.float32"
+    assert x.type() == "tapegrad.FloatTensor"
     assert x.detach().to("cpu").tolist() == [1, 1]
 
 

@@ -32,7 +32,8 @@ ROOMS = [
         "typed",
     ),
     *("nn", "optim", "saving", "parallel", "utils", "backward_functions", "dialects"),
-    *("__init__", "demos", "cli", "__main__"),
+    "overrides",
+    *("__init__", "compat", "demos", "cli", "__main__"),
 ]
 #: imports that point upwards: (file, room), with the reason. The list may only become shorter.
 UPWARDS = {

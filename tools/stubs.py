@@ -41,6 +41,9 @@ NAMES = {
     ".random": ("Generator",),
 }
 
+#: results that are tuples of tensors
+NAMED_RESULTS = ("Bounds", "Extreme", "Indexed", "SignAndLog", "Sorted")
+
 #: a parameter that adds the indices of the results to them
 FLAG = "return_indices"
 WITH_INDICES = "tuple[Tensor, Tensor]"
@@ -121,9 +124,24 @@ def _by_flag(call: Call, flag: inspect.Parameter) -> list[Call]:
     ]
 
 
-def function_lines(name: str, function: Callable[..., Any]) -> list[str]:
-    """The lines of a stub for one function."""
+def _with_out(call: Call) -> Call:
+    """The call of a function of the op table, which takes `out=` if its results are tensors."""
+    result = call.result
+    named = [p.name for p in call.parameters]
+    if "out" in named or result in ("bool", "int", "float", "DType", "Size", "device"):
+        return call
+    several = "list" in result or "tuple" in result or result in NAMED_RESULTS
+    kind = "tuple[Tensor, ...] | list[Tensor] | None" if several else "Tensor | None"
+    out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+    rest = [p for p in call.parameters if p.kind is p.VAR_KEYWORD]
+    return Call([*(p for p in call.parameters if p not in rest), out, *rest], result)
+
+
+def function_lines(name: str, function: Callable[..., Any], out: bool = True) -> list[str]:
+    """The lines of a stub for one function, which may take `out=` beside its parameters."""
     calls = calls_of(function)
+    if out:
+        calls = [_with_out(call) for call in calls]
     lines = []
     for call in calls:
         lines += ["@overload"] if len(calls) > 1 else []
@@ -166,6 +184,7 @@ def _method_lines(name: str, member: Any) -> list[str]:
 def _in_class_body(name: str) -> bool:
     member = vars(Tensor)[name]
     function = member.fget if isinstance(member, property) else member
+    function = getattr(function, "__func__", function)  # of a class or static method
     module = getattr(function, "__module__", None)
     qualified = getattr(function, "__qualname__", "")
     return module == Tensor.__module__ and qualified.startswith("Tensor.")
@@ -201,7 +220,7 @@ def namespace_stub() -> str:
     lines += [f"{alias} = {target}" for alias, target in ALIASES.items()]
     lines.append("")
     for name, function in sorted((CREATION | public_functions("")).items()):
-        lines += function_lines(name, function)
+        lines += function_lines(name, function, out=name not in CREATION)
     return "\n".join(lines) + "\n"
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .naming import shown
+
 BOOL, INTEGER, FLOAT = range(3)
 
 
@@ -55,9 +57,11 @@ class DType:
         return False
 
     def __repr__(self) -> str:
-        return f"tapegrad.{self.name}"
+        return f"{shown.package}.{self.name}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...] | str:
+        if shown.package != "tapegrad":
+            return self.name  # a name of the module that is shown: torch.float32
         return dtype_named, (self.name,)
 
 

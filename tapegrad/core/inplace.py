@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from . import numeric, storage, xp
+from .histories import check_derivable, set_history
 from .modes import GRAD, STATE, TAPE, numbers
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .tape import Entry, Output
-from .tensor import Extra, Tensor, check_derivable, own, refresh, set_history, wrap
+from .tensor import Extra, Tensor, own, refresh, wrap
 
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
@@ -97,6 +98,43 @@ def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
     for tape in STATE.tapes:
         tape.rebind(tensor, value)
     return tensor
+
+
+def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Give a tensor another shape, in its memory if that is large enough.
+
+    Elements keep their positions in memory; further ones are not set. Other tensors that show the
+    memory keep what they have, also if this one gets new memory.
+    """
+    array = tensor._array
+    if array.shape == shape:
+        return tensor
+    if STATE.mode & GRAD and tensor.requires_grad:
+        raise RuntimeError("a tensor that requires gradients cannot be resized; use detach() first")
+    for tape in STATE.tapes:
+        tape.note_replaced(tensor, "resizing it")
+    own(tensor)
+    tensor._array = _resized(tensor._array, shape)
+    tensor._view = None
+    if tensor._extra is not None:
+        tensor._extra.last_relayout = next(numbers)
+    for tape in STATE.tapes:
+        tape.rebind(tensor, wrap(tensor._array))
+    return tensor
+
+
+def _resized(array: Any, shape: tuple[int, ...]) -> Any:
+    count = math.prod(shape)
+    owner = storage.owner_of(array)
+    if isinstance(array, np.ndarray) and owner.flags.forc and owner.flags.writeable:
+        memory = owner.reshape(-1, order="A").view(np.uint8)
+        start = xp.address(array) - xp.address(owner) if array.size else 0
+        if start + count * array.itemsize <= memory.size:
+            return np.ndarray(shape, array.dtype, memory, start)
+    fresh = xp.module(array).zeros(count, array.dtype)
+    kept = min(count, array.size)
+    fresh[:kept] = array.reshape(-1)[:kept]
+    return fresh.reshape(shape)
 
 
 def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:

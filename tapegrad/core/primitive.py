@@ -27,6 +27,7 @@ import numpy as np
 from . import dtypes, halves, numeric, shortpaths, source
 from .device import device_of, to_device
 from .dtypes import DType
+from .histories import UNTRACKED, is_untracked
 from .modes import (
     ANOMALY,
     AUTOCAST,
@@ -43,7 +44,7 @@ from .numeric import DIFFERENTIABLE
 from .shortpaths import NEVER as NEVER
 from .storage import owner_of
 from .tape import Entry, Handle, Output, Packed, new_entry
-from .tensor import UNTRACKED, Tensor, is_untracked, own, refresh, wrap
+from .tensor import Tensor, own, refresh, wrap
 
 ELEMENTWISE = "elementwise"  # one expression for each element, broadcasting its inputs
 REDUCE = "reduce"  # folds the dimensions named by `dims`

@@ -1,8 +1,13 @@
-"""Size: the shape of a tensor, a tuple that can count its elements."""
+"""Size: the shape of a tensor.
+
+A tuple of integers, as `Tensor.shape` returns it; made by `tensor.py` and `ops/`.
+"""
 
 from __future__ import annotations
 
 from typing import Any, SupportsIndex, overload
+
+from .naming import shown
 
 
 class Size(tuple[int, ...]):
@@ -29,4 +34,4 @@ class Size(tuple[int, ...]):
         return Size(super().__add__(tuple(other)))
 
     def __repr__(self) -> str:
-        return f"Size({list(self)})"
+        return f"{shown.prefix}Size({list(self)})"

@@ -340,8 +340,8 @@ class Tape:
     def refuse_offset(self, tensor: Tensor) -> None:
         """Called before somebody is told where the memory of a tensor begins in another's."""
 
-    def note_replaced(self, tensor: Tensor) -> None:
-        """Called before a tensor gets other memory, through `.data`."""
+    def note_replaced(self, tensor: Tensor, how: str) -> None:
+        """Called before a tensor gets other memory, by setting `.data` for example."""
 
     def repeat(self, begins: bool) -> None:
         """Called when a checkpointed function begins a rerun, and when that ends."""

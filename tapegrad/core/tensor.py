@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import numpy as np
 
@@ -20,20 +20,17 @@ from .dtypes import DType
 from .handles import Extra as Extra
 from .handles import Hooks as Hooks
 from .handles import RemovableHandle as RemovableHandle
+from .histories import refresh as refresh
 from .methods import TensorMethods
-from .modes import GRAD, STATE, TAPE, capturing, numbers
+from .modes import STATE, TAPE, capturing, numbers
 from .size import Size as Size
-from .tape import Entry, Output, node_of
+from .tape import Entry, Output
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
     from ..ops.annotations import DeviceLike, DTypeLike
 
 _new = object.__new__
-
-#: added to the sequence number in `_view` of a view that was taken where nothing is recorded: its
-#: history is none, whatever becomes of its base
-UNTRACKED = 0.5
 
 
 class Tensor(TensorMethods):
@@ -49,6 +46,7 @@ class Tensor(TensorMethods):
     """
 
     __slots__ = (
+        "__dict__",  # attributes that users set; 10 ns of the 1 µs that a small operation takes
         "__weakref__",
         "_array",  # the NumPy or CuPy array
         "_edge",  # Entry or Output that made this tensor; None for a leaf
@@ -71,14 +69,14 @@ class Tensor(TensorMethods):
     # NumPy leaves operators between arrays and tensors to us.
     __array_ufunc__ = None
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         array: Any = (),
         *more: Any,
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
         requires_grad: bool = False,
-    ) -> None:
+    ) -> Self:
         """From data, which becomes the default dtype unless `dtype` is given; or from sizes.
 
         `Tensor(2, 3)` has unset values, as in PyTorch. `tapegrad.tensor` keeps the dtype of data.
@@ -96,12 +94,39 @@ class Tensor(TensorMethods):
             own(array)
         elif dtype is None:
             dtype = default
-        self._array = as_array(array, dtype, device)
-        self._edge = self._extra = self._grad = self._view = None
-        self._requires = False
-        self.id = next(numbers)
+        self = wrap(as_array(array, dtype, device), cls)
         if requires_grad:
             self.requires_grad_()
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: `__new__` has made the tensor; subclasses may have other parameters."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        from .overriding import prepare_subclass
+
+        prepare_subclass(cls)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """What a function does with objects of a subclass: results are of that subclass too."""
+        from .overriding import default_torch_function
+
+        return default_torch_function(cls, func, types, args, kwargs)
+
+    def as_subclass(self, cls: Any) -> Any:
+        """The same memory and history as an object of a class that is derived from Tensor."""
+        from .overriding import as_subclass
+
+        return as_subclass(self, cls)
+
+    @staticmethod
+    def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:
+        made = wrap(data.detach()._array, cls)
+        return made.requires_grad_(require_grad)
 
     # -- what it is --------------------------------------------------------------------------
 
@@ -372,7 +397,7 @@ class Tensor(TensorMethods):
             raise TypeError(f".data must be a Tensor, got {type(value).__name__}")
         if value._array is not self._array:
             for tape in STATE.tapes:
-                tape.note_replaced(self)
+                tape.note_replaced(self, "setting .data")
         self._array = value._array
         self._view = None
         for tape in STATE.tapes:
@@ -493,6 +518,13 @@ def _backward_calls() -> Any:
     return api
 
 
+T = TypeVar("T", bound=Tensor)
+
+
+@overload
+def wrap(array: Any) -> Tensor: ...
+@overload
+def wrap(array: Any, kind: type[T]) -> T: ...
 def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
     """A new leaf around `array`, without checks or copies."""
     tensor = _new(kind)
@@ -577,95 +609,6 @@ def own(tensor: Tensor) -> None:
         if extra.lender() is not None:
             tensor._array = tensor._array.copy()
         extra.lender = None
-
-
-def refresh(tensor: Tensor) -> None:
-    """Re-derive a view's history from its base if the shared memory was changed meanwhile."""
-    assert tensor._view is not None
-    base, chain, refreshed_at = tensor._view
-    if refreshed_at >= storage.latest:
-        return  # nothing at all was changed since
-    change = storage.changed_since(tensor._array, refreshed_at)
-    if change is None or not STATE.mode & (GRAD | TAPE):
-        return
-    if is_untracked(tensor._view) and not STATE.mode & TAPE:
-        tensor._view = (base, chain, change.number + UNTRACKED)
-        return
-    if not base._requires and all(change.number < tape.started for tape in STATE.tapes):
-        tensor._view = (base, chain, change.number)
-        return
-    if base._extra is not None and base._extra.last_relayout > refreshed_at:
-        raise RuntimeError(
-            "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
-            "...) and written to, so its history is unknown; take the view again"
-        )
-    from .primitive import bind
-
-    derived = base
-    if not STATE.mode & GRAD:
-        # A tape must know the new value; the history is for later, as it is without a tape.
-        for primitive, params in chain:
-            derived = bind(primitive, (derived,), params)
-        for tape in STATE.tapes:
-            tape.rebind(tensor, derived)
-        return
-    if base._requires:
-        check_derivable(tensor._view, "somebody has changed")
-    tensor._view = (base, chain, change.number)
-    for primitive, params in chain:
-        derived = bind(primitive, (derived,), params)
-    if derived._requires or tensor._edge is not None or not tensor._requires:
-        set_history(tensor, derived._edge, derived._requires)  # not of a leaf beside its memory
-    for tape in STATE.tapes:
-        tape.rebind(tensor, derived)
-
-
-def is_untracked(view: tuple[Tensor, tuple[Any, ...], float]) -> bool:
-    """Whether a view was taken where nothing was recorded."""
-    return view[2].__class__ is float
-
-
-def check_derivable(view: tuple[Tensor, tuple[Any, ...], float], what: str) -> None:
-    """Refuse to derive the history of a view from its base.
-
-    That is where the user's backward is it, where one of several views that one call returned would
-    be changed, and where the view was taken without recording.
-    """
-    _, chain, _ = view
-    if is_untracked(view):
-        raise RuntimeError(
-            f"{what} in place a view that was created in no_grad mode, with grad mode enabled, so "
-            "it is not known whether gradients should flow through it; take the view where the "
-            "change is, or make the change inside no_grad too"
-        )
-    if any(primitive.sibling for primitive, _ in chain):
-        raise RuntimeError(
-            f"{what} in place a view that is the output of a function that returns multiple views "
-            "(unbind, split, chunk); the others would not know of the change: take the part by "
-            "indexing, or clone() it"
-        )
-    if not all(primitive.differentiable for primitive, _ in chain):
-        raise RuntimeError(
-            f"{what} in place what a view shows that a Function has returned, so that the "
-            "Function's backward would no longer be its gradient; return a clone() there, or work "
-            "on one"
-        )
-
-
-def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
-    """Say what made the value that a tensor has now; a gradient it retains is that of this value.
-
-    Other hooks stay where they are: they see the gradient of the value that they were put on.
-    """
-    node = node_of(tensor._edge)
-    hooks = (node.hooks if node is not None else None) or []
-    moved = [hook for _, hook in hooks if getattr(hook, "retains", None) == tensor.id]
-    if moved:
-        node.hooks = [item for item in hooks if item[1] not in moved] or None
-    tensor._edge = edge
-    tensor._requires = requires
-    if moved and edge is not None:
-        tensor._add_entry_hook(moved[0])
 
 
 def _forget_history(grad: Tensor) -> None:

@@ -11,6 +11,7 @@ from ..core import dtypes, inplace, xp
 from ..core.device import as_device, device, to_device
 from ..core.dtypes import DType
 from ..core.modes import STATE
+from ..core.naming import shown
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Size, Tensor, not_recorded, wrap
 from .drawing import as_chance, random_array
@@ -110,18 +111,51 @@ for _name, _dtype in {
     _caster(_name, _dtype)
 
 
+#: names of the types of tensors in older code
+_TYPE_NAMES = {
+    "float32": "FloatTensor",
+    "float64": "DoubleTensor",
+    "float16": "HalfTensor",
+    "bfloat16": "BFloat16Tensor",
+    "int64": "LongTensor",
+    "int32": "IntTensor",
+    "int16": "ShortTensor",
+    "int8": "CharTensor",
+    "uint8": "ByteTensor",
+    "bool": "BoolTensor",
+    "uint16": "UInt16Tensor",
+    "uint32": "UInt32Tensor",
+    "uint64": "UInt64Tensor",
+    "complex64": "ComplexFloatTensor",
+    "complex128": "ComplexDoubleTensor",
+}
+
+
 @overload
 def type_(self: Tensor, dtype: None = None) -> str: ...
 @overload
 def type_(self: Tensor, dtype: DTypeLike) -> Tensor: ...
 def type_(self: Tensor, dtype: DTypeLike | None = None) -> Any:
-    """The name of the dtype, or this tensor with another dtype.
+    """The name of this tensor's type, or this tensor with another dtype or type.
 
     >>> import tapegrad
     >>> tapegrad.tensor([1, 2]).type(), tapegrad.tensor([1, 2]).type(tapegrad.float32)
-    ('tapegrad.int64', tensor([1., 2.]))
+    ('tapegrad.LongTensor', tensor([1., 2.]))
+    >>> tapegrad.tensor([1, 2]).type("tapegrad.DoubleTensor").dtype
+    tapegrad.float64
     """
-    return f"tapegrad.{self.dtype.name}" if dtype is None else to(self, dtypes.as_dtype(dtype))
+    if dtype is None:
+        cuda = ".cuda" if self.is_cuda else ""
+        return f"{shown.package}{cuda}.{_TYPE_NAMES[self.dtype.name]}"
+    if isinstance(dtype, str) and dtype.endswith("Tensor"):
+        package, _, name = dtype.rpartition(".")
+        known = package.removesuffix(".cuda") in ("tapegrad", "torch")
+        wanted = next((d for d, n in _TYPE_NAMES.items() if n == name), None) if known else None
+        if wanted is None:
+            raise ValueError(f"invalid type: {dtype!r}; expected one such as 'torch.FloatTensor'")
+        on = "cuda" if package.endswith(".cuda") else "cpu"
+        return to(self, dtypes.dtype_named(wanted), on)
+    return to(self, dtypes.as_dtype(getattr(dtype, "dtype", dtype)))
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:

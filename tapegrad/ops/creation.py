@@ -7,14 +7,17 @@ enters such a function in `CREATION`, from where it gets into the main namespace
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..core import dtypes
+from ..core import dtypes, overriding
 from ..core.device import as_device, cupy, to_device
 from ..core.modes import STATE, TAPE
+from ..core.outputs import created_into
 from ..core.tensor import Tensor, as_array, plain_array, wrap
 from .shape.dims import as_shape
 from .table import attach
@@ -35,6 +38,26 @@ def creation(function: F) -> F:
     """Enter a function that makes tensors into the main namespace."""
     CREATION[function.__name__.rstrip("_")] = function
     return function
+
+
+def _let_creation_ask() -> None:
+    """Let functions that make tensors ask classes and modes first: under new names of the same."""
+    public = sys.modules[__package__.partition(".")[0]].__dict__
+    for name, function in CREATION.items():
+        if public.get(name) is function:
+            public[name] = _asking(function)
+
+
+def _asking(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = overriding.override(call, args, kwargs)
+        return function(*args, **kwargs) if found is NotImplemented else found
+
+    return call
+
+
+overriding.on_install.append(_let_creation_ask)
 
 
 def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
@@ -121,9 +144,12 @@ def zeros(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
     """A tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` have the shape (2, 3)."""
+    if out is not None:
+        return created_into(out, zeros, *size, dtype=dtype, requires_grad=requires_grad, **unused)
     shape = as_size(size, unused)
     return finished(np.zeros(shape, numpy_dtype(dtype)), None, device, requires_grad)
 
@@ -134,9 +160,12 @@ def ones(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
     """A tensor of ones: `ones(2, 3)` and `ones((2, 3))` have the shape (2, 3)."""
+    if out is not None:
+        return created_into(out, ones, *size, dtype=dtype, requires_grad=requires_grad, **unused)
     shape = as_size(size, unused)
     return finished(np.ones(shape, numpy_dtype(dtype)), None, device, requires_grad)
 
@@ -147,9 +176,12 @@ def empty(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
     """A tensor whose values are not set."""
+    if out is not None:
+        return created_into(out, empty, *size, dtype=dtype, requires_grad=requires_grad, **unused)
     shape = as_size(size, unused)
     # On a tape unset values are zeros: two recordings of one function must agree.
     unset = np.zeros if STATE.mode & TAPE else np.empty
@@ -185,8 +217,11 @@ def full(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """One value everywhere, which gives the dtype: `full((2,), 7)` is [7, 7], of int64."""
+    if out is not None:
+        return created_into(out, full, size, fill_value, dtype=dtype, requires_grad=requires_grad)
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
     return finished(np.full(valid_shape((size,)), value, kind.numpy), None, device, requires_grad)

@@ -18,6 +18,7 @@ from ..core import dtypes
 from ..core.device import as_device, to_device
 from ..core.inplace import rebind
 from ..core.modes import STATE, TAPE
+from ..core.outputs import created_into, put
 from ..core.primitive import OPAQUE, Primitive, define, record
 from ..core.tensor import Tensor, not_recorded, wrap
 from .checks import checked
@@ -220,11 +221,22 @@ def rand(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
     """Uniform random numbers in [0, 1): `rand(2, 3)` has the shape (2, 3)."""
-    out = random_array("uniform", as_size(size, unused), numpy_dtype(dtype), generator)
-    return _placed(out, device, requires_grad)
+    if out is not None:
+        return created_into(
+            out,
+            rand,
+            *size,
+            dtype=dtype,
+            requires_grad=requires_grad,
+            generator=generator,
+            **unused,
+        )
+    drawn = random_array("uniform", as_size(size, unused), numpy_dtype(dtype), generator)
+    return _placed(drawn, device, requires_grad)
 
 
 @creation
@@ -234,11 +246,22 @@ def randn(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
     """Normal random numbers (mean 0, standard deviation 1): `randn(2, 3)` has the shape (2, 3)."""
-    out = random_array("normal", as_size(size, unused), numpy_dtype(dtype), generator)
-    return _placed(out, device, requires_grad)
+    if out is not None:
+        return created_into(
+            out,
+            randn,
+            *size,
+            dtype=dtype,
+            requires_grad=requires_grad,
+            generator=generator,
+            **unused,
+        )
+    drawn = random_array("normal", as_size(size, unused), numpy_dtype(dtype), generator)
+    return _placed(drawn, device, requires_grad)
 
 
 @creation
@@ -251,8 +274,20 @@ def randint(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Random integers with low <= x < high: `randint(10, (2, 3))`, `randint(5, 10, (2, 3))`."""
+    if out is not None:
+        return created_into(
+            out,
+            randint,
+            low,
+            high,
+            size,
+            dtype=dtype,
+            requires_grad=requires_grad,
+            generator=generator,
+        )
     end: Any = high
     if isinstance(end, (tuple, list)) and size is None:  # randint(high, size)
         low, end, size = 0, low, end
@@ -262,10 +297,10 @@ def randint(
         raise TypeError("randint needs a size, such as randint(10, (2, 3))")
     if end is None or end <= low:
         raise RuntimeError(f"randint needs low < high, got {low} and {end}")
-    out = random_array("integers", as_shape((size,)), np.int64, generator, int(low), int(end))
+    drawn = random_array("integers", as_shape((size,)), np.int64, generator, int(low), int(end))
     if dtype is not None:
-        out = out.to(dtypes.as_dtype(dtype))
-    return _placed(out, device, requires_grad)
+        drawn = drawn.to(dtypes.as_dtype(dtype))
+    return _placed(drawn, device, requires_grad)
 
 
 @creation
@@ -275,12 +310,15 @@ def randperm(
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The integers 0 to n - 1 in random order."""
-    out = argsort_(random_array("words", (n,), np.int64, generator), dim=0, descending=False)
+    if out is not None:
+        return created_into(out, randperm, n, dtype=dtype, generator=generator)
+    drawn = argsort_(random_array("words", (n,), np.int64, generator), dim=0, descending=False)
     if dtype is not None:
-        out = out.to(dtypes.as_dtype(dtype))
-    return _placed(out, device, False)
+        drawn = drawn.to(dtypes.as_dtype(dtype))
+    return _placed(drawn, device, False)
 
 
 @creation
@@ -309,13 +347,16 @@ def normal(
     size: Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Normal random numbers with the given mean and standard deviation."""
+    if out is not None:
+        return put("normal", out, normal(mean, std, size, generator=generator))
     if size is None:
         shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
         size = np.broadcast_shapes(*shapes) if shapes else ()
-    out: Tensor = randn(size, generator=generator) * std + mean
-    return out
+    drawn: Tensor = randn(size, generator=generator) * std + mean
+    return drawn
 
 
 def as_chance(what: str, p: Any) -> Any:
@@ -330,13 +371,19 @@ def as_chance(what: str, p: Any) -> Any:
 
 @creation
 def bernoulli(
-    input: Tensor, p: float | Tensor | None = None, *, generator: Generator | None = None
+    input: Tensor,
+    p: float | Tensor | None = None,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """1 with the probability that each element gives, else 0."""
+    if out is not None:
+        return put("bernoulli", out, bernoulli(input, p, generator=generator))
     chance = as_chance("bernoulli", input.detach() if p is None else p)
     draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
-    out: Tensor = (draw < chance).to(input.dtype)
-    return out
+    drawn: Tensor = (draw < chance).to(input.dtype)
+    return drawn
 
 
 def _drawn_now(shape: tuple[int, ...], generator: Any) -> Any:
@@ -353,8 +400,12 @@ def multinomial(
     replacement: bool = False,
     *,
     generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Indices drawn with the weights of each row: (rows, n) gives (rows, num_samples)."""
+    if out is not None:
+        drawn = multinomial(input, num_samples, replacement, generator=generator)
+        return put("multinomial", out, drawn)
     not_recorded(input, "multinomial()")
     weights = np.asarray(to_device(input._array, as_device("cpu")), np.float64)
     rows = weights.reshape(-1, weights.shape[-1])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import dtypes
+from ..core.outputs import created_into
 from ..core.tensor import Tensor
 from .creation import creation, finished, numpy_dtype, valid_shape
 
@@ -30,6 +31,7 @@ def arange(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Numbers from start up to but not including end.
 
@@ -37,6 +39,8 @@ def arange(
     >>> tapegrad.arange(3), tapegrad.arange(1, 7, 2), tapegrad.arange(0, 1, 0.5)
     (tensor([0, 1, 2]), tensor([1, 3, 5]), tensor([0.0000, 0.5000]))
     """
+    if out is not None:
+        return created_into(out, arange, start, end, step, dtype=dtype, requires_grad=requires_grad)
     if end is None:
         start, end = 0, start
     start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
@@ -61,8 +65,13 @@ def linspace(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`steps` numbers evenly spaced from start to end: `linspace(0, 1, 3)` is [0, 0.5, 1]."""
+    if out is not None:
+        return created_into(
+            out, linspace, start, end, steps, dtype=dtype, requires_grad=requires_grad
+        )
     start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
     _check_steps(steps)
     array = np.linspace(start, end, steps).astype(numpy_dtype(dtype))
@@ -84,8 +93,13 @@ def logspace(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """base**start to base**end in `steps` numbers: `logspace(0, 2, 3)` is [1, 10, 100]."""
+    if out is not None:
+        return created_into(
+            out, logspace, start, end, steps, base, dtype=dtype, requires_grad=requires_grad
+        )
     _check_steps(steps)
     array = np.logspace(start, end, steps, base=base).astype(numpy_dtype(dtype))
     return finished(array, None, device, requires_grad)
@@ -99,8 +113,11 @@ def eye(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere, in n rows and m (or n) columns."""
+    if out is not None:
+        return created_into(out, eye, n, m, dtype=dtype, requires_grad=requires_grad)
     valid_shape((n,) if m is None else (n, m))
     return finished(np.eye(n, m, dtype=numpy_dtype(dtype)), None, device, requires_grad)
 

@@ -85,6 +85,16 @@ def write(layout: FileLayout, path: str) -> None:
         write_all(descriptor, layout.header(checksums()))
 
 
+def write_file(path: str, put: Callable[[Any], Any]) -> None:
+    """Let `put(file)` write a file, which is there as a whole or not at all."""
+    if _is_special(path):
+        with open(path, "wb") as file:
+            put(file)
+        return
+    with replacing(path) as descriptor, open(descriptor, "w+b", closefd=False) as file:
+        put(file)
+
+
 def _stream(layout: FileLayout, put: Callable[[Any], Any]) -> None:
     with checksummed(layout.arrays) as checksums:
         put(layout.header(checksums()))
@@ -136,7 +146,7 @@ def load(
         if start.startswith(b"PK\x03\x04") and not start.endswith(b"{"):
             from .pytorch import load_pytorch
 
-            return load_pytorch(source, _DeviceMap(map_location))
+            return load_pytorch(source, DeviceMap(map_location))
         container = Container(source, bool(mmap))
         return contents(container, map_location)
 
@@ -158,7 +168,7 @@ def opened(f: Any) -> Iterator[Any]:
 
 def contents(container: Container, map_location: Any = None) -> Any:
     """The value in a file, whose header has been read."""
-    devices = _DeviceMap(map_location)
+    devices = DeviceMap(map_location)
     if not container.is_ours:
         arrays = ((name, container.array(name)) for name in container.entries)
         return {name: wrap(devices.put(_tensor_array(container, name, a))) for name, a in arrays}
@@ -175,7 +185,7 @@ def _tensor_array(container: Container, name: str, array: Any) -> Any:
     return array
 
 
-def _read_structure(container: Container, devices: _DeviceMap) -> Any:
+def _read_structure(container: Container, devices: DeviceMap) -> Any:
     with _as_damage(container):
         arrays = {name: container.array(name) for name in container.entries}
         loaded = _Loaded(arrays, _views_of(container), devices)
@@ -190,7 +200,7 @@ class SavedItems:
         self._container = container
         with _as_damage(container):
             arrays = _ReadWhenUsed(container)
-            loaded = _Loaded(arrays, _views_of(container), _DeviceMap("cpu"))
+            loaded = _Loaded(arrays, _views_of(container), DeviceMap("cpu"))
             self._decoder = Decoder(loaded.array, loaded.on_device)
             self._structure: dict[str, Any] = json.loads(container.metadata[_STRUCTURE])["dict"]
 
@@ -235,7 +245,7 @@ class _Loaded:
     """The arrays of a file, and the views of them."""
 
     def __init__(
-        self, entries: dict[str, Any], views: dict[str, StoredView], devices: _DeviceMap
+        self, entries: dict[str, Any], views: dict[str, StoredView], devices: DeviceMap
     ) -> None:
         self._entries = entries
         self._views = views
@@ -258,7 +268,7 @@ class _Loaded:
         return moved if view is None else seen(moved, view)
 
 
-class _DeviceMap:
+class DeviceMap:
     """Which device each loaded tensor goes to, by `map_location`."""
 
     def __init__(self, map_location: Any) -> None:

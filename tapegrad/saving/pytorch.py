@@ -294,11 +294,11 @@ class _Reader:
     def tensor(self, storage: Any, offset: int, shape: Any, strides: Any, grad: Any = False) -> Any:
         if not isinstance(storage, _Storage):
             raise SavingError("the pickle in it is damaged: a tensor without a storage")
-        tensor = wrap(_strided(storage.array, offset, tuple(shape), tuple(strides)))
+        tensor = wrap(strided_view(storage.array, offset, tuple(shape), tuple(strides)))
         return tensor.requires_grad_() if grad is True else tensor
 
 
-def _strided(array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def strided_view(array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     """Elements of a storage; SavingError where they do not lie in it."""
     numbers = (offset, *shape, *strides)
     if len(shape) != len(strides) or not all(type(n) is int and n >= 0 for n in numbers):

@@ -408,16 +408,16 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     return reshape_.direct(out, {"shape": (*shape[:-1], weight._array.shape[0])})
 
 
-def _operand(x: Any) -> Any:
-    return wrap(x) if isinstance(x, np.ndarray) else x
-
-
 def _matmul_operator(self: Tensor, other: Tensor | np.ndarray[Any, Any]) -> Any:
-    return matmul(self, _operand(other))
+    if isinstance(other, Tensor):
+        return matmul(self, other)
+    return matmul(self, wrap(other)) if isinstance(other, np.ndarray) else NotImplemented
 
 
 def _reflected_matmul(self: Tensor, other: Tensor | np.ndarray[Any, Any]) -> Any:
-    return matmul(_operand(other), self)
+    if isinstance(other, Tensor):  # the right operand's class is derived from that of the left
+        return matmul(other, self)
+    return matmul(wrap(other), self) if isinstance(other, np.ndarray) else NotImplemented
 
 
 attach(__matmul__=_matmul_operator, __rmatmul__=_reflected_matmul)

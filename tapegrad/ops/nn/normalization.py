@@ -16,6 +16,7 @@ from ...core import inplace, xp
 from ...core.casting import ON_GPU
 from ...core.dtypes import finfo
 from ...core.modes import no_grad
+from ...core.outputs import put
 from ...core.primitive import OPAQUE, define
 from ...core.tensor import Tensor
 from ..elementwise import exponentials as e
@@ -526,4 +527,4 @@ def normalize(
         dim = normal_dim(dim, input._array.ndim)
     size = extremes.clamp_numbers(norm(input, p, dim, True), low=float(eps), high=math.inf)
     result = input * reciprocal(size)
-    return result if out is None else out.copy_(result)
+    return result if out is None else put("normalize", out, result)

@@ -24,6 +24,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...core import source
+from ...core.naming import home_of
 from .layers import Layers
 from .scope import Scope, names_of
 
@@ -300,7 +301,7 @@ def _is_plain(function: Any, holder: Any) -> bool:
     """Whether a C function is known to read no attributes of the objects that it is given."""
     module = getattr(function, "__module__", None)
     if module is None and holder is not None:
-        module = type(holder).__module__
+        module = home_of(type(holder))
     return module in _PLAIN_MODULES or str(module).startswith(_PLAIN_PACKAGES)
 
 

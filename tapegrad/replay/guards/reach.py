@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.naming import home_of
 from ...core.source import LIBRARY
 from ...core.tensor import Tensor
 from .attributes import AttributeWalk
@@ -328,7 +329,7 @@ class Reach(AttributeWalk):
 
     def _object(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         kind = type(value)
-        own = kind.__module__ or ""
+        own = home_of(kind)
         closed = own.split(".", 1)[0] in CLOSED[1:]
         if hasattr(kind, "__next__") and (closed or not instance_dict(value)):
             raise Unguardable(

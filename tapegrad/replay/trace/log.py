@@ -370,10 +370,10 @@ class CaptureLog(Tape):
                 self._note_history(tensor)
             self.first_flags.setdefault(tensor.id, (tensor, tensor._requires))
 
-    def note_replaced(self, tensor: Tensor) -> None:
+    def note_replaced(self, tensor: Tensor, how: str) -> None:
         if tensor.id <= self.start:
             self.refuse(
-                "it gives a tensor from outside other memory, by setting .data at "
+                f"it gives a tensor from outside other memory, by {how} at "
                 f"{source.describe(source.here())}; use copy_() to change what the memory holds"
             )
 

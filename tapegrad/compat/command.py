@@ -1,0 +1,32 @@
+"""`tapegrad run`: starts Python on a program, with tapegrad in the place of PyTorch.
+
+Comes in: what would stand after `python` on the command line. The program runs in a Python process
+of its own, which takes the place of this one where the system can do that; so its arguments, its
+tracebacks, signals and exit status are those of `python script.py`. Called by `cli.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from .install import environment, installed_torch
+
+
+def run(program: list[str], shadow: bool = False) -> int:
+    """Run a script or `-m module` with its arguments; returns where the process is another one."""
+    where = None if shadow else installed_torch()
+    if where is not None:
+        raise RuntimeError(
+            f"PyTorch is installed ({where}); to let tapegrad take its place, say --shadow"
+        )
+    if sys.flags.ignore_environment:
+        raise RuntimeError("Python was started with -E or -I, so the program would not find torch")
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    command = [sys.executable, *flags, *program]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "posix":
+        os.execve(sys.executable, command, environment(os.environ))
+    return subprocess.run(command, env=environment(os.environ), check=False).returncode

@@ -1,0 +1,103 @@
+"""A module with PyTorch's name that shows the contents of other modules.
+
+Comes in: a name and the modules to show, the first of which decides. Goes out: a module. Public
+names that exist when it is made are copied into its dict, so reading them costs no more than
+reading them there; names that are loaded at first use are asked for then. Modules among them are
+shown as facades too. What is set on a facade is also set in the module that has the name, so that
+code which replaces a function of PyTorch's replaces the one that the library calls.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import FunctionType, ModuleType
+from typing import Any
+
+from .renames import rename_classes
+
+#: what files import for themselves
+_TOOLS = {
+    *("Any", "Callable", "IO", "Iterable", "Iterator", "NamedTuple", "NoReturn", "TYPE_CHECKING"),
+    *("absent", "absent_class", "annotations", "cast", "contextmanager", "overload"),
+}
+
+
+class Facade(ModuleType):
+    """One of PyTorch's modules. `only` limits what the last source shows; () means everything."""
+
+    def __init__(self, name: str, sources: list[ModuleType], only: tuple[str, ...] = ()) -> None:
+        super().__init__(name, sources[0].__doc__)
+        limited = sources[-1] if only else None
+        vars(self)["_facade"] = (tuple(sources), limited, only)
+        for source in reversed(sources):
+            given = vars(source)
+            for key in only if source is limited else [*given]:
+                private = key.startswith("_") or key in _TOOLS
+                if key in given and not private and _is_shown(given[key]):
+                    vars(self)[key] = given[key]
+        if "__version__" in vars(sources[0]):
+            vars(self)["__version__"] = vars(sources[0])["__version__"]
+        rename_classes(name, vars(self))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if name == "__all__":
+            return [n for n in dir(self) if not n.startswith("_")]
+        sources, limited, only = vars(self)["_facade"]
+        error = None
+        for source in sources:
+            if source is limited and name not in only:
+                continue
+            try:
+                value = _read(source, name)
+            except AttributeError as problem:
+                error = problem
+                continue
+            if _is_shown(value):
+                vars(self)[name] = value
+                rename_classes(self.__name__, {name: value})
+                return value
+        path = f"{self.__name__}.{name}"
+        try:
+            return importlib.import_module(path)
+        except ModuleNotFoundError as problem:
+            if problem.name != path:
+                raise
+        text = f"module {self.__name__!r} has no attribute {name!r}"
+        hint = str(error).partition("; ")[2] if error is not None else ""
+        raise AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if not name.startswith("__") and not isinstance(value, ModuleType):
+            for source in vars(self)["_facade"][0]:
+                if name in vars(source):
+                    setattr(source, name, value)
+
+    def __dir__(self) -> list[str]:
+        sources, limited, only = vars(self)["_facade"]
+        names = {name for name in vars(self) if name != "_facade"}
+        for source in sources:
+            names |= {n for n in dir(source) if n[0] != "_"} if source is not limited else {*only}
+        return sorted(names)
+
+    def __repr__(self) -> str:
+        return f"<module {self.__name__!r}: tapegrad under PyTorch's name>"
+
+
+def _read(source: ModuleType, name: str) -> Any:
+    """A name of a module; of the private ones, only functions and classes of the library."""
+    if not name.startswith("_") or f"{__package__}." in source.__name__:
+        return getattr(source, name)
+    value = vars(source).get(name)
+    if value is None and source.__spec__ is None:
+        value = getattr(source, name)  # a module of layers, which finds them by name
+    if not isinstance(value, (type, FunctionType)):
+        raise AttributeError(name)
+    return value
+
+
+def _is_shown(value: Any) -> bool:
+    """Whether a value may stand in a facade: modules are shown as facades instead."""
+    return not isinstance(value, ModuleType) or isinstance(value, Facade)

@@ -1,0 +1,36 @@
+"""Which of PyTorch's paths lead to tapegrad's modules of other paths, as one table.
+
+Read by `finder.py`. A path that tapegrad has too needs no line here, nor does one that has a file
+of its own in `compat/torch`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class PathSource(NamedTuple):
+    """What a path of PyTorch's shows: a module of tapegrad, and which of its names (() is all)."""
+
+    module: str
+    names: tuple[str, ...] = ()
+
+
+#: parts of tapegrad that are not in PyTorch, so that `torch.core` does not exist
+HIDDEN = (
+    *("array_api", "backward_functions", "cli", "compat", "core", "data", "debug", "demos"),
+    *("dialects", "insight", "parallel", "replay", "saving", "typed"),
+)
+
+_GRAD_MODES = ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled")
+
+PATHS = {
+    "torch._tensor": PathSource(".core.tensor", ("Tensor",)),
+    "torch.autograd.anomaly_mode": PathSource(
+        ".autograd", ("detect_anomaly", "set_detect_anomaly")
+    ),
+    "torch.autograd.grad_mode": PathSource(".autograd", _GRAD_MODES),
+    "torch.autograd.gradcheck": PathSource(".testing", ("gradcheck", "gradgradcheck")),
+    "torch.autograd.variable": PathSource(".autograd", ("Variable",)),
+    "torch.utils.data._utils.collate": PathSource(".data", ("default_collate", "default_convert")),
+}

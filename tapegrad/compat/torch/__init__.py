@@ -1,0 +1,158 @@
+"""What `torch` itself has beside the names of `tapegrad`."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+from ...core import dtypes
+from ...core.layouts import LAYOUTS
+from ...core.tensor import Tensor
+from ..absent import NamedDType, absent_class
+from .serialization import load, save
+from .torch_version import TorchVersion, __version__
+
+__all__ = ["TorchVersion", "__version__", "load", "save"]
+
+_SYMBOLIC = "sizes are plain numbers: use int, float and bool"
+SymInt = absent_class("torch.SymInt", _SYMBOLIC)
+SymFloat = absent_class("torch.SymFloat", _SYMBOLIC)
+SymBool = absent_class("torch.SymBool", _SYMBOLIC)
+
+sparse_coo = LAYOUTS["sparse_coo"]
+sparse_csr = LAYOUTS["sparse_csr"]
+sparse_csc = LAYOUTS["sparse_csc"]
+sparse_bsr = LAYOUTS["sparse_bsr"]
+sparse_bsc = LAYOUTS["sparse_bsc"]
+jagged = LAYOUTS["jagged"]
+
+#: dtypes that packages compare with and have tables of: name, category, bytes, signed
+_NAMED_DTYPES = (
+    *(("uint16", dtypes.INTEGER, 2, False), ("uint32", dtypes.INTEGER, 4, False)),
+    *(("uint64", dtypes.INTEGER, 8, False), ("complex32", dtypes.FLOAT + 1, 4, True)),
+    *(("complex64", dtypes.FLOAT + 1, 8, True), ("complex128", dtypes.FLOAT + 1, 16, True)),
+    *(("float8_e4m3fn", dtypes.FLOAT, 1, True), ("float8_e5m2", dtypes.FLOAT, 1, True)),
+    *(("float8_e4m3fnuz", dtypes.FLOAT, 1, True), ("float8_e5m2fnuz", dtypes.FLOAT, 1, True)),
+    *(("float8_e8m0fnu", dtypes.FLOAT, 1, False), ("float4_e2m1fn_x2", dtypes.FLOAT, 1, True)),
+    *(("qint8", dtypes.INTEGER, 1, True), ("quint8", dtypes.INTEGER, 1, False)),
+    *(("qint32", dtypes.INTEGER, 4, True), ("quint4x2", dtypes.INTEGER, 1, False)),
+    *(("quint2x4", dtypes.INTEGER, 1, False), ("bits8", dtypes.INTEGER, 1, False)),
+    *((f"int{n}", dtypes.INTEGER, 1, True) for n in range(1, 8)),
+    *((f"uint{n}", dtypes.INTEGER, 1, False) for n in range(1, 8)),
+)
+_EXISTING = {dtype.name for dtype in dtypes.ALL}
+for _name, _category, _size, _signed in _NAMED_DTYPES:
+    if _name not in _EXISTING:
+        globals()[_name] = NamedDType(_name, _category, _size, _signed)
+for _name, _short in (("complex32", "chalf"), ("complex64", "cfloat"), ("complex128", "cdouble")):
+    if _name in globals():
+        globals()[_short] = globals()[_name]
+
+
+class OutOfMemoryError(RuntimeError):
+    """What PyTorch raises where a GPU has too little memory."""
+
+
+class AcceleratorError(RuntimeError):
+    """What PyTorch raises where a GPU fails."""
+
+
+def _assert(condition: Any, message: str) -> None:
+    """`assert` as a function."""
+    assert condition, message
+
+
+def typename(obj: Any) -> str:
+    """The name of an object's type with its module; of a tensor, such as "torch.FloatTensor"."""
+    if isinstance(obj, Tensor):
+        return str(obj.type())
+    kind = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(kind, "__module__", "") or ""
+    plain = module in ("builtins", "__builtin__", "")
+    return str(kind.__qualname__) if plain else f"{module}.{kind.__qualname__}"
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Make the dtype of a type such as `torch.DoubleTensor` the default one."""
+    name = t if isinstance(t, str) else f"torch.{t.__name__}"
+    dtypes.set_default_dtype(Tensor(()).type(name).dtype)
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Always False: numbers near zero are not rounded to it."""
+    return False
+
+
+def get_num_interop_threads() -> int:
+    """Always 1: operations run one after another."""
+    return 1
+
+
+def set_num_interop_threads(n: int) -> None:
+    """Changes nothing: operations run one after another."""
+    if not isinstance(n, int) or n <= 0:
+        raise RuntimeError(f"expected a positive number of threads, got {n!r}")
+
+
+def sym_int(a: Any) -> int:
+    """A whole number, rounded towards zero."""
+    return int(a)
+
+
+def sym_float(a: Any) -> float:
+    """A number as float."""
+    return float(a)
+
+
+def sym_not(a: Any) -> bool:
+    """Whether `a` is false."""
+    return not a
+
+
+def sym_max(a: Any, b: Any) -> Any:
+    """The larger number; float if one of them is."""
+    return float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
+
+
+def sym_min(a: Any, b: Any) -> Any:
+    """The smaller number; float if one of them is."""
+    return float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
+
+
+def sym_sqrt(a: Any) -> float:
+    """The square root of a number."""
+    return math.sqrt(a)
+
+
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    """`t` if `b`, else `f`."""
+    return t if b else f
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The module of a kind of device: `torch.cpu` or `torch.cuda`."""
+    from ...core.device import as_device
+
+    return importlib.import_module(f"torch.{as_device(device).type}")
+
+
+def is_vulkan_available() -> bool:
+    """False: there are no tensors on Vulkan."""
+    return False
+
+
+def is_distributed(input: Tensor) -> bool:
+    """False, as in PyTorch for ordinary tensors."""
+    return False
+
+
+def _storages() -> dict[str, type]:
+    """Classes of storages, by which pickles of tensors name dtypes."""
+    from ..zip_format import STORAGE_NAMES
+
+    use = "ask a tensor for untyped_storage() instead"
+    return {name: absent_class(f"torch.{name}", use) for name in STORAGE_NAMES.values()}
+
+
+globals().update(_storages())

@@ -1,0 +1,5 @@
+"""`torch.fx.proxy`: a path to names of `torch.fx`."""
+
+from . import Proxy, Tracer
+
+__all__ = ["Proxy", "Tracer"]

@@ -1,0 +1,160 @@
+"""`torch.save` and `torch.load` in PyTorch's own format.
+
+`save` writes the file that PyTorch would write: a zip archive with a pickle. `load` without
+`weights_only=False` runs nothing of a file; what `add_safe_globals` names may be used in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from ...core.layouts import LAYOUTS, layout
+from ...saving.errors import SavingError
+from ...saving.files import DeviceMap, opened, write_file
+from ...saving.files import load as load_plain
+from ...saving.pytorch import Archive
+from ..zip_format import STORAGE_NAMES, PickleReader, write_zip
+
+FILE_LIKE = str | os.PathLike[str] | IO[bytes]
+MAP_LOCATION = Any
+DEFAULT_PROTOCOL = 2
+
+_safe: dict[str, Any] = {}
+
+
+class SourceChangeWarning(Warning):
+    """A category that scripts switch off; nothing here gives such warnings."""
+
+
+def save(
+    obj: Any,
+    f: FILE_LIKE,
+    pickle_module: Any = pickle,
+    pickle_protocol: int = DEFAULT_PROTOCOL,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+) -> None:
+    """Save a value as `torch.save` does; PyTorch can read tensors and plain containers in it."""
+    if not _use_new_zipfile_serialization:
+        raise NotImplementedError(
+            "torch.save writes zip archives alone; leave out _use_new_zipfile_serialization=False"
+        )
+    if isinstance(f, (str, os.PathLike)):
+        write_file(os.fspath(f), lambda file: write_zip(obj, file, pickle_protocol))
+        return
+    if not hasattr(f, "write"):
+        raise AttributeError(f"expected a path or an open file, got {type(f).__name__}")
+    memory = io.BytesIO()  # such a file may be unable to tell its position
+    write_zip(obj, memory, pickle_protocol)
+    f.write(memory.getbuffer())
+
+
+def load(
+    f: FILE_LIKE,
+    map_location: MAP_LOCATION = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Load a file of PyTorch's or tapegrad's.
+
+    With `weights_only=False`, the pickle in PyTorch's file is run, and so is any code in it: use it
+    for files that you trust. Otherwise tensors and plain values are read, and what
+    `add_safe_globals` names.
+    """
+    if weights_only is None:
+        forced = os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0") in (
+            "1",
+            "y",
+            "yes",
+            "true",
+        )
+        weights_only = not forced
+    if weights_only and not _safe:
+        return load_plain(f, map_location, mmap=mmap)
+    with opened(f) as source:
+        if not source.read(0, min(source.size, 4)).startswith(b"PK\x03\x04"):
+            raw = io.BytesIO(source.read(0, source.size))
+            return load_plain(raw, map_location)
+        find = _find_safe if weights_only else None
+        devices = DeviceMap(map_location)
+        return PickleReader(Archive(source), devices, find, pickle_load_args).load()
+
+
+def add_safe_globals(safe_globals: list[Any]) -> None:
+    """Let files name these functions and classes, or (function, name) pairs."""
+    for item in safe_globals:
+        value, name = item if isinstance(item, tuple) else (item, _name_of(item))
+        _safe[name] = value
+
+
+def clear_safe_globals() -> None:
+    """Forget what `add_safe_globals` was given."""
+    _safe.clear()
+
+
+def get_safe_globals() -> list[Any]:
+    """What `add_safe_globals` was given."""
+    return list(_safe.values())
+
+
+@contextmanager
+def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
+    """`add_safe_globals` while the block runs."""
+    before = dict(_safe)
+    add_safe_globals(safe_globals)
+    try:
+        yield
+    finally:
+        _safe.clear()
+        _safe.update(before)
+
+
+#: what files may name without being told: what tensors and plain containers need
+_ALWAYS = {
+    *(("torch._utils", name) for name in ("_rebuild_tensor_v2", "_rebuild_tensor")),
+    *(("torch._utils", f"_rebuild_parameter{end}") for end in ("", "_with_state")),
+    *(("torch", name) for name in ("Size", "device", *STORAGE_NAMES, *STORAGE_NAMES.values())),
+    *(("torch.storage", "UntypedStorage"), ("torch.serialization", "_get_layout")),
+    *(("collections", "OrderedDict"), ("collections", "Counter"), ("_codecs", "encode")),
+    *(("builtins", name) for name in ("set", "frozenset", "complex", "bytearray")),
+}
+
+
+def _find_safe(module: str, name: str) -> Any:
+    module = module.replace("__builtin__", "builtins")
+    found = _safe.get(f"{module}.{name}")
+    if found is not None:
+        return found
+    if (module, name) not in _ALWAYS:
+        raise SavingError(
+            f"the file names {module}.{name}, which is not allowed; if you trust it, say "
+            f"torch.serialization.add_safe_globals([{name}]) or load(..., weights_only=False)"
+        )
+    return getattr(importlib.import_module(module), name)
+
+
+def _name_of(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _get_layout(name: str) -> layout:
+    return LAYOUTS[name.rpartition(".")[2]]
+
+
+_get_layout.__module__ = "torch.serialization"  # the name in pickles
+
+
+def register_package(priority: int, tagger: Callable[..., Any], deserializer: Any) -> None:
+    """Raises: there are no other places for storages than the CPU and CUDA."""
+    raise NotImplementedError(
+        "torch.serialization.register_package does not exist in tapegrad; use map_location"
+    )

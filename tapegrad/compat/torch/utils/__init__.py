@@ -1,0 +1,26 @@
+"""`torch.utils`: what it has beside `tapegrad.utils`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....core.tensor import Tensor
+
+
+def set_module(obj: Any, mod: str) -> None:
+    """Set the name of the module that an object says it belongs to."""
+    if not isinstance(mod, str):
+        raise TypeError("The mod argument should be a string")
+    obj.__module__ = mod
+
+
+def swap_tensors(t1: Tensor, t2: Tensor) -> None:
+    """Raises: tensors keep their identity."""
+    raise NotImplementedError(
+        "torch.utils.swap_tensors does not exist in tapegrad; assign t1.data = t2.data instead"
+    )
+
+
+def rename_privateuse1_backend(backend_name: str) -> None:
+    """Raises: there are no devices of extensions."""
+    raise NotImplementedError("tapegrad has no devices of extensions; use 'cpu' or 'cuda'")
