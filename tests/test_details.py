@@ -518,3 +518,12 @@ def test_import_paths() -> None:
     assert once_differentiable is tg.autograd.function.once_differentiable
     assert Function is tg.autograd.Function
     assert FunctionCtx is tg.autograd.function.FunctionCtx
+
+
+def test_tensors_that_share_data_count_changes_together() -> None:
+    for dtype in (tg.float32, tg.bfloat16):
+        a, b = tg.ones(2, dtype=dtype), tg.zeros(2, dtype=dtype)
+        b.data = a.data
+        b.add_(1)
+        assert a.tolist() == [2, 2]
+        assert a._version == b._version == 1

@@ -61,6 +61,15 @@ def apart(array: Any) -> Any:
     return np.asarray(memoryview(array))
 
 
+def rejoined(array: Any) -> Any:
+    """What `apart` was given, if `array` came from there."""
+    memory = getattr(array.base, "base", None) if numeric.is_bfloat16(array.dtype) else array.base
+    if not isinstance(memory, memoryview) or not isinstance(memory.obj, np.ndarray):
+        return array
+    given = memory.obj
+    return given if given.dtype == array.dtype else given.view(array.dtype)
+
+
 def find(array: Any) -> Mutation | None:
     """The latest change of the memory that `array` shows, or None if it was never changed."""
     return _mutations.get(id(owner_of(array)))

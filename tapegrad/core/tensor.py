@@ -395,10 +395,11 @@ class Tensor(TensorMethods):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f".data must be a Tensor, got {type(value).__name__}")
-        if value._array is not self._array:
+        array = storage.rejoined(value._array)  # tensors that share data count changes together
+        if array is not self._array:
             for tape in STATE.tapes:
                 tape.note_replaced(self, "setting .data")
-        self._array = value._array
+        self._array = array
         self._view = None
         for tape in STATE.tapes:
             tape.rebind(self, value)
