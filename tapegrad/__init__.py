@@ -124,11 +124,15 @@ _TYPED = (
     *("ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"),
 )
 
+#: names of PyTorch's that say what to use
+_REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
     **{name: (".typed", name) for name in _TYPED},
+    **{name: (".ops.factors.removed", name) for name in _REMOVED},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".autograd.function", "Context"),
@@ -153,6 +157,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
     "use_deterministic_algorithms": (".backends", "use_deterministic_algorithms"),
+    "vmap": (".transforms.vmap", "vmap"),
 }
 
 
@@ -161,6 +166,9 @@ _INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "type
 
 
 def __getattr__(name: str) -> object:
+    if name in _ops.late.FILES:
+        globals()[name] = operation = _ops.late.function(name)
+        return operation
     try:
         module, attribute = _LAZY[name]
     except KeyError:
@@ -177,7 +185,9 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(n for n in {*globals(), *_LAZY} if n[0] != "_" and n not in _INNER)
+    return sorted(
+        n for n in {*globals(), *_LAZY, *_ops.late.FILES} if n[0] != "_" and n not in _INNER
+    )
 
 
 _keep_freed_memory()

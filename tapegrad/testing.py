@@ -366,7 +366,9 @@ def _is_shape(value: Any) -> bool:
 
 def _values(spec: In, rng: np.random.Generator, distinct: _DistinctValues) -> Any:
     if spec.values is not None:
-        kind = {"float": np.float64, "int": np.int64, "bool": np.bool_}[spec.kind]
+        kind = {"float": np.float64, "int": np.int64, "int32": np.int32, "bool": np.bool_}[
+            spec.kind
+        ]
         return np.array(spec.values, kind)
     if spec.kind == "int":
         return rng.integers(int(spec.low), int(spec.high), spec.shape)

@@ -52,14 +52,18 @@ def exactly(function: Callable[..., Any], *given: Any, calls: int = 3) -> Compil
 
 REFUSED = {
     *("allclose", "argwhere", "equal", "has_inf", "has_nan", "isclose", "masked_select", "nonzero"),
-    *("bincount", "unique", "unique_consecutive"),
+    *("_segment_reduce", "bincount", "unique", "unique_consecutive"),
 }
 
 #: by operation: the primitives that run in NumPy, in the operation or in its gradient. This list
 #: may only become shorter.
 IN_NUMPY: dict[str, set[str]] = {
     **{name: {"argsort"} for name in ("argsort", "sort", "topk")},
-    **{name: {"argsort"} for name in ("kthvalue", "median", "nanmedian", "quantile")},
+    **{name: {"argsort"} for name in ("kthvalue", "median", "nanmedian")},
+    **{name: {"argsort"} for name in ("nanquantile", "quantile")},
+    **{name: {name} for name in ("gcd", "lcm", "nextafter", "nonzero_static")},
+    "frexp": {"frexp", "scaled_down"},
+    "logcumsumexp": {"decaying_sum"},
     **{name: {"searchsorted"} for name in ("bucketize", "searchsorted")},
     "scatter_reduce": {"scatter_extreme"},
     **{name: {"polygamma"} for name in ("digamma", "polygamma")},
@@ -71,9 +75,36 @@ IN_NUMPY: dict[str, set[str]] = {
     **{name: {"det", "adjugate"} for name in ("det", "linalg.det")},
     **{name: {"log_abs_det", "sign_det", "inverse"} for name in ("slogdet", "linalg.slogdet")},
     "logdet": {"log_abs_det", "sign_det", "inverse"},
-    "linalg.cholesky": {"cholesky", "inverse"},
-    "linalg.solve": {"solve"},
     "matrix_exp": {"matrix_exp"},
+    # LAPACK's
+    **{
+        name: {"cholesky", "solve_triangular"}
+        for name in ("cholesky", "linalg.cholesky", "linalg.cholesky_ex")
+    },
+    **{name: {"solve_triangular"} for name in ("cholesky_inverse", "cholesky_solve")},
+    **{name: {"solve_triangular"} for name in ("linalg.solve_triangular", "triangular_solve")},
+    **{name: {"solve"} for name in ("linalg.solve", "linalg.solve_ex", "linalg.tensorsolve")},
+    **{name: {"inverse_ex"} for name in ("linalg.inv_ex", "linalg.tensorinv")},
+    **{name: {"svd"} for name in ("linalg.svd", "svd")},
+    **{name: {"svd", "svdvals"} for name in ("linalg.svdvals", "nuclear_norm")},
+    **{name: {"eigh"} for name in ("linalg.eigh", "lobpcg")},
+    "linalg.eigvalsh": {"eigh", "eigvalsh"},
+    "linalg.matrix_rank": {"eigvalsh", "svdvals"},
+    "linalg.cond": {"inverse_ex", "svd", "svdvals"},
+    "linalg.qr": {"qr", "qr_r", "solve_triangular"},
+    "qr": {"qr", "solve_triangular"},
+    **{name: {"qr", "solve_triangular", "svd"} for name in ("pca_lowrank", "svd_lowrank")},
+    "geqrf": {"geqrf"},
+    **{
+        name: {"lu_factor", "pivot_rows", "solve_triangular"}
+        for name in ("linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "lu")
+    },
+    **{name: {"pivot_rows", "solve_triangular"} for name in ("linalg.lu_solve", "lu_solve")},
+    "lu_unpack": {"pivot_rows"},
+    **{name: {"ldl_factor"} for name in ("linalg.ldl_factor", "linalg.ldl_factor_ex")},
+    "linalg.ldl_solve": {"ldl_solve"},
+    **{name: {"pinv"} for name in ("linalg.pinv", "pinverse")},
+    "linalg.lstsq": {"lstsq", "pinv"},
 }
 
 

@@ -1,7 +1,10 @@
 """The rules of the code base: which part may use which, one place for an operation."""
 
 import ast
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,17 @@ PACKAGE = Path(tapegrad.__file__).parent
 #: rooms from the bottom: folders, the rooms of `replay`, and modules that stand alone. Code imports
 #: from its own room and those before it, at the top of a file or inside a function.
 ROOMS = [
-    *("core", "futures", "multiprocessing", "random", "autograd", "ops", "func", "linalg"),
+    *(
+        "core",
+        "futures",
+        "multiprocessing",
+        "random",
+        "autograd",
+        "transforms",
+        "ops",
+        "func",
+        "linalg",
+    ),
     *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
     *(
         "replay.reference",
@@ -43,7 +56,7 @@ UPWARDS = {
     ("autograd/functional", "func"): "a path of PyTorch's for what `func` does",
     ("autograd/functional", "ops"): "a path of PyTorch's for what `func` does",
     ("autograd/gradients", "nn"): "`Gradients.clip` is `nn.utils` on a mapping",
-    ("core/primitive", "replay.use"): "large eager operations run as native code",
+    ("core/acceleration", "replay.use"): "large eager operations run as native code",
     ("core/tape", "autograd"): "`Tape.backward`",
     ("core/tape", "insight"): "printing and measuring a tape",
     ("core/tensor", "autograd"): "`Tensor.backward`",
@@ -68,7 +81,7 @@ UPWARDS = {
     ("distributed/checkpoint/stateful", "saving"): "a path of PyTorch's",
     ("distributed/fsdp", "parallel"): "a path of PyTorch's",
     ("distributed/optim", "parallel"): "a path of PyTorch's",
-    ("func", "nn"): "`functional_call` of a module",
+    ("func/calling", "nn"): "`functional_call` of a module",
     ("insight/installation", "__init__"): "the version",
     ("nn/__init__", "dialects"): "names of the documents that other rooms define",
     ("nn/__init__", "parallel"): "a path of PyTorch's",
@@ -235,3 +248,29 @@ def test_reference_is_current():
     assert set(FOLDER.glob("*.md")) == set(texts), "run `python -m tools.reference`"
     for path, text in texts.items():
         assert path.read_text() == text, f"run `python -m tools.reference`: {path.name} is old"
+
+
+ENTERED = """
+import json, tapegrad
+from tapegrad.ops import late, table
+found = {}
+for file in late.LATE:
+    before = dict(table.TABLE)
+    late.load(file)
+    new = [entry for name, entry in table.TABLE.items() if name not in before]
+    names = [n for e in new if e.module == "" for n in (e.name, *e.aliases)]
+    found[file] = sorted(names), sorted(m for e in new for m in e.methods)
+print(json.dumps(found))
+"""
+
+
+def test_operations_that_are_imported_late_are_listed():
+    """What each late file enters in the table is what `LATE` says, by name."""
+    from tapegrad.ops.late import LATE
+
+    run = subprocess.run([sys.executable, "-c", ENTERED], capture_output=True, check=True)
+    found = json.loads(run.stdout)
+    for file, names in LATE.items():
+        both, functions, methods = (set(text.split()) for text in names)
+        assert set(found[file][0]) == both | functions, file
+        assert set(found[file][1]) == both | methods, file

@@ -33,7 +33,8 @@ def refresh(tensor: Tensor) -> None:
     if is_untracked(tensor._view) and not STATE.mode & TAPE:
         tensor._view = (base, chain, change.number + UNTRACKED)
         return
-    if not base._requires and all(change.number < tape.started for tape in STATE.tapes):
+    tapes = STATE.tapes if tensor._on_tapes else ()
+    if not base._requires and all(change.number < tape.started for tape in tapes):
         tensor._view = (base, chain, change.number)
         return
     if base._extra is not None and base._extra.last_relayout > refreshed_at:
@@ -48,7 +49,7 @@ def refresh(tensor: Tensor) -> None:
         # A tape must know the new value; the history is for later, as it is without a tape.
         for primitive, params in chain:
             derived = bind(primitive, (derived,), params)
-        for tape in STATE.tapes:
+        for tape in tapes:
             tape.rebind(tensor, derived)
         return
     if base._requires:
@@ -58,7 +59,7 @@ def refresh(tensor: Tensor) -> None:
         derived = bind(primitive, (derived,), params)
     if derived._requires or tensor._edge is not None or not tensor._requires:
         set_history(tensor, derived._edge, derived._requires)  # not of a leaf beside its memory
-    for tape in STATE.tapes:
+    for tape in tapes:
         tape.rebind(tensor, derived)
 
 

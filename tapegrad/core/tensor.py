@@ -68,6 +68,8 @@ class Tensor(TensorMethods):
 
     # NumPy leaves operators between arrays and tensors to us.
     __array_ufunc__ = None
+    #: tapes see what happens to it; of a wrapped tensor they see its value
+    _on_tapes = True
 
     def __new__(
         cls,
@@ -625,5 +627,7 @@ def _note_grad(tensor: Tensor) -> None:
 
 def not_recorded(tensor: Tensor, what: str) -> None:
     """Under capture, values are not there yet when the program is replayed: refuse to read them."""
+    if not tensor._on_tapes:
+        tensor.refuse_read(what)  # type: ignore[attr-defined]
     for tape in STATE.tapes:
         tape.refuse_read(tensor, what)

@@ -11,6 +11,15 @@ from ..core.dtypes import DType
 from ..core.tensor import Size, Tensor
 from ..ops.annotations import DeviceLike, Dims, DTypeLike, Ints, Number, Operand
 from ..ops.convert import Extent
+from ..ops.elementwise.parts import Mantissa
+from ..ops.factors.least_squares import LeastSquares
+from ..ops.factors.low_rank import LowRank
+from ..ops.factors.lu import LDLFactors, LDLFactorsWithInfo, LUFactors, LUFactorsWithInfo, LUParts
+from ..ops.factors.older import OlderSingularValues
+from ..ops.factors.orthogonal import Orthogonal, Reflections
+from ..ops.factors.spectra import Eigenvectors, SingularValues
+from ..ops.factors.systems import InverseWithInfo, SolutionWithInfo
+from ..ops.factors.triangles import FactorWithInfo, TriangularSolution
 from ..ops.index.search import Indexed
 from ..ops.linalg.solving import SignAndLog
 from ..ops.reduce.largest import Extreme

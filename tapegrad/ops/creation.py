@@ -227,6 +227,41 @@ def full(
     return finished(np.full(valid_shape((size,)), value, kind.numpy), None, device, requires_grad)
 
 
+@creation
+def scalar_tensor(
+    s: Number,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
+) -> Tensor:
+    """A number as a tensor of no dimensions, of the default dtype unless one is given."""
+    as_size((), unused)
+    return finished(np.full((), s, numpy_dtype(dtype)), None, device, requires_grad)
+
+
+@creation
+def empty_permuted(
+    size: Sequence[int],
+    physical_layout: Sequence[int],
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
+) -> Tensor:
+    """Unset values whose dimensions lie in memory in the order that `physical_layout` gives."""
+    shape, order = as_size((size,), unused), as_shape((physical_layout,))
+    if sorted(order) != list(range(len(shape))):
+        raise RuntimeError(
+            f"empty_permuted: {order} does not name each of {len(shape)} dimensions once"
+        )
+    unset = np.zeros if STATE.mode & TAPE else np.empty
+    array = unset([shape[d] for d in order], numpy_dtype(dtype))
+    return finished(array.transpose(np.argsort(order)), None, device, requires_grad)
+
+
 def made_like(function: Callable[..., Tensor], input: Tensor, options: dict[str, Any]) -> Tensor:
     """What `function` makes with the shape, dtype and device of a tensor."""
     options.pop("memory_format", None)

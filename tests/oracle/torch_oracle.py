@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -49,7 +51,13 @@ def torch_function(op: Op) -> Any:
     found: Any = {"torch": torch, "Tensor": torch.Tensor}[op.torch.split(".")[0]]
     for part in op.torch.split(".")[1:]:
         found = getattr(found, part)
-    return found
+
+    @functools.wraps(found)
+    def quiet(*args: Any, **kwargs: Any) -> Any:
+        with warnings.catch_warnings(action="ignore"):
+            return found(*args, **kwargs)
+
+    return quiet
 
 
 def torch_gradients(result: Any, inputs: list[Any], seed: int = 0) -> list[Any]:

@@ -8,24 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import adapted, leading, shifted, spread
 from ...core.dtypes import as_dtype, float32, int32, int64
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded, wrap
-from ..checks import checked
 from ..elementwise import comparison as c
 from ..elementwise import extremes
 from ..elementwise.arithmetic import floor_divide
 from ..elementwise.copies import cast
-from ..precision import check_floating
 from ..reduce.reductions import any_, sum_
 from ..reduce.sorting import argsort_, sort
 from ..shape.dims import normal_dim
-from ..shape.reordering import movedim
 from ..shape.reshaping import reshape_, squeeze, unsqueeze
-from ..shape.slicing import narrow, select
+from ..shape.slicing import select
 from ..table import In, Sample, op
 from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
-from .indexing import take_
 
 if TYPE_CHECKING:
     from ..annotations import Operand
@@ -52,7 +49,24 @@ def _searchsorted(x: Any, values: Any, *, right: bool) -> Any:
     return module.asarray(module.stack(found), np.int64).reshape(values.shape)
 
 
-searchsorted_: Primitive = define("searchsorted", _searchsorted, kind=OPAQUE)
+def _searchsorted_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """One sequence serves all values; sequences of examples are searched for their own."""
+    x, values = inputs
+    if not batched[0] and len(x.shape) == 1:
+        return p(x, values, **params)
+    if len(x.shape) - batched[0] > 1:
+        return leading(p, inputs, batched, params)
+    x, values = spread(inputs, batched)
+    rows = reshape_(values, shape=(len(x), math.prod(values.shape[1:])))
+    return reshape_(p(x, rows, **params), shape=tuple(values.shape))
+
+
+searchsorted_: Primitive = define(
+    "searchsorted",
+    _searchsorted,
+    kind=OPAQUE,
+    batch=_searchsorted_batch,
+)
 
 _EDGES = In(values=[-1.0, 0.0, 0.5, 2.0], grad=False)
 
@@ -392,72 +406,6 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     return _median_of(input, dim, keepdim, skips_nan=True)
 
 
-@op(
-    samples=lambda: [
-        Sample(In(3, 5, distinct=True), 0.3),
-        Sample(In(3, 5, distinct=True), 0.6, 1, True),
-        Sample(In(5, 3, distinct=True), 0.3, 0, interpolation="nearest"),
-        Sample(In(7, distinct=True), In(values=[0.0, 0.31, 1.0], grad=False)),
-        Sample(In(2, 7, distinct=True), In(values=[0.2, 0.9], grad=False), -1, False),
-    ],
-    autocast={"cpu": "full"},
-)
-def quantile(
-    input: Tensor,
-    q: Operand,
-    dim: int | None = None,
-    keepdim: bool = False,
-    *,
-    interpolation: str = "linear",
-) -> Any:
-    """The value below which a share q of a dimension lies; several shares come first.
-
-    `interpolation` is "linear", "lower", "higher", "nearest" or "midpoint".
-
-    >>> import tapegrad
-    >>> tapegrad.quantile(tapegrad.tensor([0.0, 1.0, 2.0, 3.0]), 0.5)
-    tensor(1.5000)
-    """
-    check_floating(input, "quantile")
-    modes = ("linear", "lower", "higher", "midpoint", "nearest")
-    if interpolation not in modes:
-        raise RuntimeError(f"quantile: interpolation must be one of {modes}, got {interpolation!r}")
-    if not input._array.size:
-        raise RuntimeError("quantile needs a tensor that is not empty")
-    shares = q if isinstance(q, Tensor) else input.new_tensor(q)
-    if shares.dtype is not input.dtype:
-        raise RuntimeError(f"quantile: q must be of the tensor's dtype {input.dtype}")
-    shares = checked(shares, low=0, high=1, message="quantile: q must lie between 0 and 1, got {}")
-    x = reshape_(input, shape=(input._array.size,)) if dim is None else input
-    d = normal_dim(0 if dim is None else dim, x._array.ndim)
-    ordered = sort(movedim(x, d, -1), -1).values
-    found = _at_share(ordered, shares, interpolation)
-    last = narrow(ordered, -1, ordered._array.shape[-1] - 1, 1)  # NaN, if one is there
-    found = c.where(c.isnan(last), last, found)
-    found = movedim(found, -1, 0)
-    if keepdim:
-        rank = input._array.ndim
-        for i in range(rank) if dim is None else (d,):
-            found = unsqueeze(found, i + 1)
-    return found if shares._array.ndim else select(found, 0, 0)
-
-
-def _at_share(ordered: Any, shares: Any, interpolation: str) -> Any:
-    """Values between neighbours of the sorted last dimension, one for each share."""
-    place = reshape_(shares, shape=(max(shares._array.size, 1),)) * (ordered._array.shape[-1] - 1)
-    last = (ordered._array.ndim - 1,)
-    if interpolation == "nearest":
-        return take_(ordered, place.round().long(), dims=last)
-    low, high = place.floor(), place.ceil()
-    below, above = (take_(ordered, at.long(), dims=last) for at in (low, high))
-    if interpolation == "lower":
-        return below
-    if interpolation == "higher":
-        return above
-    weight: Any = 0.5 if interpolation == "midpoint" else place - low
-    return below + (above - below) * weight
-
-
 # -- reductions by index -----------------------------------------------------------------------
 
 
@@ -492,6 +440,7 @@ scatter_extreme_: Primitive = define(
     _scatter_extreme,
     kind=OPAQUE,
     joint=_scatter_extreme_gradient,
+    batch=adapted(dim=shifted),
 )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import aligned, contraction, joined, separated
 from ...core.primitive import (
     ARRAY_SIZE,
     CONTRACTION,
@@ -244,7 +245,6 @@ def mv(input: Tensor, vec: Tensor) -> Any:
 
 @op(
     samples=lambda: [Sample((4,), (4,))],
-    aliases=("inner",),
     autocast={"cpu": "keep", "cuda": "widest"},
 )
 def dot(input: Tensor, tensor: Tensor) -> Any:
@@ -257,6 +257,29 @@ def dot(input: Tensor, tensor: Tensor) -> Any:
     if input._array.ndim != 1 or tensor._array.ndim != 1:
         raise _mismatch("dot", input, tensor, "dot needs two vectors; use matmul for matrices")
     return _product(input, tensor)
+
+
+@op(
+    samples=lambda: [Sample((4,), (4,)), Sample((2, 3), (4, 5, 3)), Sample((), (2, 3))],
+    autocast={"cpu": "keep", "cuda": "widest"},
+)
+def inner(input: Tensor, other: Tensor) -> Any:
+    """Sums of products over the last dimensions: (n, k) and (m, k) give (n, m).
+
+    >>> import tapegrad
+    >>> tapegrad.inner(tapegrad.tensor([[1.0, 2.0], [0.0, 1.0]]), tapegrad.tensor([3.0, 4.0]))
+    tensor([11.,  4.])
+    """
+    a, b = input._array.shape, other._array.shape
+    if not a or not b:
+        return input * other
+    if a[-1] != b[-1]:
+        raise _mismatch("inner", input, other, "inner needs last dimensions of one size")
+    if len(a) == len(b) == 1:
+        return _product(input, other)
+    left = reshape_(input, shape=(math.prod(a[:-1]), a[-1]))
+    right = reshape_(other, shape=(math.prod(b[:-1]), b[-1]))
+    return reshape_(_product(left, right.t()), shape=(*a[:-1], *b[:-1]))
 
 
 @op(samples=lambda: [Sample((3,), (4,))], aliases=("ger",))
@@ -349,6 +372,17 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
     return out + bias
 
 
+def _linear_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """With one weight for all examples they are more rows; else a product for each."""
+    x, weight, bias = inputs
+    if not any(batched[1:]):
+        return separated(p(joined(x), weight, bias), x.shape[0])
+    out = contraction(matmul_, (x, swapped(weight)), batched[:2], {})
+    if bias is None:
+        return out
+    return out + (aligned(bias, 2) if batched[2] else bias)
+
+
 linear_: Primitive = define(
     "linear",
     _linear,
@@ -361,6 +395,7 @@ linear_: Primitive = define(
         lambda g, x: matmul_(swapped(g), x),
         lambda g: sum_(g, dims=(0,), keepdim=False),
     ),
+    batch=_linear_batch,
 )
 
 

@@ -91,7 +91,7 @@ def vdot(input: Tensor, other: Tensor) -> Any:
 _TURN = In(values=[[0.8, -0.6], [0.6, 0.9]])
 
 
-@op(samples=lambda: [Sample(_TURN, 3), Sample(_TURN, -2), Sample((2, 3, 3), 5)])
+@op(half=None, samples=lambda: [Sample(_TURN, 3), Sample(_TURN, -2), Sample((2, 3, 3), 5)])
 def matrix_power(input: Tensor, n: int) -> Any:
     """A square matrix times itself, n times; a negative power is one of the inverse.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, shifted
 from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype
 from ...core.primitive import OPAQUE, Primitive, define
@@ -69,8 +70,22 @@ def _deviation_gradient(
     return _variance_gradient(scaled, x, dims, keepdim, correction)
 
 
-var_: Primitive = define("var", _variance, kind=OPAQUE, composite=True, vjp=_variance_gradient)
-std_: Primitive = define("std", _deviation, kind=OPAQUE, composite=True, vjp=_deviation_gradient)
+var_: Primitive = define(
+    "var",
+    _variance,
+    kind=OPAQUE,
+    composite=True,
+    vjp=_variance_gradient,
+    batch=adapted(dims=shifted),
+)
+std_: Primitive = define(
+    "std",
+    _deviation,
+    kind=OPAQUE,
+    composite=True,
+    vjp=_deviation_gradient,
+    batch=adapted(dims=shifted),
+)
 
 
 def _spread_op(
@@ -153,6 +168,8 @@ def var_mean(
     >>> tapegrad.var_mean(tapegrad.tensor([1.0, 2.0, 3.0]))
     (tensor(1.), tensor(2.))
     """
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -171,6 +188,8 @@ def std_mean(
     >>> tapegrad.std_mean(tapegrad.tensor([1.0, 2.0, 3.0]))
     (tensor(1.), tensor(2.))
     """
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -206,6 +225,7 @@ logsumexp_: Primitive = define(
     vjp=lambda g, x, out, dims, keepdim: (
         spread(g, x.shape, dims, keepdim) * e.exp(x - spread(out, x.shape, dims, keepdim))
     ),
+    batch=adapted(dims=shifted),
 )
 
 
@@ -250,6 +270,7 @@ norm2_: Primitive = define(
     kind=OPAQUE,
     composite=True,
     vjp=_norm_gradient,
+    batch=adapted(dims=shifted),
 )
 
 
@@ -275,6 +296,7 @@ norm_: Primitive = define(
     kind=OPAQUE,
     composite=True,
     vjp=_p_norm_gradient,
+    batch=adapted(dims=shifted),
 )
 
 
@@ -319,7 +341,7 @@ def norm(
     if p == 1:
         return sum_(abs(x), dims=dims, keepdim=keepdim)
     if p == 0:
-        return sum_(c.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
+        return sum_(sign(abs(x)), dims=dims, keepdim=keepdim)
     return norm_.direct(x, {"p": float(p), "dims": dims, "keepdim": keepdim})
 
 

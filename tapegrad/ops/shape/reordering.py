@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, behind_batch, shifted
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
 from ..table import Sample, attach, op
@@ -40,6 +41,7 @@ permute_: Primitive = define(
     kind=MOVEMENT,
     vjp=lambda g, dims: permute_(g, dims=_inverse(dims)),
     view=True,
+    batch=adapted(dims=behind_batch),
 )
 
 
@@ -161,6 +163,7 @@ flip_: Primitive = define(
     kind=MOVEMENT,
     lower=lambda b, out, x, *, dims: b.copy(out, np.flip(x, dims)),
     vjp=lambda g, dims: flip_(g, dims=dims),
+    batch=adapted(dims=shifted),
 )
 
 
@@ -172,13 +175,17 @@ flip_: Primitive = define(
         Sample((2, 3), []),
     ]
 )
-def flip(input: Tensor, *dims: int | Sequence[int]) -> Any:
+def flip(input: Tensor, *dims: int | Sequence[int], **named: int | Sequence[int]) -> Any:
     """Reverse the order along dimensions.
 
     >>> import tapegrad
     >>> tapegrad.flip(tapegrad.tensor([1, 2, 3]), [0])
     tensor([3, 2, 1])
     """
+    if "dims" in named and not dims:
+        dims = (named.pop("dims"),)
+    if named:
+        raise TypeError(f"flip() got an unexpected keyword argument {next(iter(named))!r}")
     given = dims[0] if len(dims) == 1 else dims
     # No dimensions are none here, where reductions take them for all.
     return flip_(
@@ -235,6 +242,7 @@ roll_: Primitive = define(
     kind=MOVEMENT,
     lower=_roll_in_loops,
     vjp=lambda g, shifts, dims: roll_(g, shifts=tuple(-s for s in shifts), dims=dims),
+    batch=adapted(dims=shifted),
 )
 
 
