@@ -145,6 +145,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "SavingError": (".saving", "SavingError"),
     "Variable": (".dialects", "Variable"),
     "are_deterministic_algorithms_enabled": (".backends", "are_deterministic_algorithms_enabled"),
+    "can_cast": (".core.promotion", "can_cast"),
     "checkpoint": (".autograd.checkpointing", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".autograd.function", "custom_op"),
@@ -153,6 +154,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "install_as_torch": (".compat", "install_as_torch"),
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
+    "result_type": (".core.promotion", "result_type"),
     "save": (".saving", "save"),
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
@@ -170,7 +172,7 @@ def __getattr__(name: str) -> object:
         globals()[name] = operation = _ops.late.function(name)
         return operation
     try:
-        module, attribute = _LAZY[name]
+        module, attribute = (".foreach", name) if name[:9] == "_foreach_" else _LAZY[name]
     except KeyError:
         from .core.missing import missing
 

@@ -94,6 +94,7 @@ from .amp.autocast_mode import autocast_increment_nesting as autocast_increment_
 from . import autograd as autograd
 from . import backends as backends
 from . import backward_functions as backward_functions
+from .core.promotion import can_cast as can_cast
 from .autograd.checkpointing import checkpoint as checkpoint
 from .amp.autocast_mode import clear_autocast_cache as clear_autocast_cache
 from .replay import compile as compile
@@ -125,6 +126,7 @@ from . import multiprocessing as multiprocessing
 from . import nn as nn
 from . import optim as optim
 from . import overrides as overrides
+from .core.promotion import result_type as result_type
 from .saving import save as save
 from .amp.autocast_mode import set_autocast_cache_enabled as set_autocast_cache_enabled
 from .amp.autocast_mode import set_autocast_cpu_dtype as set_autocast_cpu_dtype

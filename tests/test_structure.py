@@ -28,6 +28,7 @@ ROOMS = [
         "func",
         "linalg",
     ),
+    "foreach",
     *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
     *(
         "replay.reference",
