@@ -16,6 +16,9 @@ from .core.dtypes import (
     DType,
     bfloat16,
     bool_,
+    complex32,
+    complex64,
+    complex128,
     finfo,
     float16,
     float32,
@@ -60,6 +63,9 @@ bool = bool_
 float = float32
 double = float64
 half = float16
+chalf = complex32
+cfloat = complex64
+cdouble = complex128
 long = int64
 int = int32
 short = int16

@@ -116,7 +116,7 @@ def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
         outs = [o for o in flat(out) if isinstance(o, Tensor)]
         given = [x for x in flat([args, list(kwargs.values())]) if isinstance(x, Tensor)]
         inputs = [x for x in given if x.requires_grad]
-        total = sum((o * o).sum() for o in outs if o.requires_grad)
+        total = sum((o * o).sum().real for o in outs if o.requires_grad)
         values = [o.detach() if isinstance(o, Tensor) else o for o in flat(out)]
         if not inputs or not isinstance(total, Tensor):
             return values
@@ -161,7 +161,8 @@ def test_first_samples_of_every_operation(name: str) -> None:
             break
         else:
             assert replayed(fast) == 1
-        in_numpy |= set(callbacks(fast))
+        if not any(isinstance(x, Tensor) and x.is_complex() for x in flat([results, args])):
+            in_numpy |= set(callbacks(fast))  # complex numbers have no native code
     assert in_numpy == IN_NUMPY.get(name, set())
 
 
@@ -174,12 +175,15 @@ def test_half_precision_rounds_where_the_recording_did(name: str, dtype: Any) ->
     for _ in range(3):
         args, kwargs = make_arguments(sample, generator(name, 0), dtype, True)
         tg.manual_seed(0)
+        if any(isinstance(x, Tensor) and x.is_complex() for x in flat(list(args))):
+            return  # there is no complex half precision
         try:
             results.append(flat(f(*args, **kwargs)))
         except CaptureError:
             return
         except RuntimeError as error:
-            assert "does not exist for" in str(error)  # noqa: PT017
+            refused = ("does not exist for", "float32 or float64", "float32 and float64")
+            assert any(text in str(error) for text in refused)  # noqa: PT017
             return
     assert replayed(f) == 1
     assert set(callbacks(f)) <= IN_NUMPY.get(name, set())

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core import locks, storage
+from ..core import locks, numeric, storage
 from ..core.modes import AUTOCAST, GRAD, STATE, TAPE, TRANSFORM, switched
 from ..core.tape import Entry, Output, Tape, node_of
 from ..core.tensor import Extra, Tensor, own, refresh, wrap
@@ -56,6 +56,11 @@ def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], tape
                     f"shape {tuple(array.shape)}; reduce it (for example with .sum()) or pass "
                     "its gradient (grad_outputs= of autograd.grad)"
                 )
+            if numeric.is_complex(array.dtype):
+                raise RuntimeError(
+                    "backward without a gradient needs a real tensor, this one is "
+                    f"{output.dtype}; take .real or .abs(), or pass its gradient"
+                )
             gradient = wrap(np.ones_like(array))
         elif not isinstance(gradient, Tensor):
             raise TypeError(f"gradient must be a Tensor or None, got {type(gradient).__name__}")
@@ -63,6 +68,11 @@ def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], tape
             raise RuntimeError(
                 f"the gradient of an output of shape {tuple(array.shape)} must have the same "
                 f"shape, got {tuple(gradient.shape)}"
+            )
+        elif numeric.is_complex(gradient._array.dtype) != numeric.is_complex(array.dtype):
+            raise RuntimeError(
+                f"the gradient of a {output.dtype} output cannot be {gradient.dtype}: both must be "
+                "complex or none"
             )
         elif gradient._array.dtype != array.dtype:
             gradient = gradient.to(output.dtype)

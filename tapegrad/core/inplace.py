@@ -83,6 +83,8 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
             storage.note(target)
             return tensor
     value = bind(primitive, (tensor, *others), params or {})
+    if numeric.is_complex(target.dtype) and numeric.is_floating(value._array.dtype):
+        raise RuntimeError(f"in-place {primitive.name} is not supported for complex tensors")
     return assign(tensor, value, f"{primitive.name}_")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 import numpy as np
 
 from . import dtypes, numeric, storage
+from .complexes import converted, without_imaginary
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
 from .handles import Extra as Extra
@@ -199,7 +200,7 @@ class Tensor(TensorMethods):
         """Ask for gradients of this leaf (or no longer ask); returns the tensor itself."""
         if requires_grad and not numeric.is_differentiable(self._array.dtype):
             raise RuntimeError(
-                f"only floating tensors can require gradients, this one is {self.dtype}; "
+                f"only floating and complex tensors can require gradients, not {self.dtype}; "
                 "convert it first, for example with .float()"
             )
         if not requires_grad and self._requires and self._edge is not None:
@@ -473,10 +474,13 @@ class Tensor(TensorMethods):
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(without_imaginary(self.item()))
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(without_imaginary(self.item()))
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
     def __index__(self) -> int:
         if not numeric.is_exact(self._array.dtype) or self._array.size != 1:
@@ -566,11 +570,13 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
         weak = not isinstance(first, (np.generic, np.ndarray))
-        if dtype is None and numeric.is_numpy_float(array.dtype) and weak:
-            array = array.astype(dtypes.get_default_dtype().numpy)
+        if dtype is None and weak and numeric.is_inexact(array.dtype):
+            default = dtypes.get_default_dtype()
+            kind = default.to_complex() if numeric.is_complex(array.dtype) else default
+            array = array.astype(kind.numpy)
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:
-        array = array.astype(wanted.numpy)
+        array = converted(array, wanted)
     return array if device is None else to_device(array, as_device(device))
 
 

@@ -77,7 +77,11 @@ def to(
             dtype, device = a.dtype, a.device
         elif isinstance(a, bool):
             continue
-        elif isinstance(a, DType) or a in (float, int, bool) or isinstance(a, (np.dtype, type)):
+        elif (
+            isinstance(a, DType)
+            or a in (float, int, bool, complex)
+            or isinstance(a, (np.dtype, type))
+        ):
             dtype = a
         elif a is not None:
             device = a
@@ -110,6 +114,9 @@ for _name, _dtype in {
     "char": dtypes.int8,
     "byte": dtypes.uint8,
     "bool": dtypes.bool_,
+    "chalf": dtypes.complex32,
+    "cfloat": dtypes.complex64,
+    "cdouble": dtypes.complex128,
 }.items():
     _caster(_name, _dtype)
 
@@ -309,8 +316,8 @@ def _is_floating_point(self: Tensor) -> bool:
 
 
 def _is_complex(self: Tensor) -> bool:
-    """False: there are no complex types."""
-    return False
+    """Whether the dtype is one of the complex types."""
+    return self.dtype.is_complex
 
 
 def _is_signed(self: Tensor) -> bool:

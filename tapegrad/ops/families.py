@@ -39,6 +39,7 @@ def unary(
     kind: str = "float",
     autocast: Policy | None = None,
     scipy: bool = False,
+    complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -56,6 +57,7 @@ def unary(
         expression=expression,
         abstract=(lambda x: x) if scipy else None,
         loads=scipy,
+        complex=complex,
     )
     if public:
 
@@ -100,6 +102,7 @@ def binary(
     kind: str = "float",
     autocast: Policy | None = None,
     wide_numbers: bool = False,
+    complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -113,6 +116,7 @@ def binary(
         promote=promote,
         expression=expression,
         wide_numbers=wide_numbers,
+        complex=complex,
     )
     if public:
 
@@ -203,6 +207,6 @@ def operator(
 
 
 def _is_operand(y: Any) -> bool:
-    return isinstance(y, (Tensor, int, float, np.ndarray, np.generic)) or hasattr(
+    return isinstance(y, (Tensor, int, float, complex, np.ndarray, np.generic)) or hasattr(
         y, "__cuda_array_interface__"
     )
