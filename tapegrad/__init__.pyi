@@ -89,6 +89,10 @@ from .typed import LongTensor as LongTensor
 from .saving import SavingError as SavingError
 from .typed import ShortTensor as ShortTensor
 from .dialects import Variable as Variable
+from .ops.draws.quantiles import _dirichlet_grad as _dirichlet_grad
+from .ops.draws.quantiles import _sample_dirichlet as _sample_dirichlet
+from .ops.draws.quantiles import _standard_gamma as _standard_gamma
+from .ops.draws.quantiles import _standard_gamma_grad as _standard_gamma_grad
 from . import amp as amp
 from .backends import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from .amp.autocast_mode import autocast as autocast
@@ -97,6 +101,7 @@ from .amp.autocast_mode import autocast_increment_nesting as autocast_increment_
 from . import autograd as autograd
 from . import backends as backends
 from . import backward_functions as backward_functions
+from .ops.draws.quantiles import binomial as binomial
 from .core.promotion import can_cast as can_cast
 from .autograd.checkpointing import checkpoint as checkpoint
 from .amp.autocast_mode import clear_autocast_cache as clear_autocast_cache
@@ -108,6 +113,7 @@ from . import data as data
 from . import debug as debug
 from . import dialects as dialects
 from . import distributed as distributed
+from . import distributions as distributions
 from .ops.factors.removed import eig as eig
 from . import func as func
 from . import futures as futures
@@ -129,6 +135,7 @@ from . import multiprocessing as multiprocessing
 from . import nn as nn
 from . import optim as optim
 from . import overrides as overrides
+from .ops.draws.quantiles import poisson as poisson
 from .core.promotion import result_type as result_type
 from .saving import save as save
 from .amp.autocast_mode import set_autocast_cache_enabled as set_autocast_cache_enabled

@@ -415,6 +415,16 @@ UNREACHED = {
     "unshard_wait": "ends a gather",
     "to_device": "needs a GPU",
     "random": "draws without inputs, so it is no op of the table",
+    "beta_moment": "a part of gradients of samples: tests/test_distributions.py",
+    "binomial_quantile": "makes samples of uniform numbers, as the following do",
+    "dirichlet_draw": "makes samples",
+    "dirichlet_grad": "the gradient of samples",
+    "gamma_cdf": "the distribution function of Gamma",
+    "gamma_moment": "a part of gradients of samples",
+    "gamma_quantile": "makes samples",
+    "multinomial": "draws with weights: tests/test_distributions.py",
+    "poisson_quantile": "makes samples",
+    "standard_gamma_grad": "the gradient of samples",
     "shared_cast": "made by autocast for parameters, which tests/test_amp.py uses",
     "reserve": "moves the generator, for dropout in attention: tests/test_attention_dropout.py",
     "tiled_attention": "attention of long sequences: tests/test_attention.py",
@@ -458,6 +468,7 @@ NOT_DIFFERENTIABLE = {
     *("all_gather_start", "all_reduce_start", "reduce_scatter_start"),  # work on gradients
     *("all_gather_wait", "all_reduce_wait", "reduce_scatter_wait"),
     *("random", "reserve"),
+    *("binomial_quantile", "multinomial", "poisson_quantile"),
     "zero",  # nor do these depend on their input
     "zeros_as",
 }
@@ -469,7 +480,12 @@ def test_every_primitive_has_rules_or_is_listed() -> None:
 
 
 #: elementwise and reducing primitives that native code cannot fuse yet: a debt
-OPAQUE_DEBT = {"gcd", "lcm", "nextafter", "polygamma", "scaled_down"}
+OPAQUE_DEBT = {
+    *("gcd", "lcm", "nextafter", "polygamma", "scaled_down"),
+    *("gamma_cdf", "gamma_moment", "beta_moment"),
+    *("standard_gamma_grad", "dirichlet_grad"),
+    *("gamma_quantile", "poisson_quantile", "binomial_quantile"),
+}
 
 
 def test_every_fusible_primitive_has_an_expression() -> None:

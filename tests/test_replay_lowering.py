@@ -298,11 +298,18 @@ def test_a_checkpoint_draws_its_numbers_again() -> None:
     assert replayed(fast) == 2
 
 
-def test_a_draw_that_python_reads_is_refused() -> None:
-    with pytest.raises(CaptureError, match="multinomial"):
-        tg.compile(
-            lambda: tg.multinomial(tg.tensor([0.2, 0.8]), 5, replacement=True), fullgraph=True
-        )()
+@pytest.mark.parametrize("replacement", [True, False])
+def test_draws_with_weights_are_recorded(replacement: bool) -> None:
+    fast = tg.compile(lambda w: tg.multinomial(w, 3, replacement=replacement), fullgraph=True)
+    weights = tg.tensor([[0.2, 0.8, 0.1, 0.4], [0.0, 1.0, 2.0, 3.0]])
+    tg.manual_seed(0)
+    expected = [tg.multinomial(weights, 3, replacement=replacement) for _ in range(6)]
+    tg.manual_seed(0)
+    for one in expected:
+        assert fast(weights).tolist() == one.tolist()
+    assert replayed(fast) == 4
+    with pytest.raises(RuntimeError, match="weights of at least 0"):
+        fast(-weights)
 
 
 def test_a_failed_replay_leaves_the_generator_where_eager_does() -> None:
