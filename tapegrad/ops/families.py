@@ -101,6 +101,7 @@ def binary(
     torch: str | None = "",
     kind: str = "float",
     autocast: Policy | None = None,
+    wide_numbers: bool = False,
     complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
@@ -114,6 +115,7 @@ def binary(
         inputs=("x", "y"),
         promote=promote,
         expression=expression,
+        wide_numbers=wide_numbers,
         complex=complex,
     )
     if public:
