@@ -93,6 +93,7 @@ _MODULES = (
     "multiprocessing",
     "nn",
     "optim",
+    "special",
     "overrides",
     "testing",
     "utils",

@@ -454,6 +454,16 @@ def test_every_primitive_has_rules_or_is_listed() -> None:
 
 #: elementwise and reducing primitives that native code cannot fuse yet: a debt
 OPAQUE_DEBT = {"gcd", "lcm", "nextafter", "polygamma", "scaled_down"}
+#: ... those that SciPy computes
+OPAQUE_DEBT |= {
+    *("airy_ai", "airy_slope", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "erfcx"),
+    *("hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "igamma"),
+    *("igammac", "laguerre_polynomial_l", "legendre_polynomial_p", "log_ndtr", "ndtri", "zeta"),
+    *("modified_bessel_k0", "modified_bessel_k1"),
+    *("scaled_modified_bessel_k0", "scaled_modified_bessel_k1"),
+    *(f"chebyshev_polynomial_{kind}" for kind in "tuvw"),
+    *(f"shifted_chebyshev_polynomial_{kind}" for kind in "tuvw"),
+}
 
 
 def test_every_fusible_primitive_has_an_expression() -> None:
