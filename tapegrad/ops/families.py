@@ -40,6 +40,7 @@ def unary(
     autocast: Policy | None = None,
     scipy: bool = False,
     module: str = "",
+    complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -57,6 +58,7 @@ def unary(
         expression=expression,
         abstract=(lambda x: x) if scipy else None,
         loads=scipy,
+        complex=complex,
     )
     if public:
 
@@ -102,6 +104,8 @@ def binary(
     kind: str = "float",
     autocast: Policy | None = None,
     module: str = "",
+    wide_numbers: bool = False,
+    complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -114,6 +118,8 @@ def binary(
         inputs=("x", "y"),
         promote=promote,
         expression=expression,
+        wide_numbers=wide_numbers,
+        complex=complex,
     )
     if public:
 
@@ -214,6 +220,6 @@ def operator(
 
 
 def _is_operand(y: Any) -> bool:
-    return isinstance(y, (Tensor, int, float, np.ndarray, np.generic)) or hasattr(
+    return isinstance(y, (Tensor, int, float, complex, np.ndarray, np.generic)) or hasattr(
         y, "__cuda_array_interface__"
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.casting import ON_GPU
+from ...core.complexes import HOLOMORPHIC
 from ...core.dtypes import float64
 from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
@@ -105,6 +106,7 @@ sin: Primitive = unary(
     np.sin,
     lambda g, x: g * cos(x),
     "sin(x)",
+    complex=HOLOMORPHIC,
     doc="The sine of each element, in radians.",
     example=("tapegrad.sin(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8415])"),
 )
@@ -113,6 +115,7 @@ cos: Primitive = unary(
     np.cos,
     lambda g, x: -g * sin(x),
     "cos(x)",
+    complex=HOLOMORPHIC,
     doc="The cosine of each element, in radians.",
     example=("tapegrad.cos(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 0.5403])"),
 )
@@ -124,6 +127,7 @@ tan: Primitive = unary(
     low=-1,
     high=1,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The tangent of each element, in radians.",
     example=("tapegrad.tan(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5574])"),
 )
@@ -136,6 +140,7 @@ asin: Primitive = unary(
     high=0.8,
     aliases=("arcsin",),
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The angle in radians, -pi/2 to pi/2, with this sine; NaN outside -1..1.",
     example=("tapegrad.asin(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5708])"),
 )
@@ -148,6 +153,7 @@ acos: Primitive = unary(
     high=0.8,
     aliases=("arccos",),
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The angle in radians, 0 to pi, with this cosine; NaN outside -1..1.",
     example=("tapegrad.acos(tapegrad.tensor([0.0, 1.0]))", "tensor([1.5708, 0.0000])"),
 )
@@ -157,6 +163,7 @@ atan: Primitive = unary(
     lambda g, x: g / (x * x + 1),
     "atan(x)",
     aliases=("arctan",),
+    complex=HOLOMORPHIC,
     doc="The angle in radians, -pi/2 to pi/2, with this tangent.",
     example=("tapegrad.atan(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7854])"),
 )
@@ -205,6 +212,7 @@ sinh: Primitive = unary(
     lambda g, x: g * cosh(x),
     "sinh(x)",
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The hyperbolic sine of each element: (e^x - e^-x) / 2.",
     example=("tapegrad.sinh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.1752])"),
 )
@@ -214,6 +222,7 @@ cosh: Primitive = unary(
     lambda g, x: g * sinh(x),
     "cosh(x)",
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The hyperbolic cosine of each element: (e^x + e^-x) / 2.",
     example=("tapegrad.cosh(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 1.5431])"),
 )
@@ -223,6 +232,7 @@ asinh: Primitive = unary(
     lambda g, x: g * rsqrt(x * x + 1),
     "asinh(x)",
     aliases=("arcsinh",),
+    complex=HOLOMORPHIC,
     doc="The inverse of `sinh` of each element.",
     example=("tapegrad.asinh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8814])"),
 )
@@ -234,6 +244,7 @@ acosh: Primitive = unary(
     low=1.3,
     high=3.0,
     aliases=("arccosh",),
+    complex=HOLOMORPHIC,
     doc="The inverse of `cosh` of each element; NaN below 1.",
     example=("tapegrad.acosh(tapegrad.tensor([1.0, 2.0]))", "tensor([0.0000, 1.3170])"),
 )
@@ -245,6 +256,7 @@ atanh: Primitive = unary(
     low=-0.8,
     high=0.8,
     aliases=("arctanh",),
+    complex=HOLOMORPHIC,
     doc="The inverse of `tanh` of each element; NaN outside -1..1.",
     example=("tapegrad.atanh(tapegrad.tensor([0.0, 0.5]))", "tensor([0.0000, 0.5493])"),
 )
