@@ -100,6 +100,7 @@ _MODULES = (
     "multiprocessing",
     "nn",
     "optim",
+    "special",
     "overrides",
     "testing",
     "utils",

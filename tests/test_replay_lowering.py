@@ -105,6 +105,31 @@ IN_NUMPY: dict[str, set[str]] = {
     "linalg.ldl_solve": {"ldl_solve"},
     **{name: {"pinv"} for name in ("linalg.pinv", "pinverse")},
     "linalg.lstsq": {"lstsq", "pinv"},
+    # SciPy's
+    **{name: {"i0", "i1"} for name in ("i0", "special.i1")},
+    **{name: {"i0", "i1"} for name in ("special.modified_bessel_i0", "special.modified_bessel_i1")},
+    **{f"special.{name}": {"i0e", "i1e"} for name in ("i0e", "i1e")},
+    **{
+        f"special.{stem}{order}": {f"{stem}0", f"{stem}1"}
+        for stem in ("bessel_j", "bessel_y", "modified_bessel_k", "scaled_modified_bessel_k")
+        for order in (0, 1)
+    },
+    "special.airy_ai": {"airy_ai", "airy_slope"},
+    "special.log_ndtr": {"erfcx", "log_ndtr"},
+    **{name: {name} for name in ("igamma", "igammac")},
+    **{f"special.{name}": {name} for name in ("erfcx", "ndtri", "polygamma", "zeta")},
+    **{
+        f"special.{name}": {name}
+        for kind in "tuvw"
+        for name in (f"chebyshev_polynomial_{kind}", f"shifted_chebyshev_polynomial_{kind}")
+    },
+    **{
+        f"special.{name}": {name}
+        for name in (
+            *("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l"),
+            "legendre_polynomial_p",
+        )
+    },
 }
 
 

@@ -27,6 +27,7 @@ ROOMS = [
         "ops",
         "func",
         "linalg",
+        "special",
     ),
     "foreach",
     *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),

@@ -67,6 +67,13 @@ LATE: dict[str, Late] = {
         functions="_chunk_cat constant_pad_nd fill unravel_index",
         methods="sum_to_size",
     ),
+    "special.bessel": Late(both="i0", methods="i0_"),
+    "special.gamma": Late(
+        both="igamma igammac mvlgamma",
+        methods="igamma_ igammac_ mvlgamma_",
+    ),
+    "special.normal": Late(),
+    "special.polynomials": Late(),
     "window.samplers": Late(functions="grid_sampler grid_sampler_2d grid_sampler_3d"),
 }
 
