@@ -16,6 +16,9 @@ from .core.dtypes import (
     DType,
     bfloat16,
     bool_,
+    complex32,
+    complex64,
+    complex128,
     finfo,
     float16,
     float32,
@@ -60,6 +63,9 @@ bool = bool_
 float = float32
 double = float64
 half = float16
+chalf = complex32
+cfloat = complex64
+cdouble = complex128
 long = int64
 int = int32
 short = int16
@@ -88,11 +94,13 @@ _MODULES = (
     "dialects",
     "func",
     "distributed",
+    "distributions",
     "futures",
     "linalg",
     "multiprocessing",
     "nn",
     "optim",
+    "special",
     "overrides",
     "testing",
     "utils",
@@ -118,6 +126,12 @@ _AUTOCAST = (
     "set_autocast_gpu_dtype",
 )
 
+#: draws from distributions with parameters
+_DRAWS = (
+    *("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad"),
+    *("binomial", "poisson"),
+)
+
 #: constructors of one dtype
 _TYPED = (
     *("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor"),
@@ -131,6 +145,7 @@ _REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
+    **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
     **{name: (".typed", name) for name in _TYPED},
     **{name: (".ops.factors.removed", name) for name in _REMOVED},
     "AutogradContext": (".dialects", "AutogradContext"),

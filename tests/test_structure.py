@@ -27,6 +27,7 @@ ROOMS = [
         "ops",
         "func",
         "linalg",
+        "special",
     ),
     "foreach",
     *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
@@ -47,7 +48,7 @@ ROOMS = [
     ),
     *("nn", "optim", "saving", "parallel", "utils", "backward_functions", "dialects"),
     "overrides",
-    *("__init__", "compat", "demos", "cli", "__main__"),
+    *("__init__", "distributions", "compat", "demos", "cli", "__main__"),
 ]
 #: imports that point upwards: (file, room), with the reason. The list may only become shorter.
 UPWARDS = {

@@ -78,6 +78,13 @@ LATE: dict[str, Late] = {
         "slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy "
         "unbind_copy unfold_copy unsqueeze_copy view_copy",
     ),
+    "special.bessel": Late(both="i0", methods="i0_"),
+    "special.gamma": Late(
+        both="igamma igammac mvlgamma",
+        methods="igamma_ igammac_ mvlgamma_",
+    ),
+    "special.normal": Late(),
+    "special.polynomials": Late(),
     "window.samplers": Late(functions="grid_sampler grid_sampler_2d grid_sampler_3d"),
 }
 

@@ -38,9 +38,9 @@ class Sample:
 class In:
     """A tensor argument of a sample: its shape and the range its values are drawn from.
 
-    `kind` is "float", "int", "bool" or, with `values`, "int32". `high` is exclusive for integers.
-    `distinct` keeps values well apart, for operations whose gradient jumps at ties. `values` gives
-    them outright. `grad=False` marks a float argument that is not differentiated.
+    `kind` is "float", "complex", "int", "bool" or, with `values`, "int32". `high` is exclusive for
+    integers. `distinct` keeps values well apart, for operations whose gradient jumps at ties.
+    `values` gives them outright. `grad=False` marks a float argument that is not differentiated.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class In:
         self.kind = kind
         self.distinct = distinct
         self.values = values
-        self.grad = grad and kind == "float"
+        self.grad = grad and kind in ("float", "complex")
 
     def __repr__(self) -> str:
         if self.values is not None:

@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 from ..core import source
+from ..core.complexes import HOLOMORPHIC, conjugating, refuse
 from ..core.modes import GRAD, STATE, numbers, transforming
-from ..core.numeric import DIFFERENTIABLE
+from ..core.numeric import COMPLEX, DIFFERENTIABLE
+from ..core.operands import check_broadcast
 from ..core.primitive import (
     CONTRACTION,
     ELEMENTWISE,
     NO_PARAMS,
     Primitive,
     _as_operand,
-    _check_broadcast,
     _promote,
     note_view,
 )
@@ -29,7 +30,7 @@ from ..core.tape import Entry, Output, new_entry, node_of
 from ..core.tensor import Tensor, refresh
 from ..core.wrapped import Wrapped
 
-_PLAIN = (Tensor, int, float, type(None))
+_PLAIN = (Tensor, int, float, complex, type(None))
 
 
 class Level:
@@ -120,8 +121,10 @@ def _bound(level: Any, p: Primitive, inputs: Sequence[Any], params: dict[str, An
         _promote(p, tensors)
         if not any(level.has(x) for x in tensors):  # a cast has taken the last one away
             return p(*tensors, **params)
+    elif p.complex is None:
+        refuse(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
     if p.kind == ELEMENTWISE:
-        _check_broadcast(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
+        check_broadcast(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
     results = level.run(p, tensors, params)
     if p.view and level.has(results[0]):
         note_view(p, params, tensors[0], results[0])
@@ -167,6 +170,9 @@ def record_on(
     entry = new_entry(p, params, tuple(edges), saved, next(numbers), line)
     if len(tensors) > 1 and p.kind in (ELEMENTWISE, CONTRACTION):
         entry.shapes = tuple([tuple(x.shape) if isinstance(x, Tensor) else () for x in tensors])
+    if p.complex == HOLOMORPHIC and results[0]._array.dtype.kind in COMPLEX:
+        arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
+        entry.primitive = conjugating(p, arrays)
     for i, result in enumerate(results):
         if result._array.dtype.kind in DIFFERENTIABLE:
             result._edge = entry if len(results) == 1 else Output(entry, i)

@@ -228,9 +228,15 @@ def unique(
     not_recorded(input, "unique()")
     axis = None if dim is None else normal_dim(dim, input._array.ndim)
     module = xp.module(input._array)
+    half = numeric.is_bfloat16(input._array.dtype)  # which NumPy cannot order if there is NaN
     values, inverse, counts = module.unique(
-        input._array, return_inverse=True, return_counts=True, axis=axis
+        xp.widened(input._array) if half else input._array,
+        return_inverse=True,
+        return_counts=True,
+        axis=axis,
+        equal_nan=False,
     )
+    values = values.astype(input._array.dtype) if half else values
     shape = input._array.shape if axis is None else (input._array.shape[axis],)
     results = [wrap(module.ascontiguousarray(values))]
     if return_inverse:
