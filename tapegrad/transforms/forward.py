@@ -99,7 +99,7 @@ def tangents_of(
             return found if isinstance(found, tuple) else (found,)
         if p.linear:
             return _of_linear(p, primals, kept, outs, params)
-        if p.kind == ELEMENTWISE and len(outs) == 1 and not _any_complex(primals):
+        if p.kind == ELEMENTWISE and len(outs) == 1 and not _any_complex((*primals, *outs)):
             return [_of_elements(p, primals, kept, outs, params)]
         if p.kind == CONTRACTION:
             return [_of_product(p, primals, kept, params)]
