@@ -17,7 +17,7 @@ from ..core.modes import AUTOCAST, GRAD, STATE, switched
 from ..core.primitive import CONTRACTION, ELEMENTWISE, PRIMITIVES, Primitive
 from ..core.tensor import Tensor, wrap
 from ..core.wrapped import Dual, Wrapping, dual, requires_somewhere
-from .levels import Level, saved_of
+from .levels import Level, rules_of, saved_of
 
 
 class DualLevel(Level):
@@ -189,7 +189,8 @@ def _by_double_vjp(
             zeros_like(y).requires_grad_() if is_differentiable(y) else None for y in outs
         ]
         saved = saved_of(p, primals, outs, edges, _as_it_is)
-        pulled = p.pull(dummies if several else dummies[0], edges, saved, params)
+        rules = rules_of(p, primals, outs)
+        pulled = rules.pull(dummies if several else dummies[0], edges, saved, params)
         pairs = [
             (unbroadcast(r, tuple(x.shape)) if tuple(r.shape) != tuple(x.shape) else r, t)
             for r, t, x in zip(pulled, tangents, primals, strict=True)
