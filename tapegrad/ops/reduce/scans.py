@@ -335,7 +335,7 @@ def isreal(input: Tensor) -> Any:
 
     >>> import tapegrad
     >>> tapegrad.isreal(tapegrad.tensor([1.0, 2.0]))
-    tensor([ True,  True])
+    tensor([True, True])
     """
     return equal(equal(input, input), equal(input, input))
 
