@@ -94,11 +94,13 @@ _MODULES = (
     "dialects",
     "func",
     "distributed",
+    "distributions",
     "futures",
     "linalg",
     "multiprocessing",
     "nn",
     "optim",
+    "special",
     "overrides",
     "testing",
     "utils",
@@ -124,6 +126,12 @@ _AUTOCAST = (
     "set_autocast_gpu_dtype",
 )
 
+#: draws from distributions with parameters
+_DRAWS = (
+    *("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad"),
+    *("binomial", "poisson"),
+)
+
 #: constructors of one dtype
 _TYPED = (
     *("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor"),
@@ -137,6 +145,7 @@ _REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
+    **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
     **{name: (".typed", name) for name in _TYPED},
     **{name: (".ops.factors.removed", name) for name in _REMOVED},
     "AutogradContext": (".dialects", "AutogradContext"),

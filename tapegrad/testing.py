@@ -43,13 +43,16 @@ def gradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
     fast_mode: bool = False,
+    masked: bool | None = None,
 ) -> bool:
     """Compare the gradients of `func` with central differences: |a - n| <= atol + rtol |n|.
 
-    `inputs` is a tensor or a sequence of arguments; those that require gradients are checked. The
-    differences are taken in float64, so `func` must accept float64 copies of its inputs. Backward
-    runs twice and may differ by `nondet_tol`. With `fast_mode`, one random direction stands for the
-    whole Jacobian. Returns True, or raises `GradcheckError` (False without `raise_exception`).
+    `inputs` is a tensor or a sequence of arguments; those that require gradients are checked.
+    Inputs of float64 are changed in place for the differences, and back. If one of them is of lower
+    precision, `func` gets float64 copies of all of them. Backward runs twice and may differ by
+    `nondet_tol`. With `fast_mode`, one random direction stands for the whole Jacobian. `masked` is
+    for sparse tensors, and changes nothing here. Returns True, or raises `GradcheckError` (False
+    without `raise_exception`).
 
     >>> import tapegrad
     >>> x = tapegrad.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -60,8 +63,15 @@ def gradcheck(
     checked = [i for i, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad]
     if not checked:
         raise ValueError(
-            "gradcheck needs at least one input that requires gradients: call requires_grad_()"
+            "gradcheck expects at least one input tensor to require gradient: call requires_grad_()"
         )
+    for i in checked:
+        array = arguments[i]._array
+        if any(step == 0 and n > 1 for step, n in zip(array.strides, array.shape, strict=True)):
+            raise RuntimeError(
+                f"The {i}th input has a dimension with stride 0: gradcheck changes single "
+                "elements, so it needs inputs whose elements do not overlap; call .contiguous()"
+            )
     if any(arguments[i].dtype.to_real().itemsize < 8 for i in checked):
         # The analytical side is rounded to the inputs' own dtype.
         worst = max(dtypes.finfo(arguments[i].dtype).eps for i in checked)
@@ -95,6 +105,7 @@ def gradgradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
     fast_mode: bool = False,
+    masked: bool = False,
 ) -> bool:
     """Compare second derivatives with central differences of the first ones, as `gradcheck` does.
 
@@ -140,6 +151,7 @@ def gradgradcheck(
         check_undefined_grad=check_undefined_grad,
         check_grad_dtypes=check_grad_dtypes,
         fast_mode=fast_mode,
+        masked=masked,
     )
 
 
@@ -216,8 +228,8 @@ def _check_backward(
         apart = np.abs(_host(a) - _host(b)).max(initial=0.0)
         if apart > nondet_tol:
             raise GradcheckError(
-                f"two backward passes gave gradients of input {i} that are {apart} apart, more "
-                f"than nondet_tol = {nondet_tol}"
+                f"Backward is not reentrant: two backward passes gave gradients of input {i} that "
+                f"are {apart} apart, more than nondet_tol = {nondet_tol}"
             )
 
 
@@ -232,7 +244,8 @@ def _check_undefined(
         alone = _pulled([y], inputs, [zeros])
         if any(np.abs(_host(g)).max(initial=0.0) > 0 for g in alone):
             raise GradcheckError(
-                f"a gradient of zeros for output {j} alone gives gradients other than zero"
+                "backward not multiplied by grad_output: a gradient of zeros for output "
+                f"{j} alone gives gradients other than zero"
             )
 
 
@@ -240,12 +253,29 @@ def _shifted(
     func: Callable[..., Any], arguments: tuple[Any, ...], shifts: dict[int, Any]
 ) -> list[Any]:
     """The outputs, as float64, of a call with float64 inputs moved by `shifts`."""
+    tensors = [x for x in arguments if isinstance(x, Tensor) and x.requires_grad]
+    if all(x.dtype in (dtypes.float64, dtypes.complex128) for x in tensors):
+        return _moved_in_place(func, arguments, shifts)
     moved = list(arguments)
     for i, x in enumerate(arguments):
         if isinstance(x, Tensor) and _is_checked(x):
             wide = dtypes.complex128 if x.dtype.is_complex else dtypes.float64
             moved[i] = _like(_host(x) + shifts.get(i, 0.0), x, wide)
     return [_host(y.detach()) for y in _outputs(func, moved)]
+
+
+def _moved_in_place(
+    func: Callable[..., Any], arguments: tuple[Any, ...], shifts: dict[int, Any]
+) -> list[Any]:
+    """The same, with the inputs themselves: a function may reach them by other ways too."""
+    kept = {i: arguments[i]._array.copy() for i in shifts}
+    try:
+        for i, shift in shifts.items():
+            arguments[i]._array[...] += shift
+        return [_host(y.detach()) for y in _outputs(func, arguments)]
+    finally:
+        for i, values in kept.items():
+            arguments[i]._array[...] = values
 
 
 def _check_jacobians(

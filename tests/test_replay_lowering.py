@@ -65,7 +65,9 @@ IN_NUMPY: dict[str, set[str]] = {
     "frexp": {"frexp", "scaled_down"},
     "logcumsumexp": {"decaying_sum"},
     **{name: {"searchsorted"} for name in ("bucketize", "searchsorted")},
-    "scatter_reduce": {"scatter_extreme"},
+    **{name: {"argsort", "scatter_extreme"} for name in ("index_reduce", "scatter_reduce")},
+    **{name: {"bin_counts"} for name in ("histc", "histogram", "histogramdd")},
+    "mode": {"mode_places"},
     **{name: {"polygamma"} for name in ("digamma", "polygamma")},
     "nn.functional.embedding_bag": {"bag_winners"},
     "msort": {"argsort"},
@@ -105,6 +107,31 @@ IN_NUMPY: dict[str, set[str]] = {
     "linalg.ldl_solve": {"ldl_solve"},
     **{name: {"pinv"} for name in ("linalg.pinv", "pinverse")},
     "linalg.lstsq": {"lstsq", "pinv"},
+    # SciPy's
+    **{name: {"i0", "i1"} for name in ("i0", "special.i1")},
+    **{name: {"i0", "i1"} for name in ("special.modified_bessel_i0", "special.modified_bessel_i1")},
+    **{f"special.{name}": {"i0e", "i1e"} for name in ("i0e", "i1e")},
+    **{
+        f"special.{stem}{order}": {f"{stem}0", f"{stem}1"}
+        for stem in ("bessel_j", "bessel_y", "modified_bessel_k", "scaled_modified_bessel_k")
+        for order in (0, 1)
+    },
+    "special.airy_ai": {"airy_ai", "airy_slope"},
+    "special.log_ndtr": {"erfcx", "log_ndtr"},
+    **{name: {name} for name in ("igamma", "igammac")},
+    **{f"special.{name}": {name} for name in ("erfcx", "ndtri", "polygamma", "zeta")},
+    **{
+        f"special.{name}": {name}
+        for kind in "tuvw"
+        for name in (f"chebyshev_polynomial_{kind}", f"shifted_chebyshev_polynomial_{kind}")
+    },
+    **{
+        f"special.{name}": {name}
+        for name in (
+            *("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l"),
+            "legendre_polynomial_p",
+        )
+    },
 }
 
 
@@ -298,11 +325,18 @@ def test_a_checkpoint_draws_its_numbers_again() -> None:
     assert replayed(fast) == 2
 
 
-def test_a_draw_that_python_reads_is_refused() -> None:
-    with pytest.raises(CaptureError, match="multinomial"):
-        tg.compile(
-            lambda: tg.multinomial(tg.tensor([0.2, 0.8]), 5, replacement=True), fullgraph=True
-        )()
+@pytest.mark.parametrize("replacement", [True, False])
+def test_draws_with_weights_are_recorded(replacement: bool) -> None:
+    fast = tg.compile(lambda w: tg.multinomial(w, 3, replacement=replacement), fullgraph=True)
+    weights = tg.tensor([[0.2, 0.8, 0.1, 0.4], [0.0, 1.0, 2.0, 3.0]])
+    tg.manual_seed(0)
+    expected = [tg.multinomial(weights, 3, replacement=replacement) for _ in range(6)]
+    tg.manual_seed(0)
+    for one in expected:
+        assert fast(weights).tolist() == one.tolist()
+    assert replayed(fast) == 4
+    with pytest.raises(RuntimeError, match="weights of at least 0"):
+        fast(-weights)
 
 
 def test_a_failed_replay_leaves_the_generator_where_eager_does() -> None:

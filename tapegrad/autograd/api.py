@@ -7,11 +7,13 @@ gradients of chosen inputs. Gradients are added to `.grad` here and nowhere else
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from .gradients import Gradients
 
 _accumulate_lock = locks.new()
 _by_number = attrgetter("number")
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 def _settle(tensors: Iterable[Any]) -> None:
@@ -130,7 +134,11 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
             storage.note(grad._array)
     if leaf._extra is not None:
         for hook in list(leaf._extra.post_hooks.values()):
-            hook(leaf)
+            if hook(leaf) is not None:
+                raise RuntimeError(
+                    "a hook after accumulation must return None: .grad is filled already; change "
+                    "it in place there"
+                )
     if leaf._grad is not None:  # else a hook has used it up: its memory is free again
         owner._items[leaf.id] = g
 
@@ -143,6 +151,50 @@ def _contiguous_copy(g: Any, like: Any) -> Any:
     return copy
 
 
+#: backward calls inside of each other that one thread runs: each takes some ten frames of Python's
+#: stack, which has 1000 unless told otherwise
+DEEPEST = 30
+
+
+def _bounded(call: C) -> C:
+    """A backward call that goes on in another thread when the stack of this one gets too deep."""
+
+    @functools.wraps(call)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        depth = STATE.depth
+        if depth >= DEEPEST:
+            return _in_another_thread(call, args, kwargs)
+        STATE.depth = depth + 1
+        try:
+            return call(*args, **kwargs)
+        finally:
+            STATE.depth = depth
+
+    return bounded  # type: ignore[return-value]  # wraps keeps the signature
+
+
+def _in_another_thread(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    before = {name: getattr(STATE, name) for name in ("mode", "tapes", "saved_hooks", "autocast")}
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        for name, value in before.items():
+            setattr(STATE, name, value)
+        try:
+            outcome["result"] = _bounded(call)(*args, **kwargs)
+        except BaseException as error:
+            outcome["error"] = error
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(run,), name="tapegrad-backward")
+    thread.start()
+    thread.join()
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["result"]
+
+
+@_bounded
 def backward(
     outputs: Sequence[Tensor],
     gradients: Sequence[Any],
@@ -229,6 +281,7 @@ def _modes_of(walk: Walk) -> tuple[int, int]:
     return AUTOCAST | GRAD, GRAD if walk.create_graph else 0
 
 
+@_bounded
 def grad(
     outputs: Any,
     inputs: Any,

@@ -128,7 +128,7 @@ def as_dtype(dtype: Any) -> DType:
     if isinstance(dtype, DType):
         return dtype
     if dtype is float:
-        return _DEFAULT[0]
+        return float64
     if dtype is int:
         return int64
     if dtype is bool:

@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes, shortpaths, source
+from . import dtypes, halves, shortpaths, source
 from .acceleration import Accelerator as Accelerator
 from .acceleration import Link as Link
 from .acceleration import accelerator as accelerator
 from .acceleration import set_accelerator as set_accelerator
 from .complexes import HOLOMORPHIC, OWN, conjugating, refuse
 from .dtypes import DType
+from .histories import UNTRACKED, is_untracked
 from .modes import (
     ANOMALY,
     AUTOCAST,
@@ -108,8 +109,12 @@ class Primitive:
     joint: Rule | None = None
     #: "same": inputs get a common dtype; "float": a floating one; "bool": the result is bool
     promote: str | None = None
+    #: half precision beside a number that it cannot hold is computed in float32, and rounded once
+    wide_numbers: bool = False
     #: the result shows the memory of the first input
     view: bool = False
+    #: the result is one of several views that one call returns
+    sibling: bool = False
     #: the kernel is made of primitives and runs on Tensors as well
     composite: bool = False
     #: the same inputs give the same result, and nothing else happens
@@ -142,6 +147,8 @@ class Primitive:
     native_size: int = NEVER
     #: its kernel needs a library that takes longer to load than native code takes to compile
     loads: bool = False
+    #: what a Function of the user keeps between forward and backward
+    context: Any = None
     #: how it takes complex numbers (`complexes.py`), and what it is a conjugating copy of
     complex: str | None = None
     plain: Primitive | None = None
@@ -245,6 +252,8 @@ def define(
     collective: bool = False,
     halves: tuple[Primitive, Primitive] | None = None,
     half: str | None = None,
+    sibling: bool = False,
+    wide_numbers: bool = False,
     complex: str | None = None,
 ) -> Primitive:
     """Make a primitive. Inputs are the kernel's positional parameters, in order.
@@ -266,7 +275,8 @@ def define(
     elif joint is None:
         rules = (vjp,) + (None,) * (len(inputs) - 1)
     p = Primitive(
-        name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, view, composite,
+        name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, wide_numbers,
+        view, sibling, composite,
         pure and not collective, collective, halves, half, expression, lower, abstract, batch, into,
     )  # fmt: skip
     p.loads, p.jvp = loads, jvp
@@ -414,6 +424,8 @@ def bind(
             largest = a.size
     # Operands of one common floating dtype, and Python numbers beside them, need no promotion.
     if p.promote is not None and not (uniform and (dtype is _F32 or dtype is _F64)):
+        if p.wide_numbers and (wide := halves.widened(tensors, cast_to)) is not None:
+            return cast_to(bind(p, wide[0], params), wide[1])
         _promote(p, tensors)
         arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
     elif p.complex is None and dtype is not _F32 and dtype is not _F64:
@@ -496,7 +508,10 @@ def note_view(p: Primitive, params: dict[str, Any], source: Tensor, view: Tensor
     shown = made is given or (made is not None and made is given.base)
     if shown or owner_of(view._array) is owner_of(given):
         base, chain, _ = source._view or (source, (), 0)
-        view._view = (base, (*chain, (p, params)), view.id)
+        number: float = view.id
+        if not STATE.mode & GRAD or (source._view is not None and is_untracked(source._view)):
+            number += UNTRACKED
+        view._view = (base, (*chain, (p, params)), number)
 
 
 def record(

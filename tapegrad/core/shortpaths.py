@@ -38,8 +38,8 @@ _SAVED = {
 
 
 def parameters(rule: Rule) -> tuple[str, ...]:
-    """The names of what a rule needs beside the gradient."""
-    code = rule.__code__
+    """The names of what a rule needs beside the gradient; a wrapper asks for what it wraps."""
+    code = getattr(rule, "__wrapped__", rule).__code__
     names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     return names
 
@@ -406,7 +406,8 @@ def _direct_of(
     if p.view:
         lines += [
             "    if out0.base is a0 and t0._view is None:",  # the usual: saves a call
-            "        result0._view = (t0, ((p, params),), result0.id)",
+            "        number = result0.id if mode else result0.id + 0.5",  # see UNTRACKED
+            "        result0._view = (t0, ((p, params),), number)",
             "    else:",
             "        note_view(p, params, t0, result0)",
         ]

@@ -246,7 +246,12 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     >>> tapegrad.zeros(2, 3).stride(), tapegrad.zeros(2, 3).t().stride()
     ((3, 1), (1, 3))
     """
-    steps = tuple(s // self._array.itemsize for s in self._array.strides)
+    array = self._array
+    if array.size == 0 and not any(array.strides):
+        # NumPy keeps none for arrays without elements.
+        steps = tuple(math.prod(max(n, 1) for n in array.shape[d + 1 :]) for d in range(array.ndim))
+    else:
+        steps = tuple(s // array.itemsize for s in array.strides)
     return steps if dim is None else steps[normal_dim(dim, self._array.ndim)]
 
 

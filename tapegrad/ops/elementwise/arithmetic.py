@@ -51,6 +51,7 @@ mul: Primitive = binary(
     (lambda g, y: g * y, lambda g, x: g * x),
     "x * y",
     aliases=("multiply",),
+    wide_numbers=True,
     complex=HOLOMORPHIC,
     doc="`input * other`, element by element, with broadcasting.",
     example=(
@@ -66,6 +67,7 @@ div: Primitive = binary(
     "x / y",
     promote="float",
     public=False,
+    wide_numbers=True,
     complex=HOLOMORPHIC,
 )
 

@@ -19,7 +19,7 @@ from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary, unary
 from ..precision import rounded, widened
-from ..table import In, Sample, op
+from ..table import In, Sample, attach, in_place, op
 from .arithmetic import pow
 from .comparison import equal, greater, less, logical_or, result_dtype, where
 from .exponentials import exp, rsqrt, sigmoid
@@ -302,7 +302,7 @@ rad2deg: Primitive = _scaled(
 # -- special functions -------------------------------------------------------------------------
 
 
-def _special(name: str) -> Callable[[Any], Any]:
+def special_kernel(name: str) -> Callable[[Any], Any]:
     """A function of scipy.special, computed in float32 for half precision."""
 
     def kernel(x: Any) -> Any:
@@ -317,7 +317,7 @@ def _special(name: str) -> Callable[[Any], Any]:
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 erf: Primitive = unary(
     "erf",
-    _special("erf"),
+    special_kernel("erf"),
     lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
     "erf(x)",
     scipy=True,
@@ -326,14 +326,14 @@ erf: Primitive = unary(
 )
 erfc: Primitive = unary(
     "erfc",
-    _special("erfc"),
+    special_kernel("erfc"),
     lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))),
     "erfc(x)",
     scipy=True,
     doc="`1 - erf(x)` of each element, accurate for large x.",
     example=("tapegrad.erfc(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 0.1573])"),
 )
-_erfinv = _special("erfinv")
+_erfinv = special_kernel("erfinv")
 erfinv: Primitive = unary(
     "erfinv",
     lambda x: np.copysign(_erfinv(x), x),  # SciPy says 0 at -0
@@ -356,7 +356,7 @@ normal_pdf: Primitive = unary(
 )
 normal_cdf: Primitive = unary(
     "normal_cdf",
-    _special("ndtr"),
+    special_kernel("ndtr"),
     lambda g, x: g * normal_pdf(x),
     "normal_cdf(x)",
     public=False,
@@ -377,7 +377,7 @@ polygamma_: Primitive = define(
 )
 digamma: Primitive = unary(
     "digamma",
-    _special("digamma"),
+    special_kernel("digamma"),
     lambda g, x: g * polygamma_(x, n=1),
     "digamma(x)",
     low=0.5,
@@ -386,7 +386,7 @@ digamma: Primitive = unary(
     doc="The derivative of `lgamma` at each element.",
     example=("tapegrad.digamma(tapegrad.tensor([1.0, 2.0]))", "tensor([-0.5772,  0.4228])"),
 )
-_gammaln = _special("gammaln")
+_gammaln = special_kernel("gammaln")
 
 
 def _lgamma(x: Any) -> Any:
@@ -421,7 +421,20 @@ def polygamma(n: int, input: Tensor) -> Any:
     >>> tapegrad.polygamma(1, tapegrad.tensor([1.0, 2.0]))
     tensor([1.6449, 0.6449])
     """
+    if n < 0:
+        raise RuntimeError(f"polygamma needs an order of at least 0, got {n}")
     return digamma(input) if n == 0 else polygamma_(input, n=n)
+
+
+def _polygamma_method(self: Tensor, n: int) -> Any:
+    """The n-th derivative of digamma: see `tapegrad.polygamma`."""
+    return polygamma(n, self)
+
+
+attach(
+    polygamma=_polygamma_method,
+    polygamma_=in_place("polygamma", _polygamma_method, None, None),
+)
 
 
 logit_: Primitive = unary(

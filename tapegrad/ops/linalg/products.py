@@ -171,6 +171,9 @@ def cartesian_prod(*tensors: Tensor) -> Any:
     for x in tensors:
         if x._array.ndim != 1:
             raise RuntimeError(f"cartesian_prod needs vectors, got shape {tuple(x.shape)}")
+    if len({x._array.dtype for x in tensors}) > 1:
+        shown = " and ".join(sorted({str(x.dtype) for x in tensors}))
+        raise RuntimeError(f"cartesian_prod expects vectors of one dtype, got {shown}")
     if len(tensors) == 1:
         return tensors[0].clone()
     sizes = [x._array.shape[0] for x in tensors]
@@ -197,6 +200,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
         raise RuntimeError(f"combinations needs a vector, got shape {tuple(input.shape)}")
     if r < 0:
         raise RuntimeError(f"combinations: r must not be negative, got {r}")
+    if r == 0:
+        return input.new_empty(0)  # as PyTorch, which has no empty choice
     choose: Any = (
         itertools.combinations_with_replacement if with_replacement else itertools.combinations
     )

@@ -214,7 +214,8 @@ def any(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     tensor([ True, False])
     """
     x = _as_bool(input)
-    return any_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    out = any_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    return out.to(input.dtype) if input._array.dtype == np.uint8 else out  # as PyTorch has it
 
 
 @op(samples=_truth_samples, differentiable=False)
@@ -226,7 +227,8 @@ def all(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     tensor([ True, False])
     """
     x = _as_bool(input)
-    return all_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    out = all_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    return out.to(input.dtype) if input._array.dtype == np.uint8 else out
 
 
 @op(

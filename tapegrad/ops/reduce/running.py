@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import adapted, shifted
 from ...core.complexes import HOLOMORPHIC
 from ...core.dtypes import get_default_dtype
 from ...core.primitive import OPAQUE, Primitive, define
@@ -100,6 +101,7 @@ decaying_sum_: Primitive = define(
     abstract=lambda x, factor, *, dim, reverse: x,
     joint=_decaying_sum_gradient,
     complex=HOLOMORPHIC,
+    batch=adapted(dim=shifted),
 )
 
 
@@ -118,6 +120,7 @@ logcumsumexp_: Primitive = define(
         reverse,
     ),
     complex=HOLOMORPHIC,
+    batch=adapted(dim=shifted),
 )
 
 

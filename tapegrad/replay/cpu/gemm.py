@@ -573,4 +573,4 @@ def packed_bytes(dtype: Any, rows: int, inner: int, columns: int, triangle: str)
     lanes = vectors.registers()[0] // dtype.itemsize
     length = min(inner, tuning.MAX_PANEL_STEPS) * int(dtype.itemsize)
     kept = min(-(-columns // lanes) * lanes * length, tuning.MAX_KEPT_PANEL_BYTES)
-    return max(needed, tuning.ROWS_BETWEEN_PANELS * length + kept)
+    return int(max(needed, tuning.ROWS_BETWEEN_PANELS * length + kept))
