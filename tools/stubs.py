@@ -47,6 +47,7 @@ NAMES = {
     ".ops.factors.spectra": ("Eigenvectors", "SingularValues"),
     ".ops.factors.systems": ("InverseWithInfo", "SolutionWithInfo"),
     ".ops.factors.triangles": ("FactorWithInfo", "TriangularSolution"),
+    ".ops.index.counting": ("Histogram",),
     ".ops.index.search": ("Indexed",),
     ".ops.linalg.solving": ("SignAndLog",),
     ".ops.reduce.largest": ("Extreme",),
@@ -56,7 +57,7 @@ NAMES = {
 }
 
 #: results that are tuples of tensors
-NAMED_RESULTS = ("Bounds", "Extreme", "Indexed", "SignAndLog", "Sorted")
+NAMED_RESULTS = ("Bounds", "Extreme", "Histogram", "Indexed", "SignAndLog", "Sorted")
 
 #: a parameter that adds the indices of the results to them
 FLAG = "return_indices"
