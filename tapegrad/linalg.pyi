@@ -20,6 +20,7 @@ from .ops.factors.orthogonal import Orthogonal, Reflections
 from .ops.factors.spectra import Eigenvectors, SingularValues
 from .ops.factors.systems import InverseWithInfo, SolutionWithInfo
 from .ops.factors.triangles import FactorWithInfo, TriangularSolution
+from .ops.index.counting import Histogram
 from .ops.index.search import Indexed
 from .ops.linalg.solving import SignAndLog
 from .ops.reduce.largest import Extreme

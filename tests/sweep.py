@@ -10,6 +10,7 @@ import numpy as np
 
 import tapegrad
 import tapegrad.distributed.functional  # enters collectives in the table
+import tapegrad.ops.draws.angles
 import tapegrad.ops.draws.quantiles  # defines primitives that are loaded at first use
 from tapegrad import Tensor
 from tapegrad.autograd.api import grad

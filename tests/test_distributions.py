@@ -46,6 +46,9 @@ DRAWS: dict[str, tuple[Callable[[], Any], Any]] = {
     "Normal": (lambda: D.Normal(1.0, 2.0), stats.norm(1.0, 2.0)),
     "Pareto": (lambda: D.Pareto(1.0, 3.0), stats.pareto(3.0)),
     "StudentT": (lambda: D.StudentT(4.0, 1.0, 2.0), stats.t(4.0, 1.0, 2.0)),
+    "VonMises": (lambda: D.VonMises(0.0, 0.7), stats.vonmises(0.7)),
+    "VonMises of much": (lambda: D.VonMises(0.0, 90.0), stats.vonmises(90.0)),
+    "VonMises of little": (lambda: D.VonMises(0.0, 1e-4), stats.vonmises(1e-4)),
     "Uniform": (lambda: D.Uniform(-1.0, 3.0), stats.uniform(-1.0, 4.0)),
     "Weibull": (lambda: D.Weibull(2.0, 1.5), stats.weibull_min(1.5, scale=2.0)),
 }
@@ -115,6 +118,19 @@ def test_vectors_follow_the_distribution() -> None:
     counts = D.Multinomial(10, double(0.2, 0.3, 0.5)).sample((20000,))
     assert (counts.sum(-1) == 10).all()
     np.testing.assert_allclose(counts.mean(0).numpy(), [2.0, 3.0, 5.0], atol=0.05)
+    covariance = [[2.0, 0.3, -0.1], [0.3, 1.5, 0.2], [-0.1, 0.2, 1.1]]
+    for d in (
+        D.MultivariateNormal(tg.ones(3), tg.tensor(covariance)),
+        D.MultivariateNormal(tg.ones(3), precision_matrix=tg.tensor(covariance).inverse()),
+        D.LowRankMultivariateNormal(tg.ones(3), tg.tensor(covariance)[:, :2], tg.ones(3)),
+    ):
+        drawn = d.sample((40000,))
+        np.testing.assert_allclose(drawn.mean(0).numpy(), 1.0, atol=0.05)
+        np.testing.assert_allclose(drawn.T.cov().numpy(), d.covariance_matrix.numpy(), atol=0.1)
+    w = D.Wishart(tg.tensor(5.0), tg.tensor(covariance))
+    drawn = w.sample((20000,))
+    np.testing.assert_allclose(drawn.mean(0).numpy(), w.mean.numpy(), atol=0.2)
+    np.testing.assert_allclose(drawn.var(0).numpy(), w.variance.numpy(), rtol=0.06)
     factors = D.LKJCholesky(3, 1.0).sample((20000,))
     matrices = factors @ factors.mT
     np.testing.assert_allclose(matrices.mean(0).numpy(), np.eye(3), atol=0.02)
@@ -153,6 +169,7 @@ REPARAMETERIZED: dict[str, Callable[..., Any]] = {
     "Pareto": D.Pareto,
     "StudentT": lambda a, b: D.StudentT(a, b, b),
     "Uniform": lambda a, b: D.Uniform(a, a + b),
+    "VonMises": lambda a, b: D.VonMises(b / 10, a),
     "Weibull": D.Weibull,
     "ContinuousBernoulli": lambda a, b: D.ContinuousBernoulli(a / 10),
     "RelaxedBernoulli": lambda a, b: D.RelaxedBernoulli(b, a / 10),
@@ -214,6 +231,7 @@ def test_gradients_of_gamma_samples_in_wide_ranges() -> None:
 
 
 def test_orders_of_derivative() -> None:
+    from tapegrad.ops.draws.angles import angle_moment_, log_bessel_
     from tapegrad.ops.draws.moments import beta_moment_, gamma_cdf_, gamma_moment_
 
     a, x = double(0.3, 1.0, 2.5, 40.0, grad=True), double(0.2, 1.2, 2.0, 45.0, grad=True)
@@ -224,6 +242,9 @@ def test_orders_of_derivative() -> None:
     x = double(0.2, 0.12, 0.9, 0.45, grad=True)
     assert gradcheck(tg._dirichlet_grad, (x, a, t))
     assert gradgradcheck(tg._dirichlet_grad, (x, a, t))
+    k, angle = double(0.3, 4.0, 60.0, grad=True), double(1.2, -0.7, 0.2, grad=True)
+    assert gradgradcheck(lambda k, x: angle_moment_(k, x, n=1), (k, angle))
+    assert gradgradcheck(lambda k: log_bessel_(k, order=1), (k,))
     assert gradgradcheck(lambda a, b, x: beta_moment_(a, b, x, n=1, m=2), (a, t, x))
 
 
@@ -259,7 +280,13 @@ COMPILED: dict[str, Callable[[Any, Any], Any]] = {
     "Multinomial": lambda p, q: D.Multinomial(5, logits=p),
     "NegativeBinomial": lambda p, q: D.NegativeBinomial(p, logits=-q),
     "OneHotCategoricalStraightThrough": (lambda p, q: D.OneHotCategoricalStraightThrough(logits=p)),
+    "LowRankMultivariateNormal": lambda p, q: D.LowRankMultivariateNormal(p, p[:, None], q),
+    "MultivariateNormal": lambda p, q: D.MultivariateNormal(p, tg.diag(q) + 0.1),
+    "MultivariateNormal of precision": lambda p, q: D.MultivariateNormal(
+        p, precision_matrix=tg.diag(q)
+    ),
     "Poisson": lambda p, q: D.Poisson(p),
+    "Wishart": lambda p, q: D.Wishart(p + 3, scale_tril=tg.diag(q)),
     "RelaxedOneHotCategorical": lambda p, q: D.RelaxedOneHotCategorical(q[0], logits=p),
     "TransformedDistribution": lambda p, q: D.TransformedDistribution(
         D.Normal(p, q), [transforms.TanhTransform(), transforms.AffineTransform(q, 2.0)]

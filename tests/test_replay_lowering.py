@@ -65,10 +65,12 @@ IN_NUMPY: dict[str, set[str]] = {
     "frexp": {"frexp", "scaled_down"},
     "logcumsumexp": {"decaying_sum"},
     **{name: {"searchsorted"} for name in ("bucketize", "searchsorted")},
-    "scatter_reduce": {"scatter_extreme"},
+    **{name: {"argsort", "scatter_extreme"} for name in ("index_reduce", "scatter_reduce")},
+    **{name: {"bin_counts"} for name in ("histc", "histogram", "histogramdd")},
+    "mode": {"mode_places"},
     **{name: {"polygamma"} for name in ("digamma", "polygamma")},
     "nn.functional.embedding_bag": {"bag_winners"},
-    "msort": {"argsort"},
+    **{name: {"argsort"} for name in ("masked.median", "msort")},
     **{name: {"running_places"} for name in ("cummax", "cummin")},
     **{name: {"inverse"} for name in ("inverse", "linalg.inv")},
     **{name: {"inverse"} for name in ("matrix_power", "linalg.matrix_power")},
@@ -105,6 +107,31 @@ IN_NUMPY: dict[str, set[str]] = {
     "linalg.ldl_solve": {"ldl_solve"},
     **{name: {"pinv"} for name in ("linalg.pinv", "pinverse")},
     "linalg.lstsq": {"lstsq", "pinv"},
+    # SciPy's
+    **{name: {"i0", "i1"} for name in ("i0", "special.i1")},
+    **{name: {"i0", "i1"} for name in ("special.modified_bessel_i0", "special.modified_bessel_i1")},
+    **{f"special.{name}": {"i0e", "i1e"} for name in ("i0e", "i1e")},
+    **{
+        f"special.{stem}{order}": {f"{stem}0", f"{stem}1"}
+        for stem in ("bessel_j", "bessel_y", "modified_bessel_k", "scaled_modified_bessel_k")
+        for order in (0, 1)
+    },
+    "special.airy_ai": {"airy_ai", "airy_slope"},
+    "special.log_ndtr": {"erfcx", "log_ndtr"},
+    **{name: {name} for name in ("igamma", "igammac")},
+    **{f"special.{name}": {name} for name in ("erfcx", "ndtri", "polygamma", "zeta")},
+    **{
+        f"special.{name}": {name}
+        for kind in "tuvw"
+        for name in (f"chebyshev_polynomial_{kind}", f"shifted_chebyshev_polynomial_{kind}")
+    },
+    **{
+        f"special.{name}": {name}
+        for name in (
+            *("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l"),
+            "legendre_polynomial_p",
+        )
+    },
 }
 
 

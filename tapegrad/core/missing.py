@@ -28,7 +28,6 @@ _INSTEAD = {
     "expand_dims": "use tapegrad.unsqueeze",
     "jit": "use tapegrad.compile",
     "profiler": "use explain() of a compiled function",
-    "special": "the functions of torch.special that exist are in tapegrad itself",
     "vmap": "write the batch dimension explicitly",
 }
 

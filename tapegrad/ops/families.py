@@ -39,6 +39,7 @@ def unary(
     kind: str = "float",
     autocast: Policy | None = None,
     scipy: bool = False,
+    module: str = "",
     complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
@@ -74,6 +75,7 @@ def unary(
         op(
             samples=samples,
             aliases=aliases,
+            module=module,
             inplace=inplace,
             torch=torch,
             differentiable=vjp is not None,
@@ -101,6 +103,7 @@ def binary(
     torch: str | None = "",
     kind: str = "float",
     autocast: Policy | None = None,
+    module: str = "",
     wide_numbers: bool = False,
     complex: str | None = None,
     doc: str | None = None,
@@ -134,6 +137,7 @@ def binary(
         op(
             samples=samples or default_samples,
             aliases=aliases,
+            module=module,
             inplace=inplace,
             differentiable=vjp is not None,
             primitive=p,
@@ -142,6 +146,15 @@ def binary(
             applies=True,
         )(body)
     return p
+
+
+def without_gradient(what: str, instead: str) -> Callable[..., Any]:
+    """A rule for what has no gradient in PyTorch either: it raises, and says what has one."""
+
+    def rule(g: Any) -> Any:
+        raise RuntimeError(f"{what} has no gradient; use {instead}")
+
+    return rule
 
 
 def _docstring(text: str, example: tuple[str, str] | None) -> str:

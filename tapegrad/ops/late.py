@@ -34,6 +34,11 @@ LATE: dict[str, Late] = {
         both="frexp gcd lcm ldexp nextafter",
         methods="gcd_ lcm_ ldexp_ nextafter_",
     ),
+    "index.counting": Late(
+        both="histc histogram index_reduce mode put",
+        functions="histogramdd",
+        methods="index_reduce_ put_",
+    ),
     "index.quantiles": Late(both="nanquantile quantile"),
     "index.segments": Late(
         functions="_segment_reduce _unsafe_masked_index _unsafe_masked_index_put_accumulate",
@@ -53,6 +58,8 @@ LATE: dict[str, Late] = {
         functions="chain_matmul frobenius_norm nuclear_norm",
     ),
     "linalg.sums": Late(both="addbmm addr", methods="addbmm_ addr_"),
+    "masked.reducing": Late(),
+    "masked.scanning": Late(),
     "nn.natives": Late(
         functions="_native_batch_norm_legit _softmax_backward_data native_batch_norm "
         "native_group_norm native_layer_norm",
@@ -67,6 +74,19 @@ LATE: dict[str, Late] = {
         functions="_chunk_cat constant_pad_nd fill unravel_index",
         methods="sum_to_size",
     ),
+    "shape.view_copies": Late(
+        both="as_strided_scatter narrow_copy",
+        functions="alias_copy as_strided_copy diagonal_copy expand_copy permute_copy select_copy "
+        "slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy "
+        "unbind_copy unfold_copy unsqueeze_copy view_copy",
+    ),
+    "special.bessel": Late(both="i0", methods="i0_"),
+    "special.gamma": Late(
+        both="igamma igammac mvlgamma",
+        methods="igamma_ igammac_ mvlgamma_",
+    ),
+    "special.normal": Late(),
+    "special.polynomials": Late(),
     "window.samplers": Late(functions="grid_sampler grid_sampler_2d grid_sampler_3d"),
 }
 

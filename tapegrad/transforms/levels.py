@@ -9,7 +9,7 @@ the values by a rule of its own, and wraps the results again; levels below see t
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 from ..core import source
@@ -20,7 +20,6 @@ from ..core.operands import check_broadcast
 from ..core.primitive import (
     CONTRACTION,
     ELEMENTWISE,
-    NO_PARAMS,
     Primitive,
     _as_operand,
     _promote,
@@ -165,7 +164,7 @@ def record_on(
         inside = inside or number > level.started
     if not inside:
         return
-    saved = saved_of(p, tensors, results, edges)
+    saved = saved_of(p, tensors, results, edges, _kept)
     line = source.outside(sys._getframe(1))
     entry = new_entry(p, params, tuple(edges), saved, next(numbers), line)
     if len(tensors) > 1 and p.kind in (ELEMENTWISE, CONTRACTION):
@@ -180,9 +179,13 @@ def record_on(
 
 
 def saved_of(
-    p: Primitive, tensors: Sequence[Any], results: Sequence[Any], edges: Sequence[Any]
+    p: Primitive,
+    tensors: Sequence[Any],
+    results: Sequence[Any],
+    edges: Sequence[Any],
+    kept: Callable[[Any], Any],
 ) -> tuple[Any, ...]:
-    """What an entry saves, as `Primitive.saver` gives it, with wrapped tensors beside arrays."""
+    """What the rules of a primitive read, as `Primitive.saver` gives it; `kept` takes operands."""
     if p.extras:
         raise NotImplementedError(
             f"{p.name} has results for its gradient rule alone, which transforms do not know"
@@ -192,13 +195,13 @@ def saved_of(
         if users is not None and all(edges[i] is None for i in users):
             saved.append(None)
         elif what == "rest":
-            saved.append([_kept(x) for x in tensors[index:]])
+            saved.append([kept(x) for x in tensors[index:]])
         elif what == "shapes":
             saved.append([tuple(x.shape) for x in tensors[index:]])
         elif what == "out":
-            saved.append(_kept(results[index]))
+            saved.append(kept(results[index]))
         elif what == "in":
-            saved.append(_kept(tensors[index]))
+            saved.append(kept(tensors[index]))
         else:
             array = getattr(tensors[index], "_array", None)
             if what == "shape":
@@ -213,8 +216,3 @@ def _kept(x: Any) -> Any:
     if isinstance(x, Wrapped):
         return x.stripped()
     return x._array if isinstance(x, Tensor) else x
-
-
-def run_on(primitive: Primitive, *inputs: Any, **params: Any) -> Any:
-    """Run a primitive on tensors of any level."""
-    return primitive(*inputs, **(params or NO_PARAMS))

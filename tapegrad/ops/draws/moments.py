@@ -44,7 +44,7 @@ def _width(start: Any, exponent: Any) -> Any:
     return s
 
 
-def _in_chunks(function: Any, *arrays: Any) -> Any:
+def in_chunks(function: Any, *arrays: Any) -> Any:
     """A function of flat float64 arrays, for arrays of any dtype that broadcast."""
     whole = np.broadcast_arrays(*arrays)
     dtype = np.result_type(*(a.dtype for a in whole))
@@ -99,7 +99,7 @@ def _beta_moments(a: Any, b: Any, x: Any, orders: tuple[tuple[int, int], ...]) -
 
 gamma_moment_: Primitive = define(
     "gamma_moment",
-    lambda a, x, *, n: _in_chunks(lambda a, x: _gamma_moments(a, x, (n,))[0], a, x),
+    lambda a, x, *, n: in_chunks(lambda a, x: _gamma_moments(a, x, (n,))[0], a, x),
     kind=ELEMENTWISE,
     promote="float",
     vjp=(
@@ -116,7 +116,7 @@ def _lower_moment(a: Any, x: Any, n: int) -> Any:
 
 beta_moment_: Primitive = define(
     "beta_moment",
-    lambda a, b, x, *, n, m: _in_chunks(
+    lambda a, b, x, *, n, m: in_chunks(
         lambda a, b, x: _beta_moments(a, b, x, ((n, m),))[0], a, b, x
     ),
     kind=ELEMENTWISE,
@@ -150,7 +150,7 @@ def _gamma_slope(a: Any, x: Any) -> Any:
 #: dx/da of a sample x of a standard gamma distribution with concentration a
 standard_gamma_grad_: Primitive = define(
     "standard_gamma_grad",
-    lambda a, x: _in_chunks(_gamma_slope, a, x),
+    lambda a, x: in_chunks(_gamma_slope, a, x),
     kind=ELEMENTWISE,
     promote="float",
     vjp=(
@@ -166,7 +166,7 @@ def _gamma_density(a: Any, x: Any) -> Any:
 
 def _gamma_cdf(a: Any, x: Any) -> Any:
     special = xp.special(x)
-    return _in_chunks(special.gammainc, a, x)
+    return in_chunks(special.gammainc, a, x)
 
 
 #: the probability that a standard gamma distribution with concentration a gives at most x
@@ -200,7 +200,7 @@ def _beta_slope(x: Any, alpha: Any, total: Any) -> Any:
 #: dx/dalpha / (1 - x) of a sample x of a beta distribution (alpha, total - alpha)
 dirichlet_grad_: Primitive = define(
     "dirichlet_grad",
-    lambda x, alpha, total: _in_chunks(_beta_slope, x, alpha, total),
+    lambda x, alpha, total: in_chunks(_beta_slope, x, alpha, total),
     kind=ELEMENTWISE,
     promote="float",
     vjp=(

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
+from ..families import without_gradient
 from ..index.gather import gather_
 from ..linalg.diagonals import tril_, triu_
 from ..linalg.matmul import matmul_
@@ -22,7 +23,7 @@ from ..shape.expanding import expand_
 from ..shape.joining import cat_
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .orthogonal import part, without_gradient
+from .orthogonal import part
 from .spectra import SQUARES, SYMMETRIC, SYMMETRIC_PAIR, TALL, WIDE, L
 from .triangles import (
     broadcast,

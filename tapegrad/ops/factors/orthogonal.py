@@ -13,6 +13,7 @@ import numpy as np
 from ...core import xp
 from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
+from ..families import without_gradient
 from ..index.gather import zeros_as
 from ..linalg.diagonals import tril_, triu_
 from ..linalg.matmul import matmul_
@@ -87,15 +88,6 @@ qr_: Primitive = define(
     abstract=_qr_abstract,
     batch=leading,
 )
-
-
-def without_gradient(what: str, instead: str) -> Any:
-    """A rule for what has no gradient in PyTorch either: it says what has one."""
-
-    def rule(g: Any) -> tuple[Any]:
-        raise RuntimeError(f"{what} has no gradient; use {instead}")
-
-    return rule
 
 
 qr_r_: Primitive = define(
