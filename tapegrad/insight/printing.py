@@ -24,7 +24,7 @@ def format_tensor(tensor: Tensor) -> str:
     """PyTorch's form: `tensor([1., 2.], requires_grad=True)`."""
     array = to_device(tensor._array, CPU)
     dtype = tensor.dtype
-    if dtype is dtypes.bfloat16 or dtype is dtypes.float16:
+    if numeric.is_foreign(array.dtype) or dtype is dtypes.float16:
         array = array.astype(np.float32)
     name = type(tensor).__name__ if overrides(tensor) else "tensor"  # as classes print themselves
     parameter = type(tensor).__name__ == "Parameter"

@@ -34,6 +34,7 @@ move_: Primitive = define(
     vjp=lambda g, target, source: move_(g, target=source, source=target),
     batch=leading,
     linear=True,
+    stores=True,
 )
 
 

@@ -41,6 +41,7 @@ def unary(
     scipy: bool = False,
     module: str = "",
     complex: str | None = None,
+    stores: bool = False,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -59,6 +60,7 @@ def unary(
         abstract=(lambda x: x) if scipy else None,
         loads=scipy,
         complex=complex,
+        stores=stores,
     )
     if public:
 
@@ -106,6 +108,7 @@ def binary(
     module: str = "",
     wide_numbers: bool = False,
     complex: str | None = None,
+    stores: bool = False,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -120,6 +123,7 @@ def binary(
         expression=expression,
         wide_numbers=wide_numbers,
         complex=complex,
+        stores=stores,
     )
     if public:
 

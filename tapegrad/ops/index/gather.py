@@ -91,6 +91,7 @@ zeros_as: Primitive = define(
     kind=OPAQUE,
     lower=lambda b, out, x, *, shape: b.fill(out, 0),
     batch=adapted(shape=sized),
+    stores=True,
 )
 
 
@@ -133,6 +134,7 @@ gather_: Primitive = define(
     vjp=(lambda g, x_shape, index, dim: scatter_add_(_zeros(g, x_shape), index, g, dim=dim), None),
     batch=adapted(dim=shifted),
     linear=True,
+    stores=True,
 )
 scatter_add_: Primitive = define(
     "scatter_add",
@@ -159,6 +161,7 @@ scatter_: Primitive = define(
     ),
     batch=_scatter_batch,
     linear=True,
+    stores=True,
 )
 
 

@@ -94,6 +94,7 @@ take_: Primitive = define(
     ),
     batch=take_batch,
     linear=True,
+    stores=True,
 )
 put_add_: Primitive = define(
     "index_put_add",
@@ -147,6 +148,7 @@ put_: Primitive = define(
     lower=_put_in_loops,
     batch=put_batch,
     linear=True,
+    stores=True,
 )
 
 
@@ -174,6 +176,7 @@ pick_: Primitive = define(
     vjp=(lambda g, x_shape, mask: unpick_(g, mask, shape=tuple(x_shape)), None),
     batch=pick_batch,
     linear=True,
+    stores=True,
 )
 unpick_: Primitive = define(
     "unpick",
@@ -182,6 +185,7 @@ unpick_: Primitive = define(
     vjp=(lambda g, mask: pick_(g, mask), None),
     batch=pick_batch,
     linear=True,
+    stores=True,
 )
 
 
@@ -475,6 +479,7 @@ filled_: Primitive = define(
     composite=True,
     vjp=(lambda g, mask: c.where(mask, 0.0, g), None),
     native_size=ARRAY_SIZE,
+    stores=True,
 )
 
 

@@ -59,10 +59,16 @@ def reduction_samples(**domain: Any) -> list[Sample]:
 # -- sums --------------------------------------------------------------------------------------
 
 
+def _refuse_float8(x: Any) -> None:
+    if numeric.is_foreign(x.dtype) and x.dtype.itemsize == 1:
+        raise NotImplementedError(f'"sum" not implemented for {x.dtype}; convert with .to() first')
+
+
 def _sum(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     if x.__class__ is np.ndarray and (x.dtype is xp.F32 or x.dtype is xp.F64):
         return xp.summed(x, dims, keepdim)
     wide = xp.widened(x)
+    _refuse_float8(x)
     out = xp.contiguous(wide.sum(axis=dims, keepdims=keepdim, dtype=wide.dtype))
     return out if wide is x else out.astype(x.dtype)
 
@@ -75,6 +81,7 @@ sum_: Primitive = define(
     expression="a + x",
     complex=OWN,
     linear=True,
+    stores=True,
 )
 
 
@@ -139,6 +146,7 @@ mean_: Primitive = define(
     ),
     batch=adapted(dims=shifted),
     linear=True,
+    stores=True,
 )
 
 
@@ -181,12 +189,14 @@ any_: Primitive = define(
     lambda x, *, dims, keepdim: xp.contiguous(x.any(axis=dims, keepdims=keepdim)),
     kind=REDUCE,
     expression="a or x",
+    stores=True,
 )
 all_: Primitive = define(
     "all",
     lambda x, *, dims, keepdim: xp.contiguous(x.all(axis=dims, keepdims=keepdim)),
     kind=REDUCE,
     expression="a and x",
+    stores=True,
 )
 
 

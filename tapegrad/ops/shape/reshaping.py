@@ -94,6 +94,7 @@ bits_: Primitive = define(
     kind=OPAQUE,
     lower=lambda b, out, x, *, dtype: b.each(out, "same_bits(x)", x=x),
     batch=leading,
+    stores=True,
 )
 
 
