@@ -105,9 +105,11 @@ _MODULES = (
     "distributions",
     "futures",
     "linalg",
+    "masked",
     "multiprocessing",
     "nn",
     "optim",
+    "signal",
     "special",
     "overrides",
     "testing",
@@ -146,6 +148,9 @@ _TYPED = (
     *("ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"),
 )
 
+#: windows of signals
+_WINDOWS = ("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window")
+
 #: names of PyTorch's that say what to use
 _REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
 
@@ -156,6 +161,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
     **{name: (".typed", name) for name in _TYPED},
     **{name: (".ops.factors.removed", name) for name in _REMOVED},
+    **{name: (".signal.windows", name) for name in _WINDOWS},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".autograd.function", "Context"),

@@ -110,7 +110,9 @@ from .amp.autocast_mode import autocast_increment_nesting as autocast_increment_
 from . import autograd as autograd
 from . import backends as backends
 from . import backward_functions as backward_functions
+from .signal.windows import bartlett_window as bartlett_window
 from .ops.draws.quantiles import binomial as binomial
+from .signal.windows import blackman_window as blackman_window
 from .core.promotion import can_cast as can_cast
 from .autograd.checkpointing import checkpoint as checkpoint
 from .amp.autocast_mode import clear_autocast_cache as clear_autocast_cache
@@ -131,14 +133,18 @@ from .amp.autocast_mode import get_autocast_dtype as get_autocast_dtype
 from .amp.autocast_mode import get_autocast_gpu_dtype as get_autocast_gpu_dtype
 from .backends import get_float32_matmul_precision as get_float32_matmul_precision
 from .replay import get_num_threads as get_num_threads
+from .signal.windows import hamming_window as hamming_window
+from .signal.windows import hann_window as hann_window
 from .compat import install_as_torch as install_as_torch
 from .autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .amp.autocast_mode import is_autocast_cache_enabled as is_autocast_cache_enabled
 from .amp.autocast_mode import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from .amp.autocast_mode import is_autocast_enabled as is_autocast_enabled
+from .signal.windows import kaiser_window as kaiser_window
 from . import linalg as linalg
 from .saving import load as load
 from .ops.factors.removed import lstsq as lstsq
+from . import masked as masked
 from .ops.factors.removed import matrix_rank as matrix_rank
 from . import multiprocessing as multiprocessing
 from . import nn as nn
@@ -155,6 +161,7 @@ from .amp.autocast_mode import set_autocast_enabled as set_autocast_enabled
 from .amp.autocast_mode import set_autocast_gpu_dtype as set_autocast_gpu_dtype
 from .backends import set_float32_matmul_precision as set_float32_matmul_precision
 from .replay import set_num_threads as set_num_threads
+from . import signal as signal
 from .ops.factors.removed import solve as solve
 from . import special as special
 from .ops.factors.removed import symeig as symeig

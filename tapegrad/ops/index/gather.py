@@ -8,6 +8,7 @@ import numpy as np
 
 from ...core import batch_rules, numeric, xp
 from ...core.batch_rules import adapted, shifted, sized
+from ...core.complexes import OWN
 from ...core.failures import BAD_POSITION
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
@@ -91,6 +92,7 @@ zeros_as: Primitive = define(
     kind=OPAQUE,
     lower=lambda b, out, x, *, shape: b.fill(out, 0),
     batch=adapted(shape=sized),
+    complex=OWN,
     stores=True,
 )
 
@@ -134,6 +136,7 @@ gather_: Primitive = define(
     vjp=(lambda g, x_shape, index, dim: scatter_add_(_zeros(g, x_shape), index, g, dim=dim), None),
     batch=adapted(dim=shifted),
     linear=True,
+    complex=OWN,
     stores=True,
 )
 scatter_add_: Primitive = define(
@@ -148,6 +151,7 @@ scatter_add_: Primitive = define(
     ),
     batch=adapted(dim=shifted),
     linear=True,
+    complex=OWN,
 )
 scatter_: Primitive = define(
     "scatter",
@@ -161,6 +165,7 @@ scatter_: Primitive = define(
     ),
     batch=_scatter_batch,
     linear=True,
+    complex=OWN,
     stores=True,
 )
 
