@@ -152,6 +152,7 @@ scatter_add_: Primitive = define(
     batch=adapted(dim=shifted),
     linear=True,
     complex=OWN,
+    stores=True,
 )
 scatter_: Primitive = define(
     "scatter",

@@ -107,6 +107,7 @@ put_add_: Primitive = define(
     batch=put_add_batch,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 

@@ -60,16 +60,10 @@ def reduction_samples(**domain: Any) -> list[Sample]:
 # -- sums --------------------------------------------------------------------------------------
 
 
-def _refuse_float8(x: Any) -> None:
-    if numeric.is_foreign(x.dtype) and x.dtype.itemsize == 1:
-        raise NotImplementedError(f'"sum" not implemented for {x.dtype}; convert with .to() first')
-
-
 def _sum(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     if x.__class__ is np.ndarray and (x.dtype is xp.F32 or x.dtype is xp.F64):
         return xp.summed(x, dims, keepdim)
     wide = xp.widened(x)
-    _refuse_float8(x)
     out = xp.contiguous(wide.sum(axis=dims, keepdims=keepdim, dtype=wide.dtype))
     return out if wide is x else out.astype(x.dtype)
 
