@@ -133,6 +133,7 @@ from .amp.autocast_mode import get_autocast_dtype as get_autocast_dtype
 from .amp.autocast_mode import get_autocast_gpu_dtype as get_autocast_gpu_dtype
 from .backends import get_float32_matmul_precision as get_float32_matmul_precision
 from .replay import get_num_threads as get_num_threads
+from .insight.tensor_text import get_printoptions as get_printoptions
 from .signal.windows import hamming_window as hamming_window
 from .signal.windows import hann_window as hann_window
 from .compat import install_as_torch as install_as_torch
@@ -151,6 +152,7 @@ from . import nn as nn
 from . import optim as optim
 from . import overrides as overrides
 from .ops.draws.quantiles import poisson as poisson
+from .insight.tensor_text import printoptions as printoptions
 from .core.promotion import result_type as result_type
 from .saving import save as save
 from .amp.autocast_mode import set_autocast_cache_enabled as set_autocast_cache_enabled
@@ -161,6 +163,7 @@ from .amp.autocast_mode import set_autocast_enabled as set_autocast_enabled
 from .amp.autocast_mode import set_autocast_gpu_dtype as set_autocast_gpu_dtype
 from .backends import set_float32_matmul_precision as set_float32_matmul_precision
 from .replay import set_num_threads as set_num_threads
+from .insight.tensor_text import set_printoptions as set_printoptions
 from . import signal as signal
 from .ops.factors.removed import solve as solve
 from . import special as special
