@@ -250,7 +250,7 @@ def test_an_installed_torch_is_not_hidden(python, tmp_path):
         "except RuntimeError as error: print('shadow=True' in str(error))\n"
         "import torch\n"
         "try: tapegrad.install_as_torch(shadow=True)\n"
-        "except RuntimeError as error: print('imported already' in str(error), torch.real)\n",
+        "except RuntimeError as error: print('imported already' in str(error), torch.genuine)\n",
         path=path,
     )
     assert done.stdout == "True\nTrue True\n"
