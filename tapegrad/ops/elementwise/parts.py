@@ -17,6 +17,7 @@ from ..families import binary
 from ..precision import check_floating
 from ..table import In, Sample, op
 from .arithmetic import is_floating, pow
+from .comparison import equal, where
 from .rounding import zero
 
 # -- divisors ----------------------------------------------------------------------------------
@@ -65,14 +66,14 @@ lcm: Primitive = binary(
 nextafter: Primitive = binary(
     "nextafter",
     np.nextafter,
-    (lambda g: zero(g), lambda g: zero(g)),
+    (lambda g, x, y: where(equal(x, y), 0.0, g), lambda g: zero(g)),
     None,
     promote="float",
     samples=lambda: [
-        Sample(In(3, 4, grad=False), In(4, grad=False)),
-        Sample(In(3, grad=False), In(grad=False)),
+        Sample((3, 4), (4,)),
+        Sample((3,), ()),
     ],
-    doc="The float next to `input` towards `other`; gradients are 0.",
+    doc="The float next to `input` towards `other`.",
     example=(
         "tapegrad.nextafter(tapegrad.tensor([1.0]), tapegrad.tensor([2.0])) - 1",
         "tensor([1.1921e-07])",
