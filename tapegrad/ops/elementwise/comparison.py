@@ -116,6 +116,7 @@ logical_and: Primitive = binary(
     "x and y",
     promote="bool",
     samples=_logic_samples,
+    numbers="none",
     doc="Whether both elements are true (not 0), with broadcasting.",
     example=(
         "tapegrad.logical_and(tapegrad.tensor([True, True]), tapegrad.tensor([True, False]))",
@@ -129,6 +130,7 @@ logical_or: Primitive = binary(
     "x or y",
     promote="bool",
     samples=_logic_samples,
+    numbers="none",
     doc="Whether at least one of two elements is true (not 0), with broadcasting.",
     example=(
         "tapegrad.logical_or(tapegrad.tensor([True, False]), tapegrad.tensor([False, False]))",
@@ -142,6 +144,7 @@ logical_xor: Primitive = binary(
     "(x != 0) != (y != 0)",
     promote="bool",
     samples=_logic_samples,
+    numbers="none",
     doc="Whether exactly one of two elements is true (not 0), with broadcasting.",
     example=(
         "tapegrad.logical_xor(tapegrad.tensor([True, True]), tapegrad.tensor([True, False]))",
