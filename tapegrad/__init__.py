@@ -16,6 +16,9 @@ from .core.dtypes import (
     DType,
     bfloat16,
     bool_,
+    complex32,
+    complex64,
+    complex128,
     finfo,
     float16,
     float32,
@@ -60,6 +63,9 @@ bool = bool_
 float = float32
 double = float64
 half = float16
+chalf = complex32
+cfloat = complex64
+cdouble = complex128
 long = int64
 int = int32
 short = int16
@@ -88,11 +94,15 @@ _MODULES = (
     "dialects",
     "func",
     "distributed",
+    "distributions",
     "futures",
     "linalg",
+    "masked",
     "multiprocessing",
     "nn",
     "optim",
+    "signal",
+    "special",
     "overrides",
     "testing",
     "utils",
@@ -118,17 +128,32 @@ _AUTOCAST = (
     "set_autocast_gpu_dtype",
 )
 
+#: draws from distributions with parameters
+_DRAWS = (
+    *("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad"),
+    *("binomial", "poisson"),
+)
+
 #: constructors of one dtype
 _TYPED = (
     *("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor"),
     *("ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"),
 )
 
+#: windows of signals
+_WINDOWS = ("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window")
+
+#: names of PyTorch's that say what to use
+_REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
+    **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
     **{name: (".typed", name) for name in _TYPED},
+    **{name: (".ops.factors.removed", name) for name in _REMOVED},
+    **{name: (".signal.windows", name) for name in _WINDOWS},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".autograd.function", "Context"),
@@ -141,17 +166,22 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "SavingError": (".saving", "SavingError"),
     "Variable": (".dialects", "Variable"),
     "are_deterministic_algorithms_enabled": (".backends", "are_deterministic_algorithms_enabled"),
+    "can_cast": (".core.promotion", "can_cast"),
     "checkpoint": (".autograd.checkpointing", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".autograd.function", "custom_op"),
     "get_float32_matmul_precision": (".backends", "get_float32_matmul_precision"),
     "get_num_threads": (".replay", "get_num_threads"),
+    "get_printoptions": (".insight.tensor_text", "get_printoptions"),
     "install_as_torch": (".compat", "install_as_torch"),
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
+    "result_type": (".core.promotion", "result_type"),
+    "printoptions": (".insight.tensor_text", "printoptions"),
     "save": (".saving", "save"),
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
+    "set_printoptions": (".insight.tensor_text", "set_printoptions"),
     "use_deterministic_algorithms": (".backends", "use_deterministic_algorithms"),
     "vmap": (".transforms.vmap", "vmap"),
 }
@@ -162,25 +192,23 @@ _INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "type
 
 
 #: methods that change their tensor, and that PyTorch has as functions too
-_CHANGING = frozenset(
-    """
+_CHANGING = """
     abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_
     atan_ atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ cos_ cosh_ deg2rad_ detach_ erf_
     erfc_ exp2_ exp_ expm1_ fill_ floor_ frac_ gcd_ index_put_ lcm_ ldexp_ log10_ log1p_
     log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_
     sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
-    """.split()
-)
+"""
 
 
 def __getattr__(name: str) -> object:
-    if name in _CHANGING:
+    if name[-1] == "_" and name in _CHANGING.split():
         return getattr(Tensor, name)
     if name in _ops.late.FILES:
         globals()[name] = operation = _ops.late.function(name)
         return operation
     try:
-        module, attribute = _LAZY[name]
+        module, attribute = (".foreach", name) if name[:9] == "_foreach_" else _LAZY[name]
     except KeyError:
         from .core.missing import missing
 

@@ -44,7 +44,7 @@ CASES = {
     "item of many": (lambda: tg.ones(3).item(), RuntimeError, "one element"),
     "ragged": (lambda: tg.tensor([[1.0], [1.0, 2.0]]), ValueError, "ragged"),
     "dtype": (lambda: tg.zeros(2, dtype="float12"), TypeError, "float32"),
-    "complex": (lambda: tg.tensor([1j]), TypeError, "complex"),
+    "complex": (lambda: tg.tensor([1j]) < 1, RuntimeError, "complex"),
     "device": (lambda: tg.zeros(2, device="tpu"), RuntimeError, "cuda"),
     "mean of integers": (lambda: tg.tensor([1, 2]).mean(), RuntimeError, "float"),
     "empty max": (lambda: tg.zeros(0).max(), RuntimeError, "empty"),
@@ -140,11 +140,9 @@ def test_a_missing_name_answers_with_the_nearest_one(module, name, nearest):
         (tg, "Adam", "did you mean 'tapegrad.optim.Adam'"),
         (tg, "mse_loss", "did you mean 'tapegrad.nn.functional.mse_loss'"),
         (tg, "jit", "use tapegrad.compile"),
-        (tg, "complex64", "complex tensors are not supported"),
         (tg.nn, "relu", "did you mean 'tapegrad.nn.functional.relu'"),
         (tg.nn, "DataParallel", "distributed training is not supported"),
         (tg.optim, "StepLR", "did you mean 'tapegrad.optim.lr_scheduler.StepLR'"),
-        (tg.func, "vmap", "write the batch dimension explicitly"),
     ],
 )
 def test_a_missing_name_answers_with_what_to_use_instead(module, name, hint):

@@ -49,6 +49,21 @@ PAGES = (
         ("nn.functional",),
     ),
     Page("linalg", "linalg", "`tapegrad.linalg`: matrices and norms.", ("linalg",)),
+    Page("masked", "masked", "`tapegrad.masked`: functions of chosen elements.", ("masked",)),
+    Page("signal", "signal.windows", "`tapegrad.signal.windows`.", ("signal.windows",)),
+    Page("special", "special", "`tapegrad.special`: special functions.", ("special",)),
+    Page(
+        "distributions",
+        "distributions",
+        "`from tapegrad import distributions`: random values, their probabilities and gradients.",
+        (
+            "distributions",
+            "distributions.constraints",
+            "distributions.kl",
+            "distributions.utils",
+        ),
+        True,
+    ),
     Page("nn-init", "nn.init", "Each fills a tensor in place and returns it.", ("nn.init",)),
     Page(
         "nn-utils",

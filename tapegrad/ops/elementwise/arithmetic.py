@@ -7,6 +7,7 @@ Operands are tensors or numbers, which broadcast; each gets a gradient of its ow
 
 from __future__ import annotations
 
+import cmath
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ import numpy as np
 
 from ...core import fast, inplace, numeric
 from ...core.casting import ON_GPU
-from ...core.dtypes import BOOL
-from ...core.primitive import Primitive
+from ...core.complexes import HOLOMORPHIC, OWN
+from ...core.dtypes import BOOL, COMPLEX, FLOAT
+from ...core.primitive import PRIMITIVES, Primitive
 from ...core.tensor import Tensor
 from ..families import binary, operator, pairs, unary
 from ..table import In, Sample, attach, op
@@ -37,14 +39,20 @@ if TYPE_CHECKING:
     from ..annotations import Number, Operand
 
 
-add: Primitive = binary("add", np.add, (lambda g: g, lambda g: g), "x + y", public=False)
-sub: Primitive = binary("sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False)
+add: Primitive = binary(
+    "add", np.add, (lambda g: g, lambda g: g), "x + y", public=False, complex=OWN
+)
+sub: Primitive = binary(
+    "sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False, complex=OWN
+)
 mul: Primitive = binary(
     "mul",
     np.multiply,
     (lambda g, y: g * y, lambda g, x: g * x),
     "x * y",
     aliases=("multiply",),
+    wide_numbers=True,
+    complex=HOLOMORPHIC,
     doc="`input * other`, element by element, with broadcasting.",
     example=(
         "tapegrad.mul(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([10.0, 20.0]))",
@@ -59,6 +67,8 @@ div: Primitive = binary(
     "x / y",
     promote="float",
     public=False,
+    wide_numbers=True,
+    complex=HOLOMORPHIC,
 )
 
 
@@ -95,8 +105,11 @@ def is_one(alpha: Any) -> bool:
 
 def _times(alpha: Any, x: Any, beside: Any) -> Any:
     """`alpha * x`, where a float may not turn integers into floats."""
-    if isinstance(alpha, float) and not result_dtype(x, beside).is_floating_point:
+    kind = result_dtype(x, beside).category
+    if isinstance(alpha, float) and kind < FLOAT:
         raise RuntimeError(f"alpha = {alpha} needs floating tensors; for integers use an integer")
+    if isinstance(alpha, complex) and kind < COMPLEX:
+        raise RuntimeError(f"alpha = {alpha} needs complex tensors")
     return mul(x, alpha)
 
 
@@ -239,6 +252,7 @@ neg: Primitive = unary(
     "-x",
     promote=None,
     aliases=("negative",),
+    complex=OWN,
     doc="`-x` of each element.",
     example=("tapegrad.neg(tapegrad.tensor([1.0, -2.0]))", "tensor([-1.,  2.])"),
 )
@@ -249,6 +263,7 @@ positive: Primitive = unary(
     "x",
     promote=None,
     inplace=False,
+    complex=OWN,
     doc="`x` of each element, as `+x`.",
     example=("tapegrad.positive(tapegrad.tensor([1.0, -2.0]))", "tensor([ 1., -2.])"),
 )
@@ -259,6 +274,7 @@ reciprocal: Primitive = unary(
     "1 / x",
     low=0.5,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="`1 / x` of each element.",
     example=("tapegrad.reciprocal(tapegrad.tensor([2.0, 4.0]))", "tensor([0.5000, 0.2500])"),
 )
@@ -268,13 +284,14 @@ square: Primitive = unary(
     lambda g, x: g * (2 * x),
     "x * x",
     promote=None,
+    complex=HOLOMORPHIC,
     doc="`x * x` of each element.",
     example=("tapegrad.square(tapegrad.tensor([2.0, -3.0]))", "tensor([4., 9.])"),
 )
 
 
 def _pow_base(g: Any, x: Any, y: Any) -> Any:
-    if isinstance(y, (int, float)):
+    if isinstance(y, (int, float, complex)):
         if y == 0:
             return zero(g)
         if y == 2:
@@ -285,16 +302,23 @@ def _pow_base(g: Any, x: Any, y: Any) -> Any:
 
 
 def _pow_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
-    if isinstance(x, (int, float)):
+    if isinstance(x, (int, float, complex)):
         if x == 0:
-            return where(greater_equal(y, 0), 0.0, g * (out * -math.inf))
+            return where(greater_equal(_real_part(y), 0), 0.0, g * (out * -math.inf))
+        if isinstance(x, complex):
+            return g * (out * cmath.log(x))
         return g * (out * (math.log(x) if x > 0 else math.nan))
-    dead = logical_and(equal(x, 0), greater_equal(y, 0))
+    dead = logical_and(equal(x, 0), greater_equal(_real_part(y), 0))
     return g * where(dead, 0.0, out * log(x))
 
 
+def _real_part(x: Any) -> Any:
+    dtype = x._array.dtype if isinstance(x, Tensor) else x.dtype
+    return PRIMITIVES["real"](x) if numeric.is_complex(dtype) else x
+
+
 def _power(x: Any, y: Any) -> Any:
-    if isinstance(y, (int, float)):
+    if isinstance(y, (int, float, complex)):
         if isinstance(y, bool):
             return np.logical_or(x, not y)
         return x * x if y == 2 else np.power(x, y)
@@ -308,7 +332,9 @@ def _power(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
-pow: Primitive = binary("pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False)
+pow: Primitive = binary(
+    "pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False, complex=HOLOMORPHIC
+)
 
 
 def _root(x: Any, exponent: Any) -> Any:

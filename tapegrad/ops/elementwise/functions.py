@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core import xp
+from ...core import numeric, xp
 from ...core.casting import ON_GPU
-from ...core.dtypes import float64
+from ...core.complexes import HOLOMORPHIC
+from ...core.dtypes import complex128, float64
 from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary, unary
 from ..precision import rounded, widened
-from ..table import In, Sample, not_a_tensor, op
+from ..table import In, Sample, attach, in_place, not_a_tensor, op
 from .arithmetic import pow
-from .comparison import equal, greater, less, logical_or, where
+from .comparison import equal, greater, less, logical_or, result_dtype, where
 from .exponentials import exp, rsqrt, sigmoid
 from .extremes import clamp
 from .rounding import sign, zero
@@ -33,14 +34,15 @@ if TYPE_CHECKING:
 
 @op("float_power", samples=lambda: [Sample(In(3, low=0.5), 2), Sample(In(3, low=0.5), (3,))])
 def float_power(input: Operand, exponent: Operand) -> Any:
-    """Power computed in float64.
+    """Power computed in float64, or in complex128 if an operand is complex.
 
     >>> import tapegrad
     >>> tapegrad.float_power(tapegrad.tensor([1, 2, 3]), 2)
     tensor([1., 4., 9.], dtype=tapegrad.float64)
     """
-    base = input.to(float64) if isinstance(input, Tensor) else input
-    return pow(base, exponent.to(float64) if isinstance(exponent, Tensor) else exponent)
+    wide = complex128 if result_dtype(input, exponent).is_complex else float64
+    base = input.to(wide) if isinstance(input, Tensor) else input
+    return pow(base, exponent.to(wide) if isinstance(exponent, Tensor) else exponent)
 
 
 copysign: Primitive = binary(
@@ -74,9 +76,18 @@ def heaviside(input: Tensor, values: Tensor) -> Any:
     return where(equal(x, 0), values.detach(), greater(x, 0).to(x.dtype))
 
 
+def log_of_sum(x: Any, y: Any) -> Any:
+    """log(e^x + e^y) of arrays, without overflow."""
+    if not any(numeric.is_complex(v.dtype) for v in (x, y) if hasattr(v, "dtype")):
+        return np.logaddexp(x, y)
+    first = np.real(x) >= np.real(y)
+    top, other = np.where(first, x, y), np.where(first, y, x)
+    return np.where(np.isinf(top) & (x == y), top, top + np.log1p(np.exp(other - top)))
+
+
 logaddexp: Primitive = binary(
     "logaddexp",
-    np.logaddexp,
+    log_of_sum,
     (lambda g, x, y: g * sigmoid(x - y), lambda g, x, y: g * sigmoid(y - x)),
     f"where(x == y, x + {math.log(2)!r}, maximum(x, y) + log1p(exp(-abs(x - y))))",
     inplace=False,
@@ -86,6 +97,7 @@ logaddexp: Primitive = binary(
         "tapegrad.logaddexp(tapegrad.tensor([0.0, 1000.0]), tapegrad.tensor([0.0, 1000.0]))",
         "tensor([6.9315e-01, 1.0007e+03])",
     ),
+    complex=HOLOMORPHIC,
 )
 logaddexp2: Primitive = binary(
     "logaddexp2",
@@ -100,7 +112,7 @@ logaddexp2: Primitive = binary(
     doc="`log2(2^input + 2^other)`, with broadcasting and without overflow.",
     example=(
         "tapegrad.logaddexp2(tapegrad.tensor([0.0, 1000.0]), tapegrad.tensor([0.0, 1000.0]))",
-        "tensor([1.000e+00, 1.001e+03])",
+        "tensor([1.0000e+00, 1.0010e+03])",
     ),
 )
 
@@ -111,6 +123,7 @@ sin: Primitive = unary(
     np.sin,
     lambda g, x: g * cos(x),
     "sin(x)",
+    complex=HOLOMORPHIC,
     doc="The sine of each element, in radians.",
     example=("tapegrad.sin(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8415])"),
 )
@@ -119,6 +132,7 @@ cos: Primitive = unary(
     np.cos,
     lambda g, x: -g * sin(x),
     "cos(x)",
+    complex=HOLOMORPHIC,
     doc="The cosine of each element, in radians.",
     example=("tapegrad.cos(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 0.5403])"),
 )
@@ -130,6 +144,7 @@ tan: Primitive = unary(
     low=-1,
     high=1,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The tangent of each element, in radians.",
     example=("tapegrad.tan(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5574])"),
 )
@@ -142,6 +157,7 @@ asin: Primitive = unary(
     high=0.8,
     aliases=("arcsin",),
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The angle in radians, -pi/2 to pi/2, with this sine; NaN outside -1..1.",
     example=("tapegrad.asin(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5708])"),
 )
@@ -154,6 +170,7 @@ acos: Primitive = unary(
     high=0.8,
     aliases=("arccos",),
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The angle in radians, 0 to pi, with this cosine; NaN outside -1..1.",
     example=("tapegrad.acos(tapegrad.tensor([0.0, 1.0]))", "tensor([1.5708, 0.0000])"),
 )
@@ -163,6 +180,7 @@ atan: Primitive = unary(
     lambda g, x: g / (x * x + 1),
     "atan(x)",
     aliases=("arctan",),
+    complex=HOLOMORPHIC,
     doc="The angle in radians, -pi/2 to pi/2, with this tangent.",
     example=("tapegrad.atan(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7854])"),
 )
@@ -213,6 +231,7 @@ sinh: Primitive = unary(
     lambda g, x: g * cosh(x),
     "sinh(x)",
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The hyperbolic sine of each element: (e^x - e^-x) / 2.",
     example=("tapegrad.sinh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.1752])"),
 )
@@ -222,6 +241,7 @@ cosh: Primitive = unary(
     lambda g, x: g * sinh(x),
     "cosh(x)",
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The hyperbolic cosine of each element: (e^x + e^-x) / 2.",
     example=("tapegrad.cosh(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 1.5431])"),
 )
@@ -231,6 +251,7 @@ asinh: Primitive = unary(
     lambda g, x: g * rsqrt(x * x + 1),
     "asinh(x)",
     aliases=("arcsinh",),
+    complex=HOLOMORPHIC,
     doc="The inverse of `sinh` of each element.",
     example=("tapegrad.asinh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8814])"),
 )
@@ -242,6 +263,7 @@ acosh: Primitive = unary(
     low=1.3,
     high=3.0,
     aliases=("arccosh",),
+    complex=HOLOMORPHIC,
     doc="The inverse of `cosh` of each element; NaN below 1.",
     example=("tapegrad.acosh(tapegrad.tensor([1.0, 2.0]))", "tensor([0.0000, 1.3170])"),
 )
@@ -253,6 +275,7 @@ atanh: Primitive = unary(
     low=-0.8,
     high=0.8,
     aliases=("arctanh",),
+    complex=HOLOMORPHIC,
     doc="The inverse of `tanh` of each element; NaN outside -1..1.",
     example=("tapegrad.atanh(tapegrad.tensor([0.0, 0.5]))", "tensor([0.0000, 0.5493])"),
 )
@@ -287,7 +310,7 @@ rad2deg: Primitive = _scaled(
 # -- special functions -------------------------------------------------------------------------
 
 
-def _special(name: str) -> Callable[[Any], Any]:
+def special_kernel(name: str) -> Callable[[Any], Any]:
     """A function of scipy.special, computed in float32 for half precision."""
 
     def kernel(x: Any) -> Any:
@@ -302,7 +325,7 @@ def _special(name: str) -> Callable[[Any], Any]:
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 erf: Primitive = unary(
     "erf",
-    _special("erf"),
+    special_kernel("erf"),
     lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
     "erf(x)",
     scipy=True,
@@ -311,14 +334,14 @@ erf: Primitive = unary(
 )
 erfc: Primitive = unary(
     "erfc",
-    _special("erfc"),
+    special_kernel("erfc"),
     lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))),
     "erfc(x)",
     scipy=True,
     doc="`1 - erf(x)` of each element, accurate for large x.",
     example=("tapegrad.erfc(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 0.1573])"),
 )
-_erfinv = _special("erfinv")
+_erfinv = special_kernel("erfinv")
 erfinv: Primitive = unary(
     "erfinv",
     lambda x: np.copysign(_erfinv(x), x),  # SciPy says 0 at -0
@@ -341,7 +364,7 @@ normal_pdf: Primitive = unary(
 )
 normal_cdf: Primitive = unary(
     "normal_cdf",
-    _special("ndtr"),
+    special_kernel("ndtr"),
     lambda g, x: g * normal_pdf(x),
     "normal_cdf(x)",
     public=False,
@@ -362,7 +385,7 @@ polygamma_: Primitive = define(
 )
 digamma: Primitive = unary(
     "digamma",
-    _special("digamma"),
+    special_kernel("digamma"),
     lambda g, x: g * polygamma_(x, n=1),
     "digamma(x)",
     low=0.5,
@@ -371,7 +394,7 @@ digamma: Primitive = unary(
     doc="The derivative of `lgamma` at each element.",
     example=("tapegrad.digamma(tapegrad.tensor([1.0, 2.0]))", "tensor([-0.5772,  0.4228])"),
 )
-_gammaln = _special("gammaln")
+_gammaln = special_kernel("gammaln")
 
 
 def _lgamma(x: Any) -> Any:
@@ -406,7 +429,20 @@ def polygamma(n: int, input: Tensor) -> Any:
     >>> tapegrad.polygamma(1, tapegrad.tensor([1.0, 2.0]))
     tensor([1.6449, 0.6449])
     """
+    if n < 0:
+        raise RuntimeError(f"polygamma needs an order of at least 0, got {n}")
     return digamma(input) if n == 0 else polygamma_(input, n=n)
+
+
+def _polygamma_method(self: Tensor, n: int) -> Any:
+    """The n-th derivative of digamma: see `tapegrad.polygamma`."""
+    return polygamma(n, self)
+
+
+attach(
+    polygamma=_polygamma_method,
+    polygamma_=in_place("polygamma", _polygamma_method, None, None),
+)
 
 
 logit_: Primitive = unary(
@@ -445,7 +481,13 @@ def _sinc_gradient(g: Any, x: Any) -> Any:
 
 
 sinc_: Primitive = define(
-    "sinc", _sinc, kind=ELEMENTWISE, promote="float", composite=True, vjp=_sinc_gradient
+    "sinc",
+    _sinc,
+    kind=ELEMENTWISE,
+    promote="float",
+    composite=True,
+    vjp=_sinc_gradient,
+    complex=HOLOMORPHIC,
 )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from ...core import numeric, xp
 from ...core.tensor import Tensor, wrap
 from ..checks import checked
+from ..elementwise.complexes import complex_, conjugate, is_complex
 from ..elementwise.extremes import clamp
 from ..index.indexing import take_
 from ..precision import as_floating, check_floating
@@ -80,19 +81,19 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
 
 @op(samples=lambda: [Sample((4,), (4,))], autocast={"cuda": "widest"})
 def vdot(input: Tensor, other: Tensor) -> Any:
-    """The sum of products of two vectors.
+    """The sum of products of two vectors, of which the first is conjugated.
 
     >>> import tapegrad
     >>> tapegrad.vdot(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([3.0, 4.0]))
     tensor(11.)
     """
-    return dot(input, other)
+    return dot(conjugate(input), other)
 
 
 _TURN = In(values=[[0.8, -0.6], [0.6, 0.9]])
 
 
-@op(samples=lambda: [Sample(_TURN, 3), Sample(_TURN, -2), Sample((2, 3, 3), 5)])
+@op(half=None, samples=lambda: [Sample(_TURN, 3), Sample(_TURN, -2), Sample((2, 3, 3), 5)])
 def matrix_power(input: Tensor, n: int) -> Any:
     """A square matrix times itself, n times; a negative power is one of the inverse.
 
@@ -171,6 +172,9 @@ def cartesian_prod(*tensors: Tensor) -> Any:
     for x in tensors:
         if x._array.ndim != 1:
             raise RuntimeError(f"cartesian_prod needs vectors, got shape {tuple(x.shape)}")
+    if len({x._array.dtype for x in tensors}) > 1:
+        shown = " and ".join(sorted({str(x.dtype) for x in tensors}))
+        raise RuntimeError(f"cartesian_prod expects vectors of one dtype, got {shown}")
     if len(tensors) == 1:
         return tensors[0].clone()
     sizes = [x._array.shape[0] for x in tensors]
@@ -197,6 +201,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
         raise RuntimeError(f"combinations needs a vector, got shape {tuple(input.shape)}")
     if r < 0:
         raise RuntimeError(f"combinations: r must not be negative, got {r}")
+    if r == 0:
+        return input.new_empty(0)  # as PyTorch, which has no empty choice
     choose: Any = (
         itertools.combinations_with_replacement if with_replacement else itertools.combinations
     )
@@ -302,7 +308,7 @@ def cov(
         centred = x - sum(x * weights, 1, True) / total
         lost = correction if aweights is None else correction * sum(weights * aweights) / total
         weighted, freedom = centred * weights, clamp(total - lost, 0)
-    return _without_ones(matmul(weighted, centred.mT) / freedom)
+    return _without_ones(matmul(centred, conjugate(weighted).mT) / freedom)
 
 
 def _checked_weights(name: str, given: Any, count: int) -> Any:
@@ -332,8 +338,11 @@ def corrcoef(input: Tensor) -> Any:
     c = cov(input)
     if not c._array.ndim:
         return c / c
-    spread = diag(c).sqrt()
-    return clamp(c / outer(spread, spread), -1, 1)
+    spread = diag(c).real.sqrt()
+    ratio = c / outer(spread, spread)
+    if is_complex(ratio):
+        return complex_(clamp(ratio.real, -1, 1), clamp(ratio.imag, -1, 1))
+    return clamp(ratio, -1, 1)
 
 
 def _without_ones(x: Tensor) -> Any:

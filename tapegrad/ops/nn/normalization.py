@@ -22,6 +22,7 @@ from ...core.tensor import Tensor
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
 from ..elementwise.arithmetic import reciprocal
+from ..elementwise.complexes import is_complex
 from ..precision import check_floating, check_parameters, in_dtype, rounded, widened
 from ..reduce.reductions import count, mean_, sum_
 from ..reduce.statistics import norm
@@ -185,7 +186,7 @@ rms_norm_ = define(
 
 def _last_dims(what: str, input: Any, normalized_shape: Any, **weights: Any) -> tuple[Shape, Shape]:
     """The normalized shape and its dims, checked against the input and the weights."""
-    check_floating(input, what)
+    check_floating(input, what, complex=what == "rms_norm")
     sizes = normalized_shape if isinstance(normalized_shape, (tuple, list)) else [normalized_shape]
     shape = as_shape((tuple(sizes),))
     given = tuple(input._array.shape)
@@ -265,6 +266,9 @@ def rms_norm(
     """
     shape, dims = _last_dims("rms_norm", input, normalized_shape, weight=weight)
     small = finfo(input.dtype).eps if eps is None else float(eps)
+    if is_complex(input):
+        out = input * e.rsqrt(mean_(input * input, dims=dims, keepdim=True) + small)
+        return out if weight is None else out * weight
     return rms_norm_(input, weight, dims=dims, spread=shape, eps=small)[0]
 
 
@@ -321,6 +325,11 @@ def group_norm(
         )
     shape = input._array.shape
     each = channels // num_groups
+    if shape[0] * each * math.prod(shape[2:]) == 1:
+        raise ValueError(
+            "group_norm needs more than 1 value for each group, got an input of shape "
+            f"{tuple(shape)} and {num_groups} groups"
+        )
     grouped = reshape_(input, shape=(shape[0], num_groups, each, *shape[2:]))
     rest = len(shape) - 2
     out, _, _ = standardize_(
@@ -396,8 +405,8 @@ def _scaled_nothing(input: Any, weight: Any, bias: Any) -> Any:
 )
 def batch_norm(
     input: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
@@ -524,7 +533,7 @@ def normalize(
     >>> F.normalize(tapegrad.tensor([[3.0, 4.0]]), dim=1)
     tensor([[0.6000, 0.8000]])
     """
-    check_floating(input, "normalize")
+    check_floating(input, "normalize", complex=True)
     if not isinstance(dim, (tuple, list)):
         dim = normal_dim(dim, input._array.ndim)
     size = extremes.clamp_numbers(norm(input, p, dim, True), low=float(eps), high=math.inf)

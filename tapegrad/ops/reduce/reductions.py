@@ -15,10 +15,12 @@ import numpy as np
 from ...core import numeric, xp
 from ...core.batch_rules import adapted, shifted
 from ...core.casting import ON_GPU
+from ...core.complexes import OWN
 from ...core.dtypes import as_dtype, bool_, int64
 from ...core.primitive import ARRAY_SIZE, OPAQUE, REDUCE, Primitive, define
 from ...core.tensor import Tensor, not_recorded
 from ..elementwise import comparison as c
+from ..elementwise.complexes import refuse_complex
 from ..precision import check_floating, rounded, widened
 from ..shape.dims import normal_dims
 from ..shape.expanding import expand_
@@ -72,6 +74,7 @@ sum_: Primitive = define(
     kind=REDUCE,
     vjp=lambda g, x_shape, dims, keepdim: spread(g, x_shape, dims, keepdim),
     expression="a + x",
+    complex=OWN,
     linear=True,
 )
 
@@ -79,7 +82,7 @@ sum_: Primitive = define(
 def as_sum_dtype(input: Any, dtype: Any) -> Any:
     if dtype is not None:
         return input.to(as_dtype(dtype))
-    return input if numeric.is_floating(input._array.dtype) else input.to(int64)
+    return input if numeric.is_inexact(input._array.dtype) else input.to(int64)
 
 
 @op(
@@ -104,6 +107,7 @@ def sum(
 
 
 def _nansum(input: Any) -> Any:
+    refuse_complex(input, "nansum")
     return c.where(c.isnan(input), 0.0, input) if numeric.is_floating(input._array.dtype) else input
 
 
@@ -131,6 +135,7 @@ mean_: Primitive = define(
     _mean,
     kind=OPAQUE,
     composite=True,
+    complex=OWN,
     vjp=lambda g, x_shape, dims, keepdim: spread(
         g / max(count(x_shape, dims), 1), x_shape, dims, keepdim
     ),
@@ -152,7 +157,7 @@ def mean(
     tensor([1.5000, 3.5000])
     """
     x = input if dtype is None else input.to(as_dtype(dtype))
-    check_floating(x, "mean")
+    check_floating(x, "mean", complex=True)
     return mean_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
 
 
@@ -209,7 +214,8 @@ def any(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     tensor([ True, False])
     """
     x = _as_bool(input)
-    return any_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    out = any_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    return out.to(input.dtype) if input._array.dtype == np.uint8 else out  # as PyTorch has it
 
 
 @op(samples=_truth_samples, differentiable=False)
@@ -221,7 +227,8 @@ def all(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     tensor([ True, False])
     """
     x = _as_bool(input)
-    return all_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    out = all_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    return out.to(input.dtype) if input._array.dtype == np.uint8 else out
 
 
 @op(

@@ -16,6 +16,7 @@ from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ...transforms.batching import with_batches_of
 from ..elementwise.comparison import equal, less, where
+from ..elementwise.complexes import is_complex, refuse_complex
 from ..elementwise.copies import clone_
 from ..elementwise.functions import copysign
 from ..index.indexing import setitem, take_
@@ -235,7 +236,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Any:
     tensor([[0., 0., 0.],
             [1., 1., 1.]])
     """
-    return _replaced(input, lambda x: x.select(dim, index), src, "select_scatter")
+    return replaced(input, lambda x: x.select(dim, index), src, "select_scatter")
 
 
 @op(samples=lambda: [Sample((4, 3), (2, 3), 0, 1, 3), Sample((3, 4), (3, 2), 1, 0, None, 2)])
@@ -257,7 +258,7 @@ def slice_scatter(
     """
     d = normal_dim(dim, input._array.ndim)
     key = (slice(None),) * d + (slice(start, end, step),)
-    return _replaced(input, lambda x: x[key], src, "slice_scatter")
+    return replaced(input, lambda x: x[key], src, "slice_scatter")
 
 
 @op(samples=lambda: [Sample((3, 4), (3,)), Sample((3, 4), (2,), -1)])
@@ -271,10 +272,11 @@ def diagonal_scatter(
     tensor([[1., 0.],
             [0., 2.]])
     """
-    return _replaced(input, lambda x: x.diagonal(offset, dim1, dim2), src, "diagonal_scatter")
+    return replaced(input, lambda x: x.diagonal(offset, dim1, dim2), src, "diagonal_scatter")
 
 
-def _replaced(input: Any, part_of: Any, src: Any, what: str) -> Any:
+def replaced(input: Any, part_of: Any, src: Any, what: str) -> Any:
+    """A copy of a tensor with a part of it, which a function makes of the copy, replaced."""
     out = clone_(with_batches_of(input, src))
     part = part_of(out)
     if part._array.shape != src._array.shape:
@@ -304,6 +306,7 @@ attach(fill_diagonal_=_fill_diagonal)
 
 # -- signs and infinities ----------------------------------------------------------------------
 
+
 _EDGES = In(values=[-math.inf, -1.0, 0.0, 2.0, math.inf], grad=False)
 
 
@@ -315,6 +318,7 @@ def isposinf(input: Tensor) -> Any:
     >>> tapegrad.isposinf(tapegrad.tensor([1.0, tapegrad.inf, -tapegrad.inf]))
     tensor([False,  True, False])
     """
+    refuse_complex(input, "isposinf")
     return equal(input, math.inf)
 
 
@@ -326,17 +330,20 @@ def isneginf(input: Tensor) -> Any:
     >>> tapegrad.isneginf(tapegrad.tensor([1.0, tapegrad.inf, -tapegrad.inf]))
     tensor([False, False,  True])
     """
+    refuse_complex(input, "isneginf")
     return equal(input, -math.inf)
 
 
 @op(samples=lambda: [Sample(_EDGES)], differentiable=False)
 def isreal(input: Tensor) -> Any:
-    """True everywhere: there are no complex numbers.
+    """Where elements are real: everywhere, or where the imaginary part is 0.
 
     >>> import tapegrad
     >>> tapegrad.isreal(tapegrad.tensor([1.0, 2.0]))
-    tensor([ True,  True])
+    tensor([True, True])
     """
+    if is_complex(input):
+        return equal(input.detach().imag, 0)
     return equal(equal(input, input), equal(input, input))
 
 
