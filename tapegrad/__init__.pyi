@@ -55,6 +55,7 @@ from .core.layouts import memory_format as memory_format
 from .core.modes import enable_grad as enable_grad
 from .core.modes import inference_mode as inference_mode
 from .core.modes import is_grad_enabled as is_grad_enabled
+from .core.modes import is_inference as is_inference
 from .core.modes import is_inference_mode_enabled as is_inference_mode_enabled
 from .core.modes import no_grad as no_grad
 from .core.modes import set_grad_enabled as set_grad_enabled
