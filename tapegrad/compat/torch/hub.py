@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,13 +17,19 @@ from .serialization import load as load_file
 _folder: list[str] = []
 
 
+#: the part of a file's name that tells the beginning of its checksum
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
+
+
 def get_dir() -> str:
     """The folder of downloads: set by `set_dir`, by TORCH_HOME, or ~/.cache/torch/hub."""
-    if _folder:
-        return _folder[0]
+    return _folder[0] if _folder else os.path.join(_get_torch_home(), "hub")
+
+
+def _get_torch_home() -> str:
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     home = os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))
-    return os.path.join(os.path.expanduser(home), "hub")
+    return os.path.expanduser(home)
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
