@@ -93,6 +93,7 @@ _MODULES = (
     "multiprocessing",
     "nn",
     "optim",
+    "overrides",
     "testing",
     "utils",
 )
@@ -133,6 +134,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "Context": (".autograd.function", "Context"),
     "CustomOp": (".dialects", "CustomOp"),
     "Function": (".autograd.function", "Function"),
+    "DisableTorchFunction": (".core.overriding", "DisableTorchFunction"),
+    "DisableTorchFunctionSubclass": (".core.overriding", "DisableTorchFunctionSubclass"),
     "GradScaler": (".amp", "GradScaler"),
     "GradientClipper": (".dialects", "GradientClipper"),
     "SavingError": (".saving", "SavingError"),
@@ -158,6 +161,9 @@ _INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "type
 
 
 def __getattr__(name: str) -> object:
+    if name in _ops.late.FILES:
+        globals()[name] = operation = _ops.late.function(name)
+        return operation
     try:
         module, attribute = _LAZY[name]
     except KeyError:
@@ -174,7 +180,9 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(n for n in {*globals(), *_LAZY} if n[0] != "_" and n not in _INNER)
+    return sorted(
+        n for n in {*globals(), *_LAZY, *_ops.late.FILES} if n[0] != "_" and n not in _INNER
+    )
 
 
 _keep_freed_memory()

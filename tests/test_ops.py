@@ -39,7 +39,8 @@ def moved(arguments: Arguments, shifts: list[Any]) -> Arguments:
     """The arguments with the differentiated tensors moved."""
     steps = iter(shifts)
     return mapped(
-        lambda x: with_array(x, x._array + next(steps)) if x.requires_grad else x, arguments
+        lambda x: with_array(x, np.asarray(x._array + next(steps))) if x.requires_grad else x,
+        arguments,
     )
 
 
@@ -412,7 +413,7 @@ NOT_DIFFERENTIABLE = {
     *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
     *("bitwise_left_shift", "bitwise_right_shift"),
     *("argmax", "argmin", "argsort", "bag_winners", "one_hot", "searchsorted"),
-    *("running_places", "sign_det", "view_dtype"),
+    *("gcd", "lcm", "nonzero_static", "running_places", "sign_det", "view_dtype"),
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
     "shown",  # its gradient is the user's
@@ -430,7 +431,7 @@ def test_every_primitive_has_rules_or_is_listed() -> None:
 
 
 #: elementwise and reducing primitives that native code cannot fuse yet: a debt
-OPAQUE_DEBT = {"polygamma"}
+OPAQUE_DEBT = {"gcd", "lcm", "nextafter", "polygamma", "scaled_down"}
 
 
 def test_every_fusible_primitive_has_an_expression() -> None:

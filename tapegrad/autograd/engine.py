@@ -128,7 +128,7 @@ class Walk:
                         for e in edges
                     ]
                 )
-                if edges.count(None) == len(edges):
+                if all(e is None for e in edges):
                     continue  # the way ends here: what the entry saved stays
             saved = entry.saved
             if saved.__class__ is not tuple:

@@ -46,6 +46,25 @@ def shallow_copy(tensor: Tensor) -> Tensor:
     return copy
 
 
+def alias(tensor: Tensor, kind: type[Tensor]) -> Any:
+    """The same memory and history as another tensor object, of a subclass.
+
+    Gradients of what is made of it reach the tensor, also if that is a leaf.
+    """
+    own(tensor)
+    made = tensor
+    if tensor.requires_grad and tensor._edge is None and STATE.mode & GRAD:
+        from .primitive import PRIMITIVES, bind
+
+        made = bind(PRIMITIVES["reshape"], (tensor,), {"shape": tuple(tensor._array.shape)})
+    copy = wrap(made._array, kind)
+    copy._edge, copy._view = made._edge, made._view
+    copy._requires = made._requires
+    for tape in STATE.tapes:
+        tape.values[copy.id] = tape.value_of(made).number
+    return copy
+
+
 def reduced(tensor: Tensor) -> tuple[Any, ...]:
     """What a pickle keeps of a leaf."""
     if not tensor.is_leaf:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from . import casting
+from . import casting, overriding
 from .casting import Policy
 from .modes import GRAD, STATE, numbers
 from .primitive import ARRAY_SIZE, NO_PARAMS, Primitive, bind
@@ -55,11 +55,41 @@ _make_binary, _make_reflected = small_binary(NAMES)
 
 
 def binary(
-    p: Primitive, kernel: Any, reflected: bool = False, autocast: Policy | None = None
+    p: Primitive,
+    kernel: Any,
+    reflected: bool = False,
+    autocast: Policy | None = None,
+    operator: str | None = None,
+    accepts: Callable[[Any], bool] | None = None,
 ) -> Callable[..., Any]:
-    """`x op y` for a Tensor x; with `reflected`, `y op x`."""
+    """`x op y` for a Tensor x; with `reflected`, `y op x`.
+
+    For one of Python's operators, `accepts` says which operands it takes: any other may have the
+    operator itself, and is asked if this one returns NotImplemented.
+    """
     make = _make_reflected if reflected else _make_binary
-    return make(p, kernel, _with_autocast(p, autocast), GRAD if p.differentiable else 0)
+    slow = _with_autocast(p, autocast)
+    if accepts is not None and operator is not None:
+        slow = _accepting(p, operator, accepts, 0 if reflected else 1, slow)
+    return make(p, kernel, slow, GRAD if p.differentiable else 0)
+
+
+def _accepting(
+    p: Primitive,
+    operator: str,
+    accepts: Callable[[Any], bool],
+    which: int,
+    slow: Callable[..., Any] | None,
+) -> Callable[..., Any]:
+    def accepting(*inputs: Any) -> Any:
+        if not accepts(inputs[which]):
+            given = inputs if which else inputs[::-1]
+            function = overriding.function_of_operator(operator)
+            found = overriding.override(function, given, {}, declinable=True)
+            return NotImplemented if found is overriding.DECLINED else found
+        return bind(p, inputs) if slow is None else slow(*inputs)
+
+    return accepting
 
 
 def unary(p: Primitive, kernel: Any, autocast: Policy | None = None) -> Callable[[Any], Any]:

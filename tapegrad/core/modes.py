@@ -27,6 +27,7 @@ HOOKS = 8  # saved values pass through user hooks
 INFERENCE = 16  # inside inference_mode
 AUTOCAST = 32  # operations choose the dtype that they run in, see `casting.py`
 CAPTURE = 64  # one of the tapes captures a program: ask `capturing()`
+OVERRIDDEN = 128  # a TorchFunctionMode is asked for all calls
 LISTENING = TAPE | CAPTURE
 
 # Sequence numbers of tensors, entries and changes, from one counter of the process: what is later

@@ -64,8 +64,22 @@ COMPOSITE_SIZE = 256
 PRODUCT_SIZE = 2048
 ARRAY_SIZE = 1 << 15
 
-#: every primitive by name
-PRIMITIVES: dict[str, Primitive] = {}
+
+class Primitives(dict[str, "Primitive"]):
+    """Every primitive by name. Those of files that are not imported yet are found too."""
+
+    #: imports those files
+    loader: Callable[[], None] | None = None
+
+    def __missing__(self, name: str) -> Primitive:
+        if self.loader is not None:
+            self.loader()
+        if name not in self:
+            raise KeyError(name)
+        return self[name]
+
+
+PRIMITIVES = Primitives()
 
 Rule = Callable[..., Any]
 Slot = tuple[str, int, tuple[int, ...] | None]

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import numpy as np
 
 from . import dtypes, numeric, storage
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
+from .handles import RemovableHandle as RemovableHandle
 from .methods import TensorMethods
 from .modes import GRAD, STATE, TAPE, capturing, numbers
-from .naming import shown
+from .size import Size as Size
 from .tape import Entry, Output, node_of
 
 if TYPE_CHECKING:
@@ -28,33 +29,6 @@ if TYPE_CHECKING:
     from ..ops.annotations import DeviceLike, DTypeLike
 
 _new = object.__new__
-
-
-class Size(tuple[int, ...]):
-    """A shape: a tuple that can count its elements."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """The product of all sizes."""
-        count = 1
-        for n in self:
-            count *= n
-        return count
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Size: ...
-    def __getitem__(self, index: Any) -> Any:
-        part = super().__getitem__(index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other: Any) -> Size:
-        return Size(super().__add__(tuple(other)))
-
-    def __repr__(self) -> str:
-        return f"{shown.prefix}Size({list(self)})"
 
 
 Hooks = Mapping[int, Callable[[Any], Any]]
@@ -77,24 +51,6 @@ class Extra:
         self.last_relayout = 0
 
 
-class RemovableHandle:
-    """Returned by `register_hook`; `remove()` takes the hook away."""
-
-    def __init__(self, remove: Callable[[], Any]) -> None:
-        self._remove: Callable[[], Any] | None = remove
-
-    def remove(self) -> None:
-        if self._remove is not None:
-            self._remove()
-            self._remove = None
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
-
-
 class Tensor(TensorMethods):
     """An n-dimensional array that remembers how it was made.
 
@@ -108,6 +64,7 @@ class Tensor(TensorMethods):
     """
 
     __slots__ = (
+        "__dict__",  # attributes that users set; 10 ns of the 1 µs that a small operation takes
         "__weakref__",
         "_array",  # the NumPy or CuPy array
         "_edge",  # Entry or Output that made this tensor; None for a leaf
@@ -129,14 +86,14 @@ class Tensor(TensorMethods):
     # NumPy leaves operators between arrays and tensors to us.
     __array_ufunc__ = None
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         array: Any = (),
         *more: Any,
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
         requires_grad: bool = False,
-    ) -> None:
+    ) -> Self:
         """From data, which becomes the default dtype unless `dtype` is given; or from sizes.
 
         `Tensor(2, 3)` has unset values, as in PyTorch. `tapegrad.tensor` keeps the dtype of data.
@@ -154,12 +111,39 @@ class Tensor(TensorMethods):
             own(array)
         elif dtype is None:
             dtype = default
-        self._array = as_array(array, dtype, device)
-        self._edge = self._extra = self._grad = self._view = None
-        self._requires = False
-        self.id = next(numbers)
+        self = wrap(as_array(array, dtype, device), cls)
         if requires_grad:
             self.requires_grad_()
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: `__new__` has made the tensor; subclasses may have other parameters."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        from .overriding import prepare_subclass
+
+        prepare_subclass(cls)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """What a function does with objects of a subclass: results are of that subclass too."""
+        from .overriding import default_torch_function
+
+        return default_torch_function(cls, func, types, args, kwargs)
+
+    def as_subclass(self, cls: Any) -> Any:
+        """The same memory and history as an object of a class that is derived from Tensor."""
+        from .overriding import as_subclass
+
+        return as_subclass(self, cls)
+
+    @staticmethod
+    def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:
+        made = wrap(data.detach()._array, cls)
+        return made.requires_grad_(require_grad)
 
     # -- what it is --------------------------------------------------------------------------
 
@@ -545,6 +529,13 @@ def _backward_calls() -> Any:
     return api
 
 
+T = TypeVar("T", bound=Tensor)
+
+
+@overload
+def wrap(array: Any) -> Tensor: ...
+@overload
+def wrap(array: Any, kind: type[T]) -> T: ...
 def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
     """A new leaf around `array`, without checks or copies."""
     tensor = _new(kind)

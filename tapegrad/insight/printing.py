@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core import dtypes, numeric
 from ..core.device import CPU, to_device
+from ..core.overriding import overrides
 from ..core.source import line_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ def format_tensor(tensor: Tensor) -> str:
     dtype = tensor.dtype
     if dtype is dtypes.bfloat16 or dtype is dtypes.float16:
         array = array.astype(np.float32)
-    prefix = "Parameter containing:\ntensor(" if type(tensor).__name__ == "Parameter" else "tensor("
-    start = " " * len("tensor(")
+    name = type(tensor).__name__ if overrides(tensor) else "tensor"  # as classes print themselves
+    parameter = type(tensor).__name__ == "Parameter"
+    prefix = f"Parameter containing:\n{name}(" if parameter else f"{name}("
+    start = " " * len(f"{name}(")
     if array.size == 0:
         body = "[]"
     else:

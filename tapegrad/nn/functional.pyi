@@ -11,6 +11,7 @@ from ..core.dtypes import DType
 from ..core.tensor import Size, Tensor
 from ..ops.annotations import DeviceLike, Dims, DTypeLike, Ints, Number, Operand
 from ..ops.convert import Extent
+from ..ops.elementwise.parts import Mantissa
 from ..ops.index.search import Indexed
 from ..ops.linalg.solving import SignAndLog
 from ..ops.reduce.largest import Extreme

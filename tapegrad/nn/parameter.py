@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
+from ..core.overriding import disabled_torch_function
 from ..core.tensor import Tensor, own
 
 
@@ -16,17 +17,23 @@ class Parameter(Tensor):
     tensor([1., 1.], requires_grad=True)
     """
 
-    def __init__(self, data: Any = (), requires_grad: bool = True) -> None:
+    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
+
+    def __new__(cls, data: Any = (), requires_grad: bool = True) -> Self:
         if isinstance(data, Tensor):
             own(data)
-        super().__init__(data, requires_grad=requires_grad)
+        return super().__new__(cls, data, requires_grad=requires_grad)
 
 
 class Buffer(Tensor):
     """A tensor that a Module lists among its buffers when it becomes an attribute."""
 
-    def __init__(self, data: Any = (), *, persistent: bool = True) -> None:
+    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
+    persistent: bool
+
+    def __new__(cls, data: Any = (), *, persistent: bool = True) -> Self:
         if isinstance(data, Tensor):
             own(data)
-        super().__init__(data)
+        self = super().__new__(cls, data)
         self.persistent = persistent
+        return self

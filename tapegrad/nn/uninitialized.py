@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from ..core.tensor import Tensor
 from ..ops.creation import CREATION
@@ -33,14 +33,14 @@ class UninitializedParameter(Parameter):
 
     shape = property(_no_shape)
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         requires_grad: bool = True,
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
-    ) -> None:
+    ) -> Self:
         nothing = CREATION["empty"]((0,), device=device, dtype=dtype)
-        super().__init__(nothing, requires_grad=requires_grad)
+        return super().__new__(cls, nothing, requires_grad=requires_grad)
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become a parameter of a shape, with unset values."""
@@ -59,15 +59,17 @@ class UninitializedBuffer(Buffer):
 
     shape = property(_no_shape)
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         requires_grad: bool = False,
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
         persistent: bool = True,
-    ) -> None:
-        super().__init__(CREATION["empty"]((0,), device=device, dtype=dtype), persistent=persistent)
+    ) -> Self:
+        nothing = CREATION["empty"]((0,), device=device, dtype=dtype)
+        self = super().__new__(cls, nothing, persistent=persistent)
         self.requires_grad_(requires_grad)
+        return self
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become a buffer of a shape, with unset values."""

@@ -3,7 +3,9 @@
 Collectives enter the table with `tapegrad.distributed`: loading them takes 4 ms.
 """
 
-from . import convert, creation, drawing, ranges
+from typing import Any
+
+from . import convert, creation, drawing, late, ranges, table
 from .creation import CREATION
 from .elementwise import (
     arithmetic,
@@ -43,7 +45,7 @@ from .shape import (
     shuffling,
     slicing,
 )
-from .table import TABLE, public_functions
+from .table import public_functions
 from .window import (
     adaptive,
     averaging,
@@ -66,3 +68,12 @@ MODULES = (
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]
+
+
+def __getattr__(name: str) -> Any:
+    """`TABLE`, with all operations: those that are imported late too."""
+    if name != "TABLE":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    late.load_all()
+    globals()[name] = table.TABLE
+    return table.TABLE

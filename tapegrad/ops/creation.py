@@ -7,12 +7,14 @@ enters such a function in `CREATION`, from where it gets into the main namespace
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..core import dtypes
+from ..core import dtypes, overriding
 from ..core.device import as_device, cupy, to_device
 from ..core.modes import STATE, TAPE
 from ..core.outputs import created_into
@@ -36,6 +38,26 @@ def creation(function: F) -> F:
     """Enter a function that makes tensors into the main namespace."""
     CREATION[function.__name__.rstrip("_")] = function
     return function
+
+
+def _let_creation_ask() -> None:
+    """Let functions that make tensors ask classes and modes first: under new names of the same."""
+    public = sys.modules[__package__.partition(".")[0]].__dict__
+    for name, function in CREATION.items():
+        if public.get(name) is function:
+            public[name] = _asking(function)
+
+
+def _asking(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = overriding.override(call, args, kwargs)
+        return function(*args, **kwargs) if found is NotImplemented else found
+
+    return call
+
+
+overriding.on_install.append(_let_creation_ask)
 
 
 def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
@@ -203,6 +225,41 @@ def full(
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
     return finished(np.full(valid_shape((size,)), value, kind.numpy), None, device, requires_grad)
+
+
+@creation
+def scalar_tensor(
+    s: Number,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
+) -> Tensor:
+    """A number as a tensor of no dimensions, of the default dtype unless one is given."""
+    as_size((), unused)
+    return finished(np.full((), s, numpy_dtype(dtype)), None, device, requires_grad)
+
+
+@creation
+def empty_permuted(
+    size: Sequence[int],
+    physical_layout: Sequence[int],
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
+) -> Tensor:
+    """Unset values whose dimensions lie in memory in the order that `physical_layout` gives."""
+    shape, order = as_size((size,), unused), as_shape((physical_layout,))
+    if sorted(order) != list(range(len(shape))):
+        raise RuntimeError(
+            f"empty_permuted: {order} does not name each of {len(shape)} dimensions once"
+        )
+    unset = np.zeros if STATE.mode & TAPE else np.empty
+    array = unset([shape[d] for d in order], numpy_dtype(dtype))
+    return finished(array.transpose(np.argsort(order)), None, device, requires_grad)
 
 
 def made_like(function: Callable[..., Tensor], input: Tensor, options: dict[str, Any]) -> Tensor:

@@ -172,25 +172,21 @@ def operator(
 
     `special` may refuse operands, or return the result for some of them instead of None.
     """
-    short = fast.binary(p, p.kernel, autocast=autocast)
+    short = fast.binary(p, p.kernel, False, autocast, name, _is_operand)
 
     def accept(x: Tensor, y: Operand) -> Any:
-        if special is not None:
-            found = special(x, y)
-            if found is not None:
-                return found
-        return short(x, y) if _is_operand(y) else NotImplemented
+        found = _special(x, y)
+        return short(x, y) if found is None else found
 
+    _special: Any = special
     short.__annotations__ = accept.__annotations__
-    # The bare short path saves a call for the four operators of the hot loop.
-    setattr(Tensor, name, short if name in ("__add__", "__sub__", "__mul__") else accept)
+    short.__name__ = accept.__name__ = name
+    setattr(Tensor, name, short if special is None else accept)
     if reflected is not None:
-        back = fast.binary(p, p.kernel, True, autocast)
-
-        def accept_reflected(x: Tensor, y: Operand) -> Any:
-            return back(x, y) if _is_operand(y) else NotImplemented
-
-        setattr(Tensor, reflected, accept_reflected)
+        back = fast.binary(p, p.kernel, True, autocast, reflected, _is_operand)
+        back.__annotations__ = accept.__annotations__
+        back.__name__ = reflected
+        setattr(Tensor, reflected, back)
     if changing is not None:
         from ..core import inplace
 
@@ -198,8 +194,9 @@ def operator(
             found = None if special is None else special(x, y)
             if found is not None:
                 return inplace.assign(x, found, f"{p.name}_")
-            return inplace.apply(p, x, (y,))
+            return inplace.apply(p, x, (y,)) if _is_operand(y) else NotImplemented
 
+        change.__name__ = changing
         setattr(Tensor, changing, change)
 
 

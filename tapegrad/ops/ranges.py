@@ -14,7 +14,7 @@ import numpy as np
 from ..core import dtypes
 from ..core.outputs import created_into
 from ..core.tensor import Tensor
-from .creation import creation, finished, numpy_dtype, valid_shape
+from .creation import as_size, creation, finished, numpy_dtype, valid_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,18 +124,34 @@ def eye(
 
 @creation
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, device: DeviceLike | None = None
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    **unused: Any,
 ) -> Tensor:
     """Row and column indices of a lower triangle, as a tensor of shape (2, count)."""
-    return finished(np.stack(np.tril_indices(row, offset, col)), dtypes.int64, device, False)
+    as_size((row, col), unused)
+    places = np.stack(np.tril_indices(row, offset, col))
+    return finished(places, dtypes.int64 if dtype is None else dtype, device, False)
 
 
 @creation
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, device: DeviceLike | None = None
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    **unused: Any,
 ) -> Tensor:
     """Row and column indices of an upper triangle, as a tensor of shape (2, count)."""
-    return finished(np.stack(np.triu_indices(row, offset, col)), dtypes.int64, device, False)
+    as_size((row, col), unused)
+    places = np.stack(np.triu_indices(row, offset, col))
+    return finished(places, dtypes.int64 if dtype is None else dtype, device, False)
 
 
 @creation

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, get_overloads
 
-from ..core import casting
+from ..core import casting, overriding
 from ..core import inplace as inplace_
 from ..core.casting import Policy
 from ..core.codegen import in_front, parameters_of
@@ -184,6 +184,8 @@ def _result_of(body: Callable[..., Any]) -> str:
 def attach(**members: Any) -> None:
     """Give Tensor methods and properties that are no operations of the table."""
     for name, member in members.items():
+        if name.startswith("__"):
+            member.__name__ = name
         setattr(Tensor, name, member)
 
 
@@ -321,16 +323,61 @@ def requiring_tensor(
             from ..core.outputs import computed_into
 
             return computed_into(name, shown, args, kwargs, differentiable)
+        if args and not isinstance(args[0], Tensor) and _is_not_ours(name, args):
+            return overriding.override(shown, args, kwargs)
+        try:
+            return (function if STATE.mode & AUTOCAST else plain)(*args, **kwargs)
+        except AttributeError as error:
+            _explain(name, error, (*args, *kwargs.values()))
+            raise
+        except TypeError:
+            if overriding.installed or not overriding.overriding_arguments(args):
+                raise
+            return overriding.override(shown, args, kwargs)
+
+    shown.__name__ = name
+    if overriding.installed:
+        _let_ask(shown)
+    return shown
+
+
+def _asking(
+    name: str, function: Callable[..., Any], plain: Callable[..., Any], differentiable: bool
+) -> Any:
+    """A function of which `requiring_tensor` takes the code once classes override functions."""
+
+    def shown(*args: Any, **kwargs: Any) -> Any:
+        found = overriding.override(shown, args, kwargs)
+        if found is not NotImplemented:
+            return found
+        if kwargs and "out" in kwargs:
+            from ..core.outputs import computed_into
+
+            return computed_into(name, shown, args, kwargs, differentiable)
         if args and not isinstance(args[0], Tensor):
-            _require_tensor(name, args)
+            _is_not_ours(name, args)
         try:
             return (function if STATE.mode & AUTOCAST else plain)(*args, **kwargs)
         except AttributeError as error:
             _explain(name, error, (*args, *kwargs.values()))
             raise
 
-    shown.__name__ = name
-    return shown
+    return shown.__code__
+
+
+def _let_ask(shown: Any) -> None:
+    shown.__code__ = _asking("", shown, shown, False)
+
+
+def _let_all_ask() -> None:
+    for entry in TABLE.values():
+        if entry.module != "method":
+            _let_ask(entry.function)
+
+
+# Objects that override functions are rare: functions ask for them once there may be some, and keep
+# their identity. A test of a flag in each call would take 10 ns.
+overriding.on_install.append(_let_all_ask)
 
 
 def _explain(name: str, error: AttributeError, args: tuple[Any, ...]) -> None:
@@ -341,21 +388,27 @@ def _explain(name: str, error: AttributeError, args: tuple[Any, ...]) -> None:
                 raise _not_a_tensor(name, x) from None
 
 
-def _require_tensor(name: str, args: tuple[Any, ...]) -> None:
+def _is_not_ours(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether an object that is no Tensor overrides this function; raises if it should be one."""
     first = args[0]
     if isinstance(first, (list, tuple)):
         for x in first:
             if not isinstance(x, Tensor):
                 break
         else:
-            return
+            return False
         strange = [x for x in first if not isinstance(x, Tensor)]
         if strange:
+            if overriding.overriding_arguments(args):
+                return True
             raise _not_a_tensor(name, first if len(strange) == len(first) else strange[0])
     elif not isinstance(first, str) and (
         not isinstance(first, (int, float)) or not any(isinstance(x, Tensor) for x in args)
     ):
+        if overriding.overriding_arguments(args):
+            return True
         raise _not_a_tensor(name, first)
+    return False
 
 
 def _not_a_tensor(name: str, found: Any) -> TypeError:

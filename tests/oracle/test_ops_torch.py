@@ -34,6 +34,7 @@ LOOSE = {"digamma": 1e3, "lgamma": 1e3, "polygamma": 1e3, "nn.functional.hardsig
 
 #: the same in half precision, where PyTorch rounds more than once
 LOOSE_HALF = {"conv_transpose3d": 2.0, "nn.functional.grid_sample": 2.0}
+LOOSE_HALF |= {"grid_sampler": 10.0, "grid_sampler_2d": 2.0}
 
 #: samples whose gradient PyTorch cannot compute: the source is larger than the index
 NO_GRADIENT = {("scatter", 1), ("scatter_add", 1)}
@@ -62,7 +63,7 @@ PERMISSIVE = {(name, tapegrad.bool) for name in ("argmax", "argmin", "topk", "su
 LAPACK = ("det", "slogdet", "logdet", "matrix_power", "linalg.det", "linalg.slogdet", "linalg.inv")
 LAPACK += ("linalg.matrix_power", "linalg.solve", "linalg.cholesky")
 HALF = (tapegrad.float16, tapegrad.bfloat16)
-PERMISSIVE |= {(name, dtype) for name in ("quantile", *LAPACK) for dtype in HALF}
+PERMISSIVE |= {(name, dtype) for name in ("nanquantile", "quantile", *LAPACK) for dtype in HALF}
 
 #: a dtype for every float tensor of the samples, instead of float32
 OTHERS = [d for d in ALL if d not in (tapegrad.float32, tapegrad.float64)]

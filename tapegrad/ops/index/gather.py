@@ -9,12 +9,15 @@ import numpy as np
 from ...core import numeric, xp
 from ...core.failures import BAD_POSITION
 from ...core.primitive import OPAQUE, Primitive, define
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, wrap
+from ..checks import checked
 from ..elementwise.blends import number_for
+from ..elementwise.comparison import where
 from ..shape.dims import normal_dim
 from ..shape.expanding import expand_
 from ..shape.padding import padded
 from ..shape.reshaping import reshape_
+from ..shape.slicing import narrow
 from ..table import In, Sample, op
 from .indexing import as_indices, put_, put_add_, take_
 
@@ -163,6 +166,8 @@ def _check_gather(x: Any, index: Any, d: int, what: str) -> None:
     """Raise unless an index fits; its values are checked by the kernels."""
     _check_index_tensor(index, what)
     xs, ns = x._array.shape, index._array.shape
+    if not index._array.size:
+        return
     if len(xs) != len(ns):
         raise RuntimeError(
             f"{what} needs an index with as many dimensions as the tensor: {tuple(xs)} and "
@@ -198,10 +203,14 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
             [3]])
     """
     d = normal_dim(dim, input._array.ndim)
-    _check_gather(input, index, d, "gather")
-    if index._array.ndim == 0:
+    if not input._array.ndim or not index._array.ndim:
         x, i = _at_least_1d(input, index)
-        return reshape_(gather_.direct(x, i, {"dim": 0}), shape=())
+        _check_gather(x, i, 0, "gather")
+        return reshape_(gather_.direct(x, i, {"dim": 0}), shape=tuple(index._array.shape))
+    _check_gather(input, index, d, "gather")
+    if not index._array.size:
+        flat = reshape_(input, shape=(input._array.size,))
+        return reshape_(narrow(flat, 0, 0, 0), shape=tuple(index._array.shape))
     return gather_.direct(input, index, {"dim": d})
 
 
@@ -223,7 +232,12 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
     tensor([1., 0., 2.])
     """
     d = normal_dim(dim, input._array.ndim)
+    if not input._array.ndim or not index._array.ndim:
+        x, i, s = _at_least_1d(input, index, src)
+        return reshape_(scatter_add(x, 0, i, s), shape=tuple(input._array.shape))
     _check_gather(input, index, d, "scatter_add")
+    if not index._array.size:
+        return input.clone()
     _check_source(index, src, "scatter_add")
     _check_same_dtype(input, src, "scatter_add")
     return scatter_add_(input, index, src, dim=d)
@@ -271,8 +285,13 @@ def scatter(
     tensor([2., 0., 1.])
     """
     d = normal_dim(dim, input._array.ndim)
-    _check_gather(input, index, d, "scatter")
     given: Any = value if src is None else src
+    if not input._array.ndim or not index._array.ndim:
+        x, i = _at_least_1d(input, index)
+        source = _at_least_1d(given)[0] if isinstance(given, Tensor) else given
+        out = scatter(x, 0, i, source, reduce=reduce)
+        return reshape_(out, shape=tuple(input._array.shape))
+    _check_gather(input, index, d, "scatter")
     if reduce == "add":
         given = given if isinstance(given, Tensor) else input.new_full(index.shape, given)
         return scatter_add(input, d, index, given)
@@ -372,6 +391,9 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     tensor([1., 0., 2.])
     """
     _check_index_tensor(index, "index_add")
+    if not input._array.ndim:
+        x, i, s = _at_least_1d(input, index, source)
+        return reshape_(index_add(x, dim, i, s, alpha=alpha), shape=())
     d = normal_dim(dim, input._array.ndim)
     source = source if alpha == 1 else source * number_for(source, alpha)
     _check_same_dtype(input, source, "index_add")
@@ -405,6 +427,9 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     tensor([2., 0., 1.])
     """
     _check_index_tensor(index, "index_copy")
+    if not input._array.ndim:
+        x, i, s = _at_least_1d(input, index, source)
+        return reshape_(index_copy(x, dim, i, s), shape=())
     d = normal_dim(dim, input._array.ndim)
     _check_same_dtype(input, source, "index_copy")
     _check_slices(input, d, index, source, "index_copy")
@@ -420,9 +445,17 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
     tensor([5., 0., 5.])
     """
     _check_index_tensor(index, "index_fill")
+    if not input._array.ndim:
+        return reshape_(index_fill(_at_least_1d(input)[0], dim, index, value), shape=())
     d = normal_dim(dim, input._array.ndim)
-    value = value if isinstance(value, Tensor) else float(value)
-    return put_(input, value, index, dims=(d,), accumulate=False)
+    size = input._array.shape[d]
+    message = f"index_fill: index {{}} is out of range for a dimension of size {size}"
+    index = checked(index, low=-size, high=size - 1, message=message, error=IndexError)
+    chosen = wrap(xp.module(input._array).zeros(size, bool))
+    chosen = put_(chosen, True, _at_least_1d(index)[0], dims=(0,), accumulate=False)
+    shape = tuple(size if i == d else 1 for i in range(input._array.ndim))
+    given = value.to(input.dtype) if isinstance(value, Tensor) else number_for(input, value)
+    return where(reshape_(chosen, shape=shape), given, input)
 
 
 @op(

@@ -11,21 +11,17 @@ from ...core import numeric, xp
 from ...core.dtypes import as_dtype, float32, int32, int64
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded, wrap
-from ..checks import checked
 from ..elementwise import comparison as c
 from ..elementwise import extremes
 from ..elementwise.arithmetic import floor_divide
 from ..elementwise.copies import cast
-from ..precision import check_floating
 from ..reduce.reductions import any_, sum_
 from ..reduce.sorting import argsort_, sort
 from ..shape.dims import normal_dim
-from ..shape.reordering import movedim
 from ..shape.reshaping import reshape_, squeeze, unsqueeze
-from ..shape.slicing import narrow, select
+from ..shape.slicing import select
 from ..table import In, Sample, op
 from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
-from .indexing import take_
 
 if TYPE_CHECKING:
     from ..annotations import Operand
@@ -384,72 +380,6 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     tensor(1.)
     """
     return _median_of(input, dim, keepdim, skips_nan=True)
-
-
-@op(
-    samples=lambda: [
-        Sample(In(3, 5, distinct=True), 0.3),
-        Sample(In(3, 5, distinct=True), 0.6, 1, True),
-        Sample(In(5, 3, distinct=True), 0.3, 0, interpolation="nearest"),
-        Sample(In(7, distinct=True), In(values=[0.0, 0.31, 1.0], grad=False)),
-        Sample(In(2, 7, distinct=True), In(values=[0.2, 0.9], grad=False), -1, False),
-    ],
-    autocast={"cpu": "full"},
-)
-def quantile(
-    input: Tensor,
-    q: Operand,
-    dim: int | None = None,
-    keepdim: bool = False,
-    *,
-    interpolation: str = "linear",
-) -> Any:
-    """The value below which a share q of a dimension lies; several shares come first.
-
-    `interpolation` is "linear", "lower", "higher", "nearest" or "midpoint".
-
-    >>> import tapegrad
-    >>> tapegrad.quantile(tapegrad.tensor([0.0, 1.0, 2.0, 3.0]), 0.5)
-    tensor(1.5000)
-    """
-    check_floating(input, "quantile")
-    modes = ("linear", "lower", "higher", "midpoint", "nearest")
-    if interpolation not in modes:
-        raise RuntimeError(f"quantile: interpolation must be one of {modes}, got {interpolation!r}")
-    if not input._array.size:
-        raise RuntimeError("quantile needs a tensor that is not empty")
-    shares = q if isinstance(q, Tensor) else input.new_tensor(q)
-    if shares.dtype is not input.dtype:
-        raise RuntimeError(f"quantile: q must be of the tensor's dtype {input.dtype}")
-    shares = checked(shares, low=0, high=1, message="quantile: q must lie between 0 and 1, got {}")
-    x = reshape_(input, shape=(input._array.size,)) if dim is None else input
-    d = normal_dim(0 if dim is None else dim, x._array.ndim)
-    ordered = sort(movedim(x, d, -1), -1).values
-    found = _at_share(ordered, shares, interpolation)
-    last = narrow(ordered, -1, ordered._array.shape[-1] - 1, 1)  # NaN, if one is there
-    found = c.where(c.isnan(last), last, found)
-    found = movedim(found, -1, 0)
-    if keepdim:
-        rank = input._array.ndim
-        for i in range(rank) if dim is None else (d,):
-            found = unsqueeze(found, i + 1)
-    return found if shares._array.ndim else select(found, 0, 0)
-
-
-def _at_share(ordered: Any, shares: Any, interpolation: str) -> Any:
-    """Values between neighbours of the sorted last dimension, one for each share."""
-    place = reshape_(shares, shape=(max(shares._array.size, 1),)) * (ordered._array.shape[-1] - 1)
-    last = (ordered._array.ndim - 1,)
-    if interpolation == "nearest":
-        return take_(ordered, place.round().long(), dims=last)
-    low, high = place.floor(), place.ceil()
-    below, above = (take_(ordered, at.long(), dims=last) for at in (low, high))
-    if interpolation == "lower":
-        return below
-    if interpolation == "higher":
-        return above
-    weight: Any = 0.5 if interpolation == "midpoint" else place - low
-    return below + (above - below) * weight
 
 
 # -- reductions by index -----------------------------------------------------------------------

@@ -244,7 +244,6 @@ def mv(input: Tensor, vec: Tensor) -> Any:
 
 @op(
     samples=lambda: [Sample((4,), (4,))],
-    aliases=("inner",),
     autocast={"cpu": "keep", "cuda": "widest"},
 )
 def dot(input: Tensor, tensor: Tensor) -> Any:
@@ -257,6 +256,29 @@ def dot(input: Tensor, tensor: Tensor) -> Any:
     if input._array.ndim != 1 or tensor._array.ndim != 1:
         raise _mismatch("dot", input, tensor, "dot needs two vectors; use matmul for matrices")
     return _product(input, tensor)
+
+
+@op(
+    samples=lambda: [Sample((4,), (4,)), Sample((2, 3), (4, 5, 3)), Sample((), (2, 3))],
+    autocast={"cpu": "keep", "cuda": "widest"},
+)
+def inner(input: Tensor, other: Tensor) -> Any:
+    """Sums of products over the last dimensions: (n, k) and (m, k) give (n, m).
+
+    >>> import tapegrad
+    >>> tapegrad.inner(tapegrad.tensor([[1.0, 2.0], [0.0, 1.0]]), tapegrad.tensor([3.0, 4.0]))
+    tensor([11.,  4.])
+    """
+    a, b = input._array.shape, other._array.shape
+    if not a or not b:
+        return input * other
+    if a[-1] != b[-1]:
+        raise _mismatch("inner", input, other, "inner needs last dimensions of one size")
+    if len(a) == len(b) == 1:
+        return _product(input, other)
+    left = reshape_(input, shape=(math.prod(a[:-1]), a[-1]))
+    right = reshape_(other, shape=(math.prod(b[:-1]), b[-1]))
+    return reshape_(_product(left, right.t()), shape=(*a[:-1], *b[:-1]))
 
 
 @op(samples=lambda: [Sample((3,), (4,))], aliases=("ger",))
@@ -408,16 +430,16 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     return reshape_.direct(out, {"shape": (*shape[:-1], weight._array.shape[0])})
 
 
-def _operand(x: Any) -> Any:
-    return wrap(x) if isinstance(x, np.ndarray) else x
-
-
 def _matmul_operator(self: Tensor, other: Tensor | np.ndarray[Any, Any]) -> Any:
-    return matmul(self, _operand(other))
+    if isinstance(other, Tensor):
+        return matmul(self, other)
+    return matmul(self, wrap(other)) if isinstance(other, np.ndarray) else NotImplemented
 
 
 def _reflected_matmul(self: Tensor, other: Tensor | np.ndarray[Any, Any]) -> Any:
-    return matmul(_operand(other), self)
+    if isinstance(other, Tensor):  # the right operand's class is derived from that of the left
+        return matmul(other, self)
+    return matmul(wrap(other), self) if isinstance(other, np.ndarray) else NotImplemented
 
 
 attach(__matmul__=_matmul_operator, __rmatmul__=_reflected_matmul)

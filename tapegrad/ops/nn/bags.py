@@ -117,6 +117,8 @@ def embedding_bag(
     tensor([[1., 2.],
             [4., 6.]])
     """
+    if not numeric.is_floating(weight._array.dtype) and numeric.is_floating(input._array.dtype):
+        input, weight = weight, input  # the order that PyTorch had once, and still takes
     check_floating(weight, "embedding_bag")
     _check_bags(input, weight, offsets, mode, sparse, per_sample_weights, scale_grad_by_freq)
     rows = weight._array.shape[0]

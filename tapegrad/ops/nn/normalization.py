@@ -347,6 +347,17 @@ def _track(running: Any, value: Any, momentum: Any) -> None:
         running.add_(value, alpha=momentum)
 
 
+def _track_batch(
+    running_mean: Any, running_var: Any, mean: Any, var: Any, n: int, momentum: Any
+) -> None:
+    """Move running statistics, if given, towards those of a batch of n values per channel."""
+    with no_grad():
+        if running_mean is not None:
+            _track(running_mean, mean.reshape(-1), momentum)
+        if running_var is not None:
+            _track(running_var, var.reshape(-1) * (n / (n - 1)), momentum)
+
+
 def _with_statistics(input: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Normalize by given statistics: one multiplication and one addition for each element."""
     spread = (-1, *[1] * (input._array.ndim - 2))
@@ -435,11 +446,7 @@ def batch_norm(
     input = _ordered(input)
     params = {"dims": dims, "spread": spread, "eps": float(eps)}
     out, mean, var = standardize_.direct(input, weight, bias, params)
-    with no_grad():
-        if running_mean is not None:
-            _track(running_mean, mean.reshape(channels), momentum)
-        if running_var is not None:
-            _track(running_var, var.reshape(channels) * (n / (n - 1)), momentum)
+    _track_batch(running_mean, running_var, mean, var, n, momentum)
     return out
 
 

@@ -153,6 +153,8 @@ def var_mean(
     >>> tapegrad.var_mean(tapegrad.tensor([1.0, 2.0, 3.0]))
     (tensor(1.), tensor(2.))
     """
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -171,6 +173,8 @@ def std_mean(
     >>> tapegrad.std_mean(tapegrad.tensor([1.0, 2.0, 3.0]))
     (tensor(1.), tensor(2.))
     """
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -316,7 +320,7 @@ def norm(
     if p == 1:
         return sum_(abs(x), dims=dims, keepdim=keepdim)
     if p == 0:
-        return sum_(c.not_equal(x, 0).to(x.dtype), dims=dims, keepdim=keepdim)
+        return sum_(sign(abs(x)), dims=dims, keepdim=keepdim)
     return norm_.direct(x, {"p": float(p), "dims": dims, "keepdim": keepdim})
 
 

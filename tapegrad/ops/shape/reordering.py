@@ -165,13 +165,17 @@ flip_: Primitive = define(
 
 
 @op(samples=lambda: [Sample((3, 4), [0]), Sample((3, 4), [0, 1]), Sample((2, 3), [-1])])
-def flip(input: Tensor, *dims: int | Sequence[int]) -> Any:
+def flip(input: Tensor, *dims: int | Sequence[int], **named: int | Sequence[int]) -> Any:
     """Reverse the order along dimensions.
 
     >>> import tapegrad
     >>> tapegrad.flip(tapegrad.tensor([1, 2, 3]), [0])
     tensor([3, 2, 1])
     """
+    if "dims" in named and not dims:
+        dims = (named.pop("dims"),)
+    if named:
+        raise TypeError(f"flip() got an unexpected keyword argument {next(iter(named))!r}")
     return flip_(input, dims=normal_dims(dims[0] if len(dims) == 1 else dims, input._array.ndim))
 
 

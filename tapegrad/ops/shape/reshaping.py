@@ -239,7 +239,7 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Any:
     (Size([3]), Size([3, 1]))
     """
     shape = input._array.shape
-    dims = normal_dims(dim, len(shape))
+    dims = () if dim == () or dim == [] else normal_dims(dim, len(shape))
     kept = tuple([n for i, n in enumerate(shape) if n != 1 or i not in dims])
     return reshape_.direct(input, {"shape": kept})
 

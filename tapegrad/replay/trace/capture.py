@@ -23,7 +23,7 @@ from .derivative import Derivative, Obstacle, runs_user_rules, trace
 from .log import CHANGED_HISTORY, ELSEWHERE, CaptureLog, base_of
 from .recording import Recording
 from .results import NotRepeatable, Template
-from .returned import Returned
+from .returned import Returned, unrepeatable
 from .slots import Argument, Captured, GradOf, Number, Slot
 
 _CHANGED_FLAG = (
@@ -64,6 +64,7 @@ class Capture(CaptureLog):
         for leaf in tensors.returned:
             if leaf._view is not None:
                 refresh(leaf)
+        self.obstacle = self.obstacle or unrepeatable(self.arguments, tensors.returned, self.start)
         results = Template(tensors.of, known).of(returned)
         made = tensors.made
         grads = self._grads(made)

@@ -7,13 +7,16 @@ gradient. Results that alias in eager code alias in a replay too. Called by `Cap
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.modes import numbers
+from ...core.modes import OVERRIDDEN, STATE, numbers
+from ...core.overriding import overrides
 from ...core.tape import FREED, Entry, Output, Value, new_entry
 from ...core.tensor import Tensor
+from ..guards.references import instance_dict
 from .recording import AliasResult, Given, GradResult, Made, Part, Plain
 from .results import tensors_in
 from .slots import Argument, Captured
@@ -130,6 +133,24 @@ class Returned:
             and whole._array is base._array
             and np.may_share_memory(part._array, other._array)
         )
+
+
+def unrepeatable(arguments: Sequence[Tensor], returned: list[Tensor], start: int) -> str | None:
+    """Why tensors that come in or go out cannot be repeated: their class or their attributes.
+
+    Signatures tell neither attributes of plain tensors, nor do results have attributes or classes.
+    """
+    if STATE.mode & OVERRIDDEN:
+        return "it is called inside a TorchFunctionMode"
+    for tensor in (*arguments, *returned):
+        kind = type(tensor)
+        if kind is not Tensor and overrides(tensor):
+            return f"it takes or returns a {kind.__name__}, a class derived from Tensor"
+        new = kind is Tensor and (tensor.id > start or any(tensor is t for t in arguments))
+        names = list(instance_dict(tensor) or ()) if new else []
+        if names:
+            return f"it takes or returns a tensor with attributes ({', '.join(names)})"
+    return None
 
 
 def _order_of(array: Any) -> tuple[int, ...]:

@@ -1,0 +1,399 @@
+"""`__torch_function__`: classes that say themselves what functions do with their objects.
+
+Comes in: a function of the library and its arguments, some of which are of a class that overrides
+functions: a subclass of Tensor, any class with `__torch_function__`, or a mode around all calls.
+Goes out: what that class or mode returns. Nothing here costs plain tensors anything: nothing is
+installed before the first subclass of Tensor is defined or the first mode is entered, methods of
+subclasses are looked up in `TensorWithOverrides`, and functions of the op table get other code
+then (`ops/table.py`). The public names are in `tapegrad.overrides`.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .modes import OVERRIDDEN, switched
+from .tensor import Tensor
+
+
+class _Thread(threading.local):
+    """What is overridden in one thread."""
+
+    #: how many contexts are open that leave subclasses alone
+    disabled = 0
+    #: modes around all calls, the innermost last
+    modes: tuple[Any, ...] = ()
+    switches: tuple[switched, ...] = ()
+    #: modes are left alone too
+    all_disabled = 0
+
+
+LOCAL = _Thread()
+
+#: says that neither side of an operator knows the other
+DECLINED: Any = object()
+
+#: called once, when the first class or mode overrides functions
+on_install: list[Callable[[], None]] = []
+installed = False
+
+
+def disabled_torch_function(
+    func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+) -> Any:
+    """`__torch_function__` of classes whose objects are treated like plain tensors."""
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+class DisableTorchFunctionSubclass:
+    """Inside, subclasses of Tensor are treated like plain tensors; modes are not affected."""
+
+    def __enter__(self) -> None:
+        LOCAL.disabled += 1
+
+    def __exit__(self, *exc: object) -> None:
+        LOCAL.disabled -= 1
+
+
+class DisableTorchFunction(DisableTorchFunctionSubclass):
+    """Inside, neither subclasses nor modes override anything."""
+
+    def __enter__(self) -> None:
+        LOCAL.disabled += 1
+        LOCAL.all_disabled += 1
+
+    def __exit__(self, *exc: object) -> None:
+        LOCAL.disabled -= 1
+        LOCAL.all_disabled -= 1
+
+
+def overrides(x: Any) -> bool:
+    """Whether the class of an object says itself what functions do."""
+    kind = type(x)
+    if kind is Tensor:
+        return False
+    function = getattr(kind, "__torch_function__", None)
+    return function is not None and function is not disabled_torch_function
+
+
+def overriding_arguments(values: Sequence[Any]) -> list[Any]:
+    """One argument of each class that overrides functions; subclasses before their bases."""
+    found: list[Any] = []
+    for x in values:
+        inner = x if isinstance(x, (list, tuple)) else (x,)
+        for item in inner:
+            if not overrides(item) or any(type(item) is type(y) for y in found):
+                continue
+            above = [i for i, y in enumerate(found) if issubclass(type(item), type(y))]
+            found.insert(above[0] if above else len(found), item)
+    return found
+
+
+def override(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    inner: Any = None,
+    relevant: tuple[Any, ...] | None = None,
+    declinable: bool = False,
+) -> Any:
+    """What classes and modes make of a call; NotImplemented if there are none.
+
+    That is an error if there are, unless the call is `declinable`, as those of operators are.
+
+    `func` is what they are told was called. `inner` is what modes around the innermost one are
+    asked through, where `func` does not ask by itself. `relevant` are the arguments that are asked:
+    all of them unless given.
+    """
+    modes = () if LOCAL.all_disabled else LOCAL.modes
+    asked = (*args, *kwargs.values()) if relevant is None else relevant
+    found = [] if LOCAL.disabled else overriding_arguments(asked)
+    if not modes and not found:
+        return NotImplemented
+    types = tuple([type(x) for x in found])
+    if modes:
+        LOCAL.modes = modes[:-1]
+        told = inner if inner is not None and len(modes) > 1 else func
+        try:
+            result = modes[-1].__torch_function__(told, types, args, kwargs)
+        finally:
+            LOCAL.modes = modes
+        if result is not NotImplemented:
+            return result
+    for x in found:
+        result = type(x).__torch_function__(func, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    if declinable:
+        return DECLINED
+    named = [kind.__name__ for kind in types] or [type(modes[-1]).__name__]
+    raise TypeError(
+        f"no implementation found for {name_of(func)!r} on types that implement "
+        f"__torch_function__: {named}"
+    )
+
+
+def name_of(func: Any) -> str:
+    """The name of a function, and of a property for what reads or sets it."""
+    owner = getattr(func, "__self__", None)
+    if isinstance(owner, property):
+        return f"{getattr(owner.fget, '__name__', '?').lstrip('_')}.{func.__name__}"
+    return getattr(func, "__name__", repr(func))
+
+
+def converted(result: Any, kind: type[Tensor]) -> Any:
+    """Tensors in a result as objects of a subclass."""
+    if kind is Tensor:
+        return result
+    if isinstance(result, Tensor):
+        return result if isinstance(result, kind) else as_subclass(result, kind)
+    if isinstance(result, (tuple, list)):
+        items = [converted(item, kind) for item in result]
+        make: Any = getattr(type(result), "_make", type(result))
+        return make(items)
+    return result
+
+
+def default_torch_function(
+    cls: type[Tensor], func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+) -> Any:
+    """`Tensor.__torch_function__`: run the function, and make results tensors of this class."""
+    if not all(issubclass(cls, kind) for kind in types):
+        return NotImplemented
+    with DisableTorchFunctionSubclass():
+        result = func(*args, **(kwargs or {}))
+    return result if func in _kept_as_they_are() else converted(result, cls)
+
+
+@functools.cache
+def _kept_as_they_are() -> set[Any]:
+    """Functions whose results are not made tensors of the subclass."""
+    grad: Any = vars(Tensor)["grad"]
+    base: Any = vars(Tensor)["_base"]
+    return {grad.__get__, base.__get__}
+
+
+def as_subclass(tensor: Tensor, kind: type[Tensor]) -> Any:
+    """The same memory and history as an object of a class that is derived from Tensor."""
+    if not (isinstance(kind, type) and issubclass(kind, Tensor)):
+        raise TypeError(f"as_subclass needs a class derived from Tensor, got {kind!r}")
+    from .copying import alias
+
+    return alias(tensor, kind)
+
+
+# -- installing --------------------------------------------------------------------------------
+
+#: members of Tensor that belong to Python's own object model
+_PLAIN_MEMBERS = {
+    *("__annotations__", "__class__", "__dict__", "__doc__", "__hash__", "__init__"),
+    *("__init_subclass__", "__module__", "__new__", "__slots__", "__torch_function__"),
+    *(
+        "__weakref__",
+        "__array_priority__",
+        "__array_ufunc__",
+        "__array_function__",
+        "_make_subclass",
+    ),
+    *(
+        "as_subclass",
+        "id",
+        "__iter__",
+        "__getstate__",
+        "__setstate__",
+        "__dir__",
+        "__array_namespace__",
+    ),
+}
+
+#: what Python's operators are called when they are overridden
+_OPERATORS = {
+    **{f"__{n}__": n for n in ("add", "sub", "mul", "matmul", "pow", "neg", "abs")},
+    "__truediv__": "div",
+    "__radd__": "add",
+    "__rmul__": "mul",
+    **{f"__i{n}__": f"{n}_" for n in ("add", "sub", "mul", "pow")},
+    "__itruediv__": "div_",
+}
+
+
+#: operators of Python with two operands
+_BINARY = {
+    f"__{prefix}{name}__"
+    for name in (
+        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"),
+        *("lshift", "rshift"),
+    )
+    for prefix in ("", "r", "i")
+} | {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+
+#: members of Tensor without modes, while there are some
+_unpatched: dict[str, Any] = {}
+
+
+def function_of_operator(name: str) -> Any:
+    """What classes are told was called when Python's operator of this name was."""
+    return getattr(Tensor, _OPERATORS.get(name, name))
+
+
+def overridable_members() -> dict[str, Any]:
+    """The methods and properties of Tensor that can be overridden, by name."""
+    return {
+        name: _unpatched.get(name, member)
+        for name, member in vars(Tensor).items()
+        if name not in _PLAIN_MEMBERS
+        and (not name.startswith("_") or name.startswith("__") or name in ("_base", "_version"))
+        and (isinstance(member, property) or callable(member))
+        and not isinstance(member, (type, staticmethod, classmethod))
+    }
+
+
+def _method(name: str, plain: Any, told: Any) -> Any:
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if LOCAL.disabled and not LOCAL.modes:
+            return plain(*args, **kwargs)
+        found = override(told, args, kwargs, call, declinable=declinable)
+        if found is DECLINED:
+            return NotImplemented
+        return plain(*args, **kwargs) if found is NotImplemented else found
+
+    declinable = name in _BINARY
+    call.__name__ = name
+    return call
+
+
+def _property(plain: property) -> property:
+    def through(method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            found = override(method, args, {})
+            return method(*args) if found is NotImplemented else found
+
+        return call
+
+    get, put = through(plain.__get__), None
+    if plain.fset is not None:
+        put = through(plain.__set__)
+    return property(get, put, None, plain.__doc__)
+
+
+def _overridable() -> dict[str, Any]:
+    members = overridable_members()
+    made: dict[str, Any] = {}
+    for name, member in members.items():
+        if isinstance(member, property):
+            made[name] = _property(member)
+        else:
+            made[name] = _method(name, member, members.get(_OPERATORS.get(name, name), member))
+    return made
+
+
+def install() -> None:
+    """Let functions of the op table ask their arguments from now on."""
+    global installed
+    if not installed:
+        installed = True
+        for function in on_install:
+            function()
+
+
+@functools.cache
+def with_overrides() -> type[Tensor]:
+    """The class between Tensor and its subclasses: its methods ask the arguments."""
+    install()
+    members = _overridable() | {"__slots__": (), "__module__": Tensor.__module__}
+    members["__doc__"] = "The methods of Tensor, which ask `__torch_function__` first."
+    for kind in _plain_subclasses:
+        _let_operators_ask(kind, members)
+    return type("TensorWithOverrides", (Tensor,), members)
+
+
+#: subclasses whose objects are treated like plain tensors
+_plain_subclasses: list[type[Tensor]] = []
+
+
+def _let_operators_ask(kind: type[Tensor], members: dict[str, Any]) -> None:
+    """Python asks the right operand first only if its class is derived from that of the left."""
+    for name in _BINARY:
+        if name in members:
+            setattr(kind, name, members[name])
+
+
+def prepare_subclass(kind: type[Tensor]) -> None:
+    """Called for each class that is derived from Tensor."""
+    if kind.__name__ == "TensorWithOverrides" and kind.__module__ == Tensor.__module__:
+        return
+    if getattr(kind, "__torch_function__", None) is disabled_torch_function:
+        if kind.__base__ is Tensor:
+            _plain_subclasses.append(kind)
+            if installed:
+                _let_operators_ask(kind, vars(with_overrides()))  # type: ignore[arg-type]
+        return
+    asking = with_overrides()
+    if not issubclass(kind, asking):
+        bases = tuple([asking if base is Tensor else base for base in kind.__bases__])
+        kind.__bases__ = bases if asking in bases else (*bases, asking)
+
+
+# -- modes -------------------------------------------------------------------------------------
+
+_patching = threading.Lock()
+_open_modes = 0
+
+
+class TorchFunctionMode:
+    """Inside `with mode:`, all functions are calls of `mode.__torch_function__`.
+
+    The mode does not see what it calls itself.
+
+    >>> import tapegrad
+    >>> from tapegrad.overrides import TorchFunctionMode
+    >>> class Count(TorchFunctionMode):
+    ...     calls = 0
+    ...
+    ...     def __torch_function__(self, func, types, args=(), kwargs=None):
+    ...         self.calls += 1
+    ...         return func(*args, **(kwargs or {}))
+    >>> with Count() as count:
+    ...     total = tapegrad.ones(2).exp() + 1
+    >>> count.calls
+    3
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no __torch_function__")
+
+    def __enter__(self) -> Any:
+        global _open_modes
+        install()
+        with _patching:
+            if _open_modes == 0:
+                members = _overridable()
+                _unpatched.update({name: vars(Tensor)[name] for name in members})
+                for name, member in members.items():
+                    setattr(Tensor, name, member)
+            _open_modes += 1
+        LOCAL.modes = (*LOCAL.modes, self)
+        # Another mode than that of programs, which are not replayed inside.
+        LOCAL.switches = (*LOCAL.switches, switched(on=OVERRIDDEN))
+        LOCAL.switches[-1].__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        global _open_modes
+        LOCAL.modes = LOCAL.modes[:-1]
+        *switches, last = LOCAL.switches
+        last.__exit__(*exc)
+        LOCAL.switches = tuple(switches)
+        with _patching:
+            _open_modes -= 1
+            if _open_modes == 0:
+                for name, member in _unpatched.items():
+                    setattr(Tensor, name, member)
+                _unpatched.clear()

@@ -1,0 +1,105 @@
+"""Operations that few programs use: a file of them is imported when one of its names is first used.
+
+In comes the name of a function of `tapegrad` or of a Tensor method. Out comes the operation, after
+its file has entered it in the table like any other. `LATE` lists the names of each file, so that
+they are known before: `tests/test_structure.py` compares the list with what the files enter. A file
+of operations takes 1 to 2 ms to import, and `import tapegrad` must stay short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from ..core import primitive
+from ..core.tensor import Tensor
+from . import table
+
+
+class Late(NamedTuple):
+    """The names that a file enters, with spaces between them."""
+
+    #: functions of the main namespace that are methods too
+    both: str = ""
+    #: functions that are no methods
+    functions: str = ""
+    #: methods that are no functions, such as those that change the tensor
+    methods: str = ""
+
+
+#: files below `tapegrad.ops`, and what they enter
+LATE: dict[str, Late] = {
+    "elementwise.parts": Late(
+        both="frexp gcd lcm ldexp nextafter",
+        methods="gcd_ lcm_ ldexp_ nextafter_",
+    ),
+    "index.quantiles": Late(both="nanquantile quantile"),
+    "index.segments": Late(
+        functions="_segment_reduce _unsafe_masked_index _unsafe_masked_index_put_accumulate",
+    ),
+    "linalg.sums": Late(both="addbmm addr", methods="addbmm_ addr_"),
+    "nn.natives": Late(
+        functions="_native_batch_norm_legit _softmax_backward_data native_batch_norm "
+        "native_group_norm native_layer_norm",
+    ),
+    "reduce.running": Late(
+        both="logcumsumexp",
+        functions="cumulative_trapezoid gradient",
+        methods="logcumsumexp_",
+    ),
+    "shape.uncommon": Late(
+        both="nonzero_static unsafe_chunk unsafe_split",
+        functions="_chunk_cat constant_pad_nd fill unravel_index",
+        methods="sum_to_size",
+    ),
+    "window.samplers": Late(functions="grid_sampler grid_sampler_2d grid_sampler_3d"),
+}
+
+_loaded: set[str] = set()
+
+
+def load(file: str) -> None:
+    """Import a file of operations, once."""
+    if file not in _loaded:
+        import_module(f"{__package__}.{file}")
+        _loaded.add(file)
+
+
+def load_all() -> None:
+    """Import all of them, for whoever goes through the whole table."""
+    for file in LATE:
+        load(file)
+
+
+def _waiting(name: str, file: str) -> Callable[..., Any]:
+    """A method that imports its file, which puts the real one in its place."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        load(file)
+        return getattr(Tensor, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+#: the file of each function of the main namespace
+FILES: dict[str, str] = {}
+
+for _file, _names in LATE.items():
+    for _name in _names.both.split():
+        FILES[_name] = _file
+        setattr(Tensor, _name, _waiting(_name, _file))
+    for _name in _names.functions.split():
+        FILES[_name] = _file
+    for _name in _names.methods.split():
+        setattr(Tensor, _name, _waiting(_name, _file))
+
+
+def function(name: str) -> Callable[..., Any]:
+    """A function of the main namespace that is in one of the files."""
+    load(FILES[name])
+    return table.public_functions("")[name]
+
+
+primitive.PRIMITIVES.loader = load_all
