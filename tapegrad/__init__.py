@@ -153,6 +153,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
     "use_deterministic_algorithms": (".backends", "use_deterministic_algorithms"),
+    "vmap": (".transforms.vmap", "vmap"),
 }
 
 

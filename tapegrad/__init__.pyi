@@ -126,6 +126,7 @@ from .replay import set_num_threads as set_num_threads
 from . import testing as testing
 from .backends import use_deterministic_algorithms as use_deterministic_algorithms
 from . import utils as utils
+from .transforms.vmap import vmap as vmap
 
 __version__: str
 newaxis: None

@@ -11,7 +11,7 @@ import pytest
 import tapegrad as tg
 from tapegrad import Tensor, nn
 from tapegrad.autograd import fused
-from tapegrad.core import primitive
+from tapegrad.core import acceleration
 from tapegrad.core.primitive import ARRAY_SIZE
 from tapegrad.replay.use import eager
 
@@ -39,7 +39,7 @@ class Chains(eager.Native):
 @pytest.fixture
 def chains(monkeypatch: pytest.MonkeyPatch) -> Chains:
     accelerator = Chains()
-    monkeypatch.setattr(primitive, "_accelerator", accelerator)
+    monkeypatch.setattr(acceleration, "_accelerator", accelerator)
     return accelerator
 
 

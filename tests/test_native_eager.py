@@ -31,7 +31,7 @@ from sweep import (
 
 import tapegrad as tg
 from tapegrad import Tensor, nn
-from tapegrad.core import fast, primitive
+from tapegrad.core import acceleration, fast, primitive
 from tapegrad.core.primitive import NEVER, OPAQUE, PRIMITIVES, Accelerator, define
 from tapegrad.ops.table import Op
 from tapegrad.replay.cpu import jit, pool, progress
@@ -61,9 +61,9 @@ class Counting(eager.Native):
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Counting:
     """An accelerator that has seen nothing yet."""
-    monkeypatch.setattr(primitive, "_accelerator", Counting())
-    assert isinstance(primitive._accelerator, Counting)
-    return primitive._accelerator
+    monkeypatch.setattr(acceleration, "_accelerator", Counting())
+    assert isinstance(acceleration._accelerator, Counting)
+    return acceleration._accelerator
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ def derived(out: Any, leaves: list[Tensor]) -> list[Any]:
 
 def in_numpy(function: Callable[..., Any], *given: Any) -> Any:
     """What a function does where there is no native code."""
-    before = primitive._accelerator
+    before = acceleration._accelerator
     primitive.set_accelerator(Accelerator())
     try:
         return function(*given)
     finally:
-        primitive._accelerator = before
+        acceleration._accelerator = before
 
 
 def assert_same(got: list[Any], expected: list[Any], tolerance: float = 1e-5) -> None:

@@ -16,7 +16,7 @@ import pytest
 import tapegrad as tg
 from tapegrad import Tensor, nn
 from tapegrad.autograd import engine
-from tapegrad.core import fast, primitive
+from tapegrad.core import acceleration, fast
 from tapegrad.core.primitive import NEVER, PRIMITIVES, Accelerator
 from tapegrad.replay.use import eager
 
@@ -50,7 +50,7 @@ OPERATIONS: list[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = [
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Native code at every size, in runs of rules and for sums at leaves too."""
-    monkeypatch.setattr(primitive, "_accelerator", eager.Native())
+    monkeypatch.setattr(acceleration, "_accelerator", eager.Native())
     for p in PRIMITIVES.values():
         if p.native_size < NEVER:
             monkeypatch.setattr(p, "direct", p._first_direct)
@@ -94,7 +94,7 @@ def test_gradients_of_random_graphs(first: int, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(engine, "ARRAY_SIZE", NEVER if seed % 2 else 0)
         found = observed(seed)
         with monkeypatch.context() as patch:
-            patch.setattr(primitive, "_accelerator", Accelerator())
+            patch.setattr(acceleration, "_accelerator", Accelerator())
             expected = observed(seed)
         assert len(found) == len(expected)
         for a, b in zip(found, expected, strict=True):

@@ -17,7 +17,17 @@ PACKAGE = Path(tapegrad.__file__).parent
 #: rooms from the bottom: folders, the rooms of `replay`, and modules that stand alone. Code imports
 #: from its own room and those before it, at the top of a file or inside a function.
 ROOMS = [
-    *("core", "futures", "multiprocessing", "random", "autograd", "ops", "func", "linalg"),
+    *(
+        "core",
+        "futures",
+        "multiprocessing",
+        "random",
+        "autograd",
+        "transforms",
+        "ops",
+        "func",
+        "linalg",
+    ),
     *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
     *(
         "replay.reference",
@@ -46,7 +56,7 @@ UPWARDS = {
     ("autograd/functional", "func"): "a path of PyTorch's for what `func` does",
     ("autograd/functional", "ops"): "a path of PyTorch's for what `func` does",
     ("autograd/gradients", "nn"): "`Gradients.clip` is `nn.utils` on a mapping",
-    ("core/primitive", "replay.use"): "large eager operations run as native code",
+    ("core/acceleration", "replay.use"): "large eager operations run as native code",
     ("core/tape", "autograd"): "`Tape.backward`",
     ("core/tape", "insight"): "printing and measuring a tape",
     ("core/tensor", "autograd"): "`Tensor.backward`",
@@ -71,7 +81,7 @@ UPWARDS = {
     ("distributed/checkpoint/stateful", "saving"): "a path of PyTorch's",
     ("distributed/fsdp", "parallel"): "a path of PyTorch's",
     ("distributed/optim", "parallel"): "a path of PyTorch's",
-    ("func", "nn"): "`functional_call` of a module",
+    ("func/calling", "nn"): "`functional_call` of a module",
     ("insight/installation", "__init__"): "the version",
     ("nn/__init__", "dialects"): "names of the documents that other rooms define",
     ("nn/__init__", "parallel"): "a path of PyTorch's",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..core import locks, storage
-from ..core.modes import AUTOCAST, GRAD, STATE, TAPE, switched
+from ..core.modes import AUTOCAST, GRAD, STATE, TAPE, TRANSFORM, switched
 from ..core.tape import Entry, Output, Tape, node_of
 from ..core.tensor import Extra, Tensor, own, refresh, wrap
 from .engine import Walk, is_whole
@@ -289,7 +289,8 @@ def _separate(
     for r in results:
         if r is not None:
             if r._view is not None or id(r._array) in seen:
-                r = r.clone() if STATE.mode & TAPE else wrap(r._array.copy())
+                copies = STATE.mode & (TAPE | TRANSFORM)
+                r = r.clone() if copies else wrap(r._array.copy())
             seen.add(id(r._array))
         separate.append(r)
     return tuple(separate)

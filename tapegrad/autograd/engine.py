@@ -22,10 +22,11 @@ import numpy as np
 
 from ..core import numeric, source, storage
 from ..core.dtypes import bfloat16
-from ..core.modes import ANOMALY, STATE, capturing, numbers
+from ..core.modes import ANOMALY, STATE, TRANSFORM, capturing, numbers
 from ..core.primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
 from ..core.tape import FREED, Entry, Freed, Handle, Output, Packed, Value, new_entry, node_of
 from ..core.tensor import Extra, Tensor, wrap
+from ..core.wrapped import Wrapped
 from . import fused
 
 _ndarray = np.ndarray
@@ -53,7 +54,7 @@ class Walk:
         self.retain = retain
         self.create_graph = create_graph
         #: whether rules run on Tensors instead of raw arrays
-        self.on_tensors = create_graph or capturing()
+        self.on_tensors = create_graph or capturing() or bool(STATE.mode & TRANSFORM)
         self.heap: list[tuple[int, Entry]] = []
         self.pending: dict[Entry, Any] = {}
         #: by tensor id: the leaf, its gradient, and whether nobody else can see that array
@@ -163,7 +164,8 @@ class Walk:
                     results = pull(g, edges, saved, entry.params)
             if on_tensors and p.composite:
                 for tape in STATE.tapes:
-                    tape.enclose_vjp(entry, g, edges, saved, results)
+                    if not _any_wrapped(g, saved):
+                        tape.enclose_vjp(entry, g, edges, saved, results)
             if rounds:
                 results = _rounded(p, g, edges, results)
             if not retain and saved and p.keeps_values:
@@ -395,14 +397,15 @@ def _unpacked(value: Any) -> Any:
     tensor = value.unpack(value.packed)
     if not isinstance(tensor, Tensor):
         raise TypeError(f"an unpack hook must return a Tensor, got {type(tensor).__name__}")
-    return tensor._array
+    return tensor if isinstance(tensor, Wrapped) else tensor._array
 
 
 def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
     for value in saved:
         for item in value if value.__class__ is list else (value,):
             if hasattr(item, "nbytes"):
-                change = storage.changed_since(item, entry.number)
+                array = item._array if isinstance(item, Tensor) else item
+                change = storage.changed_since(array, entry.number)
                 if change is not None:
                     raise RuntimeError(
                         "a value that backward needs was changed in place.\n"
@@ -421,7 +424,7 @@ def _as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
         if value is None or what in ("shape", "dtype", "shapes"):
             rebuilt.append(value)
         elif what == "value":
-            rebuilt.append(wrap(value))
+            rebuilt.append(value.stripped() if isinstance(value, Wrapped) else wrap(value))
         elif what == "rest":
             rebuilt.append([_rebuilt(entry, index + i, a) for i, a in enumerate(value)])
         elif not hasattr(value, "nbytes"):
@@ -429,8 +432,8 @@ def _as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
         elif what == "in":
             rebuilt.append(_rebuilt(entry, index, value))
         else:
-            tensor = wrap(value)
-            if index < len(entry.primitive.outputs) and numeric.is_floating(value.dtype):
+            tensor = value.stripped() if isinstance(value, Wrapped) else wrap(value)
+            if index < len(entry.primitive.outputs) and numeric.is_floating(tensor._array.dtype):
                 several = len(entry.primitive.outputs) > 1
                 tensor._edge = Output(entry, index) if several else entry
                 tensor._requires = True
@@ -439,11 +442,22 @@ def _as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(rebuilt)
 
 
+def _any_wrapped(g: Any, saved: Sequence[Any]) -> bool:
+    """Whether a rule ran on a level of its own, of which tapes see the operations below."""
+    parts = g if isinstance(g, list) else (g,)
+    return any(isinstance(x, Wrapped) for x in (*parts, *saved))
+
+
 def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
     edge = entry.edges[index]
-    if isinstance(edge, Tensor) and edge._array is array:
+    if isinstance(array, Wrapped):
+        if isinstance(edge, Wrapped) and edge._extra.value is array._extra.value:
+            return edge
+        tensor: Tensor = array.stripped()
+    elif isinstance(edge, Tensor) and edge._array is array:
         return edge
-    tensor = wrap(array)
+    else:
+        tensor = wrap(array)
     if isinstance(edge, Tensor):
         # A hook brought back another array of the leaf.
         tensor._edge = copy_of(edge, entry.location)

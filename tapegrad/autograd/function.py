@@ -14,13 +14,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import casting, inplace, numeric, storage
+from ..core.batch_rules import leading
 from ..core.modes import GRAD, HOOKS, LISTENING, STATE, TAPE, capturing, no_grad, switched
 from ..core.primitive import MOVEMENT, OPAQUE, Primitive, define, pack, record
 from ..core.tensor import Tensor, wrap
 
 #: The last movement of a view that a Function has returned. It has no gradient of its own: the
 #: history of such a view is the user's backward, and cannot be derived from its base again.
-SHOWN: Primitive = define("shown", lambda x: x[...], kind=MOVEMENT, view=True)
+SHOWN: Primitive = define(
+    "shown",
+    lambda x: x[...],
+    kind=MOVEMENT,
+    view=True,
+    batch=leading,
+)
 
 
 class Context:

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from . import numeric, storage, xp
-from .modes import GRAD, STATE, TAPE, numbers
+from . import batch_rules, numeric, storage, xp
+from .modes import GRAD, STATE, TAPE, TRANSFORM, numbers
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .tape import Entry, Output
 from .tensor import Extra, Tensor, check_derivable, own, refresh, set_history, wrap
+from .wrapped import Wrapped, whole_of
 
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
@@ -30,6 +31,9 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
     Refuses memory that cannot be written to as well, and, if the `whole` tensor is to be written,
     elements that share an address.
     """
+    if not tensor._on_tapes and STATE.mode & TRANSFORM:
+        STATE.levels[-1].check_leaf(tensor, what)
+        tensor = whole_of(tensor)
     array, extra = tensor._array, tensor._extra
     lent = extra is not None and extra.lender is not None  # copied before the first write
     if isinstance(array, np.ndarray) and not lent:
@@ -63,6 +67,9 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
 def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params: Any = None) -> Any:
     """`tensor.op_(...)`: run the pure operation and assign its result to the tensor."""
     check_writable(tensor, f"{primitive.name}_")
+    if STATE.mode & TRANSFORM and _is_wrapped(tensor, *others):
+        value = bind(primitive, (tensor, *others), params or {})
+        return assign(tensor, value, f"{primitive.name}_")
     own(tensor)
     target = tensor._array
     direct = isinstance(primitive.kernel, np.ufunc) and primitive.promote != "bool"
@@ -81,6 +88,8 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
 def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
     """`tensor.transpose_(...)` and the like: the tensor becomes a view of its own memory."""
     check_writable(tensor, what, whole=False)
+    if not tensor._on_tapes:
+        return STATE.levels[-1].turn(tensor, movement, what)  # type: ignore[no-any-return]
     own(tensor)
     for tape in STATE.tapes:
         tape.will_relayout(tensor)
@@ -220,6 +229,8 @@ def assign(
     `given` nothing made it: it is somebody's tensor, with gradients and hooks of its own.
     """
     check_writable(tensor, what)
+    if STATE.mode & TRANSFORM and _is_wrapped(tensor, value):
+        return STATE.levels[-1].assign(tensor, value, what, since, given)  # type: ignore[no-any-return]
     own(tensor)
     value = _fitting(tensor, value, what)
     if value._view is not None:
@@ -239,6 +250,10 @@ def assign(
     if STATE.mode & (GRAD | TAPE):
         rebind(tensor, value)
     return tensor
+
+
+def _is_wrapped(*operands: Any) -> bool:
+    return any(isinstance(x, Wrapped) for x in operands)
 
 
 def _fitting(tensor: Tensor, value: Tensor, what: str) -> Tensor:
@@ -273,6 +288,12 @@ def _keep_old_values(edge: Any, target: Any, since: float) -> None:
     copies: dict[int, Any] = {}
 
     def kept(value: Any, entry: Entry) -> Any:
+        if isinstance(value, Wrapped):
+            if storage.owner_of(value._array) is not owner:
+                return value
+            if storage.changed_since(value._array, entry.number) is not None:
+                return value
+            return copies.setdefault(id(value), bind(PRIMITIVES["clone"], (value,)).stripped())
         if not hasattr(value, "nbytes") or storage.owner_of(value) is not owner:
             return value
         if storage.changed_since(value, entry.number) is not None:
@@ -366,6 +387,7 @@ WRITE: Primitive = define(
     _write_kernel,
     kind=MOVEMENT,
     lower=_write_in_loops,
+    batch=batch_rules.write,
     vjp=(
         lambda g, chain: WRITE(g, 0.0, chain=chain),
         lambda g, chain: through(chain, g),

@@ -29,6 +29,7 @@ AUTOCAST = 32  # operations choose the dtype that they run in, see `casting.py`
 CAPTURE = 64  # one of the tapes captures a program: ask `capturing()`
 OVERRIDDEN = 128  # a TorchFunctionMode is asked for all calls
 LISTENING = TAPE | CAPTURE
+TRANSFORM = 256  # inside vmap or forward mode: tensors may be wrapped, see `wrapped.py`
 
 # Sequence numbers of tensors, entries and changes, from one counter of the process: what is later
 # has a higher one.
@@ -43,6 +44,8 @@ class ThreadState(threading.local):
     mode: int = GRAD
     tapes: tuple[Tape, ...] = ()
     saved_hooks: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = ()
+    #: the transforms that run, the innermost last
+    levels: tuple[Any, ...] = ()
     #: the settings of `casting.py`, None as long as nobody has changed them
     autocast: Any = None
     #: functions to run at the end of the backward pass that runs now; None if none runs
@@ -95,6 +98,24 @@ class unrecorded:
         STATE.mode, STATE.tapes = self._before
 
 
+class transforming:
+    """Inside, a transform runs; `levels` are all that do, the innermost last."""
+
+    __slots__ = ("_before", "_levels")
+
+    def __init__(self, levels: tuple[Any, ...]) -> None:
+        self._levels = levels
+
+    def __enter__(self) -> None:
+        self._before = STATE.mode & TRANSFORM, STATE.levels
+        STATE.mode |= TRANSFORM
+        STATE.levels = self._levels
+
+    def __exit__(self, *exc: object) -> None:
+        bit, STATE.levels = self._before
+        STATE.mode = STATE.mode & ~TRANSFORM | bit
+
+
 class left_as_found:
     """If the block raises, tapes are left as they were found, and the given bits of the mode.
 
@@ -117,7 +138,7 @@ class left_as_found:
 
 def reset() -> None:
     """Leave all modes and tapes, as a process that was forked inside of them does."""
-    STATE.mode, STATE.tapes, STATE.saved_hooks = GRAD, (), ()
+    STATE.mode, STATE.tapes, STATE.saved_hooks, STATE.levels = GRAD, (), (), ()
 
 
 class Mode:

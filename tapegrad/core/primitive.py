@@ -15,16 +15,19 @@ backward calls them with raw arrays, differentiable backward with Tensors.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from . import dtypes, numeric, shortpaths, source
+from .acceleration import Accelerator as Accelerator
+from .acceleration import Link as Link
+from .acceleration import accelerator as accelerator
+from .acceleration import set_accelerator as set_accelerator
 from .device import device_of, to_device
 from .dtypes import DType
 from .modes import (
@@ -36,6 +39,7 @@ from .modes import (
     LISTENING,
     STATE,
     TAPE,
+    TRANSFORM,
     numbers,
     switched,
 )
@@ -119,7 +123,8 @@ class Primitive:
     lower: Callable[..., None] | None = None
     #: (*(shape, dtype), **params) -> (shape, dtype), where the kind does not say it
     abstract: Callable[..., Any] | None = None
-    #: how to run on inputs that have one more, leading dimension, where the kind does not say it
+    #: (inputs, batched, **params): how to run on inputs some of which have one more, leading
+    #: dimension, where the kind does not say it; see `batch_rules.py`
     batch: Callable[..., Any] | None = None
     #: (total, g, **params): adds the gradient of the only input to an array, where the rule would
     #: make an array of zeros with a few other elements
@@ -136,6 +141,11 @@ class Primitive:
     native_size: int = NEVER
     #: its kernel needs a library that takes longer to load than native code takes to compile
     loads: bool = False
+    #: linear in all of its differentiable inputs together, as movements are
+    linear: bool = False
+    #: (primals, tangents, outs, **params) -> the tangents of the results, where neither the kind
+    #: nor a second use of the gradient rules should give them
+    jvp: Callable[..., Any] | None = None
     _internal: bool | None = None
     _pull: Callable[..., Sequence[Any]] | None = None
     _saver: Callable[..., tuple[Any, ...]] | None = None
@@ -226,6 +236,8 @@ def define(
     into: Callable[..., None] | None = None,
     native_size: int | None = None,
     loads: bool = False,
+    linear: bool | None = None,
+    jvp: Callable[..., Any] | None = None,
     collective: bool = False,
     halves: tuple[Primitive, Primitive] | None = None,
     half: str | None = None,
@@ -252,7 +264,8 @@ def define(
         name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, view, composite,
         pure and not collective, collective, halves, half, expression, lower, abstract, batch, into,
     )  # fmt: skip
-    p.loads = loads
+    p.loads, p.jvp = loads, jvp
+    p.linear = kind == MOVEMENT if linear is None else linear
     if native_size is not None:
         p.native_size = native_size
     p.slots = _slots_of(p)
@@ -319,59 +332,6 @@ def _make_direct(p: Primitive) -> Callable[..., Any]:
 # -- native code -------------------------------------------------------------------------------
 
 
-class Link(NamedTuple):
-    """A rule in a chain: what it reads, and the positions that its results are added to."""
-
-    primitive: Primitive
-    params: dict[str, Any]
-    saved: tuple[Any, ...]
-    targets: tuple[int | None, ...]
-
-
-class Accelerator:
-    """What runs kernels and rules as native code; NotImplemented says that NumPy should run."""
-
-    def kernel(self, p: Primitive, inputs: Any, params: dict[str, Any]) -> Any:
-        return NotImplemented
-
-    def rule(
-        self,
-        p: Primitive,
-        pull: Any,
-        g: Any,
-        edges: Any,
-        saved: Any,
-        params: dict[str, Any],
-        totals: Sequence[Any] = (),
-    ) -> Any:
-        """What `pull` returns; where there is a total, that is added to, and None stands there."""
-        return NotImplemented
-
-    def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
-        """Rules one after another: link i takes what waits at position i, and sends to later ones.
-
-        Returns what is at the positions beyond the links in the end.
-        """
-        return NotImplemented
-
-
-_accelerator: Accelerator | None = None
-
-
-def set_accelerator(accelerator: Accelerator) -> None:
-    """Run large kernels and rules through this from now on."""
-    global _accelerator
-    _accelerator = accelerator
-
-
-def accelerator() -> Accelerator:
-    """What was set, or the library's own."""
-    if _accelerator is None:
-        importlib.import_module("tapegrad.replay.use.eager")  # sets itself
-        assert _accelerator is not None
-    return _accelerator
-
-
 def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on raw arrays, as native code if that pays."""
     # While a program is captured its primitives run one by one, and only then.
@@ -406,8 +366,13 @@ def bind(
     `captured` says that a tape that captures has been asked how, and wants it done so.
     """
     mode = STATE.mode
-    if mode & CAPTURE and not captured:
-        return _captured(p, inputs, params, mode)
+    if mode & (CAPTURE | TRANSFORM) and not captured:
+        if mode & TRANSFORM:
+            out = STATE.levels[-1].bind(p, inputs, params)
+            if out is not NotImplemented:
+                return out
+        if mode & CAPTURE:
+            return _captured(p, inputs, params, mode)
     tensors = list(inputs)
     arrays: list[Any] = tensors.copy()
     dtype = shape = None

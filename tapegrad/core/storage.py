@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from . import locks
 from .modes import numbers
 from .source import Location, here
@@ -47,7 +49,16 @@ def _next_change() -> int:
 def owner_of(array: Any) -> Any:
     """The array that owns the memory of `array`."""
     kind = type(array)
-    while type(array.base) is kind:
+    base = array.base
+    while type(base) is kind:
+        array = base
+        base = array.base
+    return array if base is None or kind is np.ndarray else _owner_of_shown(array)
+
+
+def _owner_of_shown(array: Any) -> Any:
+    """The same for an array of another class that shows NumPy's memory."""
+    while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 

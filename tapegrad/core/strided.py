@@ -38,6 +38,19 @@ def _put_strided(g: Any, *, size: int, strides: Any, offset: int) -> Any:
     return put_add(g, wrap(index) if is_tensor else index, dims=(0,), shape=(size,))
 
 
+def _strided_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """The memory of all examples in a row: a step of the batch is the memory of one."""
+    (x,) = inputs
+    size, length = x.shape
+    memory = PRIMITIVES["reshape"](x, shape=(size * length,))
+    return p(
+        memory,
+        shape=(size, *params["shape"]),
+        strides=(length, *params["strides"]),
+        offset=params["offset"],
+    )
+
+
 strided_: Primitive = define(
     "strided",
     _strided,
@@ -46,4 +59,5 @@ strided_: Primitive = define(
         g, size=x_shape[0], strides=strides, offset=offset
     ),
     view=True,
+    batch=_strided_batch,
 )

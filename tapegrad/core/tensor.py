@@ -85,6 +85,8 @@ class Tensor(TensorMethods):
 
     # NumPy leaves operators between arrays and tensors to us.
     __array_ufunc__ = None
+    #: tapes see what happens to it; of a wrapped tensor they see its value
+    _on_tapes = True
 
     def __new__(
         cls,
@@ -612,7 +614,8 @@ def refresh(tensor: Tensor) -> None:
     change = storage.changed_since(tensor._array, refreshed_at)
     if change is None or not STATE.mode & (GRAD | TAPE):
         return
-    if not base._requires and all(change.number < tape.started for tape in STATE.tapes):
+    tapes = STATE.tapes if tensor._on_tapes else ()
+    if not base._requires and all(change.number < tape.started for tape in tapes):
         tensor._view = (base, chain, change.number)
         return
     if base._extra is not None and base._extra.last_relayout > refreshed_at:
@@ -627,7 +630,7 @@ def refresh(tensor: Tensor) -> None:
         # A tape must know the new value; the history is for later, as it is without a tape.
         for primitive, params in chain:
             derived = bind(primitive, (derived,), params)
-        for tape in STATE.tapes:
+        for tape in tapes:
             tape.rebind(tensor, derived)
         return
     if base._requires:
@@ -637,7 +640,7 @@ def refresh(tensor: Tensor) -> None:
         derived = bind(primitive, (derived,), params)
     if derived._requires or tensor._edge is not None or not tensor._requires:
         set_history(tensor, derived._edge, derived._requires)  # not of a leaf beside its memory
-    for tape in STATE.tapes:
+    for tape in tapes:
         tape.rebind(tensor, derived)
 
 
@@ -680,5 +683,7 @@ def _note_grad(tensor: Tensor) -> None:
 
 def not_recorded(tensor: Tensor, what: str) -> None:
     """Under capture, values are not there yet when the program is replayed: refuse to read them."""
+    if not tensor._on_tapes:
+        tensor.refuse_read(what)  # type: ignore[attr-defined]
     for tape in STATE.tapes:
         tape.refuse_read(tensor, what)

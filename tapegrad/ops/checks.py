@@ -15,6 +15,7 @@ from ..core.failures import FAILURES, failure_of
 from ..core.modes import capturing
 from ..core.primitive import ELEMENTWISE, Primitive, define
 from ..core.tensor import Tensor
+from ..core.wrapped import whole_of
 
 
 def checked(
@@ -41,7 +42,7 @@ def checked(
             besides=low if besides is None else besides,
             failure=failure_of(error, message),
         )
-    verify(tested._array, low, high, besides, error, message)
+    verify(whole_of(tested)._array, low, high, besides, error, message)
     return x
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from ..core import dtypes, inplace, xp
+from ..core.batch_rules import leading
 from ..core.device import as_device, device, to_device
 from ..core.dtypes import DType
 from ..core.modes import STATE
@@ -31,6 +32,8 @@ move_: Primitive = define(
     lambda x, *, target, source: to_device(x, as_device(target)),
     kind=OPAQUE,
     vjp=lambda g, target, source: move_(g, target=source, source=target),
+    batch=leading,
+    linear=True,
 )
 
 

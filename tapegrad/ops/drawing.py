@@ -17,10 +17,11 @@ from .. import random
 from ..core import dtypes
 from ..core.device import as_device, to_device
 from ..core.inplace import rebind
-from ..core.modes import STATE, TAPE
+from ..core.modes import STATE, TAPE, TRANSFORM
 from ..core.outputs import created_into, put
 from ..core.primitive import OPAQUE, Primitive, define, record
 from ..core.tensor import Tensor, not_recorded, wrap
+from ..transforms.batching import drawn_in_batches
 from .checks import checked
 from .creation import as_size, creation, made_like, numpy_dtype
 from .reduce.sorting import argsort_
@@ -193,6 +194,16 @@ def random_array(
     high: int = 0,
 ) -> Tensor:
     """A random tensor; on an explicit tape the draw is an entry."""
+    if STATE.mode & TRANSFORM:
+        return drawn_in_batches(
+            shape, lambda whole: _drawn(kind, whole, dtype, generator, low, high)
+        )
+    return _drawn(kind, shape, dtype, generator, low, high)
+
+
+def _drawn(
+    kind: str, shape: tuple[int, ...], dtype: Any, generator: Any, low: int, high: int
+) -> Tensor:
     source = generator or random.default_generator
     params = {"kind": kind, "shape": shape, "dtype": np.dtype(dtype), "low": low, "high": high}
     for tape in STATE.tapes:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core import numeric, xp
+from ...core import batch_rules, numeric, xp
+from ...core.batch_rules import adapted, shifted, sized
 from ...core.failures import BAD_POSITION
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
@@ -89,6 +90,7 @@ zeros_as: Primitive = define(
     lambda x, *, shape: xp.module(x).zeros(shape, x.dtype),
     kind=OPAQUE,
     lower=lambda b, out, x, *, shape: b.fill(out, 0),
+    batch=adapted(shape=sized),
 )
 
 
@@ -109,12 +111,28 @@ def _scatter_add_in_loops(b: Any, out: Any, x: Any, index: Any, src: Any, *, dim
     b.add(b.along(out, index, dim), _reached(src, index))
 
 
+def _scatter_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """A source without dimensions is the same for all positions of an index."""
+    x, index, src = inputs
+    if batched[2] and len(src.shape) == 1:
+        shape = tuple(index.shape[1:] if batched[1] else index.shape)
+        src = expand_(batch_rules.aligned(src, len(shape)), shape=(src.shape[0], *shape))
+    elif batch_rules.has_shape(src) and not src.shape:
+        size = batch_rules.size_of(inputs, batched)
+        x, index = batch_rules.spread([x, index], batched[:2]) if any(batched[:2]) else (x, index)
+        assert size == x.shape[0]
+        return p(x, index, src, dim=params["dim"] + 1)
+    return adapted(dim=shifted)(p, (x, index, src), batched, params)
+
+
 gather_: Primitive = define(
     "gather",
     _gather,
     kind=OPAQUE,
     lower=lambda b, out, x, index, *, dim: b.copy(out, b.along(x, index, dim)),
     vjp=(lambda g, x_shape, index, dim: scatter_add_(_zeros(g, x_shape), index, g, dim=dim), None),
+    batch=adapted(dim=shifted),
+    linear=True,
 )
 scatter_add_: Primitive = define(
     "scatter_add",
@@ -126,6 +144,8 @@ scatter_add_: Primitive = define(
         None,
         lambda g, index, src_shape, dim: _fit(gather_(g, index, dim=dim), src_shape),
     ),
+    batch=adapted(dim=shifted),
+    linear=True,
 )
 scatter_: Primitive = define(
     "scatter",
@@ -137,6 +157,8 @@ scatter_: Primitive = define(
         None,
         lambda g, index, src_shape, dim: _fit(gather_(g, index, dim=dim), src_shape),
     ),
+    batch=_scatter_batch,
+    linear=True,
 )
 
 

@@ -15,11 +15,13 @@ from ...core import inplace, numeric, storage, xp
 from ...core.modes import capturing, numbers
 from ...core.primitive import ARRAY_SIZE, NO_PARAMS, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
+from ...core.wrapped import is_wrapped
 from ..elementwise import comparison as c
 from ..shape.expanding import sum_to
 from ..shape.reshaping import reshape_
 from ..shape.slicing import slice_
 from ..table import In, Sample, attach, op
+from .batches import pick_batch, put_add_batch, put_batch, take_batch
 
 if TYPE_CHECKING:
     from ..annotations import Operand
@@ -90,6 +92,8 @@ take_: Primitive = define(
         put_add_(g, *indices, dims=dims, shape=tuple(x_shape)),
         *[None] * len(indices),
     ),
+    batch=take_batch,
+    linear=True,
 )
 put_add_: Primitive = define(
     "index_put_add",
@@ -97,6 +101,8 @@ put_add_: Primitive = define(
     kind=OPAQUE,
     lower=_put_add_in_loops,
     joint=lambda g, indices, dims, needs: (take_(g, *indices, dims=dims), *[None] * len(indices)),
+    batch=put_add_batch,
+    linear=True,
 )
 
 
@@ -133,7 +139,15 @@ def _put_in_loops(
     (b.add if accumulate else b.copy)(b.index(out, places, dims), value)
 
 
-put_: Primitive = define("index_put", _put, kind=OPAQUE, joint=_put_joint, lower=_put_in_loops)
+put_: Primitive = define(
+    "index_put",
+    _put,
+    kind=OPAQUE,
+    joint=_put_joint,
+    lower=_put_in_loops,
+    batch=put_batch,
+    linear=True,
+)
 
 
 # -- by a mask ---------------------------------------------------------------------------------
@@ -158,9 +172,16 @@ pick_: Primitive = define(
     kind=OPAQUE,
     abstract=_unknown_shape,
     vjp=(lambda g, x_shape, mask: unpick_(g, mask, shape=tuple(x_shape)), None),
+    batch=pick_batch,
+    linear=True,
 )
 unpick_: Primitive = define(
-    "unpick", _unpick, kind=OPAQUE, vjp=(lambda g, mask: pick_(g, mask), None)
+    "unpick",
+    _unpick,
+    kind=OPAQUE,
+    vjp=(lambda g, mask: pick_(g, mask), None),
+    batch=pick_batch,
+    linear=True,
 )
 
 
@@ -235,7 +256,7 @@ def _item(i: Any) -> Any:
             return bool(i)
         if not numeric.is_exact(i._array.dtype):
             raise IndexError(f"tensors used as indices must be integers or bool, got {i.dtype}")
-        if i._array.ndim == 0 and not is_mask and not capturing():
+        if i._array.ndim == 0 and not is_mask and not capturing() and not is_wrapped(i):
             return int(i._array)  # an integer like any other, unless a program is captured
         return i
     if isinstance(i, (bool, np.bool_)):

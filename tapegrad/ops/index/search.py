@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import adapted, leading, shifted, spread
 from ...core.dtypes import as_dtype, float32, int32, int64
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded, wrap
@@ -48,7 +49,24 @@ def _searchsorted(x: Any, values: Any, *, right: bool) -> Any:
     return module.asarray(module.stack(found), np.int64).reshape(values.shape)
 
 
-searchsorted_: Primitive = define("searchsorted", _searchsorted, kind=OPAQUE)
+def _searchsorted_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """One sequence serves all values; sequences of examples are searched for their own."""
+    x, values = inputs
+    if not batched[0] and len(x.shape) == 1:
+        return p(x, values, **params)
+    if len(x.shape) - batched[0] > 1:
+        return leading(p, inputs, batched, params)
+    x, values = spread(inputs, batched)
+    rows = reshape_(values, shape=(len(x), math.prod(values.shape[1:])))
+    return reshape_(p(x, rows, **params), shape=tuple(values.shape))
+
+
+searchsorted_: Primitive = define(
+    "searchsorted",
+    _searchsorted,
+    kind=OPAQUE,
+    batch=_searchsorted_batch,
+)
 
 _EDGES = In(values=[-1.0, 0.0, 0.5, 2.0], grad=False)
 
@@ -416,6 +434,7 @@ scatter_extreme_: Primitive = define(
     _scatter_extreme,
     kind=OPAQUE,
     joint=_scatter_extreme_gradient,
+    batch=adapted(dim=shifted),
 )
 
 

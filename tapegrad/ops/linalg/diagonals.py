@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, leading, shifted, sized
 from ...core.primitive import MOVEMENT, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..shape.dims import normal_dim
@@ -33,6 +34,8 @@ tril_: Primitive = define(
     kind=OPAQUE,
     lower=lambda b, out, x, *, k: _triangle_in_loops(b, out, x, k, "<="),
     vjp=lambda g, k: tril_(g, k=k),
+    batch=leading,
+    linear=True,
 )
 triu_: Primitive = define(
     "triu",
@@ -40,6 +43,8 @@ triu_: Primitive = define(
     kind=OPAQUE,
     lower=lambda b, out, x, *, k: _triangle_in_loops(b, out, x, k, ">="),
     vjp=lambda g, k: triu_(g, k=k),
+    batch=leading,
+    linear=True,
 )
 
 
@@ -112,6 +117,7 @@ diagonal_: Primitive = define(
     vjp=lambda g, x_shape, offset, dim1, dim2: undiagonal_(
         g, shape=tuple(x_shape), offset=offset, dim1=dim1, dim2=dim2
     ),
+    batch=adapted(dim1=shifted, dim2=shifted),
 )
 undiagonal_: Primitive = define(
     "undiagonal",
@@ -119,6 +125,8 @@ undiagonal_: Primitive = define(
     kind=OPAQUE,
     lower=_undiagonal_in_loops,
     vjp=lambda g, offset, dim1, dim2: diagonal_(g, offset=offset, dim1=dim1, dim2=dim2),
+    batch=adapted(shape=sized, dim1=shifted, dim2=shifted),
+    linear=True,
 )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import aligned, contraction, joined, separated
 from ...core.primitive import (
     ARRAY_SIZE,
     CONTRACTION,
@@ -371,6 +372,17 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
     return out + bias
 
 
+def _linear_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """With one weight for all examples they are more rows; else a product for each."""
+    x, weight, bias = inputs
+    if not any(batched[1:]):
+        return separated(p(joined(x), weight, bias), x.shape[0])
+    out = contraction(matmul_, (x, swapped(weight)), batched[:2], {})
+    if bias is None:
+        return out
+    return out + (aligned(bias, 2) if batched[2] else bias)
+
+
 linear_: Primitive = define(
     "linear",
     _linear,
@@ -383,6 +395,7 @@ linear_: Primitive = define(
         lambda g, x: matmul_(swapped(g), x),
         lambda g: sum_(g, dims=(0,), keepdim=False),
     ),
+    batch=_linear_batch,
 )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
 from ..index.gather import zeros_as
 from ..precision import check_floating, rounded, widened
@@ -43,7 +44,12 @@ def _inverse_gradient(g: Any, out: Any) -> Any:
 
 
 inverse_: Primitive = define(
-    "inverse", _inverse, kind=OPAQUE, vjp=_inverse_gradient, abstract=lambda x: x
+    "inverse",
+    _inverse,
+    kind=OPAQUE,
+    vjp=_inverse_gradient,
+    abstract=lambda x: x,
+    batch=leading,
 )
 
 
@@ -69,7 +75,12 @@ def _exponential_gradient(g: Any, x: Any) -> Any:
 
 
 matrix_exp_: Primitive = define(
-    "matrix_exp", _exponential, kind=OPAQUE, vjp=_exponential_gradient, abstract=lambda x: x
+    "matrix_exp",
+    _exponential,
+    kind=OPAQUE,
+    vjp=_exponential_gradient,
+    abstract=lambda x: x,
+    batch=leading,
 )
 
 

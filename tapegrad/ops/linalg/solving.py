@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
 from ..precision import check_floating, check_same_dtype, rounded, widened
 from ..reduce import statistics
@@ -71,7 +72,12 @@ def _adjugate_gradient(g: Any, x: Any, out: Any) -> Any:
 
 
 adjugate_: Primitive = define(
-    "adjugate", _adjugate, kind=OPAQUE, vjp=_adjugate_gradient, abstract=lambda x: x
+    "adjugate",
+    _adjugate,
+    kind=OPAQUE,
+    vjp=_adjugate_gradient,
+    abstract=lambda x: x,
+    batch=leading,
 )
 det_: Primitive = define(
     "det",
@@ -79,6 +85,7 @@ det_: Primitive = define(
     kind=OPAQUE,
     vjp=lambda g, x: _over_matrices(g) * transposed(adjugate_(x)),
     abstract=lambda x: (x[0][:-2], x[1]),
+    batch=leading,
 )
 log_det_: Primitive = define(
     "log_abs_det",
@@ -86,12 +93,14 @@ log_det_: Primitive = define(
     kind=OPAQUE,
     vjp=lambda g, x: _over_matrices(g) * transposed(inverse_(x)),
     abstract=lambda x: (x[0][:-2], x[1]),
+    batch=leading,
 )
 sign_det_: Primitive = define(
     "sign_det",
     lambda x: xp.module(x).linalg.slogdet(x)[0].astype(x.dtype),
     kind=OPAQUE,
     abstract=lambda x: (x[0][:-2], x[1]),
+    batch=leading,
 )
 
 
@@ -165,6 +174,7 @@ solve_: Primitive = define(
     kind=OPAQUE,
     joint=_solve_gradient,
     abstract=lambda x, y: y,
+    batch=leading,
 )
 
 
@@ -183,6 +193,7 @@ cholesky_: Primitive = define(
     kind=OPAQUE,
     vjp=_cholesky_gradient,
     abstract=lambda x: x,
+    batch=leading,
 )
 
 

@@ -16,6 +16,7 @@ from ...core import numeric, xp
 from ...core.modes import GRAD, STATE, TAPE
 from ...core.primitive import OPAQUE, define
 from ...core.tensor import Tensor
+from ...core.wrapped import whole_of
 from ..checks import check_range
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
@@ -207,7 +208,7 @@ def _check_labels(
         )
     if weight is not None and weight.requires_grad and STATE.mode & GRAD:
         raise RuntimeError(f"{what} has no gradient for its weight; detach() it")
-    labels = target._array
+    labels = whole_of(target)._array
     # On a tape the labels of a later run may be others: there `ignored` stays a number.
     taped = STATE.mode & TAPE
     outside = taped or (labels.size and not _lie_below(labels, classes))

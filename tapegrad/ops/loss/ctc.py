@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import joined, separated, size_of, spread
 from ...core.dtypes import int64
 from ...core.modes import STATE, TAPE
 from ...core.primitive import NEVER, OPAQUE, define
 from ...core.tensor import Tensor, wrap
+from ...core.wrapped import whole_of
 from ..checks import checked
 from ..elementwise import comparison as c
 from ..index.gather import gather_
@@ -238,6 +240,14 @@ def _ctc_gradient(g: Any, gradient: Any) -> tuple[Any, ...]:
     return (reshape_(g_loss, shape=(-1, 1)) * gradient, None, None, None, None)
 
 
+def _ctc_batch(p: Any, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """Examples are more samples."""
+    size = size_of(inputs, batched)
+    log_p, *others = spread(inputs, batched)
+    loss, gradient = p(joined(log_p, 1), *[joined(x) for x in others], **params)
+    return separated(loss, size), separated(gradient, size, 1)
+
+
 ctc_ = define(
     "ctc_loss",
     _ctc,
@@ -248,6 +258,7 @@ ctc_ = define(
     # The loops of a program are as many as times, so that each length would be compiled anew: worth
     # it in a function that is compiled anyway, but not for a single call.
     native_size=NEVER,
+    batch=_ctc_batch,
 )
 
 # -- the function ------------------------------------------------------------------------------
@@ -273,7 +284,7 @@ def _padded_targets(targets: Any, lengths: Any, samples: int) -> Any:
     """Targets as a matrix (samples, longest) from those that follow each other in one row."""
     total = targets._array.size
     # On a tape the lengths of a later run may be others, up to that of all targets together.
-    longest = total if STATE.mode & TAPE else int(lengths._array.max()) if samples else 0
+    longest = total if STATE.mode & TAPE else int(whole_of(lengths)._array.max()) if samples else 0
     starts = cumsum_(lengths, dim=0, reverse=False) - lengths
     steps = wrap(xp.module(targets._array).arange(longest))
     places = reshape_(starts, shape=(samples, 1)) + steps

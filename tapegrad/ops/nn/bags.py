@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import joined, separated, size_of, spread
 from ...core.primitive import OPAQUE, define
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, wrap
 from ..checks import checked
 from ..elementwise import comparison as c
 from ..elementwise import extremes
@@ -42,7 +43,23 @@ def _winners(rows: Any, bags: Any, *, count: int) -> Any:
     return out
 
 
-winners_ = define("bag_winners", _winners, kind=OPAQUE)
+def _winners_batch(p: Any, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """The bags of each example have numbers of their own; rows are counted within an example."""
+    size, count = size_of(inputs, batched), params["count"]
+    rows, bags = spread(inputs, batched)
+    first = np.arange(size).reshape(size, 1)
+    each = wrap(first) if isinstance(rows, Tensor) or isinstance(bags, Tensor) else first
+    found = p(joined(rows), joined(bags + each * count), count=size * count)
+    here = separated(found, size) - reshape_(each * rows.shape[1], shape=(size, 1, 1))
+    return extremes.clamp_low(here, 0)  # of empty bags
+
+
+winners_ = define(
+    "bag_winners",
+    _winners,
+    kind=OPAQUE,
+    batch=_winners_batch,
+)
 
 
 def _ids(offsets: Any, tokens: int, count: int) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core import inplace as inplace_
 from ...core import numeric, xp
+from ...core.batch_rules import leading
 from ...core.modes import no_grad
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded
@@ -182,7 +183,13 @@ def _one_hot_in_loops(b: Any, out: Any, x: Any, *, classes: int) -> None:
     body.done()
 
 
-one_hot_: Primitive = define("one_hot", _one_hot, kind=OPAQUE, lower=_one_hot_in_loops)
+one_hot_: Primitive = define(
+    "one_hot",
+    _one_hot,
+    kind=OPAQUE,
+    lower=_one_hot_in_loops,
+    batch=leading,
+)
 
 
 # -- dropout -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, shifted
 from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype
 from ...core.primitive import OPAQUE, Primitive, define
@@ -49,6 +50,7 @@ softmax_ = define(
     kind=OPAQUE,
     composite=True,
     vjp=lambda g, out, dims: out * (g - sum_(g * out, dims=dims, keepdim=True)),
+    batch=adapted(dims=shifted),
 )
 
 
@@ -68,7 +70,12 @@ def _log_softmax_gradient(g: Any, out: Any, dims: tuple[int, ...]) -> Any:
 
 
 log_softmax_ = define(
-    "log_softmax", _log_softmax, kind=OPAQUE, composite=True, vjp=_log_softmax_gradient
+    "log_softmax",
+    _log_softmax,
+    kind=OPAQUE,
+    composite=True,
+    vjp=_log_softmax_gradient,
+    batch=adapted(dims=shifted),
 )
 
 

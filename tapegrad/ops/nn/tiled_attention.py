@@ -25,7 +25,8 @@ import numpy as np
 from ... import random
 from ...autograd.engine import unbroadcast
 from ...core import numeric
-from ...core.primitive import OPAQUE, define
+from ...core.batch_rules import aligned, has_shape, joined, separated, size_of, spread, with_batch
+from ...core.primitive import OPAQUE, PRIMITIVES, define
 from ..drawing import uniform_at
 from ..elementwise.comparison import greater_equal
 from ..elementwise.copies import detach
@@ -296,6 +297,27 @@ def _wide(dtype: Any) -> Any:
     return np.dtype(np.float32) if numeric.is_half(dtype) else dtype
 
 
+def attention_batch(p: Any, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """Examples are more of the first dimension; a mask is repeated for all that share it."""
+    size = size_of(inputs, batched)
+    at = p.inputs.index("mask")
+    query = p.inputs.index("q")
+    rank = len(inputs[query].shape) - batched[query]
+    given = list(inputs)
+    flags = list(batched)
+    if given[at] is not None:
+        mask = given[at] if flags[at] else with_batch(given[at], size)
+        mask = aligned(mask, rank)
+        first = inputs[query].shape[int(batched[query])]
+        given[at] = PRIMITIVES["expand"](mask, shape=(size, first, *mask.shape[2:]))
+        flags[at] = True
+    state = p.inputs.index("state")
+    kept, given[state] = given[state], None
+    whole = [joined(x) if has_shape(x) else x for x in spread(given, flags)]
+    whole[state] = kept
+    return tuple([separated(y, size) for y in p(*whole, **params)])
+
+
 tiled_attention_ = define(
     "tiled_attention",
     _tiled,
@@ -309,6 +331,7 @@ tiled_attention_ = define(
         ((*q[0][:-1], v[0][-1]), q[1]),
         ((*q[0][:-1], 1), _wide(q[1])),
     ),
+    batch=attention_batch,
 )
 
 tiled_attention_gradient_ = define(
@@ -321,4 +344,5 @@ tiled_attention_gradient_ = define(
         outs, (q, k, v, received, lse, delta), mask, state, **options, backward=True
     ),
     abstract=lambda received, q, k, v, mask, state, delta, lse, **options: (q, k, v),
+    batch=attention_batch,
 )

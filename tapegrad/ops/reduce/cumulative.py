@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, shifted
 from ...core.casting import ON_GPU
 from ...core.primitive import OPAQUE, REDUCE, Primitive, define
 from ...core.tensor import Tensor
@@ -114,6 +115,8 @@ cumsum_: Primitive = define(
     kind=OPAQUE,
     lower=lambda b, out, x, *, dim, reverse: scanned(b, out, x, "a + x", dim, reverse),
     vjp=lambda g, dim, reverse: cumsum_(g, dim=dim, reverse=not reverse),
+    batch=adapted(dim=shifted),
+    linear=True,
 )
 
 
@@ -166,6 +169,7 @@ cumprod_: Primitive = define(
     kind=OPAQUE,
     vjp=_cumprod_gradient,
     lower=lambda b, out, x, *, dim: scanned(b, out, x, "a * x", dim, False),
+    batch=adapted(dim=shifted),
 )
 
 

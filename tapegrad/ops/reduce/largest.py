@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import adapted, shifted
 from ...core.primitive import ARRAY_SIZE, OPAQUE, REDUCE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ..elementwise import comparison as c
@@ -164,11 +165,31 @@ def _arg_in_loops(extreme: str) -> Any:
     return lower
 
 
+def _arg_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
+    """Along a dimension, or over all of an example."""
+    (x,), dim, keepdim = inputs, params["dim"], params["keepdim"]
+    if dim is not None:
+        return p(x, dim=dim + 1, keepdim=keepdim)
+    size, rank = x.shape[0], len(x.shape) - 1
+    found = p(reshape_(x, shape=(size, math.prod(x.shape[1:]))), dim=1, keepdim=False)
+    return reshape_(found, shape=(size, *[1] * rank)) if keepdim else found
+
+
 argmax_: Primitive = define(
-    "argmax", _arg(np.argmax), kind=OPAQUE, inputs=("x",), lower=_arg_in_loops("maximum")
+    "argmax",
+    _arg(np.argmax),
+    kind=OPAQUE,
+    inputs=("x",),
+    lower=_arg_in_loops("maximum"),
+    batch=_arg_batch,
 )
 argmin_: Primitive = define(
-    "argmin", _arg(np.argmin), kind=OPAQUE, inputs=("x",), lower=_arg_in_loops("minimum")
+    "argmin",
+    _arg(np.argmin),
+    kind=OPAQUE,
+    inputs=("x",),
+    lower=_arg_in_loops("minimum"),
+    batch=_arg_batch,
 )
 
 
@@ -257,6 +278,7 @@ def _with_places(name: str, arg: Primitive, ufunc: Any, method: Any) -> Primitiv
         native_size=ARRAY_SIZE,
         outputs=("out", "indices"),
         joint=_along_gradient,
+        batch=adapted(dim=shifted),
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import adapted, shifted
 from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype, bool_, int64
 from ...core.primitive import ARRAY_SIZE, OPAQUE, REDUCE, Primitive, define
@@ -71,6 +72,7 @@ sum_: Primitive = define(
     kind=REDUCE,
     vjp=lambda g, x_shape, dims, keepdim: spread(g, x_shape, dims, keepdim),
     expression="a + x",
+    linear=True,
 )
 
 
@@ -132,6 +134,8 @@ mean_: Primitive = define(
     vjp=lambda g, x_shape, dims, keepdim: spread(
         g / max(count(x_shape, dims), 1), x_shape, dims, keepdim
     ),
+    batch=adapted(dims=shifted),
+    linear=True,
 )
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core import inplace, numeric, xp
+from ...core.batch_rules import adapted, shifted
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
+from ...transforms.batching import with_batches_of
 from ..elementwise.comparison import equal, less, where
 from ..elementwise.copies import clone_
 from ..elementwise.functions import copysign
@@ -52,6 +54,7 @@ running_places_: Primitive = define(
     _running_places,
     kind=OPAQUE,
     abstract=lambda x, *, dim, largest: (x[0], np.dtype(np.int64)),
+    batch=adapted(dim=shifted),
 )
 
 
@@ -272,7 +275,7 @@ def diagonal_scatter(
 
 
 def _replaced(input: Any, part_of: Any, src: Any, what: str) -> Any:
-    out = clone_(input)
+    out = clone_(with_batches_of(input, src))
     part = part_of(out)
     if part._array.shape != src._array.shape:
         raise RuntimeError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, shifted
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import wrap
 from ..index.gather import gather_
@@ -24,7 +25,12 @@ def _argsort(x: Any, *, dim: int, descending: bool) -> Any:
     return np.argsort(x, axis=dim, kind="stable")
 
 
-argsort_: Primitive = define("argsort", _argsort, kind=OPAQUE)
+argsort_: Primitive = define(
+    "argsort",
+    _argsort,
+    kind=OPAQUE,
+    batch=adapted(dim=shifted),
+)
 
 
 class Sorted(NamedTuple):

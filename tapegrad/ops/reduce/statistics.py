@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, shifted
 from ...core.casting import ON_GPU
 from ...core.dtypes import as_dtype
 from ...core.primitive import OPAQUE, Primitive, define
@@ -69,8 +70,22 @@ def _deviation_gradient(
     return _variance_gradient(scaled, x, dims, keepdim, correction)
 
 
-var_: Primitive = define("var", _variance, kind=OPAQUE, composite=True, vjp=_variance_gradient)
-std_: Primitive = define("std", _deviation, kind=OPAQUE, composite=True, vjp=_deviation_gradient)
+var_: Primitive = define(
+    "var",
+    _variance,
+    kind=OPAQUE,
+    composite=True,
+    vjp=_variance_gradient,
+    batch=adapted(dims=shifted),
+)
+std_: Primitive = define(
+    "std",
+    _deviation,
+    kind=OPAQUE,
+    composite=True,
+    vjp=_deviation_gradient,
+    batch=adapted(dims=shifted),
+)
 
 
 def _spread_op(
@@ -210,6 +225,7 @@ logsumexp_: Primitive = define(
     vjp=lambda g, x, out, dims, keepdim: (
         spread(g, x.shape, dims, keepdim) * e.exp(x - spread(out, x.shape, dims, keepdim))
     ),
+    batch=adapted(dims=shifted),
 )
 
 
@@ -251,6 +267,7 @@ norm2_: Primitive = define(
     kind=OPAQUE,
     composite=True,
     vjp=_norm_gradient,
+    batch=adapted(dims=shifted),
 )
 
 
@@ -276,6 +293,7 @@ norm_: Primitive = define(
     kind=OPAQUE,
     composite=True,
     vjp=_p_norm_gradient,
+    batch=adapted(dims=shifted),
 )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.batch_rules import expanded
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
 from ..elementwise.copies import clone_
@@ -58,6 +59,7 @@ expand_: Primitive = define(
     kind=MOVEMENT,
     vjp=sum_to,
     view=True,
+    batch=expanded,
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, shifted
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
 from ..table import In, Sample, attach, op
@@ -42,6 +43,7 @@ cat_: Primitive = define(
     lower=cat_in_loops,
     promote="same",
     joint=_split_gradient,
+    batch=adapted(dim=shifted),
 )
 
 
@@ -80,6 +82,7 @@ stack_: Primitive = define(
     lower=_stack_in_loops,
     promote="same",
     joint=_unstack_gradient,
+    batch=adapted(dim=shifted),
 )
 
 

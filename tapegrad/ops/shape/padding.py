@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, borderless
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ..elementwise.copies import clone_
@@ -34,6 +35,7 @@ pad_: Primitive = define(
     kind=MOVEMENT,
     lower=_pad_in_loops,
     vjp=lambda g, widths: unpad_(g, widths=widths),
+    batch=adapted(widths=borderless),
 )
 unpad_: Primitive = define(
     "unpad",
@@ -43,6 +45,7 @@ unpad_: Primitive = define(
     kind=MOVEMENT,
     vjp=lambda g, widths: pad_(g, widths=widths, value=0),
     view=True,
+    batch=adapted(widths=borderless),
 )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import adapted, shifted, sized
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.storage import owner_of
 from ...core.strided import strided_
@@ -95,6 +96,7 @@ window_: Primitive = define(
         g, shape=tuple(x_shape), dim=dim, size=size, step=step
     ),
     view=True,
+    batch=adapted(dim=shifted),
 )
 unwindow_: Primitive = define(
     "unwindow",
@@ -102,6 +104,7 @@ unwindow_: Primitive = define(
     kind=MOVEMENT,
     lower=_unwindow_in_loops,
     vjp=lambda g, dim, size, step: window_(g, dim=dim, size=size, step=step),
+    batch=adapted(shape=sized, dim=shifted),
 )
 
 

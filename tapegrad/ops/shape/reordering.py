@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, behind_batch, shifted
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
 from ..table import Sample, attach, op
@@ -40,6 +41,7 @@ permute_: Primitive = define(
     kind=MOVEMENT,
     vjp=lambda g, dims: permute_(g, dims=_inverse(dims)),
     view=True,
+    batch=adapted(dims=behind_batch),
 )
 
 
@@ -161,6 +163,7 @@ flip_: Primitive = define(
     kind=MOVEMENT,
     lower=lambda b, out, x, *, dims: b.copy(out, np.flip(x, dims)),
     vjp=lambda g, dims: flip_(g, dims=dims),
+    batch=adapted(dims=shifted),
 )
 
 
@@ -228,6 +231,7 @@ roll_: Primitive = define(
     kind=MOVEMENT,
     lower=_roll_in_loops,
     vjp=lambda g, shifts, dims: roll_(g, shifts=tuple(-s for s in shifts), dims=dims),
+    batch=adapted(dims=shifted),
 )
 
 

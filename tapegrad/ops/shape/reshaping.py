@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...core import dtypes, xp
+from ...core.batch_rules import adapted, leading, sized
 from ...core.primitive import MOVEMENT, NO_PARAMS, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..elementwise.copies import clone_
@@ -28,6 +29,7 @@ reshape_: Primitive = define(
     kind=MOVEMENT,
     vjp=lambda g, x_shape: reshape_(g, shape=x_shape),
     view=True,
+    batch=adapted(shape=sized),
 )
 
 
@@ -91,6 +93,7 @@ bits_: Primitive = define(
     _bits,
     kind=OPAQUE,
     lower=lambda b, out, x, *, dtype: b.each(out, "same_bits(x)", x=x),
+    batch=leading,
 )
 
 

@@ -11,6 +11,7 @@ import operator
 from typing import Any
 
 from ...core import xp
+from ...core.batch_rules import adapted, sized, whole
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
 from ..table import Sample, op
@@ -28,6 +29,7 @@ slice_: Primitive = define(
     vjp=lambda g, x_shape, index: unslice_(g, shape=tuple(x_shape), index=index),
     view=True,
     into=_add_slice,
+    batch=adapted(index=whole),
 )
 
 
@@ -48,6 +50,7 @@ unslice_: Primitive = define(
     kind=MOVEMENT,
     lower=_unslice_in_loops,
     vjp=lambda g, index: slice_(g, index=index),
+    batch=adapted(shape=sized, index=whole),
 )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import flattened
 from ...core.primitive import OPAQUE, Primitive, define
 from ..elementwise.arithmetic import add, div, mul
 from ..shape.padding import padded
@@ -174,6 +175,8 @@ avg_pool_: Primitive = define(
     vjp=lambda g, window, with_padding, override: avg_unpool_(
         g, window=window, with_padding=with_padding, override=override
     ),
+    batch=flattened,
+    linear=True,
 )
 avg_unpool_: Primitive = define(
     "avg_unpool",
@@ -183,6 +186,8 @@ avg_unpool_: Primitive = define(
     vjp=lambda g, window, with_padding, override: avg_pool_(
         g, window=window, with_padding=with_padding, override=override
     ),
+    batch=flattened,
+    linear=True,
 )
 
 

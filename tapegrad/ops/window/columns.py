@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ...core import xp
+from ...core.batch_rules import flattened
 from ...core.primitive import OPAQUE, Primitive, define
 from ..shape.reshaping import reshape_
 from ..table import Sample, op
@@ -55,6 +56,8 @@ unfold_: Primitive = define(
     kind=OPAQUE,
     lower=_unfold_in_loops,
     vjp=lambda g, window: fold_(g, window=window),
+    batch=flattened,
+    linear=True,
 )
 fold_: Primitive = define(
     "fold",
@@ -62,6 +65,8 @@ fold_: Primitive = define(
     kind=OPAQUE,
     lower=_fold_in_loops,
     vjp=lambda g, window: unfold_(g, window=window),
+    batch=flattened,
+    linear=True,
 )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import flattened
 from ...core.dtypes import int64
 from ...core.primitive import ELEMENTWISE, OPAQUE, PRODUCT_SIZE, Primitive, define
 from ...core.tensor import Tensor, wrap
@@ -278,6 +279,7 @@ max_pool_: Primitive = define(
     lower=_max_pool_in_loops,
     outputs=("out", "winners"),
     vjp=lambda g, winners, window: put_winners_(g[0], winners, window=window),
+    batch=flattened,
 )
 put_winners_: Primitive = define(
     "put_winners",
@@ -286,6 +288,8 @@ put_winners_: Primitive = define(
     native_size=PRODUCT_SIZE,
     lower=_put_winners_in_loops,
     vjp=(lambda g, winners, window: _take_winners(g, winners, window), None),
+    batch=flattened,
+    linear=True,
 )
 
 

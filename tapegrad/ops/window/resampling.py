@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core import xp
+from ...core.batch_rules import adapted, shifted
 from ...core.primitive import OPAQUE, Primitive, define
 from ..precision import check_floating
 from ..table import Sample, op
@@ -224,6 +225,8 @@ resample_: Primitive = define(
     kind=OPAQUE,
     lower=in_float32(_resample_in_loops),
     vjp=lambda g, axis, rule: resample_(g, axis=axis, rule=rule._replace(back=not rule.back)),
+    batch=adapted(axis=shifted),
+    linear=True,
 )
 
 

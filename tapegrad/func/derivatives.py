@@ -8,16 +8,17 @@ gradients already stay connected, so `grad(grad(f))` is the second derivative.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .autograd.api import grad as _grad
-from .core.modes import enable_grad, numbers
-from .core.tape import Output
-from .core.tensor import Tensor
-from .core.tree import leaves, map_leaves, rebuilt
-from .ops.creation import zeros_like
-from .ops.elementwise.copies import clone_
-from .ops.shape.joining import stack
+from ..autograd.api import grad as _grad
+from ..core.modes import enable_grad, numbers
+from ..core.tape import Output
+from ..core.tensor import Tensor
+from ..core.tree import leaves, map_leaves, rebuilt
+from ..core.wrapped import Wrapped, requires_somewhere
+from ..ops.creation import zeros_like
+from ..ops.elementwise.copies import clone_
+from ..ops.shape.joining import stack
 
 Argnums = int | tuple[int, ...]
 
@@ -36,7 +37,13 @@ def _tracked(x: Any) -> Any:
         raise TypeError(f"cannot differentiate with respect to {type(x).__name__}; give a Tensor")
     if not x.dtype.is_floating_point:
         raise TypeError(f"cannot differentiate with respect to a tensor of {x.dtype}")
-    return clone_(x) if x.requires_grad else x.detach().requires_grad_()
+    if x.requires_grad:
+        return clone_(x)
+    if isinstance(x, Wrapped):  # which stays connected on the levels below
+        leaf = x.stripped()
+        leaf._requires = True
+        return leaf
+    return x.detach().requires_grad_()
 
 
 def _reaches_outside(outputs: Any, inputs: list[Tensor], start: int) -> bool:
@@ -58,6 +65,19 @@ def _reaches_outside(outputs: Any, inputs: list[Tensor], start: int) -> bool:
             seen.add(id(node))
             stack.extend(node.edges)
     return False
+
+
+def _without_history(x: Any) -> Any:
+    if isinstance(x, Wrapped):
+        return x.stripped()
+    return x.detach() if isinstance(x, Tensor) else x
+
+
+def _reaches_below(x: Any) -> bool:
+    """Whether a level below the one of a wrapped tensor records what is done with it."""
+    return isinstance(x, Wrapped) and any(
+        requires_somewhere(part) for part in (x._extra.value, x._extra.tangent)
+    )
 
 
 class _Call:
@@ -84,8 +104,10 @@ class _Call:
         )
         self.inputs = list(leaves(self.structure))
         #: whether some outer derivative goes through the inputs or through what the function holds
-        self.nested = any(x._edge is not None for x in self.inputs) or _reaches_outside(
-            (self.output, self.aux), self.inputs, start
+        self.nested = (
+            any(x._edge is not None for x in self.inputs)
+            or _reaches_outside((self.output, self.aux), self.inputs, start)
+            or any(_reaches_below(x) for x in (*leaves(self.output), *leaves(self.aux)))
         )
 
     def scalar(self) -> Tensor:
@@ -120,7 +142,7 @@ class _Call:
         """The output as the caller should see it: without history unless it is nested."""
         if self.nested:
             return value
-        return map_leaves(lambda v: v.detach() if isinstance(v, Tensor) else v, value)
+        return map_leaves(_without_history, value)
 
 
 def grad(
@@ -307,40 +329,3 @@ def hvp(func: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     value = call.plain(call.output)
     result = call.shaped(found)
     return value, result[0] if single else result
-
-
-def functional_call(
-    module: Any,
-    parameter_and_buffer_dicts: Any,
-    args: Any = None,
-    kwargs: Any = None,
-    *,
-    tie_weights: bool = True,
-    strict: bool = False,
-) -> Any:
-    """Call a module with tensors in place of the parameters and buffers of the same names."""
-    from .nn.utils import stateless
-
-    return stateless.functional_call(
-        module, parameter_and_buffer_dicts, args, kwargs, tie_weights=tie_weights, strict=strict
-    )
-
-
-__all__ = [
-    "functional_call",
-    "grad",
-    "hessian",
-    "hvp",
-    "jacfwd",
-    "jacrev",
-    "jvp",
-    "value_and_grad",
-    "vjp",
-]
-
-if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
-
-    def __getattr__(name: str) -> object:
-        from .core.missing import missing
-
-        raise missing(__name__, name, __all__)

@@ -1,0 +1,163 @@
+"""Tensors that a transform has wrapped: one example of a batch, or a value with its tangent.
+
+`vmap` and forward mode give a function tensors that know more than an array. A `Batched` tensor
+looks like one example: its shape is that of an example, and its value has the whole batch, with the
+batch as the first dimension. A `Dual` tensor looks like its value and has a tangent beside it.
+`transforms/` makes them and runs primitives on them; `bind` hands primitives over while the mode
+`TRANSFORM` is on, so tensors pay nothing for this elsewhere.
+
+A wrapped tensor has a history of its own, for gradients that are taken inside of the transform. Its
+value has another one, for gradients that are taken outside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .ghost import Ghost, refusal
+from .modes import STATE, TRANSFORM, numbers
+from .overriding import disabled_torch_function
+from .tensor import Extra, Tensor
+
+_new = object.__new__
+
+
+class Wrapping(Extra):
+    """What a wrapped tensor has beside the usual: its level, its value, a tangent of a `Dual`."""
+
+    __slots__ = ("level", "tangent", "value")
+
+    def __init__(self, level: Any, value: Tensor, tangent: Tensor | None = None) -> None:
+        super().__init__()
+        self.level = level
+        self.value = value
+        self.tangent = tangent
+
+
+class Wrapped(Tensor):
+    """A tensor of a transform. What it wraps is in `_extra`, so that its class can be changed."""
+
+    __slots__ = ()
+    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
+    _extra: Wrapping
+    _on_tapes = False
+
+    def stripped(self) -> Any:
+        """The same value without the history that leads to it inside of the transform."""
+        made = self._extra
+        return _wrapped(self.__class__, self._array, made.level, made.value, made.tangent)
+
+    def refuse_read(self, what: str) -> None:
+        """Called before values are read: those of a batch are not those of an example."""
+
+    def detach(self) -> Tensor:
+        """A tensor that shares this one's data and has no history, inside or outside."""
+        made = self._extra
+        return _wrapped(self.__class__, self._array, made.level, made.value.detach())  # type: ignore[no-any-return]
+
+
+class Batched(Wrapped):
+    """One example of a batch, which stands for all of them."""
+
+    __slots__ = ()
+
+    def item(self) -> Any:
+        raise RuntimeError(
+            "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over "
+            "calling .item() on a Tensor, please try to rewrite what you're doing with other "
+            "operations. If error is occurring somewhere inside of a library, it needs a batch "
+            "rule there"
+        )
+
+    def __bool__(self) -> bool:
+        raise RuntimeError(
+            "vmap: It looks like you're attempting to use a Tensor in some data-dependent control "
+            "flow. We don't support that yet; use where() to choose between values"
+        )
+
+    def refuse_read(self, what: str) -> None:
+        raise refusal(what)
+
+    def tolist(self) -> Any:
+        raise refusal("tolist()")
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise refusal("numpy()")
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        raise refusal("__dlpack__()")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise refusal("pickling")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        raise refusal("deepcopy()")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        made = self._extra
+        text = repr(made.value).replace("\n", "\n    ")
+        return f"BatchedTensor(lvl={made.level.depth}, bdim=0, value=\n    {text}\n)"
+
+
+class Dual(Wrapped):
+    """A value and its derivative along a direction."""
+
+    __slots__ = ()
+
+    def detach(self) -> Tensor:
+        """The value without history, and without a tangent."""
+        return self._extra.value.detach()
+
+
+def _wrapped(
+    kind: type[Any], array: Any, level: Any, value: Tensor, tangent: Tensor | None = None
+) -> Any:
+    made = _new(kind)
+    made._array = array
+    made._edge = made._grad = made._view = None
+    made._requires = False
+    made._extra = Wrapping(level, value, tangent)
+    made.id = next(numbers)
+    return made
+
+
+def ghost_of(value: Tensor) -> Any:
+    """What the array of a batched tensor shows: the first example, or the shape of one."""
+    array = value._array
+    shown = array[0, ...] if array.shape[0] else np.empty(array.shape[1:], array.dtype)
+    ghost = shown.view(Ghost)
+    ghost.flags.writeable = False
+    return ghost
+
+
+def batched(value: Tensor, level: Any) -> Any:
+    """One example of `value`, whose first dimension is the batch."""
+    return _wrapped(Batched, ghost_of(value), level, value)
+
+
+def dual(value: Tensor, tangent: Tensor, level: Any) -> Any:
+    """`value` with a tangent."""
+    return _wrapped(Dual, value._array, level, value, tangent)
+
+
+def is_wrapped(x: Any) -> bool:
+    """Whether a transform that runs has wrapped `x`."""
+    return bool(STATE.mode & TRANSFORM) and isinstance(x, Wrapped)
+
+
+def whole_of(x: Tensor) -> Tensor:
+    """The tensor with all examples, of all batches, and without tangents."""
+    while isinstance(x, Wrapped):
+        x = x._extra.value
+    return x
+
+
+def requires_somewhere(x: Any) -> bool:
+    """Whether a gradient flows through a tensor, inside or outside of transforms."""
+    while isinstance(x, Wrapped):
+        if x._requires or requires_somewhere(x._extra.tangent):
+            return True
+        x = x._extra.value
+    return isinstance(x, Tensor) and x._requires

@@ -1,0 +1,205 @@
+"""Batches: how primitives run on tensors that stand for all examples of a batch.
+
+Comes in: a primitive, and inputs some of which are `Batched`. Goes out: batched results. A
+primitive runs once on the whole batch, by its batch rule (`core/batch_rules.py`). A composite
+without one runs part by part, as one operation with its own gradient rule: its gradient on the
+whole batch is its rule on batched tensors. There is no loop over examples: a primitive without a
+rule is named in an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from ..core.batch_rules import has_shape, rule_of, with_batch
+from ..core.modes import AUTOCAST, GRAD, STATE, TRANSFORM, switched
+from ..core.primitive import OPAQUE, PRIMITIVES, Primitive
+from ..core.tensor import Tensor, wrap
+from ..core.wrapped import Wrapped, batched
+from .levels import Level, record_on
+
+
+class BatchLevel(Level):
+    """A run of `vmap` over so many examples."""
+
+    def __init__(self, size: int, randomness: str = "error") -> None:
+        super().__init__()
+        self.size = size
+        self.randomness = randomness
+
+    def run(self, p: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> tuple[Any, ...]:
+        values = [self.value(x) for x in inputs]
+        flags = tuple([self.has(x) for x in inputs])
+        out = run_batch(p, values, flags, params)
+        outs = out if isinstance(out, tuple) else (out,)
+        return tuple([batched(self.whole(y), self) for y in outs[: len(p.outputs)]])
+
+    def whole(self, y: Any) -> Any:
+        """A result with the batch; some primitives return an input that may have had none."""
+        if not y.shape or y.shape[0] != self.size:
+            raise RuntimeError(f"a batch rule returned shape {tuple(y.shape)} for {self.size}")
+        return y
+
+    def adopt(self, tensor: Any, what: str) -> None:
+        raise RuntimeError(
+            f"vmap: inplace arithmetic ({what}) is not possible because the value has more "
+            "elements than the tensor: it stands for all examples, and the tensor that is written "
+            "to for one; use the operation that returns a new tensor, or begin with a tensor made "
+            "of a batched one, such as new_zeros() or zeros_like() plus it"
+        )
+
+    def refuse(self, x: Any) -> None:
+        """A tensor of this level is used after the function has returned."""
+        raise RuntimeError(
+            "a tensor from inside of vmap was kept and used after vmap had returned, where it "
+            "stands for nothing; return it from the function instead"
+        )
+
+
+def run_batch(
+    p: Primitive, inputs: Sequence[Any], flags: Sequence[bool], params: dict[str, Any]
+) -> Any:
+    """Run on Tensors or raw arrays, those with a flag having a leading batch dimension."""
+    rule = rule_of(p)
+    if rule is not None:
+        return rule(p, inputs, flags, params)
+    if p.composite:
+        return batch_of(p, tuple(flags))(*inputs, **params)
+    raise RuntimeError(
+        f"vmap: there is no batch rule for {p.name}; write what it does with other operations, or "
+        "call it outside of vmap"
+    )
+
+
+@cache
+def batch_of(p: Primitive, flags: tuple[bool, ...]) -> Primitive:
+    """A composite on a whole batch, as a composite: its kernel and its rule run on the examples."""
+
+    def kernel(*given: Any, **params: Any) -> Any:
+        return _run_parts(p, flags, given, params)
+
+    whole = Primitive(
+        f"{p.name}_of_batch",
+        kernel,
+        OPAQUE,
+        inputs=p.inputs,
+        rest=p.rest,
+        outputs=p.outputs,
+        extras=p.extras,
+        rules=p.rules,
+        joint=p.joint,
+        composite=True,
+    )
+    whole.slots, whole.keeps_values = p.slots, p.keeps_values
+    whole.native_size = 1 << 62
+    whole._internal = p.internal
+
+    def pull(g: Any, edges: Any, saved: Any, params: dict[str, Any]) -> list[Any]:
+        return _pull_parts(p, flags, g, edges, saved, params)
+
+    whole._pull = pull
+    return whole
+
+
+def _run_parts(p: Primitive, flags: Any, given: Sequence[Any], params: dict[str, Any]) -> Any:
+    on_tensors = any(isinstance(x, Tensor) for x in given)
+    size = next(x.shape[0] for x, b in zip(given, flags, strict=True) if b)
+    level = BatchLevel(size)
+    examples = [_wrapped(x, b, level) for x, b in zip(given, flags, strict=True)]
+    with level.entered(), switched(off=AUTOCAST | (0 if on_tensors else GRAD)):
+        out = p.kernel(*examples, **params)
+    level.alive = False
+    several = isinstance(out, tuple)
+    outs = tuple([_unwrapped(y, level, on_tensors) for y in (out if several else (out,))])
+    return outs if several else outs[0]
+
+
+def _pull_parts(
+    p: Primitive, flags: Any, g: Any, edges: Any, saved: Any, params: dict[str, Any]
+) -> list[Any]:
+    """The gradient rule on batched tensors; gradients of what has no batch are summed over it."""
+    parts = g if isinstance(g, list) else [g]
+    on_tensors = any(isinstance(x, Tensor) for x in (*parts, *saved))
+    size = next(x.shape[0] for x in parts if x is not None)
+    level = BatchLevel(size)
+    received = [None if x is None else _wrapped(x, True, level) for x in parts]
+    count = len(p.inputs)
+    values: list[Any] = []
+    for (what, index, _), value in zip(p.slots, saved, strict=True):
+        if what == "out":
+            values.append(_wrapped(value, True, level))
+        elif what == "in":
+            values.append(_wrapped(value, flags[index], level))
+        elif what == "shape":
+            values.append(tuple(value[1:] if flags[index] else value))
+        elif what == "rest":
+            values.append([_wrapped(x, flags[count + i], level) for i, x in enumerate(value or ())])
+        elif what == "shapes":
+            values.append([tuple(s[1:] if flags[count + i] else s) for i, s in enumerate(value)])
+        else:
+            values.append(value)
+    with level.entered(), switched(off=0 if on_tensors else GRAD):
+        found = p.pull(received if isinstance(g, list) else received[0], edges, values, params)
+        results = [None if r is None else _summed(r, flags[i], level) for i, r in enumerate(found)]
+    level.alive = False
+    return [r if r is None or on_tensors else r._array for r in results]
+
+
+def _summed(r: Any, has_batch: bool, level: BatchLevel) -> Any:
+    value = _unwrapped(r, level, True)
+    return value if has_batch else PRIMITIVES["sum"](value, dims=(0,), keepdim=False)
+
+
+def _wrapped(x: Any, has_batch: bool, level: BatchLevel) -> Any:
+    if not has_shape(x):
+        return x
+    tensor = x if isinstance(x, Tensor) else wrap(x)
+    return batched(tensor, level) if has_batch else tensor
+
+
+def _unwrapped(y: Any, level: BatchLevel, on_tensors: bool) -> Any:
+    """The whole batch of a result; one that does not depend on the batch is repeated."""
+    tensor = y if isinstance(y, Tensor) else wrap(y)
+    value = tensor._extra.value if level.has(tensor) else with_batch(tensor, level.size)
+    return value if on_tensors else value._array
+
+
+def drawn_in_batches(shape: tuple[int, ...], draw: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
+    """A random tensor inside of `vmap`: drawn for each example, or once for all of them."""
+    levels = [level for level in STATE.levels if isinstance(level, BatchLevel)]
+    if any(level.randomness == "error" for level in levels):
+        raise RuntimeError(
+            "vmap: called random operation while in randomness error mode. Please either use the "
+            "'same' or 'different' randomness flags on vmap or perform the randomness operation "
+            "out of vmap"
+        )
+    different = [level for level in levels if level.randomness == "different"]
+    out = draw((*[level.size for level in different], *shape))
+    for level in different:
+        out = batched(out, level)
+    return out
+
+
+def with_batches_of(x: Tensor, *others: Any) -> Tensor:
+    """`x` as one example of each batch that one of the others is an example of.
+
+    For operations that write a value into a copy of `x`.
+    """
+    for level in STATE.levels if STATE.mode & TRANSFORM else ():
+        if not isinstance(level, BatchLevel) or _is_in(x, level):
+            continue
+        if any(_is_in(y, level) for y in others):
+            made = batched(with_batch(level.value(x), level.size), level)
+            record_on(level, PRIMITIVES["clone"], {}, (x,), (made,))
+            x = made
+    return x
+
+
+def _is_in(x: Any, level: BatchLevel) -> bool:
+    while isinstance(x, Wrapped):
+        if x._extra.level is level:
+            return True
+        x = x._extra.value
+    return False

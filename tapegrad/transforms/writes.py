@@ -1,0 +1,98 @@
+"""In-place operations on wrapped tensors.
+
+Comes in: a tensor and its new value, one of them wrapped. Goes out: the value in the memory of all
+examples, or of a value and its tangent; and the new history of the tensor on its own level. What
+levels below see is a write to the value, as any other. Called by `core/inplace.py`, through the
+innermost level.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import inplace
+from ..core.batch_rules import with_batch
+from ..core.modes import GRAD, STATE
+from ..core.primitive import PRIMITIVES
+from ..core.tensor import Tensor, refresh, set_history
+from ..core.wrapped import Batched, Dual, Wrapped, Wrapping, ghost_of
+from .levels import level_of, record_on
+
+
+def check_leaf(tensor: Tensor, what: str) -> None:
+    """Refuse to overwrite a wrapped leaf whose gradient is wanted, as for any other leaf."""
+    if not STATE.mode & GRAD:
+        return
+    root = tensor if tensor._view is None else tensor._view[0]
+    if any(t._requires and t._edge is None for t in (tensor, root)):
+        raise RuntimeError(
+            f"{what} would change a leaf that requires gradients, so its gradient would be lost; "
+            "work on a clone()"
+        )
+
+
+def assign(tensor: Tensor, value: Tensor, what: str, since: float, given: bool) -> Tensor:
+    """Give a tensor the value, and the history, of another; one of them is wrapped."""
+    value = inplace._fitting(tensor, value, what)
+    level = level_of((tensor, value))
+    if not level.has(tensor):
+        level.adopt(tensor, what)
+    check_leaf(tensor, what)
+    if value._view is not None:
+        refresh(value)
+    inplace._keep_old_values(value._edge, tensor._array, since)
+    made: Wrapping = tensor._extra  # type: ignore[assignment]
+    new: Any = value
+    if isinstance(tensor, Batched):
+        whole = new._extra.value if level.has(value) else with_batch(level.value(value), level.size)
+        inplace.assign(made.value, whole, what, since, given)
+        tensor._array = ghost_of(made.value)
+    else:
+        assert isinstance(tensor, Dual)
+        has = level.has(value)
+        tangent: Any = new._extra.tangent if has else None
+        inplace.assign(made.value, level.value(value), what, since, given)
+        tensor._array = made.value._array
+        assert made.tangent is not None
+        if tangent is None:
+            tangent = PRIMITIVES["zeros_as"](made.tangent, shape=tuple(made.tangent.shape))
+        made.tangent = writable(made.tangent)
+        inplace.assign(made.tangent, tangent, what, since, given)
+    if STATE.mode & GRAD:
+        _rebind(level, tensor, value)
+    return tensor
+
+
+def writable(tangent: Tensor) -> Tensor:
+    """A tangent in memory that may be written to: one that was expanded is copied."""
+    array = tangent._array
+    if isinstance(tangent, Wrapped) or array.flags.writeable:
+        return tangent
+    return PRIMITIVES["clone"](tangent)  # type: ignore[no-any-return]
+
+
+def _rebind(level: Any, tensor: Tensor, value: Tensor) -> None:
+    """Point the history of a tensor on its level, and that of its base, at the new value."""
+    if tensor._view is None and (value._requires or not tensor._requires):
+        set_history(tensor, value._edge, value._requires)
+        return
+    base, chain, _ = tensor._view or (tensor, (), 0)
+    if value._requires or base._requires:
+        result = base.stripped() if isinstance(base, Wrapped) else base.detach()
+        record_on(level, inplace.WRITE, {"chain": chain}, (base, value), (result,))
+        set_history(base, result._edge, result._requires)
+    if tensor is not base:
+        refresh(tensor)
+
+
+def turn(tensor: Any, movement: Any, what: str) -> Tensor:
+    """`transpose_` and the like: the wrapped tensor becomes a view of its own memory."""
+    moved = movement(tensor)
+    tensor._extra = moved._extra
+    tensor._array = moved._array
+    if tensor._view is not None:
+        tensor._view = moved._view
+    if STATE.mode & GRAD:
+        tensor._edge, tensor._requires = moved._edge, moved._requires
+    result: Tensor = tensor
+    return result
