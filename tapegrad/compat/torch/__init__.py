@@ -20,6 +20,10 @@ SymInt = absent_class("torch.SymInt", _SYMBOLIC)
 SymFloat = absent_class("torch.SymFloat", _SYMBOLIC)
 SymBool = absent_class("torch.SymBool", _SYMBOLIC)
 
+_STREAMS = "operations on a GPU run in order, and CuPy's streams can be used"
+Stream = absent_class("torch.Stream", _STREAMS)
+Event = absent_class("torch.Event", _STREAMS)
+
 sparse_coo = LAYOUTS["sparse_coo"]
 sparse_csr = LAYOUTS["sparse_csr"]
 sparse_csc = LAYOUTS["sparse_csc"]

@@ -108,3 +108,42 @@ def _entry(module: ModuleType, name: str) -> Any:
     if not callable(found):
         raise RuntimeError(f"Cannot find callable {name} in hubconf")
     return found
+
+
+class PlainProgress:
+    """Stands for tqdm where it is not installed: goes through items and shows nothing."""
+
+    def __init__(self, iterable: Any = None, total: Any = None, **options: Any) -> None:
+        self.iterable = iterable
+        self.total = total
+        self.n = 0
+
+    def __iter__(self) -> Any:
+        for item in self.iterable:
+            self.update()
+            yield item
+
+    def update(self, n: int = 1) -> None:
+        """Count."""
+        self.n += n
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def set_description(self, *args: Any, **options: Any) -> None:
+        """Nothing to show."""
+
+    def __enter__(self) -> PlainProgress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def __getattr__(name: str) -> Any:
+    if name != "tqdm":
+        raise AttributeError(f"module 'torch.hub' has no attribute {name!r}")
+    try:
+        return importlib.import_module("tqdm.auto").tqdm
+    except ImportError:
+        return PlainProgress

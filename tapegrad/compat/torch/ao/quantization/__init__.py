@@ -1,11 +1,11 @@
-"""`torch.ao.quantization`: stubs in models work as in PyTorch before conversion; the rest raises."""
+"""`torch.ao.quantization`: stubs in models work as in PyTorch before conversion; others raise."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ....nn.module import Module
-from ...absent import absent, absent_class
+from .....nn.module import Module
+from ....absent import absent, absent_class
 
 _INSTEAD = "there are no quantized tensors; use the floating-point model"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..... import add, cat, matmul, mul, relu
-from .....nn.module import Module
+from ...... import add, cat, matmul, mul, relu
+from ......nn.module import Module
 
 
 class FloatFunctional(Module):
