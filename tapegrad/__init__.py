@@ -16,6 +16,9 @@ from .core.dtypes import (
     DType,
     bfloat16,
     bool_,
+    complex32,
+    complex64,
+    complex128,
     finfo,
     float16,
     float32,
@@ -60,6 +63,9 @@ bool = bool_
 float = float32
 double = float64
 half = float16
+chalf = complex32
+cfloat = complex64
+cdouble = complex128
 long = int64
 int = int32
 short = int16
@@ -88,11 +94,13 @@ _MODULES = (
     "dialects",
     "func",
     "distributed",
+    "distributions",
     "futures",
     "linalg",
     "multiprocessing",
     "nn",
     "optim",
+    "special",
     "overrides",
     "testing",
     "utils",
@@ -118,17 +126,28 @@ _AUTOCAST = (
     "set_autocast_gpu_dtype",
 )
 
+#: draws from distributions with parameters
+_DRAWS = (
+    *("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad"),
+    *("binomial", "poisson"),
+)
+
 #: constructors of one dtype
 _TYPED = (
     *("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor"),
     *("ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"),
 )
 
+#: names of PyTorch's that say what to use
+_REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
+    **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
     **{name: (".typed", name) for name in _TYPED},
+    **{name: (".ops.factors.removed", name) for name in _REMOVED},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".autograd.function", "Context"),
@@ -141,6 +160,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "SavingError": (".saving", "SavingError"),
     "Variable": (".dialects", "Variable"),
     "are_deterministic_algorithms_enabled": (".backends", "are_deterministic_algorithms_enabled"),
+    "can_cast": (".core.promotion", "can_cast"),
     "checkpoint": (".autograd.checkpointing", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".autograd.function", "custom_op"),
@@ -149,6 +169,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "install_as_torch": (".compat", "install_as_torch"),
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
+    "result_type": (".core.promotion", "result_type"),
     "save": (".saving", "save"),
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
@@ -166,7 +187,7 @@ def __getattr__(name: str) -> object:
         globals()[name] = operation = _ops.late.function(name)
         return operation
     try:
-        module, attribute = _LAZY[name]
+        module, attribute = (".foreach", name) if name[:9] == "_foreach_" else _LAZY[name]
     except KeyError:
         from .core.missing import missing
 

@@ -1,21 +1,20 @@
 """`tapegrad.linalg`: the functions that the op table has for this namespace, with PyTorch's names.
 
-Eigenvalues, singular values and QR factors are not among them. Loaded at first use.
+Loaded at first use.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .ops import public_functions
+from .ops import late, public_functions
+from .ops.linalg.matrices import LinAlgError as LinAlgError
 
-_FUNCTIONS = {
-    **public_functions("linalg"),
-    **{name: public_functions("")[name] for name in ("diagonal", "matrix_exp")},
-}
+late.load_all("factors.")
+_FUNCTIONS = {**public_functions("linalg"), "matrix_exp": public_functions("")["matrix_exp"]}
 globals().update(_FUNCTIONS)
 
-__all__ = sorted(_FUNCTIONS)  # the names are those of the table
+__all__ = sorted(("LinAlgError", *_FUNCTIONS))  # the names are those of the table
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@
 
 Numerical Jacobians are central differences in float64, whatever the dtype of the inputs; analytical
 ones come from backward. Both have one row for each element of an input and one column for each
-element of an output.
+element of an output, where a complex number is two elements, its real and its imaginary part.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ def gradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
     fast_mode: bool = False,
+    masked: bool | None = None,
 ) -> bool:
     """Compare the gradients of `func` with central differences: |a - n| <= atol + rtol |n|.
 
-    `inputs` is a tensor or a sequence of arguments; those that require gradients are checked. The
-    differences are taken in float64, so `func` must accept float64 copies of its inputs. Backward
-    runs twice and may differ by `nondet_tol`. With `fast_mode`, one random direction stands for the
-    whole Jacobian. Returns True, or raises `GradcheckError` (False without `raise_exception`).
+    `inputs` is a tensor or a sequence of arguments; those that require gradients are checked.
+    Inputs of float64 are changed in place for the differences, and back. If one of them is of lower
+    precision, `func` gets float64 copies of all of them. Backward runs twice and may differ by
+    `nondet_tol`. With `fast_mode`, one random direction stands for the whole Jacobian. `masked` is
+    for sparse tensors, and changes nothing here. Returns True, or raises `GradcheckError` (False
+    without `raise_exception`).
 
     >>> import tapegrad
     >>> x = tapegrad.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -60,9 +63,16 @@ def gradcheck(
     checked = [i for i, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad]
     if not checked:
         raise ValueError(
-            "gradcheck needs at least one input that requires gradients: call requires_grad_()"
+            "gradcheck expects at least one input tensor to require gradient: call requires_grad_()"
         )
-    if any(arguments[i].dtype.itemsize < 8 for i in checked):
+    for i in checked:
+        array = arguments[i]._array
+        if any(step == 0 and n > 1 for step, n in zip(array.strides, array.shape, strict=True)):
+            raise RuntimeError(
+                f"The {i}th input has a dimension with stride 0: gradcheck changes single "
+                "elements, so it needs inputs whose elements do not overlap; call .contiguous()"
+            )
+    if any(arguments[i].dtype.to_real().itemsize < 8 for i in checked):
         # The analytical side is rounded to the inputs' own dtype.
         worst = max(dtypes.finfo(arguments[i].dtype).eps for i in checked)
         atol, rtol = max(atol, 100 * worst), max(rtol, 100 * worst)
@@ -95,6 +105,7 @@ def gradgradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
     fast_mode: bool = False,
+    masked: bool = False,
 ) -> bool:
     """Compare second derivatives with central differences of the first ones, as `gradcheck` does.
 
@@ -140,28 +151,38 @@ def gradgradcheck(
         check_undefined_grad=check_undefined_grad,
         check_grad_dtypes=check_grad_dtypes,
         fast_mode=fast_mode,
+        masked=masked,
     )
 
 
 def _outputs(func: Callable[..., Any], arguments: Sequence[Any]) -> list[Tensor]:
-    """The floating results of a call."""
+    """The floating and complex results of a call."""
     result = func(*arguments)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
-    return [y for y in results if isinstance(y, Tensor) and y.dtype.is_floating_point]
+    return [y for y in results if isinstance(y, Tensor) and _is_checked(y)]
+
+
+def _is_checked(x: Tensor) -> bool:
+    return x.dtype.is_floating_point or x.dtype.is_complex
 
 
 def _host(x: Tensor) -> Any:
-    """The values as a float64 NumPy array of their own."""
-    return np.array(to_device(x._array, as_device("cpu")), np.float64)
+    """The values as a float64 NumPy array of their own; complex ones as pairs, the last dim."""
+    array = to_device(x._array, as_device("cpu"))
+    if x.dtype.is_complex:
+        return np.array(array, np.complex128)[..., None].view(np.float64)
+    return np.array(array, np.float64)
 
 
 def _like(array: Any, x: Tensor, dtype: dtypes.DType) -> Tensor:
+    if x.dtype.is_complex:
+        array = np.ascontiguousarray(array, np.float64).reshape(-1, 2).view(np.complex128)
     out = wrap(to_device(np.ascontiguousarray(array, dtype.numpy).reshape(x.shape), x.device))
     return out.requires_grad_(x.requires_grad)
 
 
 def _random_like(x: Tensor, rng: np.random.Generator) -> Tensor:
-    return _like(rng.standard_normal(x.shape), x, x.dtype)
+    return _like(rng.standard_normal(_host(x).shape), x, x.dtype)
 
 
 def _strided(x: Tensor) -> Tensor:
@@ -207,8 +228,8 @@ def _check_backward(
         apart = np.abs(_host(a) - _host(b)).max(initial=0.0)
         if apart > nondet_tol:
             raise GradcheckError(
-                f"two backward passes gave gradients of input {i} that are {apart} apart, more "
-                f"than nondet_tol = {nondet_tol}"
+                f"Backward is not reentrant: two backward passes gave gradients of input {i} that "
+                f"are {apart} apart, more than nondet_tol = {nondet_tol}"
             )
 
 
@@ -223,7 +244,8 @@ def _check_undefined(
         alone = _pulled([y], inputs, [zeros])
         if any(np.abs(_host(g)).max(initial=0.0) > 0 for g in alone):
             raise GradcheckError(
-                f"a gradient of zeros for output {j} alone gives gradients other than zero"
+                "backward not multiplied by grad_output: a gradient of zeros for output "
+                f"{j} alone gives gradients other than zero"
             )
 
 
@@ -231,11 +253,29 @@ def _shifted(
     func: Callable[..., Any], arguments: tuple[Any, ...], shifts: dict[int, Any]
 ) -> list[Any]:
     """The outputs, as float64, of a call with float64 inputs moved by `shifts`."""
+    tensors = [x for x in arguments if isinstance(x, Tensor) and x.requires_grad]
+    if all(x.dtype in (dtypes.float64, dtypes.complex128) for x in tensors):
+        return _moved_in_place(func, arguments, shifts)
     moved = list(arguments)
     for i, x in enumerate(arguments):
-        if isinstance(x, Tensor) and x.dtype.is_floating_point:
-            moved[i] = _like(_host(x) + shifts.get(i, 0.0), x, dtypes.float64)
+        if isinstance(x, Tensor) and _is_checked(x):
+            wide = dtypes.complex128 if x.dtype.is_complex else dtypes.float64
+            moved[i] = _like(_host(x) + shifts.get(i, 0.0), x, wide)
     return [_host(y.detach()) for y in _outputs(func, moved)]
+
+
+def _moved_in_place(
+    func: Callable[..., Any], arguments: tuple[Any, ...], shifts: dict[int, Any]
+) -> list[Any]:
+    """The same, with the inputs themselves: a function may reach them by other ways too."""
+    kept = {i: arguments[i]._array.copy() for i in shifts}
+    try:
+        for i, shift in shifts.items():
+            arguments[i]._array[...] += shift
+        return [_host(y.detach()) for y in _outputs(func, arguments)]
+    finally:
+        for i, values in kept.items():
+            arguments[i]._array[...] = values
 
 
 def _check_jacobians(
@@ -249,9 +289,10 @@ def _check_jacobians(
     inputs = [arguments[i] for i in checked]
     outputs = _outputs(func, arguments)
     for j, y in enumerate(outputs):
-        analytical = [np.zeros((x.numel(), y.numel())) for x in inputs]
-        for k in range(y.numel()):
-            one = np.zeros(y.numel())
+        columns = _host(y.detach()).size
+        analytical = [np.zeros((_host(x.detach()).size, columns)) for x in inputs]
+        for k in range(columns):
+            one = np.zeros(columns)
             one[k] = 1.0
             for jacobian, g in zip(
                 analytical, _pulled([y], inputs, [_like(one, y.detach(), y.dtype)]), strict=True
@@ -259,10 +300,11 @@ def _check_jacobians(
                 jacobian[:, k] = _host(g).reshape(-1)
         for i, x, jacobian in zip(checked, inputs, analytical, strict=True):
             numerical = np.zeros_like(jacobian)
-            for k in range(x.numel()):
-                shift = np.zeros(x.numel())
+            here = _host(x.detach())
+            for k in range(here.size):
+                shift = np.zeros(here.size)
                 shift[k] = eps
-                shift = shift.reshape(x.shape)
+                shift = shift.reshape(here.shape)
                 above = _shifted(func, arguments, {i: shift})[j]
                 below = _shifted(func, arguments, {i: -shift})[j]
                 numerical[k] = ((above - below) / (2 * eps)).reshape(-1)
@@ -285,10 +327,10 @@ def _check_direction(
     inputs = [arguments[i] for i in checked]
     outputs = _outputs(func, arguments)
     for j, y in enumerate(outputs):
-        weights = rng.standard_normal(y.shape)
+        weights = rng.standard_normal(_host(y.detach()).shape)
         pulled = _pulled([y], inputs, [_like(weights, y.detach(), y.dtype)])
         for i, x, g in zip(checked, inputs, pulled, strict=True):
-            direction = rng.standard_normal(x.shape)
+            direction = rng.standard_normal(_host(x.detach()).shape)
             direction /= max(float(np.linalg.norm(direction)), 1e-12)
             above = _shifted(func, arguments, {i: eps * direction})[j]
             below = _shifted(func, arguments, {i: -eps * direction})[j]
@@ -319,7 +361,12 @@ def make_arguments(
     def build(value: Any) -> Any:
         if isinstance(value, In):
             array = np.asarray(_values(value, rng, distinct))
-            tensor = wrap(array.astype(dtype.numpy) if value.kind == "float" else array)
+            if value.kind == "float":
+                array = array.astype(dtype.numpy)
+            elif value.kind == "complex":
+                wide = dtype.to_real().itemsize == 8
+                array = array.astype(np.complex128 if wide else np.complex64)
+            tensor = wrap(array)
             return tensor.requires_grad_(requires_grad and value.grad)
         if isinstance(value, list):
             return [build(item) for item in value]
@@ -335,12 +382,18 @@ def _is_shape(value: Any) -> bool:
 
 def _values(spec: In, rng: np.random.Generator, distinct: _DistinctValues) -> Any:
     if spec.values is not None:
-        kind = {"float": np.float64, "int": np.int64, "bool": np.bool_}[spec.kind]
-        return np.array(spec.values, kind)
+        kinds = {
+            "float": np.float64, "complex": np.complex128, "int": np.int64, "int32": np.int32,
+            "bool": np.bool_,
+        }  # fmt: skip
+        return np.array(spec.values, kinds[spec.kind])
     if spec.kind == "int":
         return rng.integers(int(spec.low), int(spec.high), spec.shape)
     if spec.kind == "bool":
         return rng.integers(0, 2, spec.shape).astype(bool)
+    if spec.kind == "complex":
+        low, high = spec.low, spec.high
+        return rng.uniform(low, high, spec.shape) + 1j * rng.uniform(low, high, spec.shape)
     if spec.distinct:
         return distinct.take(spec)
     return rng.uniform(spec.low, spec.high, spec.shape)

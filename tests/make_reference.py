@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "oracle")]
 
 import torch  # noqa: E402
-from sweep import cases, flat  # noqa: E402
+from sweep import as_real, cases, flat  # noqa: E402
 from test_ops_torch import COMPARED, NO_GRADIENT  # noqa: E402
 from torch_oracle import (  # noqa: E402
     arguments_for_torch,
@@ -31,7 +31,7 @@ from tapegrad.ops import TABLE  # noqa: E402
 
 def array_of(x: Any) -> Any:
     x = x.detach().numpy(force=True) if isinstance(x, torch.Tensor) else np.asarray(x)
-    return x.astype(np.float64)
+    return as_real(x)
 
 
 def main() -> None:

@@ -10,8 +10,11 @@ import numpy as np
 
 import tapegrad
 import tapegrad.distributed.functional  # enters collectives in the table
+import tapegrad.ops.draws.angles
+import tapegrad.ops.draws.quantiles  # defines primitives that are loaded at first use
 from tapegrad import Tensor
 from tapegrad.autograd.api import grad
+from tapegrad.core import numeric
 from tapegrad.core.tensor import wrap
 from tapegrad.ops import TABLE
 from tapegrad.ops.table import Op, Sample
@@ -82,8 +85,10 @@ def weighted_sum(result: Any, seed: int = 0) -> Tensor | None:
     total = None
     for y in tensors(result):
         weights = rng.uniform(0.5, 1.5, y.shape) * rng.choice([-1.0, 1.0], y.shape)
-        if y.dtype.is_floating_point and y.requires_grad:
-            term = (y * wrap(np.asarray(weights, y._array.dtype))).sum()
+        if y.dtype.is_complex:
+            weights = weights + 1j * rng.uniform(0.5, 1.5, y.shape)
+        if numeric.is_differentiable(y._array.dtype) and y.requires_grad:
+            term = (y * wrap(np.asarray(weights, y._array.dtype))).sum().real
             total = term if total is None else total + term
     return total
 
@@ -103,12 +108,20 @@ def array_of(x: Any) -> Any:
     return x._array if isinstance(x, Tensor) else np.asarray(x)
 
 
+def as_real(array: Any) -> Any:
+    """A NumPy array as float64; complex numbers as pairs, in one more dimension."""
+    if array.dtype.kind == "c":
+        return np.array(array, np.complex128)[..., None].view(np.float64)
+    return array.astype(np.float64)
+
+
 def assert_close(got: Any, expected: Any, rtol: float, atol: float, what: str) -> None:
     """Shapes are equal and values close; NaN equals NaN."""
     a, b = array_of(got), array_of(expected)
     assert a.shape == b.shape, f"{what}: shape {a.shape}, expected {b.shape}"
     if a.dtype.kind in "fV":
-        a, b = a.astype(np.float64), b.astype(np.float64)
+        a = a.astype(np.float64)
+        b = b if b.dtype.kind == "c" else b.astype(np.float64)
     np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=what)
 
 

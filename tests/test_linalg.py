@@ -32,7 +32,7 @@ def test_an_upper_cholesky_factor() -> None:
     x = matrix([4.0, 2.0], [2.0, 3.0])
     upper = tg.linalg.cholesky(x, upper=True)
     np.testing.assert_allclose((upper.mT @ upper).detach().numpy(), x.detach().numpy())
-    assert gradcheck(lambda a: tg.linalg.cholesky(a, upper=True), x)
+    assert gradcheck(lambda a: tg.linalg.cholesky((a + a.mT) / 2, upper=True), x)
 
 
 def test_the_product_of_many_matrices_takes_the_cheap_order() -> None:
@@ -49,20 +49,18 @@ def test_bad_matrices() -> None:
             function(flat)
     with pytest.raises(RuntimeError, match="needs a floating tensor"):
         tg.det(square.long())
-    with pytest.raises(RuntimeError, match="Singular"):
+    with pytest.raises(RuntimeError, match="is singular"):
         tg.linalg.solve(square, tg.ones(2))
     with pytest.raises(RuntimeError, match="positive definite"):
         tg.linalg.cholesky(-square)
     with pytest.raises(RuntimeError, match="A has 2 rows"):
         tg.linalg.solve(square, tg.ones(3, 1))
-    with pytest.raises(RuntimeError, match="needs singular values"):
-        tg.linalg.matrix_norm(square, 2)
+    with pytest.raises(RuntimeError, match="has no order 3"):
+        tg.linalg.matrix_norm(square, 3)
     with pytest.raises(RuntimeError, match="needs a vector or a matrix"):
         tg.linalg.norm(tg.ones(2, 2, 2), 1)
     with pytest.raises(RuntimeError, match="at least two tensors"):
         tg.linalg.multi_dot([square])
-    with pytest.raises(AttributeError, match="no attribute 'svd'"):
-        _ = tg.linalg.svd
     with pytest.raises(RuntimeError, match="a dimension of size 3"):
         tg.cross(square, square)
     with pytest.raises(RuntimeError, match="needs matrices"):

@@ -360,7 +360,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: F.max_pool2d(ones(1, 1, 2, 2), 3), RuntimeError, "does not fit"),
     (lambda: F.avg_pool2d(ones(1, 1, 4, 4), (2, 2, 2)), RuntimeError, "one or two integers"),
     (lambda: F.avg_pool2d(ones(1, 1, 4, 4), 2.5), TypeError, "must be an integer"),
-    (lambda: F.adaptive_avg_pool2d(ones(1, 1, 4, 4), 0), RuntimeError, "at least 1"),
+    (lambda: F.adaptive_avg_pool2d(ones(1, 1, 4, 4), -1), RuntimeError, "not negative"),
     (lambda: F.layer_norm(ones(2, 3), [4]), RuntimeError, "does not end in"),
     (lambda: F.layer_norm(ones(2, 3), [3], ones(2)), RuntimeError, "the weight must have"),
     (lambda: F.group_norm(ones(2, 3, 4), 2), RuntimeError, "divide the 3"),

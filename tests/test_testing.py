@@ -64,7 +64,7 @@ def test_wrong_second_derivatives_are_found() -> None:
 
 
 def test_nothing_to_check_is_refused() -> None:
-    with pytest.raises(ValueError, match="requires gradients"):
+    with pytest.raises(ValueError, match="to require gradient"):
         gradcheck(lambda x: x, tapegrad.ones(2))
 
 

@@ -133,6 +133,7 @@ def each_call(name: str) -> Any:
 ON_DATA = {
     *("allclose", "argwhere", "bincount", "equal", "has_inf", "has_nan", "masked_select"),
     *("nn.functional.one_hot", "nonzero", "repeat_interleave", "unique", "unique_consecutive"),
+    *("_segment_reduce", "nonzero_static"),
 }
 RANDOM = [n for n in NAMES if TABLE[n].random]
 #: all members of a group must run a collective in the same order, so there are no rules

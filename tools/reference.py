@@ -49,6 +49,19 @@ PAGES = (
         ("nn.functional",),
     ),
     Page("linalg", "linalg", "`tapegrad.linalg`: matrices and norms.", ("linalg",)),
+    Page("special", "special", "`tapegrad.special`: special functions.", ("special",)),
+    Page(
+        "distributions",
+        "distributions",
+        "`from tapegrad import distributions`: random values, their probabilities and gradients.",
+        (
+            "distributions",
+            "distributions.constraints",
+            "distributions.kl",
+            "distributions.utils",
+        ),
+        True,
+    ),
     Page("nn-init", "nn.init", "Each fills a tensor in place and returns it.", ("nn.init",)),
     Page(
         "nn-utils",

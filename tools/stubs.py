@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import tapegrad
-from tapegrad import Tensor
+from tapegrad import Tensor, special
 from tapegrad.nn import functional
 from tapegrad.ops import CREATION, public_functions
 from tapegrad.ops.late import load_all
@@ -37,6 +37,17 @@ NAMES = {
     ".ops.annotations": ("DeviceLike", "Dims", "DTypeLike", "Ints", "Number", "Operand"),
     ".ops.convert": ("Extent",),
     ".ops.elementwise.parts": ("Mantissa",),
+    ".ops.factors.least_squares": ("LeastSquares",),
+    ".ops.factors.low_rank": ("LowRank",),
+    ".ops.factors.lu": (
+        *("LDLFactors", "LDLFactorsWithInfo", "LUFactors", "LUFactorsWithInfo", "LUParts"),
+    ),
+    ".ops.factors.older": ("OlderSingularValues",),
+    ".ops.factors.orthogonal": ("Orthogonal", "Reflections"),
+    ".ops.factors.spectra": ("Eigenvectors", "SingularValues"),
+    ".ops.factors.systems": ("InverseWithInfo", "SolutionWithInfo"),
+    ".ops.factors.triangles": ("FactorWithInfo", "TriangularSolution"),
+    ".ops.index.counting": ("Histogram",),
     ".ops.index.search": ("Indexed",),
     ".ops.linalg.solving": ("SignAndLog",),
     ".ops.reduce.largest": ("Extreme",),
@@ -46,7 +57,7 @@ NAMES = {
 }
 
 #: results that are tuples of tensors
-NAMED_RESULTS = ("Bounds", "Extreme", "Indexed", "SignAndLog", "Sorted")
+NAMED_RESULTS = ("Bounds", "Extreme", "Histogram", "Indexed", "SignAndLog", "Sorted")
 
 #: a parameter that adds the indices of the results to them
 FLAG = "return_indices"
@@ -228,13 +239,17 @@ def namespace_stub() -> str:
     return "\n".join(lines) + "\n"
 
 
-def module_stub(module: str, shared: tuple[str, ...], in_place: tuple[str, ...] = ()) -> str:
+def module_stub(
+    module: str, shared: tuple[str, ...] | dict[str, str], in_place: tuple[str, ...] = ()
+) -> str:
     """The stub of a module of operations, some of which it shares with the main namespace.
 
-    Those named by `in_place` overwrite their input under a name with an underscore.
+    A dict gives the names of these in the main namespace, where they differ. Those named by
+    `in_place` overwrite their input under a name with an underscore.
     """
     main = public_functions("")
-    functions = {name: main[name] for name in shared} | public_functions(module)
+    names = shared if isinstance(shared, dict) else {name: name for name in shared}
+    functions = {ours: main[name] for ours, name in names.items()} | public_functions(module)
     lines = [HEADER, *_imports(module.count(".")), ""]
     for name, function in sorted(functions.items()):
         lines += function_lines(name, function)
@@ -279,7 +294,8 @@ def stubs() -> dict[Path, str]:
         PACKAGE / "nn" / "functional.pyi": module_stub(
             "nn.functional", functional.SHARED, functional.IN_PLACE
         ),
-        PACKAGE / "linalg.pyi": module_stub("linalg", ("diagonal", "matrix_exp")),
+        PACKAGE / "linalg.pyi": module_stub("linalg", ("matrix_exp",)),
+        PACKAGE / "special.pyi": module_stub("special", special.SHARED),
     }
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..dialects import Variable as Variable
     from ..optim import SGD as SGD
     from ..testing import gradcheck, gradgradcheck
-    from . import function, functional, graph
+    from . import forward_ad, function, functional, graph
     from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
     from .api import autograd_backward as backward
     from .api import grad
@@ -34,6 +34,7 @@ __all__ = [
     "custom_op",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "function",
     "functional",
     "grad",
@@ -72,7 +73,7 @@ if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missi
     def __getattr__(name: str) -> object:
         if name == "backward":
             value: object = _import_module(".api", __name__).autograd_backward
-        elif name in ("function", "functional", "graph"):
+        elif name in ("forward_ad", "function", "functional", "graph"):
             value = _import_module(f".{name}", __name__)
         else:
             module = next((m for m, names in _SOURCES.items() if name in names), None)

@@ -7,15 +7,17 @@ gradients of chosen inputs. Gradients are added to `.grad` here and nowhere else
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core import locks, storage
+from ..core import locks, numeric, storage
 from ..core.modes import AUTOCAST, GRAD, STATE, TAPE, TRANSFORM, switched
 from ..core.tape import Entry, Output, Tape, node_of
 from ..core.tensor import Extra, Tensor, own, refresh, wrap
@@ -24,6 +26,8 @@ from .gradients import Gradients
 
 _accumulate_lock = locks.new()
 _by_number = attrgetter("number")
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 def _settle(tensors: Iterable[Any]) -> None:
@@ -52,6 +56,11 @@ def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], tape
                     f"shape {tuple(array.shape)}; reduce it (for example with .sum()) or pass "
                     "its gradient (grad_outputs= of autograd.grad)"
                 )
+            if numeric.is_complex(array.dtype):
+                raise RuntimeError(
+                    "backward without a gradient needs a real tensor, this one is "
+                    f"{output.dtype}; take .real or .abs(), or pass its gradient"
+                )
             gradient = wrap(np.ones_like(array))
         elif not isinstance(gradient, Tensor):
             raise TypeError(f"gradient must be a Tensor or None, got {type(gradient).__name__}")
@@ -59,6 +68,11 @@ def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], tape
             raise RuntimeError(
                 f"the gradient of an output of shape {tuple(array.shape)} must have the same "
                 f"shape, got {tuple(gradient.shape)}"
+            )
+        elif numeric.is_complex(gradient._array.dtype) != numeric.is_complex(array.dtype):
+            raise RuntimeError(
+                f"the gradient of a {output.dtype} output cannot be {gradient.dtype}: both must be "
+                "complex or none"
             )
         elif gradient._array.dtype != array.dtype:
             gradient = gradient.to(output.dtype)
@@ -120,7 +134,11 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
             storage.note(grad._array)
     if leaf._extra is not None:
         for hook in list(leaf._extra.post_hooks.values()):
-            hook(leaf)
+            if hook(leaf) is not None:
+                raise RuntimeError(
+                    "a hook after accumulation must return None: .grad is filled already; change "
+                    "it in place there"
+                )
     if leaf._grad is not None:  # else a hook has used it up: its memory is free again
         owner._items[leaf.id] = g
 
@@ -133,6 +151,50 @@ def _contiguous_copy(g: Any, like: Any) -> Any:
     return copy
 
 
+#: backward calls inside of each other that one thread runs: each takes some ten frames of Python's
+#: stack, which has 1000 unless told otherwise
+DEEPEST = 30
+
+
+def _bounded(call: C) -> C:
+    """A backward call that goes on in another thread when the stack of this one gets too deep."""
+
+    @functools.wraps(call)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        depth = STATE.depth
+        if depth >= DEEPEST:
+            return _in_another_thread(call, args, kwargs)
+        STATE.depth = depth + 1
+        try:
+            return call(*args, **kwargs)
+        finally:
+            STATE.depth = depth
+
+    return bounded  # type: ignore[return-value]  # wraps keeps the signature
+
+
+def _in_another_thread(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    before = {name: getattr(STATE, name) for name in ("mode", "tapes", "saved_hooks", "autocast")}
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        for name, value in before.items():
+            setattr(STATE, name, value)
+        try:
+            outcome["result"] = _bounded(call)(*args, **kwargs)
+        except BaseException as error:
+            outcome["error"] = error
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(run,), name="tapegrad-backward")
+    thread.start()
+    thread.join()
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["result"]
+
+
+@_bounded
 def backward(
     outputs: Sequence[Tensor],
     gradients: Sequence[Any],
@@ -219,6 +281,7 @@ def _modes_of(walk: Walk) -> tuple[int, int]:
     return AUTOCAST | GRAD, GRAD if walk.create_graph else 0
 
 
+@_bounded
 def grad(
     outputs: Any,
     inputs: Any,

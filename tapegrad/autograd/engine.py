@@ -239,9 +239,10 @@ class Walk:
                 fresh = False  # the hook may have kept it
         if isinstance(g, Tensor):
             if g._array.dtype != leaf._array.dtype:
-                g = g.to(leaf.dtype)
+                g = PRIMITIVES["cast"](g, dtype=leaf.dtype)
         elif g.dtype != leaf._array.dtype:
-            g, fresh = g.astype(leaf._array.dtype), True
+            # Of a complex gradient a real leaf gets the real part.
+            g, fresh = PRIMITIVES["cast"](g, dtype=leaf.dtype), True
         assert g.shape == leaf._array.shape, f"gradient {g.shape} for a leaf {leaf.shape}"
         assert self.deliver is not None
         self.deliver(leaf, g, fresh)
@@ -433,7 +434,9 @@ def _as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
             rebuilt.append(_rebuilt(entry, index, value))
         else:
             tensor = value.stripped() if isinstance(value, Wrapped) else wrap(value)
-            if index < len(entry.primitive.outputs) and numeric.is_floating(tensor._array.dtype):
+            if index < len(entry.primitive.outputs) and numeric.is_differentiable(
+                tensor._array.dtype
+            ):
                 several = len(entry.primitive.outputs) > 1
                 tensor._edge = Output(entry, index) if several else entry
                 tensor._requires = True

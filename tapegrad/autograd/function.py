@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,9 @@ class Context:
         self._materialize = value
 
 
+FunctionCtx = Context  # PyTorch's name
+
+
 class Function:
     """Base of operations with hand-written gradients.
 
@@ -106,6 +110,8 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run the function and record it."""
         ctx = Context()
+        if cls.setup_context is not None:
+            args, kwargs = _with_defaults(cls.forward, args, kwargs)
         on_watching_tape = bool(STATE.mode & GRAD) and any(tape.watches for tape in STATE.tapes)
         ctx.needs_input_grad = tuple(
             isinstance(a, Tensor)
@@ -128,6 +134,13 @@ class Function:
         if not several:
             return results[0]
         return type(out)(*results) if hasattr(out, "_fields") else type(out)(results)
+
+
+def _with_defaults(forward: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """All arguments of a `forward`, in order, as `setup_context` gets them."""
+    bound = inspect.signature(forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
 
 def _record(
@@ -224,6 +237,7 @@ def _primitive(cls: type[Function], ctx: Context, args: tuple[Any, ...], made: l
         outputs=tuple(f"out{i}" for i in range(len(made))),
         joint=cls.backward,
         pure=False,
+        context=ctx,
         _pull=functools.partial(_pull, cls, ctx, args_layout(args), shapes),
     )
 

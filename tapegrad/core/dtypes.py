@@ -3,8 +3,8 @@
 A `DType` is an element type of tapegrad and knows the NumPy type that stores it. Comes in: the
 dtypes of operands. Goes out: the dtype of the result (`result_type`), as in PyTorch: tensors with
 dimensions decide first, then 0-d tensors, then Python numbers, and a later group matters only if
-its category is higher (bool < integer < float). Called by `primitive.py` before a kernel runs, and
-by the operations that make tensors.
+its category is higher (bool < integer < float < complex). Called by `primitive.py` before a kernel
+runs, and by the operations that make tensors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from .naming import shown
 
-BOOL, INTEGER, FLOAT = range(3)
+BOOL, INTEGER, FLOAT, COMPLEX = range(4)
 
 
 class DType:
@@ -34,12 +34,17 @@ class DType:
         self.itemsize = itemsize
         self.is_signed = is_signed
         # ml_dtypes costs 6 ms to import, so bfloat16 finds its NumPy type at first use.
-        self._numpy = None if name == "bfloat16" else np.dtype(name)
+        self._numpy = None if name in ("bfloat16", "complex32") else np.dtype(name)
 
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy type that stores this one."""
         if self._numpy is None:
+            if self.category == COMPLEX:
+                raise TypeError(
+                    "complex32 is a name only: there are no tensors of complex half precision; use "
+                    "complex64"
+                )
             import ml_dtypes
 
             self._numpy = np.dtype(ml_dtypes.bfloat16)
@@ -53,8 +58,18 @@ class DType:
 
     @property
     def is_complex(self) -> bool:
-        """False: there are no complex types."""
-        return False
+        """Whether it is one of the complex types."""
+        return self.category == COMPLEX
+
+    def to_real(self) -> DType:
+        """The type of the real and the imaginary part; a type that is not complex is its own."""
+        return _REAL.get(self, self)
+
+    def to_complex(self) -> DType:
+        """The complex type whose parts have this one; a complex type is its own."""
+        if self.category < FLOAT:
+            raise RuntimeError(f"{self} has no complex type; use a floating type")
+        return _COMPLEX.get(self, self)
 
     def __repr__(self) -> str:
         return f"{shown.package}.{self.name}"
@@ -75,15 +90,23 @@ float16 = DType("float16", FLOAT, 2)
 bfloat16 = DType("bfloat16", FLOAT, 2)
 float32 = DType("float32", FLOAT, 4)
 float64 = DType("float64", FLOAT, 8)
+complex32 = DType("complex32", COMPLEX, 4)
+complex64 = DType("complex64", COMPLEX, 8)
+complex128 = DType("complex128", COMPLEX, 16)
 
-ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+ALL = (
+    *(bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64),
+    *(complex64, complex128),
+)
 _BY_NAME = {d.name: d for d in ALL}
 _FROM_NUMPY: dict[Any, DType] = {d.numpy: d for d in ALL if d is not bfloat16}
+_REAL = {complex32: float16, complex64: float32, complex128: float64}
+_COMPLEX = {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}
 _DEFAULT = [float32]
 
 
 def dtype_named(name: str) -> DType:
-    return _BY_NAME[name]
+    return complex32 if name == "complex32" else _BY_NAME[name]
 
 
 def from_numpy_dtype(dtype: np.dtype[Any]) -> DType:
@@ -101,15 +124,17 @@ def from_numpy_dtype(dtype: np.dtype[Any]) -> DType:
 
 
 def as_dtype(dtype: Any) -> DType:
-    """Accept a `DType`, a NumPy type, a name, or Python's bool, int and float."""
+    """Accept a `DType`, a NumPy type, a name, or Python's bool, int, float and complex."""
     if isinstance(dtype, DType):
         return dtype
     if dtype is float:
-        return _DEFAULT[0]
+        return float64
     if dtype is int:
         return int64
     if dtype is bool:
         return bool_
+    if dtype is complex:
+        return _DEFAULT[0].to_complex()
     if isinstance(dtype, str) and dtype in _BY_NAME:
         return _BY_NAME[dtype]
     try:
@@ -144,8 +169,11 @@ def promote_types(first: DType, second: DType) -> DType:
     if first is second:
         return first
     if first.category != second.category:
-        return first if first.category > second.category else second
-    if first.category == FLOAT:
+        high, low = (first, second) if first.category > second.category else (second, first)
+        if high.category == COMPLEX and low.category == FLOAT:
+            return low.to_complex() if low.itemsize * 2 > high.itemsize else high
+        return high
+    if first.category >= FLOAT:
         if {first, second} == {float16, bfloat16}:
             return float32
         return first if first.itemsize > second.itemsize else second
@@ -156,10 +184,12 @@ def promote_types(first: DType, second: DType) -> DType:
     return int16 if signed is int8 else signed
 
 
-def number_dtype(number: bool | int | float) -> DType:
+def number_dtype(number: bool | int | float | complex) -> DType:
     """The type of a Python number."""
     if isinstance(number, (bool, np.bool_)):
         return bool_
+    if isinstance(number, (complex, np.complexfloating)):
+        return _DEFAULT[0].to_complex()
     return int64 if isinstance(number, (int, np.integer)) else _DEFAULT[0]
 
 
@@ -174,8 +204,11 @@ def result_type(*operands: tuple[DType, int]) -> DType:
         if group is None:
             continue
         if result is None or group.category > result.category:
-            # A Python float beside integers gives the default type, never float64.
-            result = _DEFAULT[0] if rank == 0 and group.category == FLOAT else group
+            if group.category == COMPLEX and result is not None and result.category == FLOAT:
+                result = result.to_complex()  # the parts are as precise as the floats
+            else:
+                # A Python float beside integers gives the default type, never float64.
+                result = _DEFAULT[0] if rank == 0 and group.category == FLOAT else group
     assert result is not None
     return result
 
@@ -184,7 +217,7 @@ class finfo:
     """Limits of a floating type: eps, max, min, tiny, bits, as `torch.finfo`."""
 
     def __init__(self, dtype: Any = None) -> None:
-        dtype = get_default_dtype() if dtype is None else as_dtype(dtype)
+        dtype = get_default_dtype() if dtype is None else as_dtype(dtype).to_real()
         if not dtype.is_floating_point:
             raise TypeError(f"finfo needs a floating type, got {dtype}; use iinfo for integers")
         if dtype.name not in np.sctypeDict:

@@ -1,13 +1,33 @@
-"""Handles of hooks.
+"""What few tensors have beside their data: hooks, and the handles that take hooks away again.
 
-Comes in: a function that takes a hook away. Goes out: what `register_hook` returns. Made by
-`tensor.py` and by the hooks of modules and optimizers.
+Made by `tensor.py` for hooks on a tensor, and by everything else that takes hooks: modules,
+optimizers, state dicts, nodes of the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
+
+Hooks = Mapping[int, Callable[[Any], Any]]
+
+_NO_HOOKS: Hooks = MappingProxyType({})
+
+
+class Extra:
+    """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
+
+    __slots__ = ("hooks", "last_relayout", "lender", "post_hooks")
+
+    def __init__(self, lender: Callable[[], Any] | None = None) -> None:
+        self.hooks: Hooks = _NO_HOOKS
+        self.post_hooks: Hooks = _NO_HOOKS
+        # None, or a callable that says whether somebody else still reads this array.
+        self.lender = lender
+        # The sequence number of the latest `transpose_` or the like: older views lead through other
+        # dimensions.
+        self.last_relayout = 0
 
 
 class RemovableHandle:

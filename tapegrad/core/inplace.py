@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from . import batch_rules, numeric, storage, xp
+from .histories import check_derivable, set_history
 from .modes import GRAD, STATE, TAPE, TRANSFORM, numbers
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .tape import Entry, Output
-from .tensor import Extra, Tensor, check_derivable, own, refresh, set_history, wrap
+from .tensor import Extra, Tensor, own, refresh, wrap
 from .wrapped import Wrapped, whole_of
 
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
@@ -55,7 +56,7 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
         return
     root = tensor if tensor._view is None else tensor._view[0]
     if tensor._view is not None and (tensor._requires or root._requires):
-        check_derivable(tensor._view[1], f"{what} would change")
+        check_derivable(tensor._view, f"{what} would change")
     if any(t._requires and t._edge is None for t in (tensor, root)):
         kind = "a view of a leaf" if root is not tensor else "a leaf"
         raise RuntimeError(
@@ -82,6 +83,8 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
             storage.note(target)
             return tensor
     value = bind(primitive, (tensor, *others), params or {})
+    if numeric.is_complex(target.dtype) and numeric.is_floating(value._array.dtype):
+        raise RuntimeError(f"in-place {primitive.name} is not supported for complex tensors")
     return assign(tensor, value, f"{primitive.name}_")
 
 
@@ -235,6 +238,8 @@ def assign(
     value = _fitting(tensor, value, what)
     if value._view is not None:
         refresh(value)  # another view of its memory may have changed it
+    if tensor._view is not None and value._requires and STATE.mode & GRAD:
+        check_derivable(tensor._view, f"{what} would change")
     # A capture knows values by number; a tape that differentiates needs an edge to the value.
     on_watching_tape = STATE.mode & TAPE and any(tape.watches for tape in STATE.tapes)
     is_leaf = value._edge is None and (value._requires or on_watching_tape)

@@ -10,7 +10,6 @@ import difflib
 from collections.abc import Iterable
 from importlib import import_module
 
-_COMPLEX = "complex tensors are not supported"
 _SPARSE = "sparse tensors are not supported"
 _QUANTIZED = "quantized tensors are not supported"
 _DISTRIBUTED = "distributed training is not supported"
@@ -18,8 +17,6 @@ _EXPORT = "programs cannot be exported; save a state_dict with tapegrad.save"
 
 #: names of PyTorch, NumPy and JAX that no module of tapegrad has, and what to do without them
 _INSTEAD = {
-    **dict.fromkeys(("cdouble", "cfloat", "complex", "complex32", "complex64"), _COMPLEX),
-    **dict.fromkeys(("complex128", "fft", "polar", "view_as_complex", "view_as_real"), _COMPLEX),
     **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), _SPARSE),
     **dict.fromkeys(("ao", "quantization", "quantize_per_tensor", "quantized"), _QUANTIZED),
     **dict.fromkeys(("DataParallel",), _DISTRIBUTED),
@@ -31,7 +28,6 @@ _INSTEAD = {
     "expand_dims": "use tapegrad.unsqueeze",
     "jit": "use tapegrad.compile",
     "profiler": "use explain() of a compiled function",
-    "special": "the functions of torch.special that exist are in tapegrad itself",
     "vmap": "write the batch dimension explicitly",
 }
 

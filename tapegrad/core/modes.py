@@ -12,6 +12,7 @@ import functools
 import inspect
 import itertools
 import threading
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,6 +51,8 @@ class ThreadState(threading.local):
     autocast: Any = None
     #: functions to run at the end of the backward pass that runs now; None if none runs
     endings: list[Callable[[], Any]] | None = None
+    #: how many backward calls of this thread run inside of each other
+    depth: int = 0
 
     def __init__(self) -> None:
         # Runs once in each thread. np.errstate around every operation would cost 1.1 µs.
@@ -158,6 +161,8 @@ class Mode:
         STATE.mode = (STATE.mode & ~bits) | (self.__dict__["_previous"].pop() & bits)
 
     def __call__(self, function: F) -> F:
+        if inspect.isclass(function):
+            return self._around_constructor(function)  # type: ignore[no-any-return]
         if inspect.isgeneratorfunction(function):
             return self._around_generator(function)
 
@@ -168,20 +173,38 @@ class Mode:
 
         return wrapped  # type: ignore[return-value]  # wraps keeps the signature
 
+    def _around_constructor(self, kind: Any) -> Any:
+        """As PyTorch does, with its warning: the mode holds for the constructor alone."""
+        warnings.warn(
+            "decorating a class changes the mode of its constructor alone, which is deprecated; "
+            "decorate the methods",
+            FutureWarning,
+            stacklevel=3,
+        )
+        kind.__init__ = self(kind.__init__)
+        return kind
+
     def _around_generator(self, function: F) -> F:
         """The mode holds while the generator runs, and not while its user does."""
 
         @functools.wraps(function)
         def generate(*args: Any, **kwargs: Any) -> Any:
             generator = function(*args, **kwargs)
-            sent = None
+            step, given = generator.send, None
             while True:
                 try:
                     with self._fresh():
-                        item = generator.send(sent)
+                        item = step(given)
                 except StopIteration as stop:
                     return stop.value
-                sent = yield item
+                try:
+                    step, given = generator.send, (yield item)
+                except GeneratorExit:
+                    with self._fresh():
+                        generator.close()
+                    raise
+                except BaseException as error:  # thrown in by the user, for the generator
+                    step, given = generator.throw, error
 
         return generate  # type: ignore[return-value]  # wraps keeps the signature
 
@@ -253,7 +276,7 @@ class inference_mode(Mode):
         self.enabled = bool(mode)
 
     def _new_mode(self, mode: int) -> int:
-        return (mode & ~GRAD) | INFERENCE if self.enabled else mode
+        return (mode & ~GRAD) | INFERENCE if self.enabled else (mode & ~INFERENCE) | GRAD
 
     def _fresh(self) -> Mode:
         return type(self)(self.enabled)

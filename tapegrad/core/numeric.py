@@ -1,6 +1,7 @@
 """What kind of numbers a NumPy dtype holds.
 
-Comes in: a NumPy dtype. Goes out: whether it is floating, half precision, an integer, a boolean.
+Comes in: a NumPy dtype. Goes out: whether it is floating, complex, half precision, an integer, a
+boolean.
 Only this file knows NumPy's letters. bfloat16 comes from another package, and NumPy takes it for
 raw bytes ("V"); there are no tensors of any other such type. Called wherever code depends on a
 dtype.
@@ -11,7 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 #: kinds of dtypes that can have gradients, for code too hot for a function call (50 ns)
-DIFFERENTIABLE = "fV"
+DIFFERENTIABLE = "fVc"
+FLOATING = "fV"
+COMPLEX = "c"
 
 
 def is_differentiable(dtype: Any) -> bool:
@@ -22,6 +25,15 @@ def is_differentiable(dtype: Any) -> bool:
 def is_floating(dtype: Any) -> bool:
     """Whether a dtype is a float, bfloat16 included."""
     return dtype.kind in "fV"
+
+
+def is_complex(dtype: Any) -> bool:
+    return bool(dtype.kind == "c")
+
+
+def is_inexact(dtype: Any) -> bool:
+    """Whether a dtype is floating or complex."""
+    return dtype.kind in "fVc"
 
 
 def is_numpy_float(dtype: Any) -> bool:

@@ -231,8 +231,9 @@ _BINARY = {
     for prefix in ("", "r", "i")
 } | {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
-#: members of Tensor without modes, while there are some
+#: members of Tensor without modes and with them, while there are some
 _unpatched: dict[str, Any] = {}
+_patches: dict[str, Any] = {}
 
 
 def function_of_operator(name: str) -> Any:
@@ -374,9 +375,9 @@ class TorchFunctionMode:
         install()
         with _patching:
             if _open_modes == 0:
-                members = _overridable()
-                _unpatched.update({name: vars(Tensor)[name] for name in members})
-                for name, member in members.items():
+                _patches.update(_overridable())
+                _unpatched.update({name: vars(Tensor)[name] for name in _patches})
+                for name, member in _patches.items():
                     setattr(Tensor, name, member)
             _open_modes += 1
         LOCAL.modes = (*LOCAL.modes, self)
@@ -395,5 +396,7 @@ class TorchFunctionMode:
             _open_modes -= 1
             if _open_modes == 0:
                 for name, member in _unpatched.items():
-                    setattr(Tensor, name, member)
+                    if vars(Tensor)[name] is _patches[name]:  # no operation was loaded meanwhile
+                        setattr(Tensor, name, member)
                 _unpatched.clear()
+                _patches.clear()

@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes, numeric, shortpaths, source
+from . import dtypes, halves, shortpaths, source
 from .acceleration import Accelerator as Accelerator
 from .acceleration import Link as Link
 from .acceleration import accelerator as accelerator
 from .acceleration import set_accelerator as set_accelerator
-from .device import device_of, to_device
+from .complexes import HOLOMORPHIC, OWN, conjugating, refuse
 from .dtypes import DType
+from .histories import UNTRACKED, is_untracked
 from .modes import (
     ANOMALY,
     AUTOCAST,
@@ -43,7 +44,8 @@ from .modes import (
     numbers,
     switched,
 )
-from .numeric import DIFFERENTIABLE
+from .numeric import COMPLEX, DIFFERENTIABLE
+from .operands import check_broadcast, check_nan, on_one_device
 from .shortpaths import NEVER as NEVER
 from .storage import owner_of
 from .tape import Entry, Handle, Output, Packed, new_entry
@@ -107,8 +109,12 @@ class Primitive:
     joint: Rule | None = None
     #: "same": inputs get a common dtype; "float": a floating one; "bool": the result is bool
     promote: str | None = None
+    #: half precision beside a number that it cannot hold is computed in float32, and rounded once
+    wide_numbers: bool = False
     #: the result shows the memory of the first input
     view: bool = False
+    #: the result is one of several views that one call returns
+    sibling: bool = False
     #: the kernel is made of primitives and runs on Tensors as well
     composite: bool = False
     #: the same inputs give the same result, and nothing else happens
@@ -141,6 +147,11 @@ class Primitive:
     native_size: int = NEVER
     #: its kernel needs a library that takes longer to load than native code takes to compile
     loads: bool = False
+    #: what a Function of the user keeps between forward and backward
+    context: Any = None
+    #: how it takes complex numbers (`complexes.py`), and what it is a conjugating copy of
+    complex: str | None = None
+    plain: Primitive | None = None
     #: linear in all of its differentiable inputs together, as movements are
     linear: bool = False
     #: (primals, tangents, outs, **params) -> the tangents of the results, where neither the kind
@@ -241,6 +252,9 @@ def define(
     collective: bool = False,
     halves: tuple[Primitive, Primitive] | None = None,
     half: str | None = None,
+    sibling: bool = False,
+    wide_numbers: bool = False,
+    complex: str | None = None,
 ) -> Primitive:
     """Make a primitive. Inputs are the kernel's positional parameters, in order.
 
@@ -261,10 +275,12 @@ def define(
     elif joint is None:
         rules = (vjp,) + (None,) * (len(inputs) - 1)
     p = Primitive(
-        name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, view, composite,
+        name, kernel, kind, inputs, rest, outputs, extras, rules, joint, promote, wide_numbers,
+        view, sibling, composite,
         pure and not collective, collective, halves, half, expression, lower, abstract, batch, into,
     )  # fmt: skip
     p.loads, p.jvp = loads, jvp
+    p.complex = complex or {MOVEMENT: OWN, CONTRACTION: HOLOMORPHIC}.get(kind)
     p.linear = kind == MOVEMENT if linear is None else linear
     if native_size is not None:
         p.native_size = native_size
@@ -324,7 +340,7 @@ def _make_direct(p: Primitive) -> Callable[..., Any]:
         "generic": np.generic, "getframe": sys._getframe,
         "kernel": p.kernel, "LIBRARY": source.LIBRARY, "ndarray": _ndarray, "new": _new,
         "note_view": note_view, "numbers": numbers, "outside": source.outside,
-        "refresh": refresh, "run": run,
+        "refresh": refresh, "run": run, "conjugating": conjugating,
     }  # fmt: skip
     return shortpaths.direct(p, p.kind == ELEMENTWISE, p.kind == CONTRACTION, namespace)
 
@@ -352,7 +368,7 @@ def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any
 # -- running -----------------------------------------------------------------------------------
 
 #: operands that are taken as they are: no code of the user runs for them
-_PLAIN_OPERANDS = (Tensor, int, float, type(None))
+_PLAIN_OPERANDS = (Tensor, int, float, complex, type(None))
 
 
 def bind(
@@ -383,7 +399,7 @@ def bind(
         if not isinstance(x, Tensor):
             if x is None or x.__class__ is float or x.__class__ is int:
                 continue
-            if isinstance(x, (int, float)):  # a subclass, such as bool
+            if isinstance(x, (int, float, complex)):  # a subclass, such as bool
                 uniform = False
                 continue
             tensors[i] = x = _as_operand(x)
@@ -408,12 +424,16 @@ def bind(
             largest = a.size
     # Operands of one common floating dtype, and Python numbers beside them, need no promotion.
     if p.promote is not None and not (uniform and (dtype is _F32 or dtype is _F64)):
+        if p.wide_numbers and (wide := halves.widened(tensors, cast_to)) is not None:
+            return cast_to(bind(p, wide[0], params), wide[1])
         _promote(p, tensors)
         arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
+    elif p.complex is None and dtype is not _F32 and dtype is not _F64:
+        refuse(p, arrays)
     if not plain:
-        arrays = _on_one_device(p, arrays)
+        arrays = on_one_device(p, arrays)
     if not same_shape and p.kind == ELEMENTWISE:
-        _check_broadcast(p, arrays)
+        check_broadcast(p, arrays)
     if p.view and tensors[0]._extra is not None:
         own(tensors[0])
         arrays[0] = tensors[0]._array
@@ -453,7 +473,7 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
     its parts meet infinities and ties, at the norm of zero for example.
     """
     for i, x in enumerate(tensors):
-        if not isinstance(x, (Tensor, int, float, type(None))):
+        if not isinstance(x, _PLAIN_OPERANDS):
             tensors[i] = x = _as_operand(x)
         if isinstance(x, Tensor) and x._view is not None:
             refresh(x)
@@ -488,7 +508,10 @@ def note_view(p: Primitive, params: dict[str, Any], source: Tensor, view: Tensor
     shown = made is given or (made is not None and made is given.base)
     if shown or owner_of(view._array) is owner_of(given):
         base, chain, _ = source._view or (source, (), 0)
-        view._view = (base, (*chain, (p, params)), view.id)
+        number: float = view.id
+        if not STATE.mode & GRAD or (source._view is not None and is_untracked(source._view)):
+            number += UNTRACKED
+        view._view = (base, (*chain, (p, params)), number)
 
 
 def record(
@@ -520,7 +543,7 @@ def record(
             edges[i] = edge or x  # a leaf is its own edge
             needed = True
     if tracked and mode & ANOMALY:
-        _check_nan(p, arrays, outs)
+        check_nan(p, arrays, outs)
     if not taped and not tracked:
         return None
     saved = (p._saver or p.saver)(arrays, outs, edges) if needed and p.slots else ()
@@ -535,6 +558,8 @@ def record(
                     if any(other != shape for other in shapes):
                         entry.shapes = shapes
                     break
+        if p.complex == HOLOMORPHIC and outs[0].dtype.kind in COMPLEX:
+            entry.primitive = conjugating(p, arrays)
         if mode & HOOKS:
             pack(entry)
         for i, result in enumerate(results):
@@ -581,7 +606,7 @@ def _as_operand(x: Any) -> Any:
 
 def _as_array(out: Any) -> Any:
     """Kernels of 0-d inputs return NumPy scalars; make them 0-d arrays."""
-    return np.asarray(out) if isinstance(out, (np.generic, int, float)) else out
+    return np.asarray(out) if isinstance(out, (np.generic, int, float, complex)) else out
 
 
 def _promote(p: Primitive, tensors: list[Any]) -> None:
@@ -594,8 +619,10 @@ def _promote(p: Primitive, tensors: list[Any]) -> None:
         elif x is not None:
             operands.append((dtypes.number_dtype(x), 0))
     target = dtypes.result_type(*operands)
-    if p.promote == "float" and not target.is_floating_point:
+    if p.promote == "float" and target.category < dtypes.FLOAT:
         target = dtypes.get_default_dtype()
+    if target.category == dtypes.COMPLEX and p.complex is None:
+        refuse(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
     numpy_target = target.numpy
     for i, x in enumerate(tensors):
         if isinstance(x, Tensor):
@@ -605,8 +632,10 @@ def _promote(p: Primitive, tensors: list[Any]) -> None:
             tensors[i] = _number(x, target)
 
 
-def _number(x: bool | int | float, target: DType) -> Any:
+def _number(x: Any, target: DType) -> Any:
     """A Python number as the kernel should see it, of the kind that `target` is."""
+    if target.category == dtypes.COMPLEX:
+        return complex(x)
     if target.category == dtypes.FLOAT:
         # NumPy treats Python floats as weak; bfloat16 arrays do not, so they get an array.
         return np.asarray(x, target.numpy) if target is dtypes.bfloat16 else float(x)
@@ -619,46 +648,3 @@ def cast_to(x: Tensor, dtype: DType) -> Tensor:
     """A recorded change of dtype, by the `cast` primitive defined on top of this module."""
     result: Tensor = bind(PRIMITIVES["cast"], (x,), {"dtype": dtype})
     return result
-
-
-def _on_one_device(p: Primitive, arrays: list[Any]) -> list[Any]:
-    """Check that all arrays are on one device; numbers in 0-d CPU tensors may join any."""
-    devices = {device_of(a) for a in arrays if hasattr(a, "ndim") and a.ndim}
-    if len(devices) > 1:
-        shown = " and ".join(sorted(str(device) for device in devices))
-        raise RuntimeError(
-            f"{p.name} got tensors on different devices: {shown}; move them to one with .to(device)"
-        )
-    for device in devices:
-        if device.type != "cpu":
-            return [
-                to_device(a, device) if isinstance(a, np.ndarray) and a.ndim == 0 else a
-                for a in arrays
-            ]
-    return arrays
-
-
-def _check_broadcast(p: Primitive, arrays: Sequence[Any]) -> None:
-    shapes = [a.shape for a in arrays if hasattr(a, "shape")]
-    if len(set(shapes)) > 1:
-        try:
-            np.broadcast_shapes(*shapes)
-        except ValueError:
-            shown = " and ".join(str(tuple(s)) for s in shapes)
-            raise RuntimeError(
-                f"{p.name}: shapes {shown} do not broadcast together: from the right, each pair "
-                "of sizes must be equal or one of them 1; use reshape, unsqueeze or transpose"
-            ) from None
-
-
-def _check_nan(p: Primitive, arrays: Sequence[Any], outs: tuple[Any, ...]) -> None:
-    def has_nan(values: Sequence[Any]) -> bool:
-        return any(
-            hasattr(v, "dtype") and numeric.is_floating(v.dtype) and bool(np.isnan(v).any())
-            for v in values
-        )
-
-    if has_nan(outs) and not has_nan(arrays):
-        raise RuntimeError(
-            f"{p.name} made the first NaN of the forward pass, at {source.describe(source.here())}"
-        )

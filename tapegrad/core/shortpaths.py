@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .codegen import function_of
-from .numeric import DIFFERENTIABLE
+from .numeric import COMPLEX, DIFFERENTIABLE, FLOATING
 
 if TYPE_CHECKING:
     from .primitive import Primitive, Rule
@@ -38,8 +38,8 @@ _SAVED = {
 
 
 def parameters(rule: Rule) -> tuple[str, ...]:
-    """The names of what a rule needs beside the gradient."""
-    code = rule.__code__
+    """The names of what a rule needs beside the gradient; a wrapper asks for what it wraps."""
+    code = getattr(rule, "__wrapped__", rule).__code__
     names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     return names
 
@@ -346,7 +346,7 @@ def _direct_of(
         "        plain = a0.__class__ is ndarray",
         "        size = a0.size if plain else 0",
     ]
-    if p.promote is not None:
+    if p.promote is not None or p.complex is None:
         lines += [
             "        dtype = a0.dtype",
             "        if dtype is not F32 and dtype is not F64:",
@@ -406,7 +406,8 @@ def _direct_of(
     if p.view:
         lines += [
             "    if out0.base is a0 and t0._view is None:",  # the usual: saves a call
-            "        result0._view = (t0, ((p, params),), result0.id)",
+            "        number = result0.id if mode else result0.id + 0.5",  # see UNTRACKED
+            "        result0._view = (t0, ((p, params),), number)",
             "    else:",
             "        note_view(p, params, t0, result0)",
         ]
@@ -430,12 +431,22 @@ def _direct_of(
         if shapes:
             shown = "".join(f"getattr(a{i}, 'shape', ()), " for i in count)
             lines.append(f"        entry.shapes = ({shown}) if out0.ndim > 2 else None")
+        conjugates = p.complex == "holomorphic"
+        kinds = FLOATING if conjugates else DIFFERENTIABLE
         for i in results:
             lines += [
-                f"        if out{i}.dtype.kind in {DIFFERENTIABLE!r}:",
+                f"        if out{i}.dtype.kind in {kinds!r}:",
                 f"            result{i}._edge = {f'Output(entry, {i})' if several else 'entry'}",
                 f"            result{i}._requires = True",
             ]
+        if conjugates:  # asked last: real numbers do not come here
+            lines += [
+                f"        elif out0.dtype.kind in {COMPLEX!r}:",
+                f"            entry.primitive = conjugating(p, ({arrays}))",
+                "            result0._edge = entry",
+                "            result0._requires = True",
+            ]
+            assert not several, f"{p.name}: complex=OWN for primitives with several results"
     lines.append(f"    return {', '.join(f'result{i}' for i in results)}")
     function: Callable[..., Any] = _compiled("direct", p, lines, namespace | {"p": p})
     return function

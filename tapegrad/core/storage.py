@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import locks
+from . import locks, numeric
 from .modes import numbers
 from .source import Location, here
 
@@ -61,6 +61,22 @@ def _owner_of_shown(array: Any) -> Any:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
+
+
+def apart(array: Any) -> Any:
+    """An array of the same memory whose changes are not noted as changes of `array`."""
+    if numeric.is_bfloat16(array.dtype):  # no buffer can describe it
+        return np.asarray(memoryview(array.view(np.uint16))).view(array.dtype)
+    return np.asarray(memoryview(array))
+
+
+def rejoined(array: Any) -> Any:
+    """What `apart` was given, if `array` came from there."""
+    memory = getattr(array.base, "base", None) if numeric.is_bfloat16(array.dtype) else array.base
+    if not isinstance(memory, memoryview) or not isinstance(memory.obj, np.ndarray):
+        return array
+    given = memory.obj
+    return given if given.dtype == array.dtype else given.view(array.dtype)
 
 
 def find(array: Any) -> Mutation | None:
@@ -111,7 +127,7 @@ def version(array: Any) -> int:
     return 0 if mutation is None else mutation.count
 
 
-def changed_since(array: Any, number: int) -> Mutation | None:
+def changed_since(array: Any, number: float) -> Mutation | None:
     """The latest change of the memory of `array`, if its sequence number is above `number`."""
     mutation = find(array)
     return mutation if mutation is not None and mutation.number > number else None

@@ -33,7 +33,7 @@ def _put_strided(g: Any, *, size: int, strides: Any, offset: int) -> Any:
     """Zeros of one dimension with the elements of `g` added where the steps lead."""
     positions = _strided(np.arange(size), shape=tuple(g.shape), strides=strides, offset=offset)
     is_tensor = isinstance(g, Tensor)
-    index = xp.module(g._array if is_tensor else g).asarray(np.ascontiguousarray(positions))
+    index = xp.module(g._array if is_tensor else g).asarray(np.array(positions, order="C"))
     put_add = PRIMITIVES["index_put_add"]
     return put_add(g, wrap(index) if is_tensor else index, dims=(0,), shape=(size,))
 

@@ -80,6 +80,14 @@ class Entry:
     def __repr__(self) -> str:
         return f"<{self.name()}>"
 
+    def __getattr__(self, name: str) -> Any:
+        """What only some nodes have; `insight/nodes.py` says what."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        from ..insight.nodes import attribute_of
+
+        return attribute_of(self, name)
+
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The nodes that receive this node's results, as (node, output index) pairs."""

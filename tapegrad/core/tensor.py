@@ -8,47 +8,30 @@ array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from types import MappingProxyType
+import functools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import numpy as np
 
 from . import dtypes, numeric, storage
+from .complexes import converted, without_imaginary
 from .device import as_device, device, device_of, to_device
 from .dtypes import DType
+from .handles import Extra as Extra
+from .handles import Hooks as Hooks
 from .handles import RemovableHandle as RemovableHandle
+from .histories import refresh as refresh
 from .methods import TensorMethods
-from .modes import GRAD, STATE, TAPE, capturing, numbers
+from .modes import STATE, TAPE, capturing, numbers
 from .size import Size as Size
-from .tape import Entry, Output, node_of
+from .tape import Entry, Output
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
     from ..ops.annotations import DeviceLike, DTypeLike
 
 _new = object.__new__
-
-
-Hooks = Mapping[int, Callable[[Any], Any]]
-
-_NO_HOOKS: Hooks = MappingProxyType({})
-
-
-class Extra:
-    """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
-
-    __slots__ = ("hooks", "last_relayout", "lender", "post_hooks")
-
-    def __init__(self, lender: Callable[[], Any] | None = None) -> None:
-        self.hooks: Hooks = _NO_HOOKS
-        self.post_hooks: Hooks = _NO_HOOKS
-        # None, or a callable that says whether somebody else still reads this array.
-        self.lender = lender
-        # The sequence number of the latest `transpose_` or the like: older views lead through other
-        # dimensions.
-        self.last_relayout = 0
 
 
 class Tensor(TensorMethods):
@@ -71,7 +54,8 @@ class Tensor(TensorMethods):
         "_extra",
         "_grad",
         "_requires",  # whether gradients are wanted
-        # None, or (base tensor, ((primitive, params), ...), sequence number of the last refresh)
+        # None, or (base tensor, ((primitive, params), ...), sequence number of the last refresh;
+        # see `UNTRACKED`)
         "_view",
         "id",  # unique and growing; never reused
     )
@@ -80,7 +64,7 @@ class Tensor(TensorMethods):
     _extra: Extra | None
     _grad: Tensor | None
     _requires: bool
-    _view: tuple[Tensor, tuple[Any, ...], int] | None
+    _view: tuple[Tensor, tuple[Any, ...], float] | None
     id: int
 
     # NumPy leaves operators between arrays and tensors to us.
@@ -197,7 +181,7 @@ class Tensor(TensorMethods):
     def __iter__(self) -> Iterator[Tensor]:
         if self._array.ndim == 0:
             raise TypeError("a 0-d tensor cannot be iterated; use .item() for its number")
-        return iter([self[i] for i in range(len(self._array))])
+        return iter(self.unbind(0))
 
     # -- gradients ---------------------------------------------------------------------------
 
@@ -216,7 +200,7 @@ class Tensor(TensorMethods):
         """Ask for gradients of this leaf (or no longer ask); returns the tensor itself."""
         if requires_grad and not numeric.is_differentiable(self._array.dtype):
             raise RuntimeError(
-                f"only floating tensors can require gradients, this one is {self.dtype}; "
+                f"only floating and complex tensors can require gradients, not {self.dtype}; "
                 "convert it first, for example with .float()"
             )
         if not requires_grad and self._requires and self._edge is not None:
@@ -401,17 +385,24 @@ class Tensor(TensorMethods):
 
     @property
     def data(self) -> Tensor:
-        """The same data without history; assigning replaces this tensor's data."""
-        return self.detach()
+        """The same data without history; assigning replaces this tensor's data.
+
+        Changes through it do not count as changes of this tensor.
+        """
+        if STATE.mode & TAPE or self._array.__class__ is not np.ndarray:
+            return self.detach()
+        own(self)
+        return wrap(storage.apart(self._array))
 
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f".data must be a Tensor, got {type(value).__name__}")
-        if value._array is not self._array:
+        array = storage.rejoined(value._array)  # tensors that share data count changes together
+        if array is not self._array:
             for tape in STATE.tapes:
                 tape.note_replaced(self, "setting .data")
-        self._array = value._array
+        self._array = array
         self._view = None
         for tape in STATE.tapes:
             tape.rebind(self, value)
@@ -483,10 +474,13 @@ class Tensor(TensorMethods):
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(without_imaginary(self.item()))
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(without_imaginary(self.item()))
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
     def __index__(self) -> int:
         if not numeric.is_exact(self._array.dtype) or self._array.size != 1:
@@ -523,7 +517,7 @@ class Tensor(TensorMethods):
         return reduced(self)
 
 
-@cache
+@functools.cache
 def _backward_calls() -> Any:
     """The module above this one that differentiates; an import in each call would take 1 µs."""
     from ..autograd import api
@@ -568,18 +562,21 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
         array = data
     else:
         first = _first(data)
-        if isinstance(first, Tensor):
-            data = _plain(data)
+        if _holds_tensors(data):
+            data, promoted = _plain(data)
+            dtype = promoted if dtype is None else dtype
         try:
             array = np.asarray(data)
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
         weak = not isinstance(first, (np.generic, np.ndarray))
-        if dtype is None and numeric.is_numpy_float(array.dtype) and weak:
-            array = array.astype(dtypes.get_default_dtype().numpy)
+        if dtype is None and weak and numeric.is_inexact(array.dtype):
+            default = dtypes.get_default_dtype()
+            kind = default.to_complex() if numeric.is_complex(array.dtype) else default
+            array = array.astype(kind.numpy)
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:
-        array = array.astype(wanted.numpy)
+        array = converted(array, wanted)
     return array if device is None else to_device(array, as_device(device))
 
 
@@ -590,10 +587,28 @@ def _first(data: Any) -> Any:
     return data
 
 
-def _plain(data: Any) -> Any:
+def _holds_tensors(data: Any) -> bool:
+    if not isinstance(data, (list, tuple)):
+        return False
+    kinds = set(map(type, data))
+    if any(issubclass(kind, Tensor) for kind in kinds):
+        return True
+    nested = any(issubclass(kind, (list, tuple)) for kind in kinds)
+    return nested and any(map(_holds_tensors, data))
+
+
+def _plain(data: Any) -> tuple[Any, DType | None]:
+    """Nested lists with tensors of one element as numbers, and the type that holds them all."""
     if isinstance(data, (list, tuple)):
-        return [_plain(item) for item in data]
-    return data.tolist() if isinstance(data, Tensor) else data
+        parts = [_plain(item) for item in data]
+        found = [dtype for _, dtype in parts if dtype is not None]
+        common = functools.reduce(dtypes.promote_types, found) if found else None
+        return [part for part, _ in parts], common
+    if isinstance(data, Tensor):
+        return data.item(), data.dtype
+    return data, dtypes.from_numpy_dtype(data.dtype) if isinstance(
+        data, np.generic
+    ) else dtypes.number_dtype(data)
 
 
 def own(tensor: Tensor) -> None:
@@ -603,71 +618,6 @@ def own(tensor: Tensor) -> None:
         if extra.lender() is not None:
             tensor._array = tensor._array.copy()
         extra.lender = None
-
-
-def refresh(tensor: Tensor) -> None:
-    """Re-derive a view's history from its base if the shared memory was changed meanwhile."""
-    assert tensor._view is not None
-    base, chain, refreshed_at = tensor._view
-    if refreshed_at >= storage.latest:
-        return  # nothing at all was changed since
-    change = storage.changed_since(tensor._array, refreshed_at)
-    if change is None or not STATE.mode & (GRAD | TAPE):
-        return
-    tapes = STATE.tapes if tensor._on_tapes else ()
-    if not base._requires and all(change.number < tape.started for tape in tapes):
-        tensor._view = (base, chain, change.number)
-        return
-    if base._extra is not None and base._extra.last_relayout > refreshed_at:
-        raise RuntimeError(
-            "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
-            "...) and written to, so its history is unknown; take the view again"
-        )
-    from .primitive import bind
-
-    derived = base
-    if not STATE.mode & GRAD:
-        # A tape must know the new value; the history is for later, as it is without a tape.
-        for primitive, params in chain:
-            derived = bind(primitive, (derived,), params)
-        for tape in tapes:
-            tape.rebind(tensor, derived)
-        return
-    if base._requires:
-        check_derivable(chain, "somebody has changed")
-    tensor._view = (base, chain, change.number)
-    for primitive, params in chain:
-        derived = bind(primitive, (derived,), params)
-    if derived._requires or tensor._edge is not None or not tensor._requires:
-        set_history(tensor, derived._edge, derived._requires)  # not of a leaf beside its memory
-    for tape in tapes:
-        tape.rebind(tensor, derived)
-
-
-def check_derivable(chain: tuple[Any, ...], what: str) -> None:
-    """Refuse to derive the history of a view from its base where the user's backward is it."""
-    if not all(primitive.differentiable for primitive, _ in chain):
-        raise RuntimeError(
-            f"{what} in place what a view shows that a Function has returned, so that the "
-            "Function's backward would no longer be its gradient; return a clone() there, or work "
-            "on one"
-        )
-
-
-def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
-    """Say what made the value that a tensor has now; a gradient it retains is that of this value.
-
-    Other hooks stay where they are: they see the gradient of the value that they were put on.
-    """
-    node = node_of(tensor._edge)
-    hooks = (node.hooks if node is not None else None) or []
-    moved = [hook for _, hook in hooks if getattr(hook, "retains", None) == tensor.id]
-    if moved:
-        node.hooks = [item for item in hooks if item[1] not in moved] or None
-    tensor._edge = edge
-    tensor._requires = requires
-    if moved and edge is not None:
-        tensor._add_entry_hook(moved[0])
 
 
 def _forget_history(grad: Tensor) -> None:

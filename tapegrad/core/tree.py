@@ -36,3 +36,20 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 def rebuilt(tree: Any, values: Iterator[Any]) -> Any:
     """The same structure with its leaves replaced by `values`, in order."""
     return map_leaves(lambda _: next(values), tree)
+
+
+def same_structure(tree: Any, other: Any) -> bool:
+    """Whether two nested structures differ in their leaves alone."""
+    if isinstance(tree, dict):
+        return (
+            isinstance(other, dict)
+            and list(tree) == list(other)
+            and all(same_structure(tree[k], other[k]) for k in tree)
+        )
+    if isinstance(tree, (list, tuple)):
+        return (
+            type(tree) is type(other)
+            and len(tree) == len(other)
+            and all(map(same_structure, tree, other))
+        )
+    return not isinstance(other, (dict, list, tuple))

@@ -110,6 +110,11 @@ class Dual(Wrapped):
         """The value without history, and without a tangent."""
         return self._extra.value.detach()
 
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        tangent = self._extra.tangent
+        text = super().__repr__()
+        return f"{text[:-1]}, tangent={tangent!r})" if self._extra.level.alive else text
+
 
 def _wrapped(
     kind: type[Any], array: Any, level: Any, value: Tensor, tangent: Tensor | None = None

@@ -6,8 +6,9 @@ derivatives (grad, vjp, jvp, ...), jacobians, calling (modules as functions), an
 from typing import TYPE_CHECKING
 
 from ..transforms.vmap import vmap
-from .calling import functional_call
-from .derivatives import grad, hessian, hvp, jacfwd, jacrev, jvp, value_and_grad, vjp
+from .calling import functional_call, stack_module_state
+from .derivatives import grad, hvp, jvp, linearize, value_and_grad, vjp
+from .jacobians import hessian, jacfwd, jacrev
 
 __all__ = [
     "functional_call",
@@ -17,6 +18,8 @@ __all__ = [
     "jacfwd",
     "jacrev",
     "jvp",
+    "linearize",
+    "stack_module_state",
     "value_and_grad",
     "vjp",
     "vmap",

@@ -1,12 +1,16 @@
 """Modules as functions of their parameters.
 
 Comes in: a module, and tensors by the names of its parameters and buffers. Goes out: what the
-module returns with those in place of its own.
+module returns with those in place of its own. `stack_module_state` makes such tensors for an
+ensemble, to be mapped over by `vmap`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from ..ops.shape.joining import stack
 
 
 def functional_call(
@@ -24,3 +28,41 @@ def functional_call(
     return stateless.functional_call(
         module, parameter_and_buffer_dicts, args, kwargs, tie_weights=tie_weights, strict=strict
     )
+
+
+def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters and the buffers of modules of one class, stacked by name.
+
+    >>> import tapegrad
+    >>> from tapegrad import func, nn
+    >>> models = [nn.Linear(3, 2) for _ in range(4)]
+    >>> params, buffers = func.stack_module_state(models)
+    >>> params["weight"].shape
+    Size([4, 2, 3])
+    """
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0")
+    if len({m.training for m in models}) > 1:
+        raise RuntimeError(
+            "stack_module_state: Expected all models to have the same training/eval mode"
+        )
+    if len({type(m) for m in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class")
+    params = _stacked([dict(m.named_parameters()) for m in models], "parameters")
+    buffers = _stacked([dict(m.named_buffers()) for m in models], "buffers")
+    return params, buffers
+
+
+def _stacked(states: list[dict[str, Any]], what: str) -> dict[str, Any]:
+    found = {}
+    for name in states[0]:
+        parts = [state[name] for state in states]
+        wanted = {p.requires_grad for p in parts}
+        if len(wanted) > 1:
+            raise RuntimeError(
+                f"stack_module_state: expected {what} named {name} to have the same requires_grad "
+                "in all models"
+            )
+        whole = stack([p.detach() for p in parts])
+        found[name] = whole.requires_grad_() if wanted.pop() else whole
+    return found

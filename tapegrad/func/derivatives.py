@@ -11,14 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.api import grad as _grad
+from ..core import numeric
 from ..core.modes import enable_grad, numbers
 from ..core.tape import Output
 from ..core.tensor import Tensor
-from ..core.tree import leaves, map_leaves, rebuilt
-from ..core.wrapped import Wrapped, requires_somewhere
+from ..core.tree import leaves, map_leaves, rebuilt, same_structure
+from ..core.wrapped import Wrapped, dual
 from ..ops.creation import zeros_like
 from ..ops.elementwise.copies import clone_
-from ..ops.shape.joining import stack
+from ..transforms.forward import DualLevel, parts_of
 
 Argnums = int | tuple[int, ...]
 
@@ -50,7 +51,7 @@ def _reaches_outside(outputs: Any, inputs: list[Tensor], start: int) -> bool:
     """Whether the function also used something from outside that is being differentiated."""
     own = {id(x) for x in inputs}
     seen: set[int] = set()
-    stack = [o._edge for o in leaves(outputs) if isinstance(o, Tensor) and o.requires_grad]
+    stack = [edge for o in leaves(outputs) for edge in _edges_below(o)]
     while stack:
         edge = stack.pop()
         node = edge.entry if isinstance(edge, Output) else edge
@@ -73,11 +74,14 @@ def _without_history(x: Any) -> Any:
     return x.detach() if isinstance(x, Tensor) else x
 
 
-def _reaches_below(x: Any) -> bool:
-    """Whether a level below the one of a wrapped tensor records what is done with it."""
-    return isinstance(x, Wrapped) and any(
-        requires_somewhere(part) for part in (x._extra.value, x._extra.tangent)
-    )
+def _edges_below(x: Any) -> list[Any]:
+    """The edges of a tensor and of what it wraps: levels below have a history of their own."""
+    if not isinstance(x, Tensor):
+        return []
+    edges = [x._edge or x] if x.requires_grad else []
+    if isinstance(x, Wrapped):
+        edges += _edges_below(x._extra.value) + _edges_below(x._extra.tangent)
+    return edges
 
 
 class _Call:
@@ -95,19 +99,15 @@ class _Call:
             out = function(*tracked, **kwargs)
         self.aux = None
         if has_aux:
-            if not isinstance(out, tuple) or len(out) != 2:
-                raise TypeError("with has_aux=True the function must return (output, aux)")
-            out, self.aux = out
+            out, self.aux = _with_aux(out)
         self.output = out
         self.structure = (
             tracked[picked[0]] if isinstance(argnums, int) else tuple(tracked[n] for n in picked)
         )
         self.inputs = list(leaves(self.structure))
         #: whether some outer derivative goes through the inputs or through what the function holds
-        self.nested = (
-            any(x._edge is not None for x in self.inputs)
-            or _reaches_outside((self.output, self.aux), self.inputs, start)
-            or any(_reaches_below(x) for x in (*leaves(self.output), *leaves(self.aux)))
+        self.nested = any(x._edge is not None for x in self.inputs) or _reaches_outside(
+            (self.output, self.aux, self.inputs), self.inputs, start
         )
 
     def scalar(self) -> Tensor:
@@ -189,17 +189,113 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return (value, pullback, call.aux) if has_aux else (value, pullback)
 
 
-def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
-    """The value and its derivative along `tangents`, by differentiating a vjp once more."""
-    if len(primals) != len(tangents):
-        raise ValueError(f"jvp got {len(primals)} primals but {len(tangents)} tangents")
-    call = _Call(func, tuple(primals), {}, tuple(range(len(primals))), has_aux)
-    directions = list(leaves(tuple(tangents)))
+def jvp(
+    func: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """The value and its derivative along `tangents`, in forward mode: in one run of the function.
+
+    With `strict`, a result that does not depend on the inputs is an error, not a tangent of zeros.
+
+    >>> import tapegrad
+    >>> x, v = tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([1.0, 0.0])
+    >>> tapegrad.func.jvp(lambda x: x * x, (x,), (v,))
+    (tensor([1., 4.]), tensor([2., 0.]))
+    """
+    if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
+        raise RuntimeError(
+            "jvp: expected primals and tangents to be tuples, got "
+            f"{type(primals).__name__} and {type(tangents).__name__}"
+        )
+    if not primals:
+        raise RuntimeError("jvp: expected primals to have at least one tensor")
+    points, directions = list(leaves(primals)), list(leaves(tangents))
+    if not same_structure(primals, tangents):
+        raise RuntimeError("jvp: expected primals and tangents to have the same structure")
+    level = DualLevel()
+    try:
+        duals = [_dual(x, t, level) for x, t in zip(points, directions, strict=True)]
+        with level.entered():
+            out = func(*rebuilt(primals, iter(duals)))
+        aux = None
+        if has_aux:
+            out, aux = _with_aux(out)
+        parts = [_parts(y, level, strict) for y in leaves(out)]
+        value = rebuilt(out, iter([y for y, _ in parts]))
+        tangent = rebuilt(out, iter([t for _, t in parts]))
+        if has_aux:
+            return value, tangent, map_leaves(lambda y: parts_of(y, level)[0], aux)
+        return value, tangent
+    finally:
+        level.alive = False
+
+
+def _dual(x: Any, tangent: Any, level: DualLevel) -> Any:
+    for what, part in (("primals", x), ("tangents", tangent)):
+        if not isinstance(part, Tensor):
+            raise RuntimeError(f"jvp: expected {what} to be tensors, got {type(part).__name__}")
+    if not numeric.is_differentiable(x._array.dtype):
+        raise RuntimeError(f"jvp cannot differentiate with respect to a tensor of {x.dtype}")
+    if tuple(x.shape) != tuple(tangent.shape):
+        raise RuntimeError(
+            f"jvp: a primal of shape {tuple(x.shape)} has a tangent of the same shape, got "
+            f"{tuple(tangent.shape)}"
+        )
+    return dual(x, tangent if tangent.dtype == x.dtype else tangent.to(x.dtype), level)
+
+
+def _parts(y: Any, level: DualLevel, strict: bool) -> tuple[Tensor, Tensor]:
+    if not isinstance(y, Tensor):
+        raise RuntimeError(
+            f"jvp: expected the function to return only tensors, got {type(y).__name__}"
+        )
+    value, tangent = parts_of(y, level)
+    if tangent is None:
+        if strict:
+            raise RuntimeError("jvp: an output does not depend on the inputs (strict=True)")
+        tangent = zeros_like(value)
+    return value, tangent
+
+
+def _with_aux(out: Any) -> tuple[Any, Any]:
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise TypeError("with has_aux=True the function must return (output, aux)")
+    return out
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """The value at `primals`, and the function's derivative there as a function of tangents.
+
+    The function runs once. What `linearize` returns is as linear as the derivative is, and takes
+    tangents as `jvp` does.
+
+    >>> import tapegrad
+    >>> value, along = tapegrad.func.linearize(lambda x: x**3, tapegrad.tensor([1.0, 2.0]))
+    >>> along(tapegrad.tensor([1.0, 1.0]))
+    tensor([ 3., 12.])
+    """
+    call = _Call(func, primals, {}, tuple(range(len(primals))), has_aux=False)
     outs = [o for o in leaves(call.output) if isinstance(o, Tensor)]
     with enable_grad():
         dummies = [zeros_like(o).requires_grad_() for o in outs]
         pulled = call.pull(call.output, dummies, create_graph=True)
+
+    def along(*tangents: Any) -> Any:
+        if not same_structure(primals, tangents):
+            raise RuntimeError("linearize: expected tangents of the same structure as primals")
+        directions = list(leaves(tangents))
+        for x, t in zip(call.inputs, directions, strict=True):
+            if tuple(x.shape) != tuple(t.shape) or x.dtype != t.dtype:
+                raise RuntimeError(
+                    f"linearize: expected a tangent of shape {tuple(x.shape)} and {x.dtype}, got "
+                    f"{tuple(t.shape)} and {t.dtype}"
+                )
         linked = [(g, t) for g, t in zip(pulled, directions, strict=True) if g.requires_grad]
+        found: Any = (None,) * len(dummies)
         if linked:
             found = _grad(
                 [g for g, _ in linked],
@@ -209,101 +305,10 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = F
                 retain_graph=True,
                 allow_unused=True,
             )
-        else:
-            found = (None,) * len(dummies)
-    pushed = [zeros_like(o) if g is None else g for g, o in zip(found, outs, strict=True)]
-    tangent = rebuilt(call.output, iter(pushed))
-    value = call.plain(call.output)
-    return (value, tangent, call.aux) if has_aux else (value, tangent)
+        pushed = [zeros_like(o) if g is None else g for g, o in zip(found, outs, strict=True)]
+        return rebuilt(call.output, iter(pushed))
 
-
-def _unit_vectors(x: Tensor) -> list[Tensor]:
-    units = []
-    for i in range(x.numel()):
-        unit = zeros_like(x)
-        unit._array.reshape(-1)[i] = 1
-        units.append(unit)
-    return units
-
-
-def jacrev(
-    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
-) -> Callable[..., Any]:
-    """The Jacobian, one row (one backward pass) for each element of the output."""
-
-    def jacobian(*args: Any, **kwargs: Any) -> Any:
-        call = _Call(func, args, kwargs, argnums, has_aux)
-
-        def rows(out: Tensor) -> Any:
-            pulled = [call.pull(out, unit) for unit in _unit_vectors(out)]
-            columns = [
-                stack([row[k] for row in pulled]).reshape(tuple(out.shape) + tuple(x.shape))
-                if pulled
-                else out.new_zeros(tuple(out.shape) + tuple(x.shape))
-                for k, x in enumerate(call.inputs)
-            ]
-            return call.shaped(columns)
-
-        found = map_leaves(rows, call.output)
-        return (found, call.aux) if has_aux else found
-
-    return jacobian
-
-
-def jacfwd(
-    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
-) -> Callable[..., Any]:
-    """The Jacobian, one column for each element of the input; for functions with few inputs."""
-
-    def jacobian(*args: Any, **kwargs: Any) -> Any:
-        picked = _picked(args, argnums)
-        chosen = args[picked[0]] if isinstance(argnums, int) else tuple(args[n] for n in picked)
-        inputs = list(leaves(chosen))
-        aux: list[Any] = []
-
-        def along(k: int, unit: Tensor) -> Any:
-            def inner(x: Tensor) -> Any:
-                values = [*inputs[:k], x, *inputs[k + 1 :]]
-                given = rebuilt(chosen, iter(values))
-                full = list(args)
-                for n, value in zip(
-                    picked, (given,) if isinstance(argnums, int) else given, strict=True
-                ):
-                    full[n] = value
-                out = func(*full, **kwargs)
-                if has_aux:
-                    out, extra = out
-                    aux[:] = [extra]
-                return out
-
-            return jvp(inner, (inputs[k],), (unit,))[1]
-
-        def columns(k: int, x: Tensor) -> Any:
-            pushed = [along(k, unit) for unit in _unit_vectors(x)]
-
-            def joined(*parts: Tensor) -> Tensor:
-                shape = tuple(parts[0].shape)
-                out: Tensor = stack(parts, dim=-1).reshape(shape + tuple(x.shape))
-                return out
-
-            flat = [list(leaves(p)) for p in pushed]
-            return rebuilt(pushed[0], iter([joined(*parts) for parts in zip(*flat, strict=True)]))
-
-        found = rebuilt(chosen, iter([columns(k, x) for k, x in enumerate(inputs)]))
-        return (found, aux[0]) if has_aux else found
-
-    return jacobian
-
-
-def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
-    """The matrix of second derivatives of a function whose result is one number.
-
-    >>> import tapegrad
-    >>> tapegrad.func.hessian(lambda x: (x**3).sum())(tapegrad.tensor([1.0, 2.0]))
-    tensor([[ 6.,  0.],
-            [ 0., 12.]])
-    """
-    return jacrev(grad(func, argnums), argnums)
+    return call.plain(call.output), along
 
 
 def hvp(func: Callable[..., Any], primals: Any, tangents: Any) -> Any:

@@ -46,7 +46,8 @@ def format_tensor(tensor: Tensor) -> str:
     notes = []
     if array.size == 0 and array.shape != (0,):
         notes.append(f"size={tuple(array.shape)}")
-    usual = (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_)
+    default = dtypes.get_default_dtype()
+    usual = (default, default.to_complex(), dtypes.int64, dtypes.bool_)
     if dtype not in usual or (array.size == 0 and dtype is not dtypes.get_default_dtype()):
         notes.append(f"dtype={dtype}")
     if tensor.is_cuda:
@@ -60,6 +61,8 @@ def format_tensor(tensor: Tensor) -> str:
 
 def _all_whole(array: Any) -> bool:
     """Whether all finite values are whole, so that digits after the point say nothing."""
+    if numeric.is_complex(array.dtype):
+        return _all_whole(array.real) and _all_whole(array.imag)
     if not numeric.is_numpy_float(array.dtype):
         return True
     finite = array[np.isfinite(array)]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from ..core.modes import AUTOCAST, GRAD, STATE
 from ..ops.nn.multihead import AttentionWeights, attend
 from . import init
 from .linear import Linear, new_parameter
@@ -149,7 +150,18 @@ class MultiheadAttention(Module):
             average_attn_weights=average_attn_weights,
             is_causal=is_causal,
             batch_first=self.batch_first and query.ndim == 3,
+            unseeing_is_nan=self._is_fast(query, key, value),
         )
+
+    def _is_fast(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
+        """Whether PyTorch takes another path here, in which a query that sees no key gets NaN."""
+        if self.training or not self.batch_first or query.ndim != 3 or self.num_heads % 2:
+            return False
+        if query is not key or key is not value or self.in_proj_weight is None:
+            return False
+        if self.bias_k is not None or self.add_zero_attn or STATE.mode & AUTOCAST:
+            return False
+        return not (STATE.mode & GRAD and any(t.requires_grad for t in (query, *self.parameters())))
 
 
 class SDPBackend(IntEnum):

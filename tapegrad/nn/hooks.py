@@ -103,7 +103,8 @@ class BackwardHooks:
         self.after = after
         self.inputs = 0
         self.has_inputs = False
-        self.grad_output: Gradients = ()
+        #: None until gradients reach the results
+        self.grad_output: Gradients | None = None
 
     def pass_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of the module, with a boundary around those that need gradients."""
@@ -142,9 +143,13 @@ class BackwardHooks:
         return gradients
 
     def _inputs_known(self, gradients: Gradients) -> Gradients:
+        if self.grad_output is None:
+            # A second backward pass came to the inputs, and not from the results.
+            return gradients
         for hook in self.after:
             returned = hook(self.module, gradients, self.grad_output)
             gradients = _replaced(returned, gradients, "grad_input")
+        self.grad_output = None
         return gradients
 
 

@@ -129,26 +129,31 @@ class _BatchNorm(_ChannelNorm):
         """By how much the running statistics move towards those of this batch."""
         if self.momentum is not None:
             return self.momentum
-        if not self.training or self.num_batches_tracked is None:
+        if not self._tracks():
             return 0.0
         # Without a momentum the statistics are the mean over all batches. On a tape the count
         # stays a tensor: it is another one in a later run.
         count = self.num_batches_tracked
         return 1.0 / ((count.double() if STATE.mode & TAPE else float(count)) + 1.0)
 
+    def _tracks(self) -> bool:
+        """Whether this call changes the running statistics; `track_running_stats` may be set."""
+        return self.training and self.track_running_stats and self.num_batches_tracked is not None
+
     def forward(self, input: Tensor) -> Tensor:
         self._check_rank(input)
+        known = not self.training or self.track_running_stats
         out = F.batch_norm(
             input,
-            self.running_mean,
-            self.running_var,
+            self.running_mean if known else None,
+            self.running_var if known else None,
             self.weight,
             self.bias,
             self.training or self.running_mean is None,
             self._factor(),
             self.eps,
         )
-        if self.training and self.num_batches_tracked is not None:
+        if self._tracks():
             self.num_batches_tracked.add_(1)
         return out
 

@@ -11,7 +11,10 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..core.dtypes import bool_
+from ..core.modes import AUTOCAST, GRAD, STATE
 from ..ops.creation import CREATION
+from ..ops.elementwise.comparison import where_ as where
 from . import functional as F
 from . import init
 from .attention import MultiheadAttention
@@ -193,8 +196,9 @@ class TransformerDecoderLayer(_Layer):
 class TransformerEncoder(Module):
     """Copies of an encoder layer, one after the other, then a norm if one is given.
 
-    `enable_nested_tensor` and `mask_check` are accepted for the sake of PyTorch code: there are no
-    nested tensors here. A mask is used as it is, so nothing depends on whether it is causal.
+    Evaluated without gradients, padded positions are 0 where PyTorch would use nested tensors
+    (`enable_nested_tensor`), which are not needed here. A mask is used as it is, so nothing depends
+    on whether it is causal.
     """
 
     def __init__(
@@ -210,6 +214,7 @@ class TransformerEncoder(Module):
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
+        self.use_nested_tensor = enable_nested_tensor and _can_be_nested(encoder_layer)
         self.mask_check = mask_check
 
     def forward(
@@ -227,7 +232,43 @@ class TransformerEncoder(Module):
                 is_causal=bool(is_causal),
                 src_key_padding_mask=src_key_padding_mask,
             )
+        if src_key_padding_mask is not None and mask is None and self._is_nested(src):
+            x = _emptied(x, src_key_padding_mask, self.mask_check)
         return x if self.norm is None else self.norm(x)
+
+    def _is_nested(self, src: Tensor) -> bool:
+        """Whether PyTorch computes on nested tensors here, which have no padded positions."""
+        if not self.use_nested_tensor or src.ndim != 3 or STATE.mode & AUTOCAST:
+            return False
+        layer = self.layers[0]
+        grad = STATE.mode & GRAD
+        return not layer.training and not (
+            grad and any(t.requires_grad for t in (src, *layer.parameters()))
+        )
+
+
+def _emptied(x: Any, padding: Any, mask_check: bool) -> Any:
+    """0 where a sequence is padded; with `mask_check`, only if all are padded at their ends."""
+    hidden = padding if padding.dtype is bool_ else padding == -math.inf
+    if mask_check:
+        aligned = (hidden[:, 1:] | ~hidden[:, :-1]).all()
+        hidden = hidden & aligned
+    return where(hidden.unsqueeze(-1), 0.0, x)
+
+
+def _can_be_nested(layer: Module) -> bool:
+    """Whether a layer is one that PyTorch runs on nested tensors."""
+    if not isinstance(layer, TransformerEncoderLayer) or layer.norm_first:
+        return False
+    attention = layer.self_attn
+    return (
+        attention.batch_first
+        and attention._qkv_same_embed_dim
+        and attention.in_proj_bias is not None
+        and layer.activation in (F.relu, F.gelu)
+        and layer.norm1.eps == layer.norm2.eps
+        and attention.num_heads % 2 == 0
+    )
 
 
 class TransformerDecoder(Module):

@@ -11,6 +11,7 @@ from .elementwise import (
     arithmetic,
     bits,
     blends,
+    complexes,
     copies,
     exponentials,
     extremes,
@@ -59,12 +60,12 @@ from .window import (
 
 MODULES = (
     activation, adaptive, arithmetic, attention, attention_rewrite, averaging, bags, bits, blends,
-    classification, columns, comparing, convert, convolution, copies, creation, ctc, cumulative,
-    diagonals, distance, drawing, einsum, embedding, expanding, exponentials, extremes, functions,
-    gather, indexing, joining, largest, margin, matmul, matrices, multihead, normalization, padding,
-    pieces, piecewise, pooling, products, ranges, recurrent, reductions, regression, reordering,
-    resampling, reshaping, rounding, sampling, scans, search, sequence, shuffling, slicing,
-    softmax, solving, sorting, statistics, transposed_convolution,
+    classification, columns, comparing, complexes, convert, convolution, copies, creation, ctc,
+    cumulative, diagonals, distance, drawing, einsum, embedding, expanding, exponentials, extremes,
+    functions, gather, indexing, joining, largest, margin, matmul, matrices, multihead,
+    normalization, padding, pieces, piecewise, pooling, products, ranges, recurrent, reductions,
+    regression, reordering, resampling, reshaping, rounding, sampling, scans, search, sequence,
+    shuffling, slicing, softmax, solving, sorting, statistics, transposed_convolution,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

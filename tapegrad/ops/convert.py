@@ -77,7 +77,11 @@ def to(
             dtype, device = a.dtype, a.device
         elif isinstance(a, bool):
             continue
-        elif isinstance(a, DType) or a in (float, int, bool) or isinstance(a, (np.dtype, type)):
+        elif (
+            isinstance(a, DType)
+            or a in (float, int, bool, complex)
+            or isinstance(a, (np.dtype, type))
+        ):
             dtype = a
         elif a is not None:
             device = a
@@ -110,6 +114,9 @@ for _name, _dtype in {
     "char": dtypes.int8,
     "byte": dtypes.uint8,
     "bool": dtypes.bool_,
+    "chalf": dtypes.complex32,
+    "cfloat": dtypes.complex64,
+    "cdouble": dtypes.complex128,
 }.items():
     _caster(_name, _dtype)
 
@@ -237,7 +244,12 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     >>> tapegrad.zeros(2, 3).stride(), tapegrad.zeros(2, 3).t().stride()
     ((3, 1), (1, 3))
     """
-    steps = tuple(s // self._array.itemsize for s in self._array.strides)
+    array = self._array
+    if array.size == 0 and not any(array.strides):
+        # NumPy keeps none for arrays without elements.
+        steps = tuple(math.prod(max(n, 1) for n in array.shape[d + 1 :]) for d in range(array.ndim))
+    else:
+        steps = tuple(s // array.itemsize for s in array.strides)
     return steps if dim is None else steps[normal_dim(dim, self._array.ndim)]
 
 
@@ -304,8 +316,8 @@ def _is_floating_point(self: Tensor) -> bool:
 
 
 def _is_complex(self: Tensor) -> bool:
-    """False: there are no complex types."""
-    return False
+    """Whether the dtype is one of the complex types."""
+    return self.dtype.is_complex
 
 
 def _is_signed(self: Tensor) -> bool:

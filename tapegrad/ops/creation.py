@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..core import dtypes, overriding
+from ..core.complexes import converted
 from ..core.device import as_device, cupy, to_device
 from ..core.modes import STATE, TAPE
 from ..core.outputs import created_into
@@ -63,7 +64,7 @@ overriding.on_install.append(_let_creation_ask)
 def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     """A tensor of the array, converted and moved as the options of its maker say."""
     if dtype is not None and array.dtype != dtypes.as_dtype(dtype).numpy:
-        array = array.astype(dtypes.as_dtype(dtype).numpy)
+        array = converted(array, dtypes.as_dtype(dtype))
     if device is not None:
         array = to_device(array, as_device(device))
     out = wrap(array)

@@ -15,12 +15,13 @@ import numpy as np
 
 from .. import random
 from ..core import dtypes
+from ..core.batch_rules import leading
 from ..core.device import as_device, to_device
 from ..core.inplace import rebind
 from ..core.modes import STATE, TAPE, TRANSFORM
 from ..core.outputs import created_into, put
 from ..core.primitive import OPAQUE, Primitive, define, record
-from ..core.tensor import Tensor, not_recorded, wrap
+from ..core.tensor import Tensor, wrap
 from ..transforms.batching import drawn_in_batches
 from .checks import checked
 from .creation import as_size, creation, made_like, numpy_dtype
@@ -397,11 +398,40 @@ def bernoulli(
     return drawn
 
 
-def _drawn_now(shape: tuple[int, ...], generator: Any) -> Any:
-    """Uniform numbers as an array, which a compiled function cannot have."""
-    drawn = random_array("uniform", shape, np.float64, generator)
-    not_recorded(drawn, "multinomial()")
-    return drawn._array
+def _multinomial(weights: Any, u: Any, *, count: int, replacement: bool) -> Any:
+    """Indices that uniform numbers pick: one for each index, or one for each possible index."""
+    rows = np.asarray(weights, np.float64)
+    rows = rows.reshape(-1, rows.shape[-1])
+    if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():
+        raise RuntimeError("multinomial needs finite weights of at least 0 with a sum above 0")
+    if replacement:
+        u = u.reshape(-1, count)
+        ends = np.cumsum(rows, axis=1)
+        picked = [
+            np.searchsorted(end, v * end[-1], side="right") for end, v in zip(ends, u, strict=True)
+        ]
+        found = np.minimum(np.array(picked, np.int64).reshape(u.shape), rows.shape[1] - 1)
+    else:
+        if rows.size and count > (rows > 0).sum(1).min():
+            raise RuntimeError(
+                f"cannot draw {count} different indices where fewer have a weight above 0"
+            )
+        # The largest of exponential races: the order of u**(1/w) draws without replacement.
+        races = -np.log1p(-u.reshape(rows.shape)) / np.where(rows > 0, rows, 1.0)
+        found = np.argsort(np.where(rows > 0, races, np.inf), axis=1)[:, :count]
+    return found.reshape(*weights.shape[:-1], count).astype(np.int64)
+
+
+multinomial_: Primitive = define(
+    "multinomial",
+    _multinomial,
+    kind=OPAQUE,
+    batch=leading,
+    abstract=lambda weights, u, *, count, replacement: (
+        (*weights[0][:-1], count),
+        np.dtype(np.int64),
+    ),
+)
 
 
 @creation
@@ -415,33 +445,15 @@ def multinomial(
 ) -> Tensor:
     """Indices drawn with the weights of each row: (rows, n) gives (rows, num_samples)."""
     if out is not None:
-        drawn = multinomial(input, num_samples, replacement, generator=generator)
-        return put("multinomial", out, drawn)
-    not_recorded(input, "multinomial()")
-    weights = np.asarray(to_device(input._array, as_device("cpu")), np.float64)
-    rows = weights.reshape(-1, weights.shape[-1])
-    if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():
-        raise RuntimeError("multinomial needs finite weights of at least 0 with a sum above 0")
-    if not replacement:
-        if num_samples > (rows > 0).sum(1).min():
-            raise RuntimeError(
-                f"cannot draw {num_samples} different indices where fewer have a weight above 0"
-            )
-        # The largest of exponential races: the order of u**(1/w) draws without replacement.
-        u = _drawn_now(rows.shape, generator)
-        keys = np.where(rows > 0, -np.log1p(-u) / np.where(rows > 0, rows, 1.0), np.inf)
-        picked = np.argsort(keys, axis=1)[:, :num_samples]
-    else:
-        u = _drawn_now((len(rows), num_samples), generator)
-        ends = np.cumsum(rows, axis=1)
-        picked = np.stack(
-            [
-                np.searchsorted(end, v * end[-1], side="right")
-                for end, v in zip(ends, u, strict=True)
-            ]
-        )
-        picked = np.minimum(picked, rows.shape[1] - 1)
-    return wrap(picked.reshape(*weights.shape[:-1], num_samples).astype(np.int64))
+        indices = multinomial(input, num_samples, replacement, generator=generator)
+        return put("multinomial", out, indices)
+    shape = tuple(input._array.shape)
+    drawn = (*shape[:-1], num_samples) if replacement else shape
+    u = random_array("uniform", drawn, np.float64, generator)
+    picked: Tensor = multinomial_(
+        input.detach(), u, count=int(num_samples), replacement=bool(replacement)
+    )
+    return picked
 
 
 attach(bernoulli=bernoulli, multinomial=multinomial)

@@ -39,6 +39,8 @@ def unary(
     kind: str = "float",
     autocast: Policy | None = None,
     scipy: bool = False,
+    module: str = "",
+    complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -56,6 +58,7 @@ def unary(
         expression=expression,
         abstract=(lambda x: x) if scipy else None,
         loads=scipy,
+        complex=complex,
     )
     if public:
 
@@ -72,6 +75,7 @@ def unary(
         op(
             samples=samples,
             aliases=aliases,
+            module=module,
             inplace=inplace,
             torch=torch,
             differentiable=vjp is not None,
@@ -99,6 +103,9 @@ def binary(
     torch: str | None = "",
     kind: str = "float",
     autocast: Policy | None = None,
+    module: str = "",
+    wide_numbers: bool = False,
+    complex: str | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -111,6 +118,8 @@ def binary(
         inputs=("x", "y"),
         promote=promote,
         expression=expression,
+        wide_numbers=wide_numbers,
+        complex=complex,
     )
     if public:
 
@@ -128,6 +137,7 @@ def binary(
         op(
             samples=samples or default_samples,
             aliases=aliases,
+            module=module,
             inplace=inplace,
             differentiable=vjp is not None,
             primitive=p,
@@ -136,6 +146,15 @@ def binary(
             applies=True,
         )(body)
     return p
+
+
+def without_gradient(what: str, instead: str) -> Callable[..., Any]:
+    """A rule for what has no gradient in PyTorch either: it raises, and says what has one."""
+
+    def rule(g: Any) -> Any:
+        raise RuntimeError(f"{what} has no gradient; use {instead}")
+
+    return rule
 
 
 def _docstring(text: str, example: tuple[str, str] | None) -> str:
@@ -201,6 +220,6 @@ def operator(
 
 
 def _is_operand(y: Any) -> bool:
-    return isinstance(y, (Tensor, int, float, np.ndarray, np.generic)) or hasattr(
+    return isinstance(y, (Tensor, int, float, complex, np.ndarray, np.generic)) or hasattr(
         y, "__cuda_array_interface__"
     )

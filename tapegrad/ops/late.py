@@ -34,9 +34,28 @@ LATE: dict[str, Late] = {
         both="frexp gcd lcm ldexp nextafter",
         methods="gcd_ lcm_ ldexp_ nextafter_",
     ),
+    "index.counting": Late(
+        both="histc histogram index_reduce mode put",
+        functions="histogramdd",
+        methods="index_reduce_ put_",
+    ),
     "index.quantiles": Late(both="nanquantile quantile"),
     "index.segments": Late(
         functions="_segment_reduce _unsafe_masked_index _unsafe_masked_index_put_accumulate",
+    ),
+    # those of decompositions use the ones above them
+    "factors.spectra": Late(),
+    "factors.triangles": Late(
+        both="cholesky cholesky_inverse cholesky_solve triangular_solve",
+    ),
+    "factors.systems": Late(functions="vander"),
+    "factors.orthogonal": Late(both="geqrf orgqr ormqr qr"),
+    "factors.lu": Late(functions="lu_unpack"),
+    "factors.least_squares": Late(both="pinverse"),
+    "factors.low_rank": Late(functions="lobpcg pca_lowrank svd_lowrank"),
+    "factors.older": Late(
+        both="lu lu_solve svd",
+        functions="chain_matmul frobenius_norm nuclear_norm",
     ),
     "linalg.sums": Late(both="addbmm addr", methods="addbmm_ addr_"),
     "nn.natives": Late(
@@ -53,6 +72,19 @@ LATE: dict[str, Late] = {
         functions="_chunk_cat constant_pad_nd fill unravel_index",
         methods="sum_to_size",
     ),
+    "shape.view_copies": Late(
+        both="as_strided_scatter narrow_copy",
+        functions="alias_copy as_strided_copy diagonal_copy expand_copy permute_copy select_copy "
+        "slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy "
+        "unbind_copy unfold_copy unsqueeze_copy view_copy",
+    ),
+    "special.bessel": Late(both="i0", methods="i0_"),
+    "special.gamma": Late(
+        both="igamma igammac mvlgamma",
+        methods="igamma_ igammac_ mvlgamma_",
+    ),
+    "special.normal": Late(),
+    "special.polynomials": Late(),
     "window.samplers": Late(functions="grid_sampler grid_sampler_2d grid_sampler_3d"),
 }
 
@@ -66,10 +98,11 @@ def load(file: str) -> None:
         _loaded.add(file)
 
 
-def load_all() -> None:
-    """Import all of them, for whoever goes through the whole table."""
+def load_all(folder: str = "") -> None:
+    """Import all files, or those of a folder, for whoever goes through the whole table."""
     for file in LATE:
-        load(file)
+        if file.startswith(folder):
+            load(file)
 
 
 def _waiting(name: str, file: str) -> Callable[..., Any]:

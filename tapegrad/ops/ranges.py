@@ -162,6 +162,9 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     if indexing not in ("ij", "xy"):
         raise ValueError(f"indexing must be 'ij' or 'xy', got {indexing!r}")
     parts: list[Any] = list(tensors)
+    if len({p._array.dtype for p in parts}) > 1:
+        shown = " and ".join(sorted({str(p.dtype) for p in parts}))
+        raise RuntimeError(f"meshgrid expects all tensors to have the same dtype, got {shown}")
     swap = indexing == "xy" and len(parts) > 1
     if swap:
         parts[0], parts[1] = parts[1], parts[0]

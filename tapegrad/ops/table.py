@@ -38,9 +38,9 @@ class Sample:
 class In:
     """A tensor argument of a sample: its shape and the range its values are drawn from.
 
-    `kind` is "float", "int" or "bool". `high` is exclusive for integers. `distinct` keeps values
-    well apart, for operations whose gradient jumps at ties. `values` gives them outright.
-    `grad=False` marks a float argument that is not differentiated.
+    `kind` is "float", "complex", "int", "bool" or, with `values`, "int32". `high` is exclusive for
+    integers. `distinct` keeps values well apart, for operations whose gradient jumps at ties.
+    `values` gives them outright. `grad=False` marks a float argument that is not differentiated.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class In:
         self.kind = kind
         self.distinct = distinct
         self.values = values
-        self.grad = grad and kind == "float"
+        self.grad = grad and kind in ("float", "complex")
 
     def __repr__(self) -> str:
         if self.values is not None:
@@ -82,6 +82,8 @@ class Op:
         differentiable: bool,
         random: bool,
         autocast: Policy | None,
+        half: bool | None,
+        moves: str | None,
     ) -> None:
         self.name = name
         self.function = function
@@ -93,6 +95,8 @@ class Op:
         self.differentiable = differentiable
         self.random = random
         self.autocast = autocast
+        self.half = half
+        self.moves = moves  # "symmetric", "nonzero", or None for all: see `op`
 
 
 #: every public operation by "module.name" or "name"
@@ -116,6 +120,8 @@ def op(
     autocast: Policy | None = None,
     applies: bool = False,
     result: str | None = None,
+    half: bool | None = True,
+    moves: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a public function in the table.
 
@@ -123,7 +129,10 @@ def op(
     a trailing underscore changes the tensor. `primitive` lets that method compute straight into
     memory. `autocast` says in which dtype it runs inside `autocast`: see `casting.py`; a function
     that does so by itself `applies` it. `result` is the type of the result where the function is
-    annotated with Any and does not return a Tensor.
+    annotated with Any and does not return a Tensor. With `half=False` it refuses half precision,
+    as PyTorch's does; with None, in some calls. `moves` says among which
+    arguments its gradient is right, as in PyTorch: "symmetric" if it reads one triangle of its
+    first argument, "nonzero" if elements that are 0 have to stay so.
     """
 
     def enter(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,6 +170,8 @@ def op(
             differentiable,
             random,
             autocast,
+            half,
+            moves,
         )
         return public
 

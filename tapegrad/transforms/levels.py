@@ -9,19 +9,19 @@ the values by a rule of its own, and wraps the results again; levels below see t
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 from ..core import source
+from ..core.complexes import HOLOMORPHIC, conjugating, refuse
 from ..core.modes import GRAD, STATE, numbers, transforming
-from ..core.numeric import DIFFERENTIABLE
+from ..core.numeric import COMPLEX, DIFFERENTIABLE
+from ..core.operands import check_broadcast
 from ..core.primitive import (
     CONTRACTION,
     ELEMENTWISE,
-    NO_PARAMS,
     Primitive,
     _as_operand,
-    _check_broadcast,
     _promote,
     note_view,
 )
@@ -29,7 +29,7 @@ from ..core.tape import Entry, Output, new_entry, node_of
 from ..core.tensor import Tensor, refresh
 from ..core.wrapped import Wrapped
 
-_PLAIN = (Tensor, int, float, type(None))
+_PLAIN = (Tensor, int, float, complex, type(None))
 
 
 class Level:
@@ -120,8 +120,10 @@ def _bound(level: Any, p: Primitive, inputs: Sequence[Any], params: dict[str, An
         _promote(p, tensors)
         if not any(level.has(x) for x in tensors):  # a cast has taken the last one away
             return p(*tensors, **params)
+    elif p.complex is None:
+        refuse(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
     if p.kind == ELEMENTWISE:
-        _check_broadcast(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
+        check_broadcast(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
     results = level.run(p, tensors, params)
     if p.view and level.has(results[0]):
         note_view(p, params, tensors[0], results[0])
@@ -162,11 +164,14 @@ def record_on(
         inside = inside or number > level.started
     if not inside:
         return
-    saved = saved_of(p, tensors, results, edges)
+    saved = saved_of(p, tensors, results, edges, _kept)
     line = source.outside(sys._getframe(1))
     entry = new_entry(p, params, tuple(edges), saved, next(numbers), line)
     if len(tensors) > 1 and p.kind in (ELEMENTWISE, CONTRACTION):
         entry.shapes = tuple([tuple(x.shape) if isinstance(x, Tensor) else () for x in tensors])
+    if p.complex == HOLOMORPHIC and results[0]._array.dtype.kind in COMPLEX:
+        arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
+        entry.primitive = conjugating(p, arrays)
     for i, result in enumerate(results):
         if result._array.dtype.kind in DIFFERENTIABLE:
             result._edge = entry if len(results) == 1 else Output(entry, i)
@@ -174,9 +179,13 @@ def record_on(
 
 
 def saved_of(
-    p: Primitive, tensors: Sequence[Any], results: Sequence[Any], edges: Sequence[Any]
+    p: Primitive,
+    tensors: Sequence[Any],
+    results: Sequence[Any],
+    edges: Sequence[Any],
+    kept: Callable[[Any], Any],
 ) -> tuple[Any, ...]:
-    """What an entry saves, as `Primitive.saver` gives it, with wrapped tensors beside arrays."""
+    """What the rules of a primitive read, as `Primitive.saver` gives it; `kept` takes operands."""
     if p.extras:
         raise NotImplementedError(
             f"{p.name} has results for its gradient rule alone, which transforms do not know"
@@ -186,13 +195,13 @@ def saved_of(
         if users is not None and all(edges[i] is None for i in users):
             saved.append(None)
         elif what == "rest":
-            saved.append([_kept(x) for x in tensors[index:]])
+            saved.append([kept(x) for x in tensors[index:]])
         elif what == "shapes":
             saved.append([tuple(x.shape) for x in tensors[index:]])
         elif what == "out":
-            saved.append(_kept(results[index]))
+            saved.append(kept(results[index]))
         elif what == "in":
-            saved.append(_kept(tensors[index]))
+            saved.append(kept(tensors[index]))
         else:
             array = getattr(tensors[index], "_array", None)
             if what == "shape":
@@ -207,8 +216,3 @@ def _kept(x: Any) -> Any:
     if isinstance(x, Wrapped):
         return x.stripped()
     return x._array if isinstance(x, Tensor) else x
-
-
-def run_on(primitive: Primitive, *inputs: Any, **params: Any) -> Any:
-    """Run a primitive on tensors of any level."""
-    return primitive(*inputs, **(params or NO_PARAMS))

@@ -12,9 +12,10 @@ from typing import Any
 
 from ..core import inplace
 from ..core.batch_rules import with_batch
+from ..core.histories import set_history
 from ..core.modes import GRAD, STATE
 from ..core.primitive import PRIMITIVES
-from ..core.tensor import Tensor, refresh, set_history
+from ..core.tensor import Tensor, refresh
 from ..core.wrapped import Batched, Dual, Wrapped, Wrapping, ghost_of
 from .levels import level_of, record_on
 

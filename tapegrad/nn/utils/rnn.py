@@ -120,7 +120,8 @@ def pad_packed_sequence(
     padded = data[index]
     missing = (place < 0).reshape(*place.shape, *[1] * (data.ndim - 1))
     if missing.any():
-        padded = where(wrap(missing).to(data.device), padding_value, padded)
+        filler = padded.new_full((), padding_value)
+        padded = where(wrap(missing).to(data.device), filler, padded)
     return padded, wrap(counts)
 
 

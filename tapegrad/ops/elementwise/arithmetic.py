@@ -14,6 +14,7 @@ import numpy as np
 
 from ...core import fast, inplace, numeric
 from ...core.casting import ON_GPU
+from ...core.complexes import HOLOMORPHIC, OWN
 from ...core.dtypes import BOOL
 from ...core.primitive import Primitive
 from ...core.tensor import Tensor
@@ -37,14 +38,20 @@ if TYPE_CHECKING:
     from ..annotations import Number, Operand
 
 
-add: Primitive = binary("add", np.add, (lambda g: g, lambda g: g), "x + y", public=False)
-sub: Primitive = binary("sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False)
+add: Primitive = binary(
+    "add", np.add, (lambda g: g, lambda g: g), "x + y", public=False, complex=OWN
+)
+sub: Primitive = binary(
+    "sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False, complex=OWN
+)
 mul: Primitive = binary(
     "mul",
     np.multiply,
     (lambda g, y: g * y, lambda g, x: g * x),
     "x * y",
     aliases=("multiply",),
+    wide_numbers=True,
+    complex=HOLOMORPHIC,
     doc="`input * other`, element by element, with broadcasting.",
     example=(
         "tapegrad.mul(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([10.0, 20.0]))",
@@ -59,6 +66,8 @@ div: Primitive = binary(
     "x / y",
     promote="float",
     public=False,
+    wide_numbers=True,
+    complex=HOLOMORPHIC,
 )
 
 
@@ -238,6 +247,7 @@ neg: Primitive = unary(
     "-x",
     promote=None,
     aliases=("negative",),
+    complex=OWN,
     doc="`-x` of each element.",
     example=("tapegrad.neg(tapegrad.tensor([1.0, -2.0]))", "tensor([-1.,  2.])"),
 )
@@ -248,6 +258,7 @@ positive: Primitive = unary(
     "x",
     promote=None,
     inplace=False,
+    complex=OWN,
     doc="`x` of each element, as `+x`.",
     example=("tapegrad.positive(tapegrad.tensor([1.0, -2.0]))", "tensor([ 1., -2.])"),
 )
@@ -258,6 +269,7 @@ reciprocal: Primitive = unary(
     "1 / x",
     low=0.5,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="`1 / x` of each element.",
     example=("tapegrad.reciprocal(tapegrad.tensor([2.0, 4.0]))", "tensor([0.5000, 0.2500])"),
 )
@@ -267,6 +279,7 @@ square: Primitive = unary(
     lambda g, x: g * (2 * x),
     "x * x",
     promote=None,
+    complex=HOLOMORPHIC,
     doc="`x * x` of each element.",
     example=("tapegrad.square(tapegrad.tensor([2.0, -3.0]))", "tensor([4., 9.])"),
 )
@@ -307,7 +320,9 @@ def _power(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
-pow: Primitive = binary("pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False)
+pow: Primitive = binary(
+    "pow", _power, (_pow_base, _pow_exponent), "pow(x, y)", public=False, complex=HOLOMORPHIC
+)
 
 
 def _root(x: Any, exponent: Any) -> Any:

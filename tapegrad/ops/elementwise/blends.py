@@ -72,8 +72,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """
     if not any(is_floating(x) for x in (input, tensor1, tensor2)):
         raise RuntimeError("addcdiv needs a floating tensor; divide integers with div and add")
-    quotient = tensor1 / tensor2
-    return input + (quotient if value == 1 else quotient * value)
+    return input + (tensor1 if value == 1 else tensor1 * value) / tensor2
 
 
 @op(

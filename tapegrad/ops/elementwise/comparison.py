@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from ...core import numeric
+from ...core.complexes import OWN
 from ...core.dtypes import number_dtype, result_type
 from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
 from ...core.tensor import Tensor
@@ -36,6 +37,7 @@ def comparison(
     *,
     doc: str,
     example: tuple[str, str],
+    complex: str | None = None,
 ) -> Primitive:
     return binary(
         name,
@@ -45,6 +47,7 @@ def comparison(
         promote="bool",
         aliases=aliases,
         inplace=False,
+        complex=complex,
         doc=doc,
         example=example,
         samples=lambda: [
@@ -60,6 +63,7 @@ equal: Primitive = comparison(
     "eq",
     np.equal,
     "x == y",
+    complex=OWN,
     doc="`input == other`, element by element, with broadcasting.",
     example=("tapegrad.eq(tapegrad.tensor([1, 2, 3]), 2)", "tensor([False,  True, False])"),
 )
@@ -68,6 +72,7 @@ not_equal: Primitive = comparison(
     np.not_equal,
     "x != y",
     ("not_equal",),
+    complex=OWN,
     doc="`input != other`, element by element, with broadcasting.",
     example=("tapegrad.ne(tapegrad.tensor([1, 2, 3]), 2)", "tensor([ True, False,  True])"),
 )
@@ -116,6 +121,7 @@ logical_and: Primitive = binary(
     "x and y",
     promote="bool",
     samples=_logic_samples,
+    complex=OWN,
     doc="Whether both elements are true (not 0), with broadcasting.",
     example=(
         "tapegrad.logical_and(tapegrad.tensor([True, True]), tapegrad.tensor([True, False]))",
@@ -129,6 +135,7 @@ logical_or: Primitive = binary(
     "x or y",
     promote="bool",
     samples=_logic_samples,
+    complex=OWN,
     doc="Whether at least one of two elements is true (not 0), with broadcasting.",
     example=(
         "tapegrad.logical_or(tapegrad.tensor([True, False]), tapegrad.tensor([False, False]))",
@@ -142,6 +149,7 @@ logical_xor: Primitive = binary(
     "(x != 0) != (y != 0)",
     promote="bool",
     samples=_logic_samples,
+    complex=OWN,
     doc="Whether exactly one of two elements is true (not 0), with broadcasting.",
     example=(
         "tapegrad.logical_xor(tapegrad.tensor([True, True]), tapegrad.tensor([True, False]))",
@@ -156,6 +164,7 @@ logical_not: Primitive = unary(
     promote=None,
     inplace=False,
     kind="bool",
+    complex=OWN,
     doc="Whether each element is false (0).",
     example=("tapegrad.logical_not(tapegrad.tensor([True, False]))", "tensor([False,  True])"),
 )
@@ -168,6 +177,7 @@ isnan: Primitive = unary(
     "x != x",
     promote=None,
     inplace=False,
+    complex=OWN,
     doc="Whether each element is NaN.",
     example=("tapegrad.isnan(tapegrad.tensor([1.0, tapegrad.nan]))", "tensor([False,  True])"),
 )
@@ -178,6 +188,7 @@ isinf: Primitive = unary(
     "isinf(x)",
     promote=None,
     inplace=False,
+    complex=OWN,
     doc="Whether each element is inf or -inf.",
     example=("tapegrad.isinf(tapegrad.tensor([1.0, tapegrad.inf]))", "tensor([False,  True])"),
 )
@@ -188,6 +199,7 @@ isfinite: Primitive = unary(
     "isfinite(x)",
     promote=None,
     inplace=False,
+    complex=OWN,
     doc="Whether each element is neither NaN nor infinite.",
     example=("tapegrad.isfinite(tapegrad.tensor([1.0, tapegrad.inf]))", "tensor([ True, False])"),
 )
@@ -265,6 +277,7 @@ where: Primitive = define(
         lambda g, condition: where(condition, 0.0, g),
     ),
     expression="where(condition, x, y)",
+    complex=OWN,
 )
 
 

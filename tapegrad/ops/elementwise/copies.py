@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core.complexes import OWN, converted
 from ...core.dtypes import as_dtype
 from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
 from ...core.tensor import Tensor
@@ -16,15 +17,18 @@ from ..table import Sample, op
 
 cast: Primitive = define(
     "cast",
-    lambda x, *, dtype: x.astype(as_dtype(dtype).numpy),
+    lambda x, *, dtype: converted(x, as_dtype(dtype)),
     kind=ELEMENTWISE,
+    complex=OWN,
     vjp=lambda g, x_dtype: cast(g, dtype=as_dtype(x_dtype)),
     expression="cast(x)",
 )
 
-detach: Primitive = define("detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x")
+detach: Primitive = define(
+    "detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x", complex=OWN
+)
 clone_: Primitive = define(
-    "clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x"
+    "clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x", complex=OWN
 )
 
 

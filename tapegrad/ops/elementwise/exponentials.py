@@ -13,6 +13,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.casting import ON_GPU
+from ...core.complexes import HOLOMORPHIC
 from ...core.primitive import Primitive
 from ..families import binary, pairs, unary
 from ..table import In, Sample
@@ -29,6 +30,7 @@ exp: Primitive = unary(
     lambda g, out: g * out,
     "exp(x)",
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="`e^x` of each element.",
     example=("tapegrad.exp(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 2.7183])"),
 )
@@ -37,6 +39,7 @@ exp2: Primitive = unary(
     np.exp2,
     lambda g, out: g * (out * math.log(2)),
     "exp2(x)",
+    complex=HOLOMORPHIC,
     doc="`2^x` of each element.",
     example=("tapegrad.exp2(tapegrad.tensor([0.0, 3.0]))", "tensor([1., 8.])"),
 )
@@ -46,6 +49,7 @@ expm1: Primitive = unary(
     lambda g, out: g * (out + 1),
     "expm1(x)",
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="`e^x - 1` of each element, accurate for small x.",
     example=("tapegrad.expm1(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.7183])"),
 )
@@ -56,6 +60,7 @@ log: Primitive = unary(
     "log(x)",
     low=0.3,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The natural logarithm of each element; NaN below 0.",
     example=("tapegrad.log(tapegrad.tensor([1.0, 10.0]))", "tensor([0.0000, 2.3026])"),
 )
@@ -66,6 +71,7 @@ log2: Primitive = unary(
     "log2(x)",
     low=0.3,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The logarithm to base 2 of each element.",
     example=("tapegrad.log2(tapegrad.tensor([1.0, 8.0]))", "tensor([0., 3.])"),
 )
@@ -76,6 +82,7 @@ log10: Primitive = unary(
     "log10(x)",
     low=0.3,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The logarithm to base 10 of each element.",
     example=("tapegrad.log10(tapegrad.tensor([1.0, 20.0]))", "tensor([0.0000, 1.3010])"),
 )
@@ -86,6 +93,7 @@ log1p: Primitive = unary(
     "log1p(x)",
     low=-0.5,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="`log(1 + x)` of each element, accurate for small x.",
     example=("tapegrad.log1p(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.6931])"),
 )
@@ -95,6 +103,7 @@ sqrt: Primitive = unary(
     lambda g, out: g / (2 * out),
     "sqrt(x)",
     low=0.3,
+    complex=HOLOMORPHIC,
     doc="The square root of each element; NaN below 0.",
     example=("tapegrad.sqrt(tapegrad.tensor([4.0, 9.0]))", "tensor([2., 3.])"),
 )
@@ -105,6 +114,7 @@ rsqrt: Primitive = unary(
     "1 / sqrt(x)",
     low=0.3,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="`1 / sqrt(x)` of each element.",
     example=("tapegrad.rsqrt(tapegrad.tensor([4.0, 16.0]))", "tensor([0.5000, 0.2500])"),
 )
@@ -163,6 +173,7 @@ tanh: Primitive = unary(
     np.tanh,
     lambda g, out: g * (1 - out * out),
     "tanh(x)",
+    complex=HOLOMORPHIC,
     doc="The hyperbolic tangent of each element.",
     example=("tapegrad.tanh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7616])"),
 )
@@ -171,6 +182,7 @@ sigmoid: Primitive = unary(
     _sigmoid,
     lambda g, out: g * ((1 - out) * out),
     "sigmoid(x)",
+    complex=HOLOMORPHIC,
     doc="`1 / (1 + e^-x)` of each element.",
     example=("tapegrad.sigmoid(tapegrad.tensor([0.0, 2.0]))", "tensor([0.5000, 0.8808])"),
 )

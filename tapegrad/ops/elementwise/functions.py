@@ -13,12 +13,13 @@ import numpy as np
 
 from ...core import xp
 from ...core.casting import ON_GPU
+from ...core.complexes import HOLOMORPHIC
 from ...core.dtypes import float64
 from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary, unary
 from ..precision import rounded, widened
-from ..table import In, Sample, op
+from ..table import In, Sample, attach, in_place, op
 from .arithmetic import pow
 from .comparison import equal, greater, less, logical_or, where
 from .exponentials import exp, rsqrt, sigmoid
@@ -105,6 +106,7 @@ sin: Primitive = unary(
     np.sin,
     lambda g, x: g * cos(x),
     "sin(x)",
+    complex=HOLOMORPHIC,
     doc="The sine of each element, in radians.",
     example=("tapegrad.sin(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8415])"),
 )
@@ -113,6 +115,7 @@ cos: Primitive = unary(
     np.cos,
     lambda g, x: -g * sin(x),
     "cos(x)",
+    complex=HOLOMORPHIC,
     doc="The cosine of each element, in radians.",
     example=("tapegrad.cos(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 0.5403])"),
 )
@@ -124,6 +127,7 @@ tan: Primitive = unary(
     low=-1,
     high=1,
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The tangent of each element, in radians.",
     example=("tapegrad.tan(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5574])"),
 )
@@ -136,6 +140,7 @@ asin: Primitive = unary(
     high=0.8,
     aliases=("arcsin",),
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The angle in radians, -pi/2 to pi/2, with this sine; NaN outside -1..1.",
     example=("tapegrad.asin(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5708])"),
 )
@@ -148,6 +153,7 @@ acos: Primitive = unary(
     high=0.8,
     aliases=("arccos",),
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The angle in radians, 0 to pi, with this cosine; NaN outside -1..1.",
     example=("tapegrad.acos(tapegrad.tensor([0.0, 1.0]))", "tensor([1.5708, 0.0000])"),
 )
@@ -157,6 +163,7 @@ atan: Primitive = unary(
     lambda g, x: g / (x * x + 1),
     "atan(x)",
     aliases=("arctan",),
+    complex=HOLOMORPHIC,
     doc="The angle in radians, -pi/2 to pi/2, with this tangent.",
     example=("tapegrad.atan(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7854])"),
 )
@@ -205,6 +212,7 @@ sinh: Primitive = unary(
     lambda g, x: g * cosh(x),
     "sinh(x)",
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The hyperbolic sine of each element: (e^x - e^-x) / 2.",
     example=("tapegrad.sinh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 1.1752])"),
 )
@@ -214,6 +222,7 @@ cosh: Primitive = unary(
     lambda g, x: g * sinh(x),
     "cosh(x)",
     autocast=ON_GPU,
+    complex=HOLOMORPHIC,
     doc="The hyperbolic cosine of each element: (e^x + e^-x) / 2.",
     example=("tapegrad.cosh(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 1.5431])"),
 )
@@ -223,6 +232,7 @@ asinh: Primitive = unary(
     lambda g, x: g * rsqrt(x * x + 1),
     "asinh(x)",
     aliases=("arcsinh",),
+    complex=HOLOMORPHIC,
     doc="The inverse of `sinh` of each element.",
     example=("tapegrad.asinh(tapegrad.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8814])"),
 )
@@ -234,6 +244,7 @@ acosh: Primitive = unary(
     low=1.3,
     high=3.0,
     aliases=("arccosh",),
+    complex=HOLOMORPHIC,
     doc="The inverse of `cosh` of each element; NaN below 1.",
     example=("tapegrad.acosh(tapegrad.tensor([1.0, 2.0]))", "tensor([0.0000, 1.3170])"),
 )
@@ -245,6 +256,7 @@ atanh: Primitive = unary(
     low=-0.8,
     high=0.8,
     aliases=("arctanh",),
+    complex=HOLOMORPHIC,
     doc="The inverse of `tanh` of each element; NaN outside -1..1.",
     example=("tapegrad.atanh(tapegrad.tensor([0.0, 0.5]))", "tensor([0.0000, 0.5493])"),
 )
@@ -279,7 +291,7 @@ rad2deg: Primitive = _scaled(
 # -- special functions -------------------------------------------------------------------------
 
 
-def _special(name: str) -> Callable[[Any], Any]:
+def special_kernel(name: str) -> Callable[[Any], Any]:
     """A function of scipy.special, computed in float32 for half precision."""
 
     def kernel(x: Any) -> Any:
@@ -294,7 +306,7 @@ def _special(name: str) -> Callable[[Any], Any]:
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 erf: Primitive = unary(
     "erf",
-    _special("erf"),
+    special_kernel("erf"),
     lambda g, x: g * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
     "erf(x)",
     scipy=True,
@@ -303,14 +315,14 @@ erf: Primitive = unary(
 )
 erfc: Primitive = unary(
     "erfc",
-    _special("erfc"),
+    special_kernel("erfc"),
     lambda g, x: g * (-_TWO_OVER_SQRT_PI * exp(-(x * x))),
     "erfc(x)",
     scipy=True,
     doc="`1 - erf(x)` of each element, accurate for large x.",
     example=("tapegrad.erfc(tapegrad.tensor([0.0, 1.0]))", "tensor([1.0000, 0.1573])"),
 )
-_erfinv = _special("erfinv")
+_erfinv = special_kernel("erfinv")
 erfinv: Primitive = unary(
     "erfinv",
     lambda x: np.copysign(_erfinv(x), x),  # SciPy says 0 at -0
@@ -333,7 +345,7 @@ normal_pdf: Primitive = unary(
 )
 normal_cdf: Primitive = unary(
     "normal_cdf",
-    _special("ndtr"),
+    special_kernel("ndtr"),
     lambda g, x: g * normal_pdf(x),
     "normal_cdf(x)",
     public=False,
@@ -354,7 +366,7 @@ polygamma_: Primitive = define(
 )
 digamma: Primitive = unary(
     "digamma",
-    _special("digamma"),
+    special_kernel("digamma"),
     lambda g, x: g * polygamma_(x, n=1),
     "digamma(x)",
     low=0.5,
@@ -363,7 +375,7 @@ digamma: Primitive = unary(
     doc="The derivative of `lgamma` at each element.",
     example=("tapegrad.digamma(tapegrad.tensor([1.0, 2.0]))", "tensor([-0.5772,  0.4228])"),
 )
-_gammaln = _special("gammaln")
+_gammaln = special_kernel("gammaln")
 
 
 def _lgamma(x: Any) -> Any:
@@ -398,7 +410,20 @@ def polygamma(n: int, input: Tensor) -> Any:
     >>> tapegrad.polygamma(1, tapegrad.tensor([1.0, 2.0]))
     tensor([1.6449, 0.6449])
     """
+    if n < 0:
+        raise RuntimeError(f"polygamma needs an order of at least 0, got {n}")
     return digamma(input) if n == 0 else polygamma_(input, n=n)
+
+
+def _polygamma_method(self: Tensor, n: int) -> Any:
+    """The n-th derivative of digamma: see `tapegrad.polygamma`."""
+    return polygamma(n, self)
+
+
+attach(
+    polygamma=_polygamma_method,
+    polygamma_=in_place("polygamma", _polygamma_method, None, None),
+)
 
 
 logit_: Primitive = unary(

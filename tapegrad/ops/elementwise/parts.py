@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import leading
 from ...core.dtypes import get_default_dtype
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
@@ -102,6 +103,7 @@ frexp_: Primitive = define(
     outputs=("mantissa", "exponent"),
     abstract=lambda x: (x, (x[0], np.dtype(np.int32))),
     joint=lambda g, exponent, needs: (None if g[0] is None else scaled_down_(g[0], exponent),),
+    batch=leading,
 )
 scaled_down_: Primitive = define(
     "scaled_down",

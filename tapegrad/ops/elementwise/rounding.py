@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 
 from ...core import numeric
-from ...core.primitive import ELEMENTWISE, Primitive, define
+from ...core.complexes import OWN
+from ...core.primitive import ELEMENTWISE, PRIMITIVES, Primitive, define
 from ...core.tensor import Tensor
 from ..families import unary
 from ..table import In, Sample, op
+from .comparison import equal, where
 
-zero: Primitive = define("zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, expression="0")
+zero: Primitive = define(
+    "zero", lambda x: np.zeros_like(x), kind=ELEMENTWISE, expression="0", complex=OWN
+)
 
 
 def _sign(x: Any) -> Any:
@@ -35,24 +39,45 @@ sign: Primitive = unary(
     doc="-1, 0 or 1: the sign of each element.",
     example=("tapegrad.sign(tapegrad.tensor([-2.0, 0.0, 3.0]))", "tensor([-1.,  0.,  1.])"),
 )
+
+
+def _direction(x: Any) -> Any:
+    """x / |x|, and 0 at 0."""
+    if not numeric.is_complex(x.dtype):
+        return _sign(x)
+    size = np.abs(x)
+    return x / np.where(size == 0, size.dtype.type(1), size)
+
+
+def _direction_vjp(g: Any, x: Any, out: Any) -> Any:
+    if not numeric.is_complex(x._array.dtype if isinstance(x, Tensor) else x.dtype):
+        return zero(g)
+    size = abs(x)
+    safe = where(equal(size, 0), 1.0, size)  # out is 0 there
+    along = PRIMITIVES["real"](g * PRIMITIVES["conj"](out))
+    return where(equal(size, 0), 0.0, (g - out * along) / safe)
+
+
 sgn: Primitive = unary(
     "sgn",
-    _sign,
-    lambda g: zero(g),
+    _direction,
+    _direction_vjp,
     "sign(x)",
     promote=None,
     low=0.3,
-    doc="-1, 0 or 1: the sign of each element.",
+    complex=OWN,
+    doc="-1, 0 or 1: the sign of each element; of a complex one, x / |x|.",
     example=("tapegrad.sgn(tapegrad.tensor([-2.0, 0.0, 3.0]))", "tensor([-1.,  0.,  1.])"),
 )
 abs: Primitive = unary(
     "abs",
     np.abs,
-    lambda g, x: g * sign(x),
+    lambda g, x: g * sgn(x),
     "abs(x)",
     promote=None,
     aliases=("absolute",),
     distinct=True,
+    complex=OWN,
     doc="`|x|`, the absolute value of each element; the gradient at 0 is 0.",
     example=("tapegrad.abs(tapegrad.tensor([-2.0, 3.0]))", "tensor([2., 3.])"),
 )

@@ -244,7 +244,7 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
 
 
 def _item(i: Any) -> Any:
-    if isinstance(i, (list, range)):
+    if isinstance(i, (list, range, tuple)):
         i = wrap(as_array(i) if len(i) else np.zeros(0, np.int64))
     if isinstance(i, np.ndarray):
         i = wrap(i)

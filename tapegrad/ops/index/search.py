@@ -19,6 +19,9 @@ from ..elementwise.copies import cast
 from ..reduce.reductions import any_, sum_
 from ..reduce.sorting import argsort_, sort
 from ..shape.dims import normal_dim
+from ..shape.expanding import expand_
+from ..shape.joining import cat_
+from ..shape.padding import pad_
 from ..shape.reshaping import reshape_, squeeze, unsqueeze
 from ..shape.slicing import select
 from ..table import In, Sample, op
@@ -225,9 +228,15 @@ def unique(
     not_recorded(input, "unique()")
     axis = None if dim is None else normal_dim(dim, input._array.ndim)
     module = xp.module(input._array)
+    half = numeric.is_bfloat16(input._array.dtype)  # which NumPy cannot order if there is NaN
     values, inverse, counts = module.unique(
-        input._array, return_inverse=True, return_counts=True, axis=axis
+        xp.widened(input._array) if half else input._array,
+        return_inverse=True,
+        return_counts=True,
+        axis=axis,
+        equal_nan=False,
     )
+    values = values.astype(input._array.dtype) if half else values
     shape = input._array.shape if axis is None else (input._array.shape[axis],)
     results = [wrap(module.ascontiguousarray(values))]
     if return_inverse:
@@ -446,6 +455,38 @@ def _bound(x: Any, largest: bool) -> Any:
     return np.inf if largest else -np.inf
 
 
+def _grouped_product(x: Any, index: Any, src: Any, d: int) -> Any:
+    """`x` times all values of `src` that go to its places.
+
+    The factors of each place are sorted together and multiplied pairwise, in as many rounds as
+    there are doublings: exact for zeros in all orders of derivative.
+    """
+    shape = x._array.shape
+    if not shape:
+        single = [v.reshape(1) for v in (x, index, src)]
+        return reshape_(_grouped_product(single[0], single[1], single[2], 0), shape=())
+    # Where there are fewer indices than elements beside the dimension: more factors that are 1.
+    wide = (*shape[:d], index._array.shape[d], *shape[d + 1 :])
+    if wide != index._array.shape:
+        widths = tuple((0, n - m) for n, m in zip(wide, index._array.shape, strict=True))
+        index, src = pad_(index, widths=widths, value=0), pad_(src, widths=widths, value=1)
+    count, one = shape[d], x.new_ones(())
+    own = index.new_tensor(np.arange(count)).reshape([-1 if k == d else 1 for k in range(x.ndim)])
+    keys = cat_(expand_(own, shape=shape), index, dim=d)
+    values = cat_(x, src, dim=d)
+    order = argsort_(keys, dim=d, descending=False)
+    keys, values = gather_(keys, order, dim=d), gather_(values, order, dim=d)
+    n, step = keys._array.shape[d], 1
+    while step < n:
+        same = c.equal(keys.narrow(d, step, n - step), keys.narrow(d, 0, n - step))
+        before = c.where(same, values.narrow(d, 0, n - step), one)
+        later = values.narrow(d, step, n - step) * before
+        values = cat_(values.narrow(d, 0, step), later, dim=d)
+        step *= 2
+    sizes = scatter_add_(index.new_ones(shape), index, index.new_ones(wide), dim=d)
+    return gather_(values, sizes.cumsum(d) - 1, dim=d)
+
+
 _PLACES = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
 
 
@@ -453,17 +494,21 @@ _PLACES = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
     samples=lambda: [
         Sample((3, 4), 0, _PLACES, (2, 3), "sum"),
         Sample((2, 4), 1, _PLACES, (2, 3), "sum", include_self=False),
-        Sample((2, 4), 1, _PLACES, (2, 3), "mean"),
+        Sample((2, 4), 1, _PLACES, (2, 3), "prod"),
         Sample((2, 4), 1, _PLACES, (2, 3), "mean", include_self=False),
         Sample(In(2, 4, distinct=True), 1, _PLACES, In(2, 3, distinct=True), "amax"),
         Sample((2, 4), 1, _PLACES, In(2, 3, distinct=True), "amin", include_self=False),
+        Sample((2, 4), 1, _PLACES, (2, 3), "mean"),
+        Sample((3, 4), 0, _PLACES, (2, 3), "prod", include_self=False),
     ],
     inplace=True,
 )
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """`input` with all values of `src` that go to one place reduced: sum, mean, amax or amin.
+    """`input` with all values of `src` that go to one place reduced.
+
+    `reduce` is sum, prod, mean, amax or amin.
 
     With `include_self=False` the values that were there before do not count.
 
@@ -472,8 +517,10 @@ def scatter_reduce(
     >>> tapegrad.scatter_reduce(tapegrad.zeros(3), 0, index, src, "amax")
     tensor([2., 0., 3.])
     """
-    if reduce not in ("sum", "mean", "amax", "amin"):
-        raise RuntimeError(f"scatter_reduce supports sum, mean, amax and amin, got {reduce!r}")
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise RuntimeError(
+            f"scatter_reduce supports sum, prod, mean, amax and amin, got {reduce!r}"
+        )
     d = normal_dim(dim, input._array.ndim)
     _check_gather(input, index, d, "scatter_reduce")
     size = input._array.shape[d] if input._array.ndim else 1
@@ -488,6 +535,10 @@ def scatter_reduce(
             bound = _bound(input, reduce == "amin")
             first = scatter_(input, index, bound, dim=d)
         return scatter_extreme_(first, index, values, dim=d, largest=reduce == "amax")
+    if reduce == "prod":
+        ones = input.new_ones(index._array.shape)
+        first = input if include_self else scatter_(input, index, ones, dim=d)
+        return _grouped_product(first, index, values, d)
     first = input if include_self else scatter_(input, index, 0.0, dim=d)
     total = scatter_add_(first, index, values, dim=d)
     if reduce == "sum":

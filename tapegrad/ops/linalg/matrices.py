@@ -1,28 +1,70 @@
 """Functions of whole matrices: the inverse and the exponential, for batches of square matrices.
 
 LAPACK computes them, so that a compiled function calls NumPy for them. Their gradients are made of
-products and of the functions themselves.
+products and of the functions themselves. What all functions of matrices check is here too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core import xp
+from ...core import numeric, xp
 from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
 from ..index.gather import zeros_as
 from ..precision import check_floating, rounded, widened
 from ..shape.joining import cat_
 from ..shape.reordering import permute_
+from ..shape.reshaping import reshape_
 from ..shape.slicing import slice_
 from ..table import In, Sample, op
+from .diagonals import undiagonal_
 from .matmul import matmul_
 
 if TYPE_CHECKING:
     from ...core.tensor import Tensor
+
+
+class LinAlgError(RuntimeError):
+    """A matrix has no such result: it is singular, or not positive definite, or not finite."""
+
+
+def check_square(what: str, x: Any) -> None:
+    """Raise unless `x` is a square matrix or a batch of them."""
+    shape = tuple(x._array.shape)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise RuntimeError(f"{what} needs square matrices, got shape {shape}")
+
+
+def check_matrix(what: str, x: Any, square: bool = False) -> None:
+    """Raise unless `x` is a matrix, or a batch of them, of a dtype that LAPACK has."""
+    check_floating(x, what)
+    if numeric.is_half(x._array.dtype):
+        raise RuntimeError(f"{what} does not exist for {x.dtype}; use .float() first")
+    if square:
+        check_square(what, x)
+    elif x._array.ndim < 2:
+        raise RuntimeError(f"{what} needs matrices, got shape {tuple(x.shape)}")
+
+
+def on_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel of NumPy arrays that takes CuPy's too, by way of the host."""
+
+    @wraps(kernel)
+    def run(*arrays: Any, **params: Any) -> Any:
+        module = xp.module(arrays[0])
+        if module is np:
+            return kernel(*arrays, **params)
+        out = kernel(*[x.get() for x in arrays], **params)
+        if isinstance(out, tuple):
+            return tuple(module.asarray(y) for y in out)
+        return module.asarray(out)
+
+    return run
 
 
 def transposed(x: Any) -> Any:
@@ -31,15 +73,36 @@ def transposed(x: Any) -> Any:
     return permute_(x, dims=(*range(n - 2), n - 1, n - 2))
 
 
+def adjoint(x: Any) -> Any:
+    """The transpose that inner products ask for: rules use it, so that they can be read as such."""
+    return transposed(x)
+
+
+def diagonal_matrix(x: Any) -> Any:
+    """Matrices with these diagonals (..., n), and zeros beside them."""
+    *lead, n = x.shape
+    return undiagonal_(x, shape=(*lead, n, n), offset=0, dim1=len(lead), dim2=len(lead) + 1)
+
+
+def scaled_columns(x: Any, s: Any) -> Any:
+    """The columns of matrices, times one number each."""
+    return x * reshape_(s, shape=(*s.shape[:-1], 1, s.shape[-1]))
+
+
+def scaled_rows(s: Any, x: Any) -> Any:
+    """The rows of matrices, times one number each."""
+    return x * reshape_(s, shape=(*s.shape, 1))
+
+
 def _inverse(x: Any) -> Any:
     try:
         return xp.module(x).linalg.inv(x)
     except np.linalg.LinAlgError:
-        raise RuntimeError(f"inverse: a matrix of shape {x.shape[-2:]} is singular") from None
+        raise LinAlgError(f"inverse: a matrix of shape {x.shape[-2:]} is singular") from None
 
 
 def _inverse_gradient(g: Any, out: Any) -> Any:
-    left = transposed(out)
+    left = adjoint(out)
     return -matmul_(matmul_(left, g), left)
 
 
@@ -53,19 +116,18 @@ inverse_: Primitive = define(
 )
 
 
+@on_host
 def _exponential(x: Any) -> Any:
     if not x.size:
         return x.copy()
     from scipy.linalg import expm
 
-    module = xp.module(x)
-    array = x if module is np else x.get()
-    return module.asarray(expm(array).astype(x.dtype, copy=False))
+    return expm(x).astype(x.dtype, copy=False)
 
 
 def _exponential_gradient(g: Any, x: Any) -> Any:
     """The corner of the exponential of a matrix of twice the size: [[x', g], [0, x']]."""
-    block = transposed(x)
+    block = adjoint(x)
     dim, n = len(x.shape) - 1, x.shape[-1]
     above = cat_(block, g, dim=dim)
     below = cat_(zeros_as(block, shape=tuple(block.shape)), block, dim=dim)
@@ -78,26 +140,18 @@ matrix_exp_: Primitive = define(
     "matrix_exp",
     _exponential,
     kind=OPAQUE,
+    inputs=("x",),
     vjp=_exponential_gradient,
     abstract=lambda x: x,
     batch=leading,
 )
 
-
-def check_square(what: str, x: Any) -> None:
-    """Raise unless `x` is a square matrix or a batch of them."""
-    shape = tuple(x._array.shape)
-    if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise RuntimeError(f"{what} needs square matrices, got shape {shape}")
-
-
 _WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
 
 
-# PyTorch has no inverse of half precision, and its exponential of it is infinite.
 @op(
     samples=lambda: [Sample(_WELL), Sample(In(values=[[[1.0, 0.2], [0.3, 2.0]]] * 3))],
-    torch=None,
+    half=False,
     autocast={"cpu": "full"},
 )
 def inverse(input: Tensor) -> Any:
@@ -108,11 +162,11 @@ def inverse(input: Tensor) -> Any:
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
     """
-    check_floating(input, "inverse")
-    check_square("inverse", input)
-    return rounded(inverse_(widened(input)), input)
+    check_matrix("inverse", input, square=True)
+    return inverse_(input)
 
 
+# PyTorch's exponential of half precision is infinite.
 @op(samples=lambda: [Sample(_WELL), Sample(In(2, 3, 3, low=-1.0, high=1.0))], torch=None)
 def matrix_exp(input: Tensor) -> Any:
     """The exponential of square matrices: I + x + x @ x / 2 + ...

@@ -91,7 +91,7 @@ def vdot(input: Tensor, other: Tensor) -> Any:
 _TURN = In(values=[[0.8, -0.6], [0.6, 0.9]])
 
 
-@op(samples=lambda: [Sample(_TURN, 3), Sample(_TURN, -2), Sample((2, 3, 3), 5)])
+@op(half=None, samples=lambda: [Sample(_TURN, 3), Sample(_TURN, -2), Sample((2, 3, 3), 5)])
 def matrix_power(input: Tensor, n: int) -> Any:
     """A square matrix times itself, n times; a negative power is one of the inverse.
 
@@ -170,6 +170,9 @@ def cartesian_prod(*tensors: Tensor) -> Any:
     for x in tensors:
         if x._array.ndim != 1:
             raise RuntimeError(f"cartesian_prod needs vectors, got shape {tuple(x.shape)}")
+    if len({x._array.dtype for x in tensors}) > 1:
+        shown = " and ".join(sorted({str(x.dtype) for x in tensors}))
+        raise RuntimeError(f"cartesian_prod expects vectors of one dtype, got {shown}")
     if len(tensors) == 1:
         return tensors[0].clone()
     sizes = [x._array.shape[0] for x in tensors]
@@ -196,6 +199,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
         raise RuntimeError(f"combinations needs a vector, got shape {tuple(input.shape)}")
     if r < 0:
         raise RuntimeError(f"combinations: r must not be negative, got {r}")
+    if r == 0:
+        return input.new_empty(0)  # as PyTorch, which has no empty choice
     choose: Any = (
         itertools.combinations_with_replacement if with_replacement else itertools.combinations
     )

@@ -1,7 +1,7 @@
-"""Determinants, linear systems, Cholesky factors, and norms: the functions of `tapegrad.linalg`.
+"""Determinants, products and norms: functions of `tapegrad.linalg` that are not in `factors`.
 
-LAPACK computes the first three, so that a compiled function calls NumPy for them; their gradients
-are made of products and inverses. Norms are made of other operations.
+LAPACK computes determinants, so that a compiled function calls NumPy for them; their gradients
+are made of products and inverses. The others are made of other operations.
 """
 
 from __future__ import annotations
@@ -9,22 +9,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ...core import xp
 from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
-from ..precision import check_floating, check_same_dtype, rounded, widened
+from ..precision import check_floating
 from ..reduce import statistics
 from ..reduce.largest import amax, amin
 from ..reduce.reductions import sum
 from ..shape.dims import normal_dim
-from ..shape.expanding import expand_
+from ..shape.reordering import movedim
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .diagonals import tril_
 from .matmul import matmul, matmul_
-from .matrices import check_square, inverse, inverse_, transposed
+from .matrices import adjoint, check_matrix, inverse, inverse_
 from .products import cross as _cross
 from .products import matrix_power as _matrix_power
 
@@ -39,11 +36,6 @@ _WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
 _PAIR = In(values=[[[1.0, 0.2], [0.3, 2.0]], [[-1.0, 0.5], [0.4, 1.5]]])
 
 # -- determinants ------------------------------------------------------------------------------
-
-
-def _check(what: str, x: Any) -> None:
-    check_floating(x, what)
-    check_square(what, x)
 
 
 def _over_matrices(g: Any) -> Any:
@@ -66,9 +58,9 @@ def _adjugate(x: Any) -> Any:
 
 
 def _adjugate_gradient(g: Any, x: Any, out: Any) -> Any:
-    inner = transposed(inverse_(x))
+    inner = adjoint(inverse_(x))
     scale = (g * out).sum((-1, -2))
-    return _over_matrices(scale) * inner - matmul_(inner, matmul_(g, transposed(out)))
+    return _over_matrices(scale) * inner - matmul_(inner, matmul_(g, adjoint(out)))
 
 
 adjugate_: Primitive = define(
@@ -83,7 +75,7 @@ det_: Primitive = define(
     "det",
     lambda x: xp.module(x).linalg.det(x).astype(x.dtype),
     kind=OPAQUE,
-    vjp=lambda g, x: _over_matrices(g) * transposed(adjugate_(x)),
+    vjp=lambda g, x: _over_matrices(g) * adjoint(adjugate_(x)),
     abstract=lambda x: (x[0][:-2], x[1]),
     batch=leading,
 )
@@ -91,7 +83,7 @@ log_det_: Primitive = define(
     "log_abs_det",
     lambda x: xp.module(x).linalg.slogdet(x)[1].astype(x.dtype),
     kind=OPAQUE,
-    vjp=lambda g, x: _over_matrices(g) * transposed(inverse_(x)),
+    vjp=lambda g, x: _over_matrices(g) * adjoint(inverse_(x)),
     abstract=lambda x: (x[0][:-2], x[1]),
     batch=leading,
 )
@@ -104,7 +96,7 @@ sign_det_: Primitive = define(
 )
 
 
-@op(samples=lambda: [Sample(_WELL), Sample(_PAIR)])
+@op(half=False, samples=lambda: [Sample(_WELL), Sample(_PAIR)])
 def det(input: Tensor) -> Any:
     """The determinant of square matrices: (..., n, n) gives (...).
 
@@ -112,8 +104,8 @@ def det(input: Tensor) -> Any:
     >>> tapegrad.det(tapegrad.tensor([[2.0, 0.0], [0.0, 3.0]]))
     tensor(6.)
     """
-    _check("det", input)
-    return rounded(det_(widened(input)), input)
+    check_matrix("det", input, square=True)
+    return det_(input)
 
 
 class SignAndLog(NamedTuple):
@@ -123,7 +115,7 @@ class SignAndLog(NamedTuple):
     logabsdet: Tensor
 
 
-@op(samples=lambda: [Sample(_WELL), Sample(_PAIR)])
+@op(half=False, samples=lambda: [Sample(_WELL), Sample(_PAIR)])
 def slogdet(input: Tensor) -> SignAndLog:
     """The sign of the determinant, and the logarithm of its size.
 
@@ -136,12 +128,11 @@ def slogdet(input: Tensor) -> SignAndLog:
     >>> size
     tensor(0.)
     """
-    _check("slogdet", input)
-    wide = widened(input)
-    return SignAndLog(rounded(sign_det_(wide.detach()), input), rounded(log_det_(wide), input))
+    check_matrix("slogdet", input, square=True)
+    return SignAndLog(sign_det_(input.detach()), log_det_(input))
 
 
-@op(samples=lambda: [Sample(_WELL)])
+@op(half=False, samples=lambda: [Sample(_WELL)])
 def logdet(input: Tensor) -> Any:
     """The logarithm of the determinant; NaN where that is negative.
 
@@ -153,120 +144,10 @@ def logdet(input: Tensor) -> Any:
     return size + sign.log()
 
 
-# -- systems -----------------------------------------------------------------------------------
+# -- inverses and products ---------------------------------------------------------------------
 
 
-def _lapack(name: str, *arrays: Any) -> Any:
-    try:
-        return getattr(xp.module(arrays[0]).linalg, name)(*arrays)
-    except np.linalg.LinAlgError as error:
-        raise RuntimeError(f"{name}: {error}") from None
-
-
-def _solve_gradient(g: Any, x: Any, out: Any, needs: Any) -> tuple[Any, Any]:
-    right = solve_(transposed(x), g)
-    return -matmul_(right, transposed(out)) if needs[0] else None, right
-
-
-solve_: Primitive = define(
-    "solve",
-    lambda x, y: _lapack("solve", x, y),
-    kind=OPAQUE,
-    joint=_solve_gradient,
-    abstract=lambda x, y: y,
-    batch=leading,
-)
-
-
-def _cholesky_gradient(g: Any, out: Any) -> Any:
-    """With P the lower triangle of L'G, its diagonal halved: L'^-1 P L^-1, made symmetric."""
-    lower = matmul_(transposed(out), g)
-    half = (tril_(lower, k=0) + tril_(lower, k=-1)) * 0.5
-    inner = inverse_(out)
-    whole = matmul_(transposed(inner), matmul_(half, inner))
-    return (whole + transposed(whole)) * 0.5
-
-
-cholesky_: Primitive = define(
-    "cholesky",
-    lambda x: _lapack("cholesky", x),
-    kind=OPAQUE,
-    vjp=_cholesky_gradient,
-    abstract=lambda x: x,
-    batch=leading,
-)
-
-
-@op(
-    module=L,
-    samples=lambda: [
-        Sample(_WELL, (3, 2)),
-        Sample(_WELL, (3,)),
-        Sample(_PAIR, (2, 2)),
-        Sample(_PAIR, (2, 2, 3)),
-        Sample(_WELL, (2, 3, 2)),
-        Sample(_WELL, (2, 3), left=False),
-    ],
-    autocast={"cpu": "full"},
-)
-def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Any:
-    """The X of A @ X = B, or with `left=False` of X @ A = B; B may be of vectors.
-
-    `A` is (..., n, n), `B` (..., n, k) or (..., n); with `left=False`, `B` is (..., k, n).
-
-    >>> import tapegrad
-    >>> a, b = tapegrad.tensor([[2.0, 1.0], [0.0, 3.0]]), tapegrad.tensor([7.0, 9.0])
-    >>> tapegrad.linalg.solve(a, b)
-    tensor([2., 3.])
-    """
-    _check("linalg.solve", A)
-    check_same_dtype("linalg.solve", A, B=B)
-    n = A._array.shape[-1]
-    vector = B._array.ndim == 1 or (
-        B._array.ndim == A._array.ndim - 1 and B._array.shape == A._array.shape[:-1]
-    )
-    if vector and not left:
-        raise RuntimeError("linalg.solve with left=False needs B as matrices")
-    right = reshape_(B, shape=(*B._array.shape, 1)) if vector else B
-    if not left:
-        return transposed(solve(transposed(A), transposed(right)))
-    if right._array.shape[-2] != n:
-        raise RuntimeError(
-            f"linalg.solve: A has {n} rows, B of shape {tuple(B.shape)} has "
-            f"{right._array.shape[-2]}"
-        )
-    lead = np.broadcast_shapes(A._array.shape[:-2], right._array.shape[:-2])
-    wide = expand_(widened(A), shape=(*lead, n, n))
-    out = solve_(wide, expand_(widened(right), shape=(*lead, *right._array.shape[-2:])))
-    return rounded(reshape_(out, shape=tuple(out._array.shape[:-1])) if vector else out, B)
-
-
-@op(
-    module=L,
-    samples=lambda: [
-        Sample(In(values=[[2.0, 0.5, 0.1], [0.5, 1.5, 0.2], [0.1, 0.2, 1.8]])),
-        Sample(In(values=[[[2.0, 0.3], [0.3, 1.0]]] * 2)),
-    ],
-    autocast={"cpu": "full"},
-)
-def cholesky(A: Tensor, *, upper: bool = False) -> Any:
-    """The lower triangle L with L @ L.T = A, of symmetric positive definite matrices.
-
-    With `upper=True` the result is its transpose, an upper triangle.
-
-    >>> import tapegrad
-    >>> tapegrad.linalg.cholesky(tapegrad.tensor([[4.0, 2.0], [2.0, 5.0]]))
-    tensor([[2., 0.],
-            [1., 2.]])
-    """
-    _check("linalg.cholesky", A)
-    wide = widened(A)
-    # Only this form has a gradient that agrees with small changes of single elements.
-    out = rounded(cholesky_((wide + transposed(wide)) * 0.5), A)
-    return transposed(out) if upper else out
-
-
-@op(module=L, samples=lambda: [Sample(_WELL), Sample(_PAIR)])
+@op(module=L, half=False, autocast={"cpu": "full"}, samples=lambda: [Sample(_WELL), Sample(_PAIR)])
 def inv(A: Tensor) -> Any:
     """The inverse of square matrices (..., n, n): inv(A) @ A is the identity.
 
@@ -278,7 +159,7 @@ def inv(A: Tensor) -> Any:
     return inverse(A)
 
 
-@op("det", module=L, samples=lambda: [Sample(_PAIR)])
+@op("det", module=L, half=False, samples=lambda: [Sample(_PAIR)])
 def _det(A: Tensor) -> Any:
     """The determinant of square matrices: (..., n, n) gives (...).
 
@@ -289,7 +170,7 @@ def _det(A: Tensor) -> Any:
     return det(A)
 
 
-@op("slogdet", module=L, samples=lambda: [Sample(_PAIR)], result="SignAndLog")
+@op("slogdet", module=L, half=False, samples=lambda: [Sample(_PAIR)], result="SignAndLog")
 def _slogdet(A: Tensor) -> Any:
     """The sign of the determinant, and the logarithm of its size.
 
@@ -301,9 +182,6 @@ def _slogdet(A: Tensor) -> Any:
     tensor(0.)
     """
     return slogdet(A)
-
-
-# -- products ----------------------------------------------------------------------------------
 
 
 @op("matmul", module=L, samples=lambda: [Sample((2, 3), (3, 2))], autocast="lower")
@@ -318,7 +196,7 @@ def _matmul(input: Tensor, other: Tensor) -> Any:
     return matmul(input, other)
 
 
-@op("matrix_power", module=L, samples=lambda: [Sample(_WELL, 3), Sample(_WELL, -1)])
+@op("matrix_power", module=L, half=None, samples=lambda: [Sample(_WELL, 3), Sample(_WELL, -1)])
 def _power(A: Tensor, n: int) -> Any:
     """A square matrix times itself, n times; a negative power is one of the inverse.
 
@@ -454,7 +332,11 @@ def vector_norm(
         Sample(In(3, 4, distinct=True), 1),
         Sample(In(2, 3, 4, distinct=True), math.inf),
         Sample(In(3, 4, distinct=True), -1),
+        Sample(_PAIR, 2),
+        Sample(_PAIR, "nuc", [2, 1], True),
+        Sample(_PAIR, -2, [2, 0]),
     ],
+    half=None,
     autocast={"cuda": "full"},
 )
 def matrix_norm(
@@ -467,7 +349,8 @@ def matrix_norm(
 ) -> Any:
     """The norm of matrices: "fro", or the largest sum of a column (1) or row (inf).
 
-    -1 and -inf give the smallest.
+    -1 and -inf give the smallest. 2 and -2 are the largest and the smallest singular value, "nuc"
+    is their sum.
 
     >>> import tapegrad
     >>> tapegrad.linalg.matrix_norm(tapegrad.tensor([[1.0, -2.0], [3.0, 4.0]]), ord=1)
@@ -479,16 +362,31 @@ def matrix_norm(
         raise RuntimeError(f"linalg.matrix_norm needs two dimensions, got {tuple(A.shape)}, {dim}")
     if ord == "fro":
         return statistics.norm(x, 2, dim, keepdim)
-    if ord not in (1, -1, math.inf, -math.inf):
-        raise RuntimeError(
-            f"linalg.matrix_norm of order {ord!r} needs singular values, which are not there; "
-            "the others are 'fro', 1, -1, inf and -inf"
-        )
     rows, columns = (normal_dim(d, x._array.ndim) for d in dim)
-    inner, outer = (rows, columns) if abs(ord) == 1 else (columns, rows)
-    sums = sum(x.abs(), inner, True)
-    out = (amax if ord > 0 else amin)(sums, outer, True)
+    if rows == columns:
+        raise RuntimeError(f"linalg.matrix_norm needs two different dimensions, got {dim}")
+    if ord in ("nuc", 2, -2):
+        out = _of_singular_values(x, ord, rows, columns)
+    elif ord in (1, -1, math.inf, -math.inf):
+        inner, outer = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        sums = sum(x.abs(), inner, True)
+        out = (amax if ord > 0 else amin)(sums, outer, True)
+    else:
+        raise RuntimeError(
+            f"linalg.matrix_norm has no order {ord!r}; there are 'fro', 'nuc', 1, -1, 2, -2, inf "
+            "and -inf"
+        )
     return out if keepdim else out.squeeze(max(rows, columns)).squeeze(min(rows, columns))
+
+
+def _of_singular_values(x: Any, ord: Any, rows: int, columns: int) -> Any:
+    """A norm that singular values give, with dimensions of size 1 for those of the matrices."""
+    from ..factors.spectra import svdvals
+
+    values = svdvals(movedim(x, (rows, columns), (-2, -1)))
+    out = sum(values, -1) if ord == "nuc" else (amax if ord > 0 else amin)(values, -1)
+    first, second = min(rows, columns), max(rows, columns)
+    return out.unsqueeze(first).unsqueeze(second)
 
 
 @op(

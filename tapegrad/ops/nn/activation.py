@@ -7,6 +7,7 @@ kept finite (`below` limits the argument of an exponential), so that second deri
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,21 @@ def composite(name: str, kernel: Callable[..., Any], vjp: Any) -> Primitive:
             return kernel(x, **params)
         return rounded(kernel(widened(x), **params), x)
 
-    return define(name, rounding, kind=ELEMENTWISE, vjp=vjp, inputs=("x",), composite=True)
+    rule = _rounding_rule(vjp)
+    return define(name, rounding, kind=ELEMENTWISE, vjp=rule, inputs=("x",), composite=True)
+
+
+def _rounding_rule(vjp: Callable[..., Any]) -> Callable[..., Any]:
+    """A gradient rule that computes half precision in float32."""
+
+    @functools.wraps(vjp)
+    def rule(g: Any, **known: Any) -> Any:
+        if g.dtype is xp.F32 or g.dtype is xp.F64:
+            return vjp(g, **known)
+        wide = {name: widened(v) if hasattr(v, "dtype") else v for name, v in known.items()}
+        return rounded(vjp(widened(g), **wide), g)
+
+    return rule
 
 
 def in_place_or_new(input: Any, out: Any, in_place: bool, name: str) -> Any:

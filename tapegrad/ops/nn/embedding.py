@@ -29,17 +29,11 @@ F = "nn.functional"
 # -- lookups -----------------------------------------------------------------------------------
 
 
-def _row_scale(index: Any, dtype: Any, rows: int, padding: int | None, by_count: bool) -> Any:
-    """What each looked-up row's gradient is multiplied by, or None for 1."""
-    if padding is None and not by_count:
-        return None
-    scale = cast(c.equal(index, index), dtype=dtype)
-    if by_count:
-        counts = put_add_(scale, index, dims=(0,), shape=(rows,))
-        scale = scale / take_(counts, index, dims=(0,))
-    if padding is not None:
-        scale = scale * cast(c.not_equal(index, padding), dtype=dtype)
-    return reshape_(scale, shape=(*index.shape, 1))
+def _by_count(g: Any, index: Any, rows: int) -> Any:
+    """Each looked-up row's gradient, divided by how often the row was looked up."""
+    ones = cast(c.equal(index, index), dtype=g.dtype)
+    counts = take_(put_add_(ones, index, dims=(0,), shape=(rows,)), index, dims=(0,))
+    return g / reshape_(counts, shape=(*index.shape, 1))
 
 
 def _embedding(weight: Any, index: Any, *, padding: int | None, by_count: bool) -> Any:
@@ -50,8 +44,10 @@ def _embedding_gradient(
     g: Any, weight_shape: Any, index: Any, padding: int | None, by_count: bool
 ) -> Any:
     """Gradients added to the rows they came from, except to the row of padding."""
-    scale = _row_scale(index, g.dtype, weight_shape[0], padding, by_count)
-    g = g if scale is None else g * scale
+    if by_count:
+        g = _by_count(g, index, weight_shape[0])
+    if padding is not None:  # chosen, not multiplied by 0, which would leave NaN
+        g = c.where(reshape_(c.equal(index, padding), shape=(*index.shape, 1)), 0.0, g)
     return put_add_(g, index, dims=(0,), shape=tuple(weight_shape))
 
 

@@ -237,8 +237,13 @@ def attend(
     average_attn_weights: bool = True,
     is_causal: bool = False,
     batch_first: bool = False,
+    unseeing_is_nan: bool = False,
 ) -> tuple[Any, Any]:
-    """The results of all queries, and what they attended to, or None."""
+    """The results of all queries, and what they attended to, or None.
+
+    A query that sees no key gets 0 from `scaled_dot_product_attention`, and NaN from softmax; with
+    `unseeing_is_nan`, always NaN.
+    """
     batched = _check_ranks(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:
         query, key, value = _all_with_batch((query, key, value), 0 if batch_first else 1)
@@ -304,6 +309,10 @@ def attend(
     lead = (batch, length) if batch_first else (length, batch)
     joined = reshape_(permute_(out, dims=order), shape=(*lead, embed_dim))
     result = linear(joined, weights.out_proj_weight, weights.out_proj_bias)
+    if unseeing_is_nan and seen is None and mask is not None and mask.dtype is bool_:
+        unseeing = mask.all(-1)
+        unseeing = unseeing.any(1) if unseeing.ndim == 3 else unseeing  # in one of the heads
+        result = c.where(unseeing.unsqueeze(-1), math.nan, result)
     if not batched:
         result = result.squeeze(0 if batch_first else 1)
         seen = None if seen is None else seen.squeeze(0)

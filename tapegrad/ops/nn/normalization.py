@@ -321,6 +321,11 @@ def group_norm(
         )
     shape = input._array.shape
     each = channels // num_groups
+    if shape[0] * each * math.prod(shape[2:]) == 1:
+        raise ValueError(
+            "group_norm needs more than 1 value for each group, got an input of shape "
+            f"{tuple(shape)} and {num_groups} groups"
+        )
     grouped = reshape_(input, shape=(shape[0], num_groups, each, *shape[2:]))
     rest = len(shape) - 2
     out, _, _ = standardize_(
@@ -396,8 +401,8 @@ def _scaled_nothing(input: Any, weight: Any, bias: Any) -> Any:
 )
 def batch_norm(
     input: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,

@@ -256,6 +256,12 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return in_place_or_new(input, out, inplace, "threshold")
 
 
+def _in_half(limit: float, beside: Any) -> float:
+    """A limit as an element of half precision beside it would be; PyTorch compares with that."""
+    dtype = beside._array.dtype
+    return float(np.asarray(limit, dtype)) if numeric.is_half(dtype) else float(limit)
+
+
 hardshrink_ = composite(
     "hardshrink",
     lambda x, *, limit: c.where(c.less_equal(abs(x), limit), 0.0, x),
@@ -272,13 +278,13 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Any:
     tensor([-1.,  0.,  2.])
     """
     check_floating(input, "hardshrink")
-    return hardshrink_(input, limit=float(lambd))
+    return hardshrink_(input, limit=_in_half(lambd, input))
 
 
 softshrink_ = composite(
     "softshrink",
-    lambda x, *, limit: x - extremes.clamp_numbers(x, low=-limit, high=limit),
-    lambda g, x, limit: c.where(c.less_equal(abs(x), limit), 0.0, g),
+    lambda x, *, limit, edge: x - extremes.clamp_numbers(x, low=-limit, high=limit),
+    lambda g, x, edge: c.where(c.less_equal(abs(x), edge), 0.0, g),
 )
 
 
@@ -293,4 +299,4 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Any:
     check_floating(input, "softshrink")
     if lambd < 0:
         raise RuntimeError(f"softshrink: lambd must be at least 0, got {lambd}")
-    return softshrink_(input, limit=float(lambd))
+    return softshrink_(input, limit=float(lambd), edge=_in_half(lambd, input))

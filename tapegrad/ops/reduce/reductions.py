@@ -15,6 +15,7 @@ import numpy as np
 from ...core import numeric, xp
 from ...core.batch_rules import adapted, shifted
 from ...core.casting import ON_GPU
+from ...core.complexes import OWN
 from ...core.dtypes import as_dtype, bool_, int64
 from ...core.primitive import ARRAY_SIZE, OPAQUE, REDUCE, Primitive, define
 from ...core.tensor import Tensor, not_recorded
@@ -72,6 +73,7 @@ sum_: Primitive = define(
     kind=REDUCE,
     vjp=lambda g, x_shape, dims, keepdim: spread(g, x_shape, dims, keepdim),
     expression="a + x",
+    complex=OWN,
     linear=True,
 )
 
@@ -79,7 +81,7 @@ sum_: Primitive = define(
 def as_sum_dtype(input: Any, dtype: Any) -> Any:
     if dtype is not None:
         return input.to(as_dtype(dtype))
-    return input if numeric.is_floating(input._array.dtype) else input.to(int64)
+    return input if numeric.is_inexact(input._array.dtype) else input.to(int64)
 
 
 @op(
@@ -131,6 +133,7 @@ mean_: Primitive = define(
     _mean,
     kind=OPAQUE,
     composite=True,
+    complex=OWN,
     vjp=lambda g, x_shape, dims, keepdim: spread(
         g / max(count(x_shape, dims), 1), x_shape, dims, keepdim
     ),
@@ -209,7 +212,8 @@ def any(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     tensor([ True, False])
     """
     x = _as_bool(input)
-    return any_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    out = any_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    return out.to(input.dtype) if input._array.dtype == np.uint8 else out  # as PyTorch has it
 
 
 @op(samples=_truth_samples, differentiable=False)
@@ -221,7 +225,8 @@ def all(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     tensor([ True, False])
     """
     x = _as_bool(input)
-    return all_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    out = all_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
+    return out.to(input.dtype) if input._array.dtype == np.uint8 else out
 
 
 @op(

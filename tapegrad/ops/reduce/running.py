@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.batch_rules import adapted, shifted
 from ...core.dtypes import get_default_dtype
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor
@@ -91,6 +92,7 @@ decaying_sum_: Primitive = define(
     kind=OPAQUE,
     abstract=lambda x, factor, *, dim, reverse: x,
     joint=_decaying_sum_gradient,
+    batch=adapted(dim=shifted),
 )
 
 
@@ -108,6 +110,7 @@ logcumsumexp_: Primitive = define(
         dim,
         reverse,
     ),
+    batch=adapted(dim=shifted),
 )
 
 

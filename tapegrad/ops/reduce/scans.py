@@ -235,7 +235,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Any:
     tensor([[0., 0., 0.],
             [1., 1., 1.]])
     """
-    return _replaced(input, lambda x: x.select(dim, index), src, "select_scatter")
+    return replaced(input, lambda x: x.select(dim, index), src, "select_scatter")
 
 
 @op(samples=lambda: [Sample((4, 3), (2, 3), 0, 1, 3), Sample((3, 4), (3, 2), 1, 0, None, 2)])
@@ -257,7 +257,7 @@ def slice_scatter(
     """
     d = normal_dim(dim, input._array.ndim)
     key = (slice(None),) * d + (slice(start, end, step),)
-    return _replaced(input, lambda x: x[key], src, "slice_scatter")
+    return replaced(input, lambda x: x[key], src, "slice_scatter")
 
 
 @op(samples=lambda: [Sample((3, 4), (3,)), Sample((3, 4), (2,), -1)])
@@ -271,10 +271,11 @@ def diagonal_scatter(
     tensor([[1., 0.],
             [0., 2.]])
     """
-    return _replaced(input, lambda x: x.diagonal(offset, dim1, dim2), src, "diagonal_scatter")
+    return replaced(input, lambda x: x.diagonal(offset, dim1, dim2), src, "diagonal_scatter")
 
 
-def _replaced(input: Any, part_of: Any, src: Any, what: str) -> Any:
+def replaced(input: Any, part_of: Any, src: Any, what: str) -> Any:
+    """A copy of a tensor with a part of it, which a function makes of the copy, replaced."""
     out = clone_(with_batches_of(input, src))
     part = part_of(out)
     if part._array.shape != src._array.shape:

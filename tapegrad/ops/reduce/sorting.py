@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...core import xp
+from ...core import numeric, xp
 from ...core.batch_rules import adapted, shifted
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import wrap
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 def _argsort(x: Any, *, dim: int, descending: bool) -> Any:
+    if numeric.is_bfloat16(x.dtype):
+        x = xp.widened(x)  # NumPy knows no order of bfloat16 in which NaN is last
     if descending:
         order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
         return np.flip(x.shape[dim] - 1 - order, dim).copy()

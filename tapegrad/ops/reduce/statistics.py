@@ -241,6 +241,9 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Any:
     tensor(1000.6932)
     """
     dims = normal_dims(dim, input._array.ndim)
+    if 0 in input._array.shape:
+        # There is no largest element: the logarithm of an empty sum, which is -inf.
+        return e.log(sum_(e.exp(input), dims=dims, keepdim=bool(keepdim)))
     return logsumexp_.direct(input, {"dims": dims, "keepdim": bool(keepdim)})
 
 

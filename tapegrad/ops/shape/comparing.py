@@ -69,6 +69,8 @@ def isclose(
 
 def _floating(x: Any) -> Any:
     """A tensor whose differences are neither rounded to half precision nor to integers."""
+    if x.dtype.is_complex:
+        return x
     if not x.dtype.is_floating_point:
         return x.double()
     return widened(x)
@@ -100,7 +102,7 @@ def is_floating_point(input: Tensor) -> bool:
 
 @creation
 def is_complex(input: Tensor) -> bool:
-    """False: there are no complex types."""
+    """Whether a tensor has a complex dtype."""
     return input.dtype.is_complex
 
 

@@ -7,6 +7,7 @@ are summed over all positions that show an element.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,8 @@ _READ_ONLY: Any = [["readonly"]]
 def _expand(x: Any, *, shape: tuple[int, ...]) -> Any:
     if x.__class__ is not np.ndarray or not shape:
         return np.broadcast_to(x, shape)
+    if x.size == math.prod(shape):
+        return x.reshape(shape)  # nothing stands there twice, so it may be written to
     if x.flags.c_contiguous and x.size and x.flags.owndata:
         steps = [0 if n == 1 else step for n, step in zip(x.shape, x.strides, strict=True)]
         strides = (0,) * (len(shape) - len(steps)) + tuple(steps)

@@ -14,7 +14,7 @@ from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
 from ..table import In, Sample, attach, op
 from .dims import normal_dim
-from .slicing import slice_
+from .slicing import piece_, slice_
 
 
 def _split_gradient(g: Any, shapes: Any, dim: int, needs: Any) -> list[Any]:
@@ -212,7 +212,7 @@ def _split(self: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple
     for n in sizes:
         if n < 0:
             raise RuntimeError(f"split needs sizes of 0 or more, got {n}")
-        parts.append(slice_.direct(self, {"index": (*before, (start, start + n, 1), *after)}))
+        parts.append(piece_.direct(self, {"index": (*before, (start, start + n, 1), *after)}))
         start += n
     return tuple(parts)
 
@@ -231,7 +231,9 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
     if chunks <= 0:
         raise RuntimeError(f"chunk needs a positive number of pieces, got {chunks}")
     size = input._array.shape[normal_dim(dim, input._array.ndim)]
-    return _split(input, max(-(-size // chunks), 1), dim)
+    if size == 0:
+        return _split(input, [0] * chunks, dim)
+    return _split(input, -(-size // chunks), dim)
 
 
 @op(samples=lambda: [Sample((3, 2)), Sample((2, 3), 1)], result="tuple[Tensor, ...]")
@@ -245,4 +247,4 @@ def unbind(input: Tensor, dim: int = 0) -> Any:
     d = normal_dim(dim, input._array.ndim)
     before, after = (None,) * d, (None,) * (input._array.ndim - d - 1)
     places = range(input._array.shape[d])
-    return tuple([slice_.direct(input, {"index": (*before, i, *after)}) for i in places])
+    return tuple([piece_.direct(input, {"index": (*before, i, *after)}) for i in places])

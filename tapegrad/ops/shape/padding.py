@@ -35,6 +35,7 @@ pad_: Primitive = define(
     kind=MOVEMENT,
     lower=_pad_in_loops,
     vjp=lambda g, widths: unpad_(g, widths=widths),
+    jvp=lambda primals, tangents, outs, *, widths, value: pad_(tangents[0], widths=widths, value=0),
     batch=adapted(widths=borderless),
 )
 unpad_: Primitive = define(

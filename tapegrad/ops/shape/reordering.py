@@ -167,7 +167,14 @@ flip_: Primitive = define(
 )
 
 
-@op(samples=lambda: [Sample((3, 4), [0]), Sample((3, 4), [0, 1]), Sample((2, 3), [-1])])
+@op(
+    samples=lambda: [
+        Sample((3, 4), [0]),
+        Sample((3, 4), [0, 1]),
+        Sample((2, 3), [-1]),
+        Sample((2, 3), []),
+    ]
+)
 def flip(input: Tensor, *dims: int | Sequence[int], **named: int | Sequence[int]) -> Any:
     """Reverse the order along dimensions.
 
@@ -179,7 +186,11 @@ def flip(input: Tensor, *dims: int | Sequence[int], **named: int | Sequence[int]
         dims = (named.pop("dims"),)
     if named:
         raise TypeError(f"flip() got an unexpected keyword argument {next(iter(named))!r}")
-    return flip_(input, dims=normal_dims(dims[0] if len(dims) == 1 else dims, input._array.ndim))
+    given = dims[0] if len(dims) == 1 else dims
+    # No dimensions are none here, where reductions take them for all.
+    return flip_(
+        input, dims=() if given == () or given == [] else normal_dims(given, input._array.ndim)
+    )
 
 
 @op(samples=lambda: [Sample((3, 4))])

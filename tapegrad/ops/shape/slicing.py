@@ -33,6 +33,20 @@ slice_: Primitive = define(
 )
 
 
+#: one of several parts that `split`, `unbind` and the like return: it is not written to in place
+#: where gradients are recorded, as the others would not know of it
+piece_: Primitive = define(
+    "piece",
+    slice_.kernel,
+    kind=MOVEMENT,
+    vjp=lambda g, x_shape, index: unslice_(g, shape=tuple(x_shape), index=index),
+    view=True,
+    batch=adapted(index=whole),
+    into=_add_slice,
+    sibling=True,
+)
+
+
 def _unslice(x: Any, *, shape: tuple[int, ...], index: Any) -> Any:
     out = xp.module(x).zeros(shape, x.dtype)
     out[_slices(index)] = x

@@ -25,6 +25,7 @@ from ..index.indexing import take_
 from ..precision import check_floating
 from ..shape.expanding import expand_
 from ..shape.reshaping import reshape_
+from ..shape.slicing import narrow
 from ..table import In, Sample, op
 from . import geometry as w
 from .averaging import avg_pool_
@@ -48,9 +49,10 @@ def _wanted(what: str, inside: Sizes, output_size: Any) -> Sizes:
     if len(items) != dims:
         raise RuntimeError(f"{what} needs 1 or {dims} sizes, got {output_size}")
     found = tuple(n if k is None else operator.index(k) for n, k in zip(inside, items, strict=True))
-    if min(found) < 1 or min(inside) < 1:
+    if min(found) < 0 or min(inside) < 1:
         raise RuntimeError(
-            f"{what} needs sizes of at least 1: input {tuple(inside)}, output {found}"
+            f"{what} needs an input of at least 1 element along each dimension, and sizes that are "
+            f"not negative: input {tuple(inside)}, output {found}"
         )
     return found
 
@@ -64,15 +66,23 @@ def _even(inside: Sizes, outside: Sizes) -> Window | None:
     return Window(size, size, (0,) * dims, (1,) * dims, inside, outside)
 
 
+def _nothing(x: Any, outside: Sizes) -> Any:
+    """The output if it has no elements, with the history of the input."""
+    return reshape_(narrow(x, 2, 0, 0), shape=(*x._array.shape[:2], *outside))
+
+
 # -- means ---------------------------------------------------------------------------------------
 
 
 def _adaptive_mean(dims: int, input: Any, output_size: Any) -> Any:
     what = f"adaptive_avg_pool{dims}d"
     check_floating(input, what)
-    x = w.batched(input, what, dims)
+    # PyTorch takes images without channels here, and only here.
+    x = w.batched(input, what, dims) if dims < 3 else w.filled(input, what, dims)
     inside = tuple(x._array.shape[2:])
     outside = _wanted(what, inside, output_size)
+    if 0 in outside:
+        return w.like_input(_nothing(x, outside), input)
     window = _even(inside, outside)
     if window is not None:
         out = avg_pool_(x, window=window, with_padding=True, override=None)
@@ -193,9 +203,12 @@ def _at(x: Any, indices: Any) -> Any:
 
 def _adaptive_maximum(dims: int, input: Any, output_size: Any, return_indices: bool) -> Any:
     what = f"adaptive_max_pool{dims}d"
-    x = w.batched(input, what, dims)
+    x = w.filled(input, what, dims)
     shape = tuple(x._array.shape)
     outside = _wanted(what, shape[2:], output_size)
+    if 0 in outside:
+        out = w.like_input(_nothing(x, outside), input)
+        return (out, out.detach().to(int64)) if return_indices else out
     window = _even(shape[2:], outside)
     if window is not None:
         out, winners = max_pool_(x, window=window)
@@ -355,7 +368,7 @@ def _fractional(
 ) -> Any:
     what = f"fractional_max_pool{dims}d"
     check_floating(input, what)
-    x = w.batched(input, what, dims)
+    x = w.filled(input, what, dims)
     shape = tuple(x._array.shape)
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     outside = _fractional_size(what, shape[2:], output_size, output_ratio)

@@ -204,7 +204,7 @@ def _averaged(
     what = f"avg_pool{dims}d"
     if numeric.is_boolean(input._array.dtype):
         raise RuntimeError(f"{what} needs numbers, got a bool tensor; use .float() first")
-    x = w.batched(input, what, dims)
+    x = w.filled(input, what, dims)
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     steps = strides(stride, what, size)
     borders = w.sizes(padding, f"{what}: padding", 0, dims)

@@ -118,6 +118,17 @@ def batched(input: Any, what: str, dims: int) -> Any:
     return input if len(shape) == dims + 2 else reshape_(input, shape=(1, *shape))
 
 
+def filled(input: Any, what: str, dims: int) -> Any:
+    """The input with a batch dimension, which alone may be empty: pooling has nothing to pool."""
+    x = batched(input, what, dims)
+    if 0 in x._array.shape[1:]:
+        raise RuntimeError(
+            f"{what} needs an input that is empty along no dimension but the batch, got shape "
+            f"{tuple(input.shape)}"
+        )
+    return x
+
+
 def like_input(out: Any, input: Any) -> Any:
     """`out` without the batch dimension if the input had none."""
     shape = out._array.shape

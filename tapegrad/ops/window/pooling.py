@@ -319,7 +319,7 @@ def _max_pooled(
     return_indices: bool,
 ) -> Any:
     what = f"max_pool{dims}d"
-    x = w.batched(input, what, dims)
+    x = w.filled(input, what, dims)
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     steps = strides(stride, what, size)
     borders = w.sizes(padding, f"{what}: padding", 0, dims)
@@ -544,7 +544,7 @@ def _max_unpooled(
     output_size: Any,
 ) -> Any:
     what = f"max_unpool{dims}d"
-    x = w.batched(input, what, dims)
+    x = w.filled(input, what, dims)
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     steps = strides(stride, what, size)
     borders = w.sizes(padding, f"{what}: padding", 0, dims)

@@ -101,8 +101,9 @@ class GemmWriter(PackWriter):
     SUMS = ", ptr %sums, i64 %lead_sums, i1 %ends"
     #: of a product with a triangle: where the diagonal meets the first row
     DIAGONAL = ", i64 %diagonal"
-    #: of a panel: `tile_x` is the way in x from one of the tallest tiles to the next
-    ALL_ROWS = ", i64 %rows, i64 %tile_x"
+    #: of a panel: `tile_x` is the way in x from one of the tallest tiles to the next; `fetches`
+    #: tells whether the result is so large that its lines are asked for before they are written
+    ALL_ROWS = ", i64 %rows, i64 %tile_x, i1 %fetches"
 
     @property
     def tile_arguments(self) -> str:
@@ -291,9 +292,7 @@ class GemmWriter(PackWriter):
     def ask_for_next(self, code: Code, first: str, across: int) -> None:
         """Fetch the lines of a large result that the tile after this one writes."""
         line = tuning.CACHE_LINE_BYTES // self.dtype.itemsize
-        limit = tuning.MIN_RESULT_BYTES_TO_PREFETCH // self.dtype.itemsize
-        span = code.value("mul nsw i64 %rows, %lead_out")
-        with code.when(code.value(f"icmp sge i64 {span}, {limit}")):
+        with code.when("%fetches"):
             for i in range(self.tallest):
                 row = code.value(f"add nsw i64 {first}, {self.tallest + i}")
                 for column in range(0, across * self.lanes + line, line):
@@ -337,14 +336,15 @@ class GemmWriter(PackWriter):
         narrow_from = code.value(f"sub nsw i64 {panels}, {missing}")
         alone = code.value(f"icmp eq i64 {vectors}, 1")
         in_columns = code.value("icmp eq i64 %row_x, 1")
-        far = code.value(f"and i1 {in_columns}, {self.is_far(code, '%column_x')}")
+        far = self.is_far(code, "%column_x", tuning.FAR_COLUMN_BYTES)
+        far = code.value(f"and i1 {in_columns}, {far}")
         least = (tuning.MIN_COLUMNS_TO_PACK_FAR_ROWS, tuning.MIN_COLUMNS_TO_PACK_ROWS)
-        packs_rows = self.worth(code, "%columns", far, least, "%rows")
-        far = self.is_far(code, "%lead_y")
+        size = (tuning.MIN_BYTES_TO_PACK_FAR_ROWS, tuning.MIN_BYTES_TO_PACK)
+        packs_rows = self.worth(code, "%columns", far, least, "%rows", size)
+        far = self.is_far(code, "%lead_y", tuning.FAR_BYTES)
         least = (tuning.MIN_ROWS_TO_PACK_FAR_PANELS, tuning.MIN_ROWS_TO_PACK_PANELS)
-        packs_panels = self.worth(code, "%rows", far, least, "%columns")
-        block = code.value(f"select i1 {packs_rows}, i64 {tuning.MAX_PACKED_ROWS}, i64 %rows")
-        block = code.call("i64", "llvm.smax.i64", ("i64", block), ("i64", "1"))
+        size = (tuning.MIN_BYTES_TO_PACK, tuning.MIN_BYTES_TO_PACK)
+        packs_panels = self.worth(code, "%rows", far, least, "%columns", size)
         # Passes of the same length: a short one would have too little to do for each sum.
         passes = code.value(f"add nsw i64 %inner, {most - 1}")
         passes = code.value(f"sdiv i64 {passes}, {most}")
@@ -353,9 +353,51 @@ class GemmWriter(PackWriter):
         length = code.value(f"add nsw i64 {length}, {tuning.PANEL_STEPS_GRAIN - 1}")
         length = code.value(f"and i64 {length}, {-tuning.PANEL_STEPS_GRAIN}")
         length = self.least(code, length, str(most))
+        keeps, group = self.kept_panels(code, panels, length, packs_rows)
+        block = code.value(f"select i1 {packs_rows}, i64 {tuning.MAX_PACKED_ROWS}, i64 %rows")
+        block = code.value(f"select i1 {keeps}, i64 {tuning.ROWS_BETWEEN_PANELS}, i64 {block}")
+        block = code.call("i64", "llvm.smax.i64", ("i64", block), ("i64", "1"))
+        span = code.value("mul nsw i64 %rows, %lead_out")
+        limit = tuning.MIN_RESULT_BYTES_TO_PREFETCH // self.dtype.itemsize
+        fetches = code.value(f"icmp sge i64 {span}, {limit}")
+
+        def place(index: str) -> tuple[str, str, str, str]:
+            """Of a panel: its vectors, its first column, and the columns of it and in it."""
+            narrow = code.value(f"icmp sge i64 {index}, {narrow_from}")
+            across = code.value(f"select i1 {narrow}, i64 {widest - 1}, i64 {widest}")
+            across = code.value(f"select i1 {alone}, i64 1, i64 {across}")
+            over = code.value(f"sub nsw i64 {index}, {narrow_from}")
+            over = code.call("i64", "llvm.smax.i64", ("i64", over), ("i64", "0"))
+            first = code.value(f"mul nsw i64 {index}, {widest}")
+            first = code.value(f"sub nsw i64 {first}, {over}")
+            first = code.value(f"select i1 {alone}, i64 0, i64 {first}")
+            column = code.value(f"mul nsw i64 {first}, {lanes}")
+            width = code.value(f"mul nsw i64 {across}, {lanes}")
+            left = code.value(f"sub nsw i64 %columns, {column}")
+            return across, column, width, self.least(code, width, left)
+
+        def pack(y: str, panel: str, width: str, count: str, depth: str) -> None:
+            code.line(
+                f"call void @pack(ptr {y}, i64 %lead_y, ptr {panel}, i64 {width}, i64 {count}, "
+                f"i64 {depth})"
+            )
+
         with ExitStack() as stack:
             start = stack.enter_context(code.loop("0", "%inner", length))
             depth = self.least(code, code.value(f"sub nsw i64 %inner, {start}"), length)
+            first = stack.enter_context(code.loop("0", panels, group))
+            ends = self.least(code, code.value(f"add nsw i64 {first}, {group}"), panels)
+            _, left, _, _ = place(first)
+            kept = self.packed_at(code, "%scratch", (str(tuning.ROWS_BETWEEN_PANELS), depth))
+
+            def kept_at(column: str) -> str:
+                inside = code.value(f"sub nsw i64 {column}, {left}")
+                return self.packed_at(code, kept, (inside, depth))
+
+            if keeps != "false":
+                with code.when(keeps), code.loop(first, ends) as index:
+                    _, column, width, count = place(index)
+                    pack(self.y_at(code, start, column), kept_at(column), width, count, depth)
             top = stack.enter_context(code.loop("0", "%rows", block))
             rows = self.least(code, code.value(f"sub nsw i64 %rows, {top}"), block)
             x = self.x_at(code, top, start)
@@ -374,39 +416,29 @@ class GemmWriter(PackWriter):
             deep = self.count(code, depth)
             packed_tile = code.value(f"mul nsw i64 {deep}, {tall}")
             tile_x = chosen("i64", packed_tile, code.value(f"mul nsw i64 %row_x, {tall}"))
-            index = stack.enter_context(code.loop("0", panels))
+            index = stack.enter_context(code.loop(first, ends))
             later = code.value(f"icmp ne i64 {start}, 0")
             adds = code.value(f"or i1 %adds, {later}")
-            narrow = code.value(f"icmp sge i64 {index}, {narrow_from}")
-            across = code.value(f"select i1 {narrow}, i64 {widest - 1}, i64 {widest}")
-            across = code.value(f"select i1 {alone}, i64 1, i64 {across}")
-            over = code.value(f"sub nsw i64 {index}, {narrow_from}")
-            over = code.call("i64", "llvm.smax.i64", ("i64", over), ("i64", "0"))
-            first = code.value(f"mul nsw i64 {index}, {widest}")
-            first = code.value(f"sub nsw i64 {first}, {over}")
-            first = code.value(f"select i1 {alone}, i64 0, i64 {first}")
-            column = code.value(f"mul nsw i64 {first}, {lanes}")
-            width = code.value(f"mul nsw i64 {across}, {lanes}")
-            left = code.value(f"sub nsw i64 %columns, {column}")
-            count = self.least(code, width, left)
+            across, column, width, count = place(index)
             y = self.y_at(code, start, column)
             out = self.at(code, "%out", (top, "%lead_out"), (column, "1"))
-            packs = "true"
+            packs = code.value(f"xor i1 {keeps}, true")
             if not self.transposed_y and not self.half:
-                packs = code.value(f"icmp slt i64 {count}, {width}")
-                packs = code.value(f"or i1 {packs}, {packs_panels}")
+                wanted = code.value(f"icmp slt i64 {count}, {width}")
+                wanted = code.value(f"or i1 {wanted}, {packs_panels}")
+                packs = code.value(f"and i1 {packs}, {wanted}")
             with code.when(packs):
-                code.line(
-                    f"call void @pack(ptr {y}, i64 %lead_y, ptr {panel}, i64 {width}, "
-                    f"i64 {count}, i64 {depth})"
-                )
+                pack(y, panel, width, count, depth)
             lies = code.value(f"select i1 {packs}, ptr {panel}, ptr {y}")
-            lead = code.value(f"select i1 {packs}, i64 {width}, i64 %lead_y")
+            lies = code.value(f"select i1 {keeps}, ptr {kept_at(column)}, ptr {lies}")
+            packed = code.value(f"or i1 {keeps}, {packs}")
+            lead = code.value(f"select i1 {packed}, i64 {width}, i64 %lead_y")
             last = code.value(f"sub nsw i64 {width}, {lanes}")
             last = code.value(f"sub nsw i64 {count}, {last}")
             given = (
                 f"ptr {x}, i64 {row_x}, i64 {column_x}, ptr {lies}, i64 {lead}, ptr {out}, "
-                f"i64 %lead_out, i64 {deep}, i64 {last}, i1 {adds}, i64 {rows}, i64 {tile_x}"
+                f"i64 %lead_out, i64 {deep}, i64 {last}, i1 {adds}, i64 {rows}, i64 {tile_x}, "
+                f"i1 {fetches}"
             )
             if self.half:
                 sums = self.sums_at(code, "%sums", (top, "%lead_sums"), (column, "1"))
@@ -457,14 +489,47 @@ class GemmWriter(PackWriter):
             )
         return self.function(code, "multiply", ", ".join(ARGUMENTS))
 
-    def is_far(self, code: Code, lead: str) -> str:
-        """Whether so many elements between two rows or columns are a page or more."""
-        return code.value(f"icmp sge i64 {lead}, {tuning.FAR_BYTES // self.dtype.itemsize}")
+    def kept_panels(self, code: Code, panels: str, length: str, packs_rows: str) -> tuple[str, str]:
+        """Whether several panels are packed at once and kept for a few rows at a time; how many.
 
-    def worth(self, code: Code, uses: str, far: str, least: tuple[int, int], size: str) -> str:
-        """Whether a matrix with `size` rows or columns is packed, whose elements have `uses`.
+        All panels of a pass are, if they fit the cache. If they do not, or x is small, a group of
+        them is, unless the rows of x would be packed again for every group.
+        """
+        if self.half or self.triangle:
+            return "false", code.call("i64", "llvm.smax.i64", ("i64", panels), ("i64", "1"))
+        panel_bytes = self.widest * self.lanes * self.dtype.itemsize
+        size = code.value(f"mul nsw i64 {length}, {panel_bytes}")
+        size = code.call("i64", "llvm.smax.i64", ("i64", size), ("i64", "1"))
+        few = code.value(f"icmp sle i64 %rows, {tuning.MAX_ROWS_FOR_GROUPS}")
+        small = code.value(f"and i1 {few}, {code.value(f'xor i1 {packs_rows}, true')}")
+        limits = (tuning.MAX_KEPT_GROUP_BYTES, tuning.MAX_KEPT_PANEL_BYTES)
+        limit = code.value(f"select i1 {small}, i64 {limits[0]}, i64 {limits[1]}")
+        group = code.value(f"sdiv i64 {limit}, {size}")
+        fits = code.value(f"icmp sge i64 {group}, {panels}")
+        fits = code.value(f"or i1 {fits}, {small}")
+        several = code.value(f"icmp sgt i64 {panels}, 1")
+        often = code.value(f"icmp sge i64 %rows, {tuning.MIN_ROWS_TO_KEEP_PANELS}")
+        keeps = code.value(f"and i1 {fits}, {code.value(f'and i1 {several}, {often}')}")
+        group = code.value(f"select i1 {keeps}, i64 {group}, i64 {panels}")
+        return keeps, code.call("i64", "llvm.smax.i64", ("i64", group), ("i64", "1"))
 
-        They need the first number of uses of `least` if `far`, else the second.
+    def is_far(self, code: Code, lead: str, least: int) -> str:
+        """Whether so many elements between two rows or columns are `least` bytes or more."""
+        return code.value(f"icmp sge i64 {lead}, {least // self.dtype.itemsize}")
+
+    def worth(
+        self,
+        code: Code,
+        uses: str,
+        far: str,
+        least: tuple[int, int],
+        count: str,
+        size: tuple[int, int],
+    ) -> str:
+        """Whether a matrix with `count` rows or columns is packed, whose elements have `uses`.
+
+        They need the first number of uses of `least` and the first number of bytes of `size` if
+        `far`, else the second.
         """
         if self.half:
             return "true"
@@ -472,8 +537,9 @@ class GemmWriter(PackWriter):
             return "false"
         needed = code.value(f"select i1 {far}, i64 {least[0]}, i64 {least[1]}")
         often = code.value(f"icmp sge i64 {uses}, {needed}")
-        elements = code.value(f"mul nsw i64 {size}, %inner")
-        limit = tuning.MIN_BYTES_TO_PACK // self.dtype.itemsize
+        elements = code.value(f"mul nsw i64 {count}, %inner")
+        limits = [number // self.dtype.itemsize for number in size]
+        limit = code.value(f"select i1 {far}, i64 {limits[0]}, i64 {limits[1]}")
         large = code.value(f"icmp sge i64 {elements}, {limit}")
         return code.value(f"and i1 {often}, {large}")
 
@@ -498,6 +564,13 @@ def packed_bytes(dtype: Any, rows: int, inner: int, columns: int, triangle: str)
         wide = -(-min(columns, tuning.MAX_SUM_COLUMNS) // lanes) * lanes
         several = count > tuning.MAX_PANEL_STEPS
         return packed + int(several * padded * wide * packing.sums.itemsize)
-    large = rows * inner * dtype.itemsize >= tuning.MIN_BYTES_TO_PACK
-    needed = large and not triangle and columns >= tuning.MIN_COLUMNS_TO_PACK_FAR_ROWS
-    return packed if needed else 0
+    if triangle:
+        return 0
+    large = rows * inner * dtype.itemsize >= tuning.MIN_BYTES_TO_PACK_FAR_ROWS
+    needed = packed * (large and columns >= tuning.MIN_COLUMNS_TO_PACK_FAR_ROWS)
+    if rows < tuning.MIN_ROWS_TO_KEEP_PANELS:
+        return needed
+    lanes = vectors.registers()[0] // dtype.itemsize
+    length = min(inner, tuning.MAX_PANEL_STEPS) * int(dtype.itemsize)
+    kept = min(-(-columns // lanes) * lanes * length, tuning.MAX_KEPT_PANEL_BYTES)
+    return int(max(needed, tuning.ROWS_BETWEEN_PANELS * length + kept))

@@ -3,7 +3,8 @@
 Comes in: calls of the methods of `Code`. Goes out: the text of a function. Emission writes text
 because LLVM reads text anyway. A `Register` is a typed value of one element. Memory holds booleans
 as bytes. float16 and bfloat16 exist in memory only: in a register they are a float whose value has
-been rounded to them. Called by everything here that writes kernels.
+been rounded to them. Complex numbers are moved as integers, and have no arithmetic. Called by
+everything here that writes kernels.
 """
 
 from __future__ import annotations
@@ -63,7 +64,14 @@ def type_of(dtype: Any) -> str:
 def memory_type(dtype: Any) -> str:
     if numeric.is_half(dtype):
         return "half" if dtype == FLOAT16 else "i16"
+    if numeric.is_complex(dtype):
+        return f"i{dtype.itemsize * 8}"
     return "i8" if dtype == BOOL else type_of(dtype)
+
+
+def _alignment(dtype: Any) -> str:
+    """What follows a load or store: a complex number may lie where its parts may."""
+    return f", align {dtype.itemsize // 2}" if numeric.is_complex(dtype) else ""
 
 
 def literal(number: Any, dtype: Any) -> Register:
@@ -128,7 +136,7 @@ class Code:
 
     def load(self, pointer: str, dtype: Any) -> Register:
         kind = memory_type(dtype)
-        text = self.value(f"load {kind}, ptr {pointer}")
+        text = self.value(f"load {kind}, ptr {pointer}{_alignment(dtype)}")
         if dtype == BOOL:
             text = self.value(f"icmp ne i8 {text}, 0")
         elif kind == "half":
@@ -147,7 +155,8 @@ class Code:
         elif numeric.is_half(register.dtype):
             bits = self.value(f"bitcast float {text} to i32")
             text = self.value(f"trunc i32 {self.value(f'lshr i32 {bits}, 16')} to i16")
-        self.line(f"store {memory_type(register.dtype)} {text}, ptr {pointer}")
+        aligned = _alignment(register.dtype)
+        self.line(f"store {memory_type(register.dtype)} {text}, ptr {pointer}{aligned}")
 
     def rounded(self, text: str, dtype: Any, lanes: int = 0) -> Register:
         """A float rounded to the nearest value of a half type, halves to even; or a vector."""

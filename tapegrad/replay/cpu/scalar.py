@@ -39,6 +39,7 @@ from .llvm import (
     Code,
     Register,
     literal,
+    memory_type,
     type_of,
 )
 
@@ -418,7 +419,7 @@ def emit(
         names = {k: _in_half(v, FLOAT16) for k, v in names.items()}
     wide = [_in_half(o, halves[0]) for o in operands] if halves else operands
     names.update(zip(primitive.inputs, wide, strict=True))
-    type_of(dtype)
+    memory_type(dtype)
     assert primitive.expression is not None
     scalar = Scalar(code, names, dtype, flags)
     found = scalar.evaluate(parsed(primitive.expression))

@@ -108,6 +108,8 @@ class Builder:
         if known is None:
             raise NoLowering("in this memory order its movements copy")
         memory, root, first = known
+        if ghost.dtype != memory.dtype:
+            raise NoLowering("it shows elements of another dtype")
         size = ghost.itemsize
         offset = (address(ghost) - address(memory)) // size + first
         return View(root, offset, ghost.shape, tuple(s // size for s in ghost.strides))

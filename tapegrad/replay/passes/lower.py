@@ -141,6 +141,9 @@ class Lowering:
                 return
             for value in apply.outputs:
                 self.enter(value)
+            if primitive.kind != MOVEMENT or primitive.lower is not None:
+                for value in (*apply.reads(), *apply.outputs):
+                    self.machine.check_dtype(value.dtype)
             if primitive.kind == CONTRACTION and self.is_read_transposed(apply.outputs[0]):
                 self.keep_transposed(apply.outputs[0])
             if primitive.lower is not None:

@@ -239,7 +239,7 @@ class Capture(CaptureLog):
         def applied(entry: Entry) -> Apply:
             assert entry.log is not None
             return Apply(
-                entry.primitive,
+                entry.primitive.plain or entry.primitive,
                 entry.params,
                 tuple(map(renamed, entry.log[0])),
                 tuple(map(renamed, entry.log[1])),

@@ -1,0 +1,155 @@
+"""Forward mode by hand, as in `torch.autograd.forward_ad`.
+
+    with dual_level():
+        out = function(make_dual(x, direction))
+        value, tangent = unpack_dual(out)
+
+Inside of a level, tensors may carry a tangent, and operations pass it on (`transforms/forward.py`).
+`tapegrad.func.jvp` does this for a function.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+from ..core import numeric
+from ..core.modes import STATE
+from ..core.tensor import Tensor
+from ..core.wrapped import Dual, dual
+from ..transforms.forward import DualLevel
+from .engine import copy_of
+
+
+class UnpackedDualTensor(NamedTuple):
+    """A value, and its tangent or None."""
+
+    primal: Tensor
+    tangent: Tensor | None
+
+
+class _Open(threading.local):
+    """The level that a thread has entered, and what leaves it."""
+
+    level: HandLevel | None = None
+    context: Any = None
+
+
+class HandLevel(DualLevel):
+    """A level that the user has entered. Levels of one hand are one to the user."""
+
+    def __init__(self, hand: HandLevel | None = None) -> None:
+        super().__init__(strict=False)
+        self.hand = hand or self
+
+
+_OPEN = _Open()
+
+
+def enter_dual_level() -> int:
+    """Let tensors carry tangents from now on; returns the number of the level, 0."""
+    if _OPEN.level is not None:
+        raise RuntimeError(
+            "Nested forward mode AD is not supported at the moment: a dual level is open already; "
+            "tapegrad.func.jvp can be nested"
+        )
+    _OPEN.level = HandLevel()
+    _OPEN.context = _OPEN.level.entered()
+    _OPEN.context.__enter__()
+    return 0
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """Leave the level: tensors lose their tangents."""
+    if _OPEN.level is None or level not in (None, 0):
+        raise RuntimeError(
+            "Trying to exit a forward AD level that was not the last one that was created. This is "
+            "not supported"
+        )
+    _OPEN.level.alive = False
+    _OPEN.context.__exit__()
+    _OPEN.level = _OPEN.context = None
+
+
+class dual_level:
+    """Inside, tensors may carry tangents.
+
+    >>> import tapegrad
+    >>> from tapegrad.autograd import forward_ad
+    >>> with forward_ad.dual_level():
+    ...     x = forward_ad.make_dual(tapegrad.tensor(3.0), tapegrad.tensor(1.0))
+    ...     forward_ad.unpack_dual(x * x).tangent
+    tensor(6.)
+    """
+
+    def __enter__(self) -> int:
+        return enter_dual_level()
+
+    def __exit__(self, *exc: object) -> None:
+        exit_dual_level()
+
+
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
+    """`tensor` with a tangent, as a new tensor of the same memory."""
+    if _OPEN.level is None:
+        raise RuntimeError(
+            "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
+            "enter_dual_level() first"
+        )
+    for what, part in (("primal", tensor), ("tangent", tangent)):
+        if not isinstance(part, Tensor) or not numeric.is_differentiable(part._array.dtype):
+            shown = part.dtype if isinstance(part, Tensor) else type(part).__name__
+            raise ValueError(
+                f"Expected {what} to be a floating point or complex tensor, but got: {shown}"
+            )
+    if tuple(tensor.shape) != tuple(tangent.shape):
+        raise RuntimeError(
+            f"Expected tangent to have the same shape as the primal, {tuple(tensor.shape)}, but "
+            f"got {tuple(tangent.shape)}"
+        )
+    if tensor.dtype != tangent.dtype:
+        raise RuntimeError(
+            f"Expected tangent to have the same dtype as the primal, {tensor.dtype}, but got "
+            f"{tangent.dtype}"
+        )
+    if isinstance(tensor, Dual) and _hand_of(tensor) is _OPEN.level:
+        tensor = tensor._extra.value
+    made: Tensor = dual(tensor, tangent, _level())
+    if tensor.requires_grad:
+        made._edge = tensor._edge or copy_of(tensor, None)
+        made._requires = True
+    return made
+
+
+def _level() -> HandLevel:
+    """The innermost level of the hand: a transform that was entered later has its own below."""
+    hand = _OPEN.level
+    assert hand is not None
+    top = STATE.levels[-1]
+    if isinstance(top, HandLevel) and top.hand is hand:
+        return top
+    inner = HandLevel(hand)
+    STATE.levels = (*STATE.levels, inner)  # until the transform ends
+    return inner
+
+
+def _hand_of(x: Dual) -> Any:
+    return getattr(x._extra.level, "hand", None)
+
+
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
+    """The value of a tensor and its tangent, None if it has none or no level is open."""
+    hand = _OPEN.level
+    if hand is not None and isinstance(tensor, Dual) and _hand_of(tensor) is hand:
+        return UnpackedDualTensor(tensor._extra.value, tensor._extra.tangent)
+    return UnpackedDualTensor(tensor, None)
+
+
+__all__ = [
+    "UnpackedDualTensor",
+    "dual_level",
+    "enter_dual_level",
+    "exit_dual_level",
+    "make_dual",
+    "unpack_dual",
+]

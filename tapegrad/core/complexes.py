@@ -1,0 +1,100 @@
+"""Gradients of complex numbers: how a rule that is written for real numbers serves complex ones.
+
+The gradient of a real loss with respect to z = x + iy is dL/dx + i dL/dy, as in PyTorch. For a
+holomorphic f the gradient of its input is g times the conjugate of f'(z), and the conjugate of that
+is conj(g) f'(z), which is what the rule for real numbers computes from conj(g). So conjugates
+before and after a rule are all that it needs, whatever it does with saved values in between, and
+its derivatives are right for the same reason.
+
+A primitive says with `complex=` how it takes complex numbers:
+
+    None          not at all: it raises an error
+    HOLOMORPHIC   its rule is that of real numbers
+    OWN           its rule takes and returns gradients as they are: it moves or adds elements, or it
+                  was written for complex numbers, as those of `abs` and `conj` were
+
+The entry of a holomorphic operation with complex results gets a copy of its primitive, made here,
+that conjugates: entries of real ones have nothing to ask. The real part is taken where an input is
+real. `primitive.py` and the functions that `shortpaths.py` writes call `conjugating`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from . import dtypes, numeric, shortpaths
+
+if TYPE_CHECKING:
+    from .primitive import Primitive
+
+HOLOMORPHIC = "holomorphic"
+OWN = "own"
+
+_made: dict[tuple[str, tuple[bool, ...]], Primitive] = {}
+
+
+def conjugating(p: Primitive, arrays: Sequence[Any]) -> Primitive:
+    """A copy of a primitive whose rule gets the gradients of complex results from these inputs."""
+    real = tuple([hasattr(a, "dtype") and not numeric.is_complex(a.dtype) for a in arrays])
+    found = _made.get((p.name, real))
+    if found is not None and found.plain is p:
+        return found
+    found = replace(p, composite=False, plain=p)
+    found.native_size = shortpaths.NEVER
+    found.loads, found.release = p.loads, p.release
+    found._pull = _conjugated(p, real)
+    _made[p.name, real] = found
+    return found
+
+
+def _conjugated(p: Primitive, real: tuple[bool, ...]) -> Any:
+    from .primitive import PRIMITIVES
+
+    rules = shortpaths.pull(p, None, {})
+    conj, real_part = PRIMITIVES["conj"], PRIMITIVES["real"]
+
+    def back(r: Any, is_real: bool) -> Any:
+        if r is None or not numeric.is_complex(_numpy_dtype(r)):
+            return r
+        return real_part(r) if is_real else conj(r)
+
+    def pull(g: Any, edges: Any, saved: Any, params: Any) -> Any:
+        if isinstance(g, list):
+            given: Any = [None if part is None else conj(part) for part in g]
+        else:
+            given = conj(g)
+        results = rules(given, edges, saved, params)
+        return tuple(map(back, results, real))
+
+    return pull
+
+
+def _numpy_dtype(x: Any) -> Any:
+    return x.dtype if not hasattr(x, "_array") else x._array.dtype
+
+
+def refuse(p: Primitive, arrays: Sequence[Any]) -> None:
+    """Raise an error if one of the operands is complex."""
+    for a in arrays:
+        if isinstance(a, complex) or (hasattr(a, "dtype") and numeric.is_complex(a.dtype)):
+            raise RuntimeError(
+                f"{p.name} is not implemented for complex numbers; use abs(), .real or .imag"
+            )
+
+
+def converted(array: Any, dtype: dtypes.DType) -> Any:
+    """An array in another dtype; of complex numbers, real ones keep the real part."""
+    if numeric.is_complex(array.dtype) and dtype.category in (dtypes.INTEGER, dtypes.FLOAT):
+        array = array.real
+    return array.astype(dtype.numpy)
+
+
+def without_imaginary(number: Any) -> Any:
+    """A number that must be real, for `int` and `float`."""
+    if not isinstance(number, complex):
+        return number
+    if number.imag:
+        raise RuntimeError(f"{number} has an imaginary part; use complex(x), or x.real or x.imag")
+    return number.real

@@ -1,0 +1,111 @@
+"""The histories of views: derived from their base again when the memory that they show was changed.
+
+Comes in: a tensor that is a view. Goes out: the same tensor, with the history of what its memory
+holds now, or an error where that cannot be known. Called before a tensor is used as an operand, and
+by in-place operations (`inplace.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import storage
+from .modes import GRAD, STATE, TAPE
+from .tape import node_of
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+#: added to the sequence number in `_view` of a view that was taken where nothing is recorded: its
+#: history is none, whatever becomes of its base
+UNTRACKED = 0.5
+
+
+def refresh(tensor: Tensor) -> None:
+    """Re-derive a view's history from its base if the shared memory was changed meanwhile."""
+    assert tensor._view is not None
+    base, chain, refreshed_at = tensor._view
+    if refreshed_at >= storage.latest:
+        return  # nothing at all was changed since
+    change = storage.changed_since(tensor._array, refreshed_at)
+    if change is None or not STATE.mode & (GRAD | TAPE):
+        return
+    if is_untracked(tensor._view) and not STATE.mode & TAPE:
+        tensor._view = (base, chain, change.number + UNTRACKED)
+        return
+    tapes = STATE.tapes if tensor._on_tapes else ()
+    if not base._requires and all(change.number < tape.started for tape in tapes):
+        tensor._view = (base, chain, change.number)
+        return
+    if base._extra is not None and base._extra.last_relayout > refreshed_at:
+        raise RuntimeError(
+            "this view was taken before its base was rearranged in place (transpose_, squeeze_, "
+            "...) and written to, so its history is unknown; take the view again"
+        )
+    from .primitive import bind
+
+    derived = base
+    if not STATE.mode & GRAD:
+        # A tape must know the new value; the history is for later, as it is without a tape.
+        for primitive, params in chain:
+            derived = bind(primitive, (derived,), params)
+        for tape in tapes:
+            tape.rebind(tensor, derived)
+        return
+    if base._requires:
+        check_derivable(tensor._view, "somebody has changed")
+    tensor._view = (base, chain, change.number)
+    for primitive, params in chain:
+        derived = bind(primitive, (derived,), params)
+    if derived._requires or tensor._edge is not None or not tensor._requires:
+        set_history(tensor, derived._edge, derived._requires)  # not of a leaf beside its memory
+    for tape in tapes:
+        tape.rebind(tensor, derived)
+
+
+def is_untracked(view: tuple[Tensor, tuple[Any, ...], float]) -> bool:
+    """Whether a view was taken where nothing was recorded."""
+    return view[2].__class__ is float
+
+
+def check_derivable(view: tuple[Tensor, tuple[Any, ...], float], what: str) -> None:
+    """Refuse to derive the history of a view from its base.
+
+    That is where the user's backward is it, where one of several views that one call returned would
+    be changed, and where the view was taken without recording.
+    """
+    _, chain, _ = view
+    if is_untracked(view):
+        raise RuntimeError(
+            f"{what} in place a view that was created in no_grad mode, with grad mode enabled, so "
+            "it is not known whether gradients should flow through it; take the view where the "
+            "change is, or make the change inside no_grad too"
+        )
+    if any(primitive.sibling for primitive, _ in chain):
+        raise RuntimeError(
+            f"{what} in place a view that is the output of a function that returns multiple views "
+            "(unbind, split, chunk); the others would not know of the change: take the part by "
+            "indexing, or clone() it"
+        )
+    if not all(primitive.differentiable for primitive, _ in chain):
+        raise RuntimeError(
+            f"{what} in place what a view shows that a Function has returned, so that the "
+            "Function's backward would no longer be its gradient; return a clone() there, or work "
+            "on one"
+        )
+
+
+def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
+    """Say what made the value that a tensor has now; a gradient it retains is that of this value.
+
+    Other hooks stay where they are: they see the gradient of the value that they were put on.
+    """
+    node = node_of(tensor._edge)
+    hooks = (node.hooks if node is not None else None) or []
+    moved = [hook for _, hook in hooks if getattr(hook, "retains", None) == tensor.id]
+    if moved:
+        node.hooks = [item for item in hooks if item[1] not in moved] or None
+    tensor._edge = edge
+    tensor._requires = requires
+    if moved and edge is not None:
+        tensor._add_entry_hook(moved[0])

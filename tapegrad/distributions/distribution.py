@@ -1,0 +1,254 @@
+"""The base class of distributions.
+
+A distribution has a batch shape (independent, not identical ones) and an event shape (one draw of
+one of them). Samples have the shape `sample_shape + batch_shape + event_shape`; `log_prob` of such
+a value has the shape `sample_shape + batch_shape`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from .. import Size, Tensor, exp, no_grad
+from ..core.modes import capturing
+from ..ops.checks import checked
+from . import constraints
+from .utils import as_size, lazy_property
+
+__all__ = ["Distribution"]
+
+
+def require(valid: Any, value: Any, text: Callable[[], str], short: str) -> None:
+    """Raise ValueError unless all of `valid` is true, with a text that says what was expected.
+
+    While a function is recorded, the check becomes part of it: each replay checks its own values,
+    and has the short text, which needs none of them.
+    """
+    if capturing():
+        checked(valid, low=1, message=f"{short}: found invalid values", error=ValueError)
+    elif not valid.all():
+        raise ValueError(f"{text()}, but found invalid values:\n{value}")
+
+
+def _described(value: Any) -> str:
+    return f"({type(value).__name__} of shape {tuple(value.shape)})"
+
+
+class _Undefined:
+    """A class attribute that subclasses have to define."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        raise NotImplementedError
+
+
+class Distribution:
+    """A probability distribution."""
+
+    #: the constraints that parameters satisfy, by their names
+    arg_constraints: ClassVar[Any] = _Undefined()
+
+    has_rsample: Any = False
+    has_enumerate_support: Any = False
+    _validate_args: bool = __debug__
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Whether distributions check their arguments, unless they are told; True at first."""
+        if value not in (True, False):
+            raise ValueError(f"set_default_validate_args takes True or False, got {value!r}")
+        Distribution._validate_args = value
+
+    def __init__(
+        self,
+        batch_shape: Any = (),
+        event_shape: Any = (),
+        validate_args: bool | None = None,
+    ) -> None:
+        self._batch_shape = batch_shape
+        self._event_shape = event_shape
+        if validate_args is not None:
+            self._validate_args = validate_args
+        if self._validate_args:
+            self._check_parameters()
+        super().__init__()
+
+    def _check_parameters(self) -> None:
+        try:
+            wanted = self.arg_constraints
+        except NotImplementedError:
+            wanted = {}
+            warnings.warn(
+                f"{type(self)} does not define `arg_constraints`. Please set "
+                "`arg_constraints = {}` or initialize the distribution with "
+                "`validate_args=False` to turn off validation.",
+                stacklevel=3,
+            )
+        for name, constraint in wanted.items():
+            if constraints.is_dependent(constraint):
+                continue
+            if name not in self.__dict__ and isinstance(getattr(type(self), name), lazy_property):
+                continue
+            value = getattr(self, name)
+            require(
+                constraint.check(value),
+                value,
+                lambda name=name, value=value, constraint=constraint: (  # type: ignore[misc]
+                    f"Expected parameter {name} {_described(value)} of distribution {self!r} "
+                    f"to satisfy the constraint {constraint!r}"
+                ),
+                f"Expected parameter {name} of distribution {type(self).__name__} "
+                f"to satisfy the constraint {type(constraint).__name__[1:]}",
+            )
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        """The same distribution with parameters expanded to a larger batch shape."""
+        raise NotImplementedError
+
+    def _expanded(self, cls: type, batch_shape: Any, _instance: Any, *names: str) -> Any:
+        """`expand` of `cls`, whose parameters with these names begin with the batch shape."""
+        new = self._get_checked_instance(cls, _instance)
+        size = as_size(batch_shape)
+        batch = len(self._batch_shape)
+        for name in names:
+            if name in self.__dict__:
+                value = self.__dict__[name]
+                new.__dict__[name] = value.expand(size + value.shape[batch:])
+        base: Any = super(cls, new)
+        base.__init__(size, self._event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @property
+    def batch_shape(self) -> Size:
+        """The shape of the batch of distributions."""
+        return self._batch_shape  # type: ignore[no-any-return]
+
+    @property
+    def event_shape(self) -> Size:
+        """The shape of one draw from one distribution."""
+        return self._event_shape  # type: ignore[no-any-return]
+
+    @property
+    def support(self) -> Any:
+        """The constraint that values satisfy."""
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> Any:
+        """The mean."""
+        raise NotImplementedError
+
+    @property
+    def mode(self) -> Any:
+        """The most likely value."""
+        raise NotImplementedError(f"{type(self)} does not implement mode")
+
+    @property
+    def variance(self) -> Any:
+        """The variance."""
+        raise NotImplementedError
+
+    @property
+    def stddev(self) -> Any:
+        """The standard deviation."""
+        return self.variance.sqrt()
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        """Random values without a gradient."""
+        with no_grad():
+            return self.rsample(sample_shape)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        """Random values whose gradients reach the parameters."""
+        raise NotImplementedError
+
+    def sample_n(self, n: int) -> Any:
+        """`n` random values; `sample((n,))` is the same."""
+        warnings.warn(
+            "sample_n will be deprecated. Use .sample((n,)) instead",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.sample(Size((n,)))
+
+    def log_prob(self, value: Any) -> Any:
+        """The logarithm of the density, or of the probability, at a value."""
+        raise NotImplementedError
+
+    def cdf(self, value: Any) -> Any:
+        """The probability of values up to this one."""
+        raise NotImplementedError
+
+    def icdf(self, value: Any) -> Any:
+        """The value up to which there is this probability."""
+        raise NotImplementedError
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """All values of a discrete distribution, along the first dimension."""
+        raise NotImplementedError
+
+    def entropy(self) -> Any:
+        """The entropy in nats."""
+        raise NotImplementedError
+
+    def perplexity(self) -> Any:
+        """The exponential of the entropy."""
+        return exp(self.entropy())
+
+    def _extended_shape(self, sample_shape: Any = ()) -> Size:
+        """The shape of samples."""
+        if not isinstance(sample_shape, Size):
+            sample_shape = Size(sample_shape)
+        return Size(sample_shape + self._batch_shape + self._event_shape)
+
+    def _validate_sample(self, value: Any) -> None:
+        """Raise unless a value has the right shape and lies in the support."""
+        if not isinstance(value, Tensor):
+            raise ValueError("The value argument to log_prob must be a Tensor")
+        first = value.dim() - len(self._event_shape)
+        if value.shape[first:] != self._event_shape:
+            raise ValueError(
+                "The right-most size of value must match event_shape: "
+                f"{value.size()} vs {self._event_shape}."
+            )
+        expected = self._batch_shape + self._event_shape
+        for i, j in zip(reversed(value.shape), reversed(expected), strict=False):
+            if i != 1 and j != 1 and i != j:
+                raise ValueError(
+                    "Value is not broadcastable with batch_shape+event_shape: "
+                    f"{value.size()} vs {expected}."
+                )
+        try:
+            support = self.support
+        except NotImplementedError:
+            warnings.warn(
+                f"{type(self)} does not define `support` to enable sample validation. Please "
+                "initialize the distribution with `validate_args=False` to turn off validation.",
+                stacklevel=2,
+            )
+            return
+        require(
+            support.check(value),
+            value,
+            lambda: (
+                f"Expected value argument {_described(value)} to be within the support "
+                f"({support!r}) of the distribution {self!r}"
+            ),
+            f"Expected value argument to be within the support of {type(self).__name__}",
+        )
+
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """A new instance for `expand` to fill."""
+        if _instance is None and type(self).__init__ != cls.__init__:  # type: ignore[misc]
+            raise NotImplementedError(
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "
+                "method must also define a custom .expand() method."
+            )
+        return self.__new__(type(self)) if _instance is None else _instance
+
+    def __repr__(self) -> str:
+        parameters = [(p, self.__dict__[p]) for p in self.arg_constraints if p in self.__dict__]
+        shown = [f"{p}: {v if v.numel() == 1 else v.size()}" for p, v in parameters]
+        return f"{type(self).__name__}({', '.join(shown)})"

@@ -1,0 +1,1 @@
+"""Special functions: SciPy computes what NumPy does not have."""
