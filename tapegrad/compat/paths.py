@@ -19,7 +19,7 @@ class PathSource(NamedTuple):
 #: parts of tapegrad that are not in PyTorch, so that `torch.core` does not exist
 HIDDEN = (
     *("array_api", "backward_functions", "cli", "compat", "core", "data", "debug", "demos"),
-    *("dialects", "insight", "parallel", "replay", "saving", "typed"),
+    *("dialects", "insight", "parallel", "replay", "saving", "transforms", "typed"),
 )
 
 _GRAD_MODES = ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled")

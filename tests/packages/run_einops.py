@@ -9,7 +9,9 @@ from torch import nn
 x = data(2, 3, 8, 8).requires_grad_()
 y = rearrange(x, "b c (h p) (w q) -> b (h w) (c p q)", p=4, q=2)
 record("rearrange", y)
-record("reduce", [reduce(x, "b c h w -> b c", how) for how in ("mean", "max", "min", "sum", "prod")])
+record(
+    "reduce", [reduce(x, "b c h w -> b c", how) for how in ("mean", "max", "min", "sum", "prod")]
+)
 record("repeat", repeat(x, "b c h w -> b c (h 2) w k", k=3))
 record("einsum", einsum(x, data(3, 5), "b c h w, c d -> b d h w"))
 packed, shapes = pack([x, data(2, 3, 5)], "b c *")

@@ -31,7 +31,9 @@ for name, options in MODELS.items():
         record(f"{name}.buffers", dict(model.named_buffers()))
 
 for kind in ("adamw", "lamb", "sgd", "nadamw", "lion", "adabelief"):
-    model = prepared(torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.GELU(), torch.nn.Linear(4, 2)))
+    model = prepared(
+        torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.GELU(), torch.nn.Linear(4, 2))
+    )
     optimizer = create_optimizer_v2(model, opt=kind, lr=1e-2, weight_decay=0.05)
     schedule = CosineLRScheduler(optimizer, t_initial=5, warmup_t=2, warmup_lr_init=1e-4)
     for step in range(4):

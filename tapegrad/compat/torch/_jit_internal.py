@@ -6,7 +6,18 @@ from typing import Any, Dict, Final, List, Optional, Tuple, Union  # noqa: UP035
 
 from .jit import export, ignore, is_scripting, unused
 
-__all__ = ["Dict", "Final", "List", "Optional", "Tuple", "Union", "export", "ignore", "is_scripting", "unused"]
+__all__ = [
+    "Dict",
+    "Final",
+    "List",
+    "Optional",
+    "Tuple",
+    "Union",
+    "export",
+    "ignore",
+    "is_scripting",
+    "unused",
+]
 
 
 class BroadcastingList(type):

@@ -85,7 +85,7 @@ def set_device(device: Any) -> None:
     cupy().cuda.Device(_index(device)).use()
 
 
-class device:
+class CudaDevice:
     """A context in which a GPU is the current one; nothing changes for None and without a GPU."""
 
     def __init__(self, device: Any) -> None:
@@ -100,6 +100,9 @@ class device:
     def __exit__(self, *error: object) -> None:
         if self._index is not None:
             set_device(self._before)
+
+
+device = CudaDevice
 
 
 def memory_allocated(device: Any = None) -> int:
