@@ -271,7 +271,8 @@ def _moved_in_place(
     kept = {i: arguments[i]._array.copy() for i in shifts}
     try:
         for i, shift in shifts.items():
-            arguments[i]._array[...] += shift
+            x = arguments[i]
+            x._array[...] += _like(shift, x, x.dtype)._array
         return [_host(y.detach()) for y in _outputs(func, arguments)]
     finally:
         for i, values in kept.items():

@@ -16,8 +16,10 @@ from typing import Any
 
 from ..core import casting, inplace, numeric, storage
 from ..core.batch_rules import leading
+from ..core.complexes import OWN
 from ..core.modes import GRAD, HOOKS, LISTENING, STATE, TAPE, capturing, no_grad, switched
-from ..core.primitive import MOVEMENT, OPAQUE, Primitive, define, pack, record
+from ..core.numeric import is_differentiable
+from ..core.primitive import MOVEMENT, OPAQUE, PRIMITIVES, Primitive, define, pack, record
 from ..core.tensor import Tensor, wrap
 
 #: The last movement of a view that a Function has returned. It has no gradient of its own: the
@@ -115,7 +117,7 @@ class Function:
         on_watching_tape = bool(STATE.mode & GRAD) and any(tape.watches for tape in STATE.tapes)
         ctx.needs_input_grad = tuple(
             isinstance(a, Tensor)
-            and (a.requires_grad or (on_watching_tape and a.dtype.is_floating_point))
+            and (a.requires_grad or (on_watching_tape and is_differentiable(a._array.dtype)))
             for a in args
         )
         mode, inlined = STATE.mode, capturing()
@@ -180,7 +182,7 @@ def _record(
             pack(entry)
     replaced: dict[int, Tensor] = {}
     for old, new in zip(made, fresh, strict=True):
-        if any(old is t for t in ctx._not_differentiable) or not numeric.is_floating(
+        if any(old is t for t in ctx._not_differentiable) or not is_differentiable(
             new._array.dtype
         ):
             new._edge, new._requires = None, False
@@ -237,14 +239,18 @@ def _primitive(cls: type[Function], ctx: Context, args: tuple[Any, ...], made: l
         outputs=tuple(f"out{i}" for i in range(len(made))),
         joint=cls.backward,
         pure=False,
+        complex=OWN,
         context=ctx,
         _pull=functools.partial(_pull, cls, ctx, args_layout(args), shapes),
     )
 
 
 def args_layout(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """For each argument its shape if it is a tensor, else None."""
-    return tuple(a._array.shape if isinstance(a, Tensor) else None for a in args)
+    """For each argument its shape and whether it is real, if it is a tensor, else None."""
+    return tuple(
+        (a._array.shape, not numeric.is_complex(a._array.dtype)) if isinstance(a, Tensor) else None
+        for a in args
+    )
 
 
 def _pull(
@@ -306,10 +312,10 @@ def _gradient(ctx: Context, g: Any, shape: Any, dtype: Any, on_tensors: bool) ->
     return g if isinstance(g, Tensor) else wrap(g)
 
 
-def _checked(cls: type[Function], index: int, result: Any, shape: Any) -> Any:
+def _checked(cls: type[Function], index: int, result: Any, place: Any) -> Any:
     if result is None:
         return None
-    if shape is None:
+    if place is None:
         raise RuntimeError(
             f"{cls.__name__}.backward returned a gradient for argument {index} of forward, which "
             "is not a tensor; return None for it"
@@ -319,6 +325,9 @@ def _checked(cls: type[Function], index: int, result: Any, shape: Any) -> Any:
             f"{cls.__name__}.backward must return Tensors or None, got {type(result).__name__} "
             f"for argument {index}"
         )
+    shape, is_real = place
+    if is_real and numeric.is_complex(result._array.dtype):
+        result = PRIMITIVES["real"](result)
     if result._array.shape != shape:
         from .engine import unbroadcast
 

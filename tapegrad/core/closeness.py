@@ -22,6 +22,8 @@ TOLERANCES = {
     "bfloat16": (1.6e-2, 1e-5),
     "float32": (1.3e-6, 1e-5),
     "float64": (1e-7, 1e-7),
+    "complex64": (1.3e-6, 1e-5),
+    "complex128": (1e-7, 1e-7),
 }
 
 
@@ -133,7 +135,9 @@ class _Closeness:
         each = [TOLERANCES.get(t.dtype.name, (0.0, 0.0)) for t in (x, y)]
         rtol, atol = self.given or (max(t[0] for t in each), max(t[1] for t in each))
         a, b = (np.asarray(to_device(t._array, as_device("cpu"))) for t in (x, y))
-        if numeric.is_floating(a.dtype) or numeric.is_floating(b.dtype):
+        if numeric.is_complex(a.dtype) or numeric.is_complex(b.dtype):
+            a, b = a.astype(np.complex128), b.astype(np.complex128)
+        elif numeric.is_floating(a.dtype) or numeric.is_floating(b.dtype):
             a, b = a.astype(np.float64), b.astype(np.float64)
         elif a.dtype != b.dtype:
             a, b = a.astype(np.int64), b.astype(np.int64)
@@ -153,13 +157,14 @@ def _as_tensor(x: Any) -> Tensor:
 
 def _far(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool, at: str) -> str | None:
     """Where two arrays of one shape differ by more than is allowed, or None."""
-    if not numeric.is_numpy_float(a.dtype):
+    inexact = numeric.is_inexact(a.dtype)
+    if not inexact:
         apart = np.abs(a.astype(object) - b.astype(object)).astype(np.float64)
         size = np.abs(b.astype(np.float64))
     else:
         apart, size = np.abs(a - b), np.abs(b)
     near = (a == b) | ((apart <= atol + rtol * size) & np.isfinite(size))
-    if equal_nan and numeric.is_numpy_float(a.dtype):
+    if equal_nan and inexact:
         near |= np.isnan(a) & np.isnan(b)
     if near.all():
         return None

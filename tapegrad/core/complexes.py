@@ -52,7 +52,7 @@ def conjugating(p: Primitive, arrays: Sequence[Any]) -> Primitive:
 def _conjugated(p: Primitive, real: tuple[bool, ...]) -> Any:
     from .primitive import PRIMITIVES
 
-    rules = shortpaths.pull(p, None, {})
+    rules = shortpaths.pull(p, None, {}) if p.registered else p.pull
     conj, real_part = PRIMITIVES["conj"], PRIMITIVES["real"]
 
     def back(r: Any, is_real: bool) -> Any:

@@ -32,7 +32,11 @@ def widened(
     if isinstance(other, Tensor):
         if other._array.ndim or not array.ndim or not numeric.is_floating(other._array.dtype):
             return None
-    elif float(np.asarray(other, array.dtype)) == other or other != other:
+    elif (
+        isinstance(other, complex)
+        or other != other
+        or float(np.asarray(other, array.dtype)) == other
+    ):
         return None
     wide = [cast_to(x, dtypes.float32) if x is found[0] else x for x in tensors]
     return wide, dtypes.from_numpy_dtype(array.dtype)

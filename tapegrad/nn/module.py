@@ -471,11 +471,11 @@ class Module(StateDict):
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move to a device and/or convert floating tensors: `to(device)`, `to(dtype)`, ..."""
         device, dtype = _parse_to(args, kwargs)
-        if dtype is not None and not dtype.is_floating_point:
-            raise TypeError(f"Module.to converts to floating types only, got {dtype}")
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            raise TypeError(f"Module.to converts to floating and complex types, got {dtype}")
 
         def convert(x: Tensor) -> Any:
-            kind = dtype if x.dtype.is_floating_point else None
+            kind = dtype if x.dtype.is_floating_point or x.dtype.is_complex else None
             return x.to(device=device, dtype=kind)
 
         return self._apply(convert)

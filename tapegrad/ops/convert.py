@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core import dtypes, inplace, xp
 from ..core.batch_rules import leading
+from ..core.complexes import OWN
 from ..core.device import as_device, device, to_device
 from ..core.dtypes import DType
 from ..core.modes import STATE
@@ -34,6 +35,7 @@ move_: Primitive = define(
     vjp=lambda g, target, source: move_(g, target=source, source=target),
     batch=leading,
     linear=True,
+    complex=OWN,
 )
 
 

@@ -44,17 +44,18 @@ def in_dtype(out: Any, dtype: Any) -> Any:
     return out if as_dtype(out.dtype) is target else cast(out, dtype=target)
 
 
-def check_floating(x: Any, what: str) -> None:
-    """Raise unless `x` is a floating tensor."""
-    if not numeric.is_floating(x._array.dtype):
+def check_floating(x: Any, what: str, *, complex: bool = False) -> None:
+    """Raise unless `x` is a floating tensor; with `complex`, it may be a complex one."""
+    dtype = x._array.dtype
+    if not numeric.is_floating(dtype) and not (complex and numeric.is_complex(dtype)):
         raise RuntimeError(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
 
 
 def as_floating(x: Any, what: str) -> Any:
-    """A floating tensor: integers become the default type, bool is refused."""
+    """A floating or complex tensor: integers become the default type, bool is refused."""
     if numeric.is_boolean(x._array.dtype):
         raise RuntimeError(f"{what} needs numbers, got a bool tensor; use .float() first")
-    return x if numeric.is_floating(x._array.dtype) else x.to(get_default_dtype())
+    return x if numeric.is_inexact(x._array.dtype) else x.to(get_default_dtype())
 
 
 def check_same_dtype(what: str, x: Any, **others: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from ..core.modes import capturing, enable_grad, no_grad
 from ..core.tensor import Tensor
 from ..ops.creation import zeros_like
+from ..ops.elementwise.complexes import view_as_real
 from ..ops.shape.joining import cat
 from .line_search import Point, strong_wolfe
 from .optimizer import Group, Optimizer, ParamsT
@@ -188,16 +189,22 @@ class LBFGS(Optimizer):
     def _gradient(self) -> Tensor:
         """The gradients of all parameters as one vector."""
         parts = [zeros_like(p) if p.grad is None else p.grad for p in self._parameters()]
-        joined: Tensor = cat([part.reshape(-1) for part in parts])
+        joined: Tensor = cat([_as_real(part).reshape(-1) for part in parts])
         return joined
 
     def _move(self, direction: Tensor, length: float) -> None:
         """Add a multiple of a vector to the parameters."""
         start = 0
         for parameter in self._parameters():
-            end = start + parameter.numel()
-            parameter.add_(direction[start:end].reshape(parameter.shape), alpha=length)
+            pairs = _as_real(parameter)
+            end = start + pairs.numel()
+            pairs.add_(direction[start:end].reshape(pairs.shape), alpha=length)
             start = end
+
+
+def _as_real(x: Tensor) -> Any:
+    """Complex numbers as pairs of real ones, in the same memory."""
+    return view_as_real(x) if x.is_complex() else x
 
 
 def _largest(x: Tensor) -> float:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..autograd.gradients import Gradients
-from ..core import dtypes
+from ..core import dtypes, numeric
 from ..core.modes import STATE, TAPE, enable_grad, no_grad
 from ..core.tensor import RemovableHandle, Tensor, wrap
+from ..ops.elementwise.complexes import view_as_real
 from ..replay.trace.options import as_known_code, decided, given, runtime_number, setting
 from ..replay.use.update import Update, pays
+from .complexes import as_complex, as_pairs
 from .groups import Group, ParamsT, States, WatchedGroup, as_groups, as_parameters, ordered
 from .hooks import (
     Hook,
@@ -194,7 +196,7 @@ class Optimizer:
             with enable_grad():
                 for parameter, gradient, group in wanted:
                     self._renew_state(parameter)
-                    self.update(parameter, gradient, group)
+                    self._update_one(parameter, gradient, group)
         elif (
             gradients is None
             and self._is_own()
@@ -213,7 +215,16 @@ class Optimizer:
 
     def _update_in_turn(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
         for parameter, gradient, group in wanted:
+            self._update_one(parameter, gradient, group)
+
+    def _update_one(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        if not numeric.is_complex(parameter._array.dtype):
             self.update(parameter, gradient, group)
+            return
+        pairs = view_as_real(parameter)  # what real numbers there are to update
+        self.state[pairs] = as_pairs(self.state.pop(parameter, {}))
+        self.update(pairs, view_as_real(gradient), group)
+        self.state[parameter] = as_complex(self.state.pop(pairs), pairs)
 
     def _is_own(self) -> bool:
         """Whether the update is the library's: it does nothing but what a recording shows."""

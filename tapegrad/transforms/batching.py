@@ -95,6 +95,7 @@ def batch_of(p: Primitive, flags: tuple[bool, ...]) -> Primitive:
     whole.slots, whole.keeps_values = p.slots, p.keeps_values
     whole.native_size = 1 << 62
     whole._internal = p.internal
+    whole.complex = p.complex
 
     def pull(g: Any, edges: Any, saved: Any, params: dict[str, Any]) -> list[Any]:
         return _pull_parts(p, flags, g, edges, saved, params)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import inplace, numeric, xp
+from ..core.complexes import HOLOMORPHIC, conjugating
 from ..core.modes import AUTOCAST, GRAD, STATE, switched
 from ..core.primitive import CONTRACTION, ELEMENTWISE, PRIMITIVES, Primitive
 from ..core.tensor import Tensor, wrap
@@ -81,6 +82,10 @@ def is_differentiable(x: Any) -> bool:
     return isinstance(x, Tensor) and numeric.is_differentiable(x._array.dtype)
 
 
+def is_complex(x: Any) -> bool:
+    return isinstance(x, Tensor) and numeric.is_complex(x._array.dtype)
+
+
 def tangents_of(
     p: Primitive,
     primals: Sequence[Any],
@@ -99,7 +104,8 @@ def tangents_of(
             return found if isinstance(found, tuple) else (found,)
         if p.linear:
             return _of_linear(p, primals, kept, outs, params)
-        if p.kind == ELEMENTWISE and len(outs) == 1 and not _any_complex(primals):
+        plain = p.complex == HOLOMORPHIC or not _any_complex(primals)
+        if p.kind == ELEMENTWISE and len(outs) == 1 and plain:
             return [_of_elements(p, primals, kept, outs, params)]
         if p.kind == CONTRACTION:
             return [_of_product(p, primals, kept, params)]
@@ -107,7 +113,7 @@ def tangents_of(
 
 
 def _any_complex(operands: Sequence[Any]) -> bool:
-    """Whether a slope may be conjugated in the gradient rule."""
+    """Whether the gradient rule may be no product with a slope."""
     return any(is_differentiable(x) and not numeric.is_floating(x._array.dtype) for x in operands)
 
 
@@ -124,7 +130,7 @@ def _of_linear(
             given.append(t)
         elif is_differentiable(x) and not (p.rules and p.rules[i] is None):
             given.append(zeros_like(x))
-        elif isinstance(x, (int, float)) and not (p.rules and p.rules[i] is None):
+        elif isinstance(x, (int, float, complex)) and not (p.rules and p.rules[i] is None):
             given.append(0.0)  # the tangent of a constant
         else:
             given.append(x)
@@ -189,6 +195,8 @@ def _by_double_vjp(
             zeros_like(y).requires_grad_() if is_differentiable(y) else None for y in outs
         ]
         saved = saved_of(p, primals, outs, edges, _as_it_is)
+        if p.complex == HOLOMORPHIC and is_complex(outs[0]):
+            p = conjugating(p, [x._array if isinstance(x, Tensor) else x for x in primals])
         pulled = p.pull(dummies if several else dummies[0], edges, saved, params)
         pairs = [
             (unbroadcast(r, tuple(x.shape)) if tuple(r.shape) != tuple(x.shape) else r, t)

@@ -7,6 +7,7 @@ Operands are tensors or numbers, which broadcast; each gets a gradient of its ow
 
 from __future__ import annotations
 
+import cmath
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,8 @@ import numpy as np
 from ...core import fast, inplace, numeric
 from ...core.casting import ON_GPU
 from ...core.complexes import HOLOMORPHIC, OWN
-from ...core.dtypes import BOOL
-from ...core.primitive import Primitive
+from ...core.dtypes import BOOL, COMPLEX, FLOAT
+from ...core.primitive import PRIMITIVES, Primitive
 from ...core.tensor import Tensor
 from ..families import binary, operator, pairs, unary
 from ..table import In, Sample, attach, op
@@ -104,8 +105,11 @@ def is_one(alpha: Any) -> bool:
 
 def _times(alpha: Any, x: Any, beside: Any) -> Any:
     """`alpha * x`, where a float may not turn integers into floats."""
-    if isinstance(alpha, float) and not result_dtype(x, beside).is_floating_point:
+    kind = result_dtype(x, beside).category
+    if isinstance(alpha, float) and kind < FLOAT:
         raise RuntimeError(f"alpha = {alpha} needs floating tensors; for integers use an integer")
+    if isinstance(alpha, complex) and kind < COMPLEX:
+        raise RuntimeError(f"alpha = {alpha} needs complex tensors")
     return mul(x, alpha)
 
 
@@ -286,7 +290,7 @@ square: Primitive = unary(
 
 
 def _pow_base(g: Any, x: Any, y: Any) -> Any:
-    if isinstance(y, (int, float)):
+    if isinstance(y, (int, float, complex)):
         if y == 0:
             return zero(g)
         if y == 2:
@@ -297,16 +301,23 @@ def _pow_base(g: Any, x: Any, y: Any) -> Any:
 
 
 def _pow_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
-    if isinstance(x, (int, float)):
+    if isinstance(x, (int, float, complex)):
         if x == 0:
-            return where(greater_equal(y, 0), 0.0, g * (out * -math.inf))
+            return where(greater_equal(_real_part(y), 0), 0.0, g * (out * -math.inf))
+        if isinstance(x, complex):
+            return g * (out * cmath.log(x))
         return g * (out * (math.log(x) if x > 0 else math.nan))
-    dead = logical_and(equal(x, 0), greater_equal(y, 0))
+    dead = logical_and(equal(x, 0), greater_equal(_real_part(y), 0))
     return g * where(dead, 0.0, out * log(x))
 
 
+def _real_part(x: Any) -> Any:
+    dtype = x._array.dtype if isinstance(x, Tensor) else x.dtype
+    return PRIMITIVES["real"](x) if numeric.is_complex(dtype) else x
+
+
 def _power(x: Any, y: Any) -> Any:
-    if isinstance(y, (int, float)):
+    if isinstance(y, (int, float, complex)):
         if isinstance(y, bool):
             return np.logical_or(x, not y)
         return x * x if y == 2 else np.power(x, y)

@@ -11,6 +11,7 @@ from ...core.tensor import Tensor
 from ..table import In, Sample, op
 from .arithmetic import is_floating
 from .comparison import equal, isnan, where
+from .complexes import complex_, is_complex
 
 if TYPE_CHECKING:
     from ..annotations import Number, Operand
@@ -52,7 +53,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 def number_for(x: Any, value: Any) -> Any:
     """A factor for the tensor `x`: integer tensors take its whole part, as in PyTorch."""
     dtype = x._array.dtype
-    if numeric.is_floating(dtype) or isinstance(value, Tensor):
+    if numeric.is_inexact(dtype) or isinstance(value, Tensor):
         return value
     return bool(value) if numeric.is_boolean(dtype) else int(value)
 
@@ -70,7 +71,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     >>> tapegrad.addcdiv(tapegrad.ones(2), a, b, value=2)
     tensor([2., 2.])
     """
-    if not any(is_floating(x) for x in (input, tensor1, tensor2)):
+    if not any(is_floating(x) or is_complex(x) for x in (input, tensor1, tensor2)):
         raise RuntimeError("addcdiv needs a floating tensor; divide integers with div and add")
     return input + (tensor1 if value == 1 else tensor1 * value) / tensor2
 
@@ -93,6 +94,9 @@ def nan_to_num(
     >>> tapegrad.nan_to_num(x, nan=0.0, posinf=9.0)
     tensor([1., 0., 9.])
     """
+    if is_complex(input):
+        parts = (nan_to_num(part, nan, posinf, neginf) for part in (input.real, input.imag))
+        return complex_(*parts)
     if not numeric.is_floating(input._array.dtype):
         return input.clone()
     limits = finfo(input.dtype)

@@ -78,6 +78,12 @@ def is_complex(x: Any) -> bool:
     return numeric.is_complex(x._array.dtype if isinstance(x, Tensor) else x.dtype)
 
 
+def refuse_complex(x: Tensor, what: str) -> None:
+    """Raise if a tensor is complex, for functions that are made of operations which take it."""
+    if is_complex(x):
+        raise RuntimeError(f"{what} is not implemented for complex numbers; use .real and .imag")
+
+
 @op(samples=lambda: [Sample((3, 4)), Sample(In(3, 4, kind="complex"))], method=False)
 def real(input: Tensor) -> Any:
     """The real part, as a view; a real tensor is its own.

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core import xp
+from ...core import numeric, xp
 from ...core.casting import ON_GPU
 from ...core.complexes import HOLOMORPHIC
-from ...core.dtypes import float64
+from ...core.dtypes import complex128, float64
 from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary, unary
 from ..precision import rounded, widened
 from ..table import In, Sample, attach, in_place, op
 from .arithmetic import pow
-from .comparison import equal, greater, less, logical_or, where
+from .comparison import equal, greater, less, logical_or, result_dtype, where
 from .exponentials import exp, rsqrt, sigmoid
 from .extremes import clamp
 from .rounding import sign, zero
@@ -34,14 +34,15 @@ if TYPE_CHECKING:
 
 @op("float_power", samples=lambda: [Sample(In(3, low=0.5), 2), Sample(In(3, low=0.5), (3,))])
 def float_power(input: Operand, exponent: Operand) -> Any:
-    """Power computed in float64.
+    """Power computed in float64, or in complex128 if an operand is complex.
 
     >>> import tapegrad
     >>> tapegrad.float_power(tapegrad.tensor([1, 2, 3]), 2)
     tensor([1., 4., 9.], dtype=tapegrad.float64)
     """
-    base = input.to(float64) if isinstance(input, Tensor) else input
-    return pow(base, exponent.to(float64) if isinstance(exponent, Tensor) else exponent)
+    wide = complex128 if result_dtype(input, exponent).is_complex else float64
+    base = input.to(wide) if isinstance(input, Tensor) else input
+    return pow(base, exponent.to(wide) if isinstance(exponent, Tensor) else exponent)
 
 
 copysign: Primitive = binary(
@@ -71,9 +72,18 @@ def heaviside(input: Tensor, values: Tensor) -> Any:
     return where(equal(x, 0), values.detach(), greater(x, 0).to(x.dtype))
 
 
+def log_of_sum(x: Any, y: Any) -> Any:
+    """log(e^x + e^y) of arrays, without overflow."""
+    if not any(numeric.is_complex(v.dtype) for v in (x, y) if hasattr(v, "dtype")):
+        return np.logaddexp(x, y)
+    first = np.real(x) >= np.real(y)
+    top, other = np.where(first, x, y), np.where(first, y, x)
+    return np.where(np.isinf(top) & (x == y), top, top + np.log1p(np.exp(other - top)))
+
+
 logaddexp: Primitive = binary(
     "logaddexp",
-    np.logaddexp,
+    log_of_sum,
     (lambda g, x, y: g * sigmoid(x - y), lambda g, x, y: g * sigmoid(y - x)),
     f"where(x == y, x + {math.log(2)!r}, maximum(x, y) + log1p(exp(-abs(x - y))))",
     inplace=False,
@@ -82,6 +92,7 @@ logaddexp: Primitive = binary(
         "tapegrad.logaddexp(tapegrad.tensor([0.0, 1000.0]), tapegrad.tensor([0.0, 1000.0]))",
         "tensor([6.9315e-01, 1.0007e+03])",
     ),
+    complex=HOLOMORPHIC,
 )
 logaddexp2: Primitive = binary(
     "logaddexp2",
@@ -462,7 +473,13 @@ def _sinc_gradient(g: Any, x: Any) -> Any:
 
 
 sinc_: Primitive = define(
-    "sinc", _sinc, kind=ELEMENTWISE, promote="float", composite=True, vjp=_sinc_gradient
+    "sinc",
+    _sinc,
+    kind=ELEMENTWISE,
+    promote="float",
+    composite=True,
+    vjp=_sinc_gradient,
+    complex=HOLOMORPHIC,
 )
 
 

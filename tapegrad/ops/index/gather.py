@@ -8,6 +8,7 @@ import numpy as np
 
 from ...core import batch_rules, numeric, xp
 from ...core.batch_rules import adapted, shifted, sized
+from ...core.complexes import OWN
 from ...core.failures import BAD_POSITION
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
@@ -91,6 +92,7 @@ zeros_as: Primitive = define(
     kind=OPAQUE,
     lower=lambda b, out, x, *, shape: b.fill(out, 0),
     batch=adapted(shape=sized),
+    complex=OWN,
 )
 
 
@@ -133,6 +135,7 @@ gather_: Primitive = define(
     vjp=(lambda g, x_shape, index, dim: scatter_add_(_zeros(g, x_shape), index, g, dim=dim), None),
     batch=adapted(dim=shifted),
     linear=True,
+    complex=OWN,
 )
 scatter_add_: Primitive = define(
     "scatter_add",
@@ -146,6 +149,7 @@ scatter_add_: Primitive = define(
     ),
     batch=adapted(dim=shifted),
     linear=True,
+    complex=OWN,
 )
 scatter_: Primitive = define(
     "scatter",
@@ -159,6 +163,7 @@ scatter_: Primitive = define(
     ),
     batch=_scatter_batch,
     linear=True,
+    complex=OWN,
 )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from ...core import inplace, numeric, storage, xp
+from ...core.complexes import OWN
 from ...core.modes import capturing, numbers
 from ...core.primitive import ARRAY_SIZE, NO_PARAMS, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
@@ -94,6 +95,7 @@ take_: Primitive = define(
     ),
     batch=take_batch,
     linear=True,
+    complex=OWN,
 )
 put_add_: Primitive = define(
     "index_put_add",
@@ -103,6 +105,7 @@ put_add_: Primitive = define(
     joint=lambda g, indices, dims, needs: (take_(g, *indices, dims=dims), *[None] * len(indices)),
     batch=put_add_batch,
     linear=True,
+    complex=OWN,
 )
 
 
@@ -147,6 +150,7 @@ put_: Primitive = define(
     lower=_put_in_loops,
     batch=put_batch,
     linear=True,
+    complex=OWN,
 )
 
 
@@ -174,6 +178,7 @@ pick_: Primitive = define(
     vjp=(lambda g, x_shape, mask: unpick_(g, mask, shape=tuple(x_shape)), None),
     batch=pick_batch,
     linear=True,
+    complex=OWN,
 )
 unpick_: Primitive = define(
     "unpick",
@@ -182,6 +187,7 @@ unpick_: Primitive = define(
     vjp=(lambda g, mask: pick_(g, mask), None),
     batch=pick_batch,
     linear=True,
+    complex=OWN,
 )
 
 
@@ -475,6 +481,7 @@ filled_: Primitive = define(
     composite=True,
     vjp=(lambda g, mask: c.where(mask, 0.0, g), None),
     native_size=ARRAY_SIZE,
+    complex=OWN,
 )
 
 

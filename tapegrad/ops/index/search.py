@@ -548,4 +548,5 @@ def scatter_reduce(
     if not include_self:
         begin = scatter_(begin, index, 0.0, dim=d)
     count = scatter_add_(begin, index, ones, dim=d)
-    return total / count if input.dtype.is_floating_point else total // count
+    exact = numeric.is_exact(input._array.dtype)
+    return total // count if exact else total / count

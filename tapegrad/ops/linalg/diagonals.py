@@ -13,6 +13,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.batch_rules import adapted, leading, shifted, sized
+from ...core.complexes import OWN
 from ...core.primitive import MOVEMENT, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..shape.dims import normal_dim
@@ -36,6 +37,7 @@ tril_: Primitive = define(
     vjp=lambda g, k: tril_(g, k=k),
     batch=leading,
     linear=True,
+    complex=OWN,
 )
 triu_: Primitive = define(
     "triu",
@@ -45,6 +47,7 @@ triu_: Primitive = define(
     vjp=lambda g, k: triu_(g, k=k),
     batch=leading,
     linear=True,
+    complex=OWN,
 )
 
 
@@ -127,6 +130,7 @@ undiagonal_: Primitive = define(
     vjp=lambda g, offset, dim1, dim2: diagonal_(g, offset=offset, dim1=dim1, dim2=dim2),
     batch=adapted(shape=sized, dim1=shifted, dim2=shifted),
     linear=True,
+    complex=OWN,
 )
 
 

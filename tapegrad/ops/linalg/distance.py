@@ -14,6 +14,7 @@ from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
 from ..elementwise.arithmetic import reciprocal
+from ..elementwise.complexes import refuse_complex
 from ..elementwise.rounding import abs
 from ..index.indexing import take_
 from ..precision import check_floating, check_same_dtype, rounded, widened
@@ -59,6 +60,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     >>> tapegrad.cosine_similarity(x, tapegrad.tensor([1.0, 0.0]), dim=1)
     tensor([1.0000, 0.7071])
     """
+    for x in (x1, x2):
+        refuse_complex(x, "cosine_similarity")
     shape = _common_shape("cosine_similarity", x1, x2)
     d = normal_dim(dim, len(shape))
     if not shape:

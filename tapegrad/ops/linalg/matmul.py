@@ -14,6 +14,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.batch_rules import aligned, contraction, joined, separated
+from ...core.complexes import HOLOMORPHIC
 from ...core.primitive import (
     ARRAY_SIZE,
     CONTRACTION,
@@ -79,6 +80,7 @@ mv_: Primitive = define(
         lambda g, y: reshape_(g, shape=(*g.shape, 1)) * y,
         lambda g, x: mv_(swapped(x), g),
     ),
+    complex=HOLOMORPHIC,
 )
 dot_: Primitive = define(
     "dot",
@@ -88,6 +90,7 @@ dot_: Primitive = define(
     promote="same",
     native_size=PRODUCT_SIZE,
     vjp=(lambda g, y: g * y, lambda g, x: g * x),
+    complex=HOLOMORPHIC,
 )
 
 
@@ -106,6 +109,7 @@ outer_: Primitive = define(
     promote="same",
     native_size=ARRAY_SIZE,
     vjp=(lambda g, y: mv_(g, y), lambda g, x: mv_(swapped(g), x)),
+    complex=HOLOMORPHIC,
 )
 
 
@@ -396,6 +400,7 @@ linear_: Primitive = define(
         lambda g: sum_(g, dims=(0,), keepdim=False),
     ),
     batch=_linear_batch,
+    complex=HOLOMORPHIC,
 )
 
 

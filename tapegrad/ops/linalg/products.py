@@ -13,6 +13,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.tensor import Tensor, wrap
+from ..elementwise.complexes import complex_, conjugate, is_complex
 from ..elementwise.extremes import clamp
 from ..index.indexing import take_
 from ..precision import as_floating, check_floating
@@ -79,13 +80,13 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
 
 @op(samples=lambda: [Sample((4,), (4,))], autocast={"cuda": "widest"})
 def vdot(input: Tensor, other: Tensor) -> Any:
-    """The sum of products of two vectors.
+    """The sum of products of two vectors, of which the first is conjugated.
 
     >>> import tapegrad
     >>> tapegrad.vdot(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([3.0, 4.0]))
     tensor(11.)
     """
-    return dot(input, other)
+    return dot(conjugate(input), other)
 
 
 _TURN = In(values=[[0.8, -0.6], [0.6, 0.9]])
@@ -304,7 +305,7 @@ def cov(
         centred = x - sum(x * weights, 1, True) / total
         lost = correction if aweights is None else correction * sum(weights * aweights) / total
         weighted, freedom = centred * weights, clamp(total - lost, 0)
-    return _without_ones(matmul(weighted, centred.mT) / freedom)
+    return _without_ones(matmul(centred, conjugate(weighted).mT) / freedom)
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((5,))])
@@ -321,8 +322,11 @@ def corrcoef(input: Tensor) -> Any:
     c = cov(input)
     if not c._array.ndim:
         return c / c
-    spread = diag(c).sqrt()
-    return clamp(c / outer(spread, spread), -1, 1)
+    spread = diag(c).real.sqrt()
+    ratio = c / outer(spread, spread)
+    if is_complex(ratio):
+        return complex_(clamp(ratio.real, -1, 1), clamp(ratio.imag, -1, 1))
+    return clamp(ratio, -1, 1)
 
 
 def _without_ones(x: Tensor) -> Any:

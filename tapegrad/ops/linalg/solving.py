@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core import xp
 from ...core.batch_rules import leading
 from ...core.primitive import OPAQUE, Primitive, define
+from ..elementwise.complexes import conjugate
 from ..precision import check_floating
 from ..reduce import statistics
 from ..reduce.largest import amax, amin
@@ -225,15 +226,15 @@ def _cross_product(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     autocast="lower",
 )
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
-    """The sums of products along a dimension.
+    """The sums of products along a dimension, where `x` is conjugated.
 
     >>> import tapegrad
     >>> x, y = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([1.0, 10.0])
     >>> tapegrad.linalg.vecdot(x, y)
     tensor([21., 43.])
     """
-    check_floating(x, "linalg.vecdot")
-    return sum(x * y, dim)
+    check_floating(x, "linalg.vecdot", complex=True)
+    return sum(conjugate(x) * y, dim)
 
 
 @op(

@@ -51,6 +51,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
     tensor([[4., 5.],
             [7., 9.]])
     """
-    if any(isinstance(n, float) for n in (beta, alpha)) and not is_floating(input):
+    whole = not is_floating(input) and not input.dtype.is_complex
+    if whole and any(isinstance(n, float) for n in (beta, alpha)):
         raise RuntimeError(f"addr of {input.dtype} needs beta and alpha without a fraction")
     return _blend(input, outer(vec1, vec2), beta, alpha)

@@ -21,6 +21,7 @@ from ...core.xp import F32, F64, is_plain, summed
 from ..checks import checked
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
+from ..elementwise.complexes import is_complex
 from ..elementwise.extremes import clamp_numbers
 from ..elementwise.rounding import abs, sign
 from ..precision import as_floating, check_floating, rounded, widened
@@ -281,6 +282,8 @@ def l1_loss(
     """
     reduction = as_reduction(reduction, size_average, reduce)
     if numeric.is_integer(input._array.dtype) and numeric.is_integer(target._array.dtype):
+        return reduced(abs(input - target), reduction)
+    if any(is_complex(x) for x in (input, target)) and weight is None:
         return reduced(abs(input - target), reduction)
     x, y = _pair_of("l1_loss", input, target)
     if weight is None:

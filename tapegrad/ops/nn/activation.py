@@ -16,10 +16,12 @@ import numpy as np
 
 from ...core import fast, inplace, xp
 from ...core.casting import ON_GPU
+from ...core.complexes import HOLOMORPHIC
 from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
+from ..elementwise.complexes import is_complex
 from ..elementwise.functions import normal_cdf, normal_pdf
 from ..elementwise.rounding import abs
 from ..precision import as_floating, check_floating, rounded, widened
@@ -46,7 +48,9 @@ def activation_samples(*extra: Any, **keywords: Any) -> Callable[[], list[Sample
     return samples
 
 
-def composite(name: str, kernel: Callable[..., Any], vjp: Any) -> Primitive:
+def composite(
+    name: str, kernel: Callable[..., Any], vjp: Any, complex: str | None = None
+) -> Primitive:
     """An elementwise composite that computes half precision in float32."""
 
     def rounding(x: Any, **params: Any) -> Any:
@@ -55,7 +59,15 @@ def composite(name: str, kernel: Callable[..., Any], vjp: Any) -> Primitive:
         return rounded(kernel(widened(x), **params), x)
 
     rule = _rounding_rule(vjp)
-    return define(name, rounding, kind=ELEMENTWISE, vjp=rule, inputs=("x",), composite=True)
+    return define(
+        name,
+        rounding,
+        kind=ELEMENTWISE,
+        vjp=rule,
+        inputs=("x",),
+        composite=True,
+        complex=complex,
+    )
 
 
 def _rounding_rule(vjp: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,7 +145,7 @@ def _silu_gradient(g: Any, x: Any) -> Any:
     return g * (s * (1 + x * (1 - s)))
 
 
-silu_ = composite("silu", lambda x: x * e.sigmoid(x), _silu_gradient)
+silu_ = composite("silu", lambda x: x * e.sigmoid(x), _silu_gradient, HOLOMORPHIC)
 
 
 @op(module=F, samples=activation_samples())
@@ -144,7 +156,7 @@ def silu(input: Tensor, inplace: bool = False) -> Any:
     >>> tapegrad.nn.functional.silu(tapegrad.tensor([-1.0, 0.0, 1.0]))
     tensor([-0.2689,  0.0000,  0.7311])
     """
-    check_floating(input, "silu")
+    check_floating(input, "silu", complex=True)
     return in_place_or_new(input, _fast_silu(input), inplace, "silu")
 
 
@@ -243,7 +255,8 @@ def softsign(input: Tensor) -> Any:
     >>> tapegrad.nn.functional.softsign(tapegrad.tensor([-1.0, 0.0, 3.0]))
     tensor([-0.5000,  0.0000,  0.7500])
     """
-    return softsign_(as_floating(input, "softsign"))
+    x = as_floating(input, "softsign")
+    return x / (1 + abs(x)) if is_complex(x) else softsign_(x)
 
 
 @op(module=F, samples=activation_samples())

@@ -11,6 +11,7 @@ import numpy as np
 from ...core import inplace as inplace_
 from ...core import numeric, xp
 from ...core.batch_rules import leading
+from ...core.complexes import OWN
 from ...core.modes import no_grad
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded
@@ -52,7 +53,12 @@ def _embedding_gradient(
 
 
 embedding_ = define(
-    "embedding", _embedding, kind=OPAQUE, composite=True, vjp=(_embedding_gradient, None)
+    "embedding",
+    _embedding,
+    kind=OPAQUE,
+    composite=True,
+    vjp=(_embedding_gradient, None),
+    complex=OWN,
 )
 
 _TOKENS = In(values=[[0, 2, 2], [1, 4, 0]], kind="int")

@@ -22,6 +22,7 @@ from ...core.tensor import Tensor
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
 from ..elementwise.arithmetic import reciprocal
+from ..elementwise.complexes import is_complex
 from ..precision import check_floating, check_parameters, in_dtype, rounded, widened
 from ..reduce.reductions import count, mean_, sum_
 from ..reduce.statistics import norm
@@ -185,7 +186,7 @@ rms_norm_ = define(
 
 def _last_dims(what: str, input: Any, normalized_shape: Any, **weights: Any) -> tuple[Shape, Shape]:
     """The normalized shape and its dims, checked against the input and the weights."""
-    check_floating(input, what)
+    check_floating(input, what, complex=what == "rms_norm")
     sizes = normalized_shape if isinstance(normalized_shape, (tuple, list)) else [normalized_shape]
     shape = as_shape((tuple(sizes),))
     given = tuple(input._array.shape)
@@ -265,6 +266,9 @@ def rms_norm(
     """
     shape, dims = _last_dims("rms_norm", input, normalized_shape, weight=weight)
     small = finfo(input.dtype).eps if eps is None else float(eps)
+    if is_complex(input):
+        out = input * e.rsqrt(mean_(input * input, dims=dims, keepdim=True) + small)
+        return out if weight is None else out * weight
     return rms_norm_(input, weight, dims=dims, spread=shape, eps=small)[0]
 
 
@@ -529,7 +533,7 @@ def normalize(
     >>> F.normalize(tapegrad.tensor([[3.0, 4.0]]), dim=1)
     tensor([[0.6000, 0.8000]])
     """
-    check_floating(input, "normalize")
+    check_floating(input, "normalize", complex=True)
     if not isinstance(dim, (tuple, list)):
         dim = normal_dim(dim, input._array.ndim)
     size = extremes.clamp_numbers(norm(input, p, dim, True), low=float(eps), high=math.inf)

@@ -14,6 +14,7 @@ import numpy as np
 from ...core import xp
 from ...core.batch_rules import adapted, shifted
 from ...core.casting import ON_GPU
+from ...core.complexes import HOLOMORPHIC, OWN
 from ...core.primitive import OPAQUE, REDUCE, Primitive, define
 from ...core.tensor import Tensor
 from ..shape.dims import normal_dim, normal_dims
@@ -62,7 +63,14 @@ def _exclusive_product(x: Any) -> Any:
     return cumprod_(slice_(shifted, index=(*whole, (0, size, 1))), dim=n - 1)
 
 
-prod_: Primitive = define("prod", _prod, kind=REDUCE, vjp=_prod_gradient, expression="a * x")
+prod_: Primitive = define(
+    "prod",
+    _prod,
+    kind=REDUCE,
+    vjp=_prod_gradient,
+    expression="a * x",
+    complex=HOLOMORPHIC,
+)
 
 
 @op(
@@ -117,6 +125,7 @@ cumsum_: Primitive = define(
     vjp=lambda g, dim, reverse: cumsum_(g, dim=dim, reverse=not reverse),
     batch=adapted(dim=shifted),
     linear=True,
+    complex=OWN,
 )
 
 
@@ -170,6 +179,7 @@ cumprod_: Primitive = define(
     vjp=_cumprod_gradient,
     lower=lambda b, out, x, *, dim: scanned(b, out, x, "a * x", dim, False),
     batch=adapted(dim=shifted),
+    complex=HOLOMORPHIC,
 )
 
 

@@ -20,6 +20,7 @@ from ...core.dtypes import as_dtype, bool_, int64
 from ...core.primitive import ARRAY_SIZE, OPAQUE, REDUCE, Primitive, define
 from ...core.tensor import Tensor, not_recorded
 from ..elementwise import comparison as c
+from ..elementwise.complexes import refuse_complex
 from ..precision import check_floating, rounded, widened
 from ..shape.dims import normal_dims
 from ..shape.expanding import expand_
@@ -106,6 +107,7 @@ def sum(
 
 
 def _nansum(input: Any) -> Any:
+    refuse_complex(input, "nansum")
     return c.where(c.isnan(input), 0.0, input) if numeric.is_floating(input._array.dtype) else input
 
 
@@ -155,7 +157,7 @@ def mean(
     tensor([1.5000, 3.5000])
     """
     x = input if dtype is None else input.to(as_dtype(dtype))
-    check_floating(x, "mean")
+    check_floating(x, "mean", complex=True)
     return mean_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
 
 

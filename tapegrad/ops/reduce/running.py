@@ -12,11 +12,13 @@ import numpy as np
 
 from ...core import numeric, xp
 from ...core.batch_rules import adapted, shifted
+from ...core.complexes import HOLOMORPHIC
 from ...core.dtypes import get_default_dtype
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
+from ..elementwise.functions import log_of_sum
 from ..precision import as_floating
 from ..shape.dims import normal_dim, normal_dims
 from ..shape.joining import cat
@@ -39,7 +41,13 @@ def _logcumsumexp(x: Any, *, dim: int, reverse: bool) -> Any:
     if xp.module(x) is not np:  # CuPy does not accumulate this function
         return xp.module(x).asarray(_logcumsumexp(x.get(), dim=dim, reverse=reverse))
     ordered = np.flip(wide, dim) if reverse else wide
-    out = np.logaddexp.accumulate(ordered, dim)
+    if numeric.is_complex(x.dtype):
+        out = ordered.copy()
+        rows = np.moveaxis(out, dim, 0)
+        for i in range(1, len(rows)):
+            rows[i] = log_of_sum(rows[i - 1], rows[i])
+    else:
+        out = np.logaddexp.accumulate(ordered, dim)
     return xp.contiguous(np.flip(out, dim) if reverse else out).astype(x.dtype, copy=False)
 
 
@@ -92,6 +100,7 @@ decaying_sum_: Primitive = define(
     kind=OPAQUE,
     abstract=lambda x, factor, *, dim, reverse: x,
     joint=_decaying_sum_gradient,
+    complex=HOLOMORPHIC,
     batch=adapted(dim=shifted),
 )
 
@@ -110,6 +119,7 @@ logcumsumexp_: Primitive = define(
         dim,
         reverse,
     ),
+    complex=HOLOMORPHIC,
     batch=adapted(dim=shifted),
 )
 
@@ -245,7 +255,7 @@ def gradient(
         raise RuntimeError(f"gradient: edge_order must be 1 or 2, got {edge_order}")
     if numeric.is_unsigned_or_boolean(input._array.dtype):
         raise RuntimeError(f"gradient needs signed numbers, got {input.dtype}; use .float() first")
-    x = input if numeric.is_floating(input._array.dtype) else input.to(get_default_dtype())
+    x = input if numeric.is_inexact(input._array.dtype) else input.to(get_default_dtype())
     if dim is None:
         dims = normal_dims(None, x._array.ndim)
     else:

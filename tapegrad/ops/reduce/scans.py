@@ -16,6 +16,7 @@ from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ...transforms.batching import with_batches_of
 from ..elementwise.comparison import equal, less, where
+from ..elementwise.complexes import is_complex, refuse_complex
 from ..elementwise.copies import clone_
 from ..elementwise.functions import copysign
 from ..index.indexing import setitem, take_
@@ -305,6 +306,7 @@ attach(fill_diagonal_=_fill_diagonal)
 
 # -- signs and infinities ----------------------------------------------------------------------
 
+
 _EDGES = In(values=[-math.inf, -1.0, 0.0, 2.0, math.inf], grad=False)
 
 
@@ -316,6 +318,7 @@ def isposinf(input: Tensor) -> Any:
     >>> tapegrad.isposinf(tapegrad.tensor([1.0, tapegrad.inf, -tapegrad.inf]))
     tensor([False,  True, False])
     """
+    refuse_complex(input, "isposinf")
     return equal(input, math.inf)
 
 
@@ -327,17 +330,20 @@ def isneginf(input: Tensor) -> Any:
     >>> tapegrad.isneginf(tapegrad.tensor([1.0, tapegrad.inf, -tapegrad.inf]))
     tensor([False, False,  True])
     """
+    refuse_complex(input, "isneginf")
     return equal(input, -math.inf)
 
 
 @op(samples=lambda: [Sample(_EDGES)], differentiable=False)
 def isreal(input: Tensor) -> Any:
-    """True everywhere: there are no complex numbers.
+    """Where elements are real: everywhere, or where the imaginary part is 0.
 
     >>> import tapegrad
     >>> tapegrad.isreal(tapegrad.tensor([1.0, 2.0]))
     tensor([ True,  True])
     """
+    if is_complex(input):
+        return equal(input.detach().imag, 0)
     return equal(equal(input, input), equal(input, input))
 
 

@@ -10,6 +10,7 @@ from ...core import numeric, xp
 from ...core.batch_rules import adapted, shifted
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import wrap
+from ..elementwise.complexes import refuse_complex
 from ..index.gather import gather_
 from ..shape.dims import normal_dim
 from ..table import In, Sample, op
@@ -63,6 +64,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool
     (tensor([1., 2., 3.]), tensor([1, 2, 0]))
     """
     indices = argsort(input, dim, descending)
+    refuse_complex(input, "sort")
     if input._array.ndim == 0:
         return Sorted(input.clone(), indices)
     d = normal_dim(dim, input._array.ndim)
@@ -77,6 +79,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: b
     >>> tapegrad.argsort(tapegrad.tensor([3.0, 1.0, 2.0]), descending=True)
     tensor([0, 2, 1])
     """
+    refuse_complex(input, "argsort")
     d = normal_dim(dim, input._array.ndim)
     if input._array.ndim == 0:
         return wrap(xp.module(input._array).zeros((), np.int64))

@@ -14,11 +14,13 @@ import numpy as np
 from ...core import xp
 from ...core.batch_rules import adapted, shifted
 from ...core.casting import ON_GPU
+from ...core.complexes import HOLOMORPHIC
 from ...core.dtypes import as_dtype
 from ...core.primitive import OPAQUE, Primitive, define
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise.arithmetic import pow
+from ..elementwise.complexes import is_complex, real_
 from ..elementwise.copies import detach
 from ..elementwise.rounding import abs, sign
 from ..precision import check_floating, rounded, widened
@@ -91,14 +93,23 @@ std_: Primitive = define(
 def _spread_op(
     primitive: Any, what: str, input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any
 ) -> Any:
-    check_floating(input, what)
+    check_floating(input, what, complex=True)
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
         correction = 1 if unbiased is None or unbiased else 0
     dims = normal_dims(dim, input._array.ndim)
     params = {"dims": dims, "keepdim": bool(keepdim), "correction": correction}
+    if is_complex(input):  # that of both parts together
+        variance = var_(input.real, **params) + var_(input.imag, **params)
+        return variance if primitive is var_ else _root(variance)
     return primitive.direct(input, params)
+
+
+def _root(x: Any) -> Any:
+    """The square root, with a gradient of 0 where it is 0."""
+    constant = c.equal(x, 0)
+    return c.where(constant, 0.0, e.sqrt(c.where(constant, 1.0, x)))
 
 
 def _spread_samples() -> list[Sample]:
@@ -202,7 +213,7 @@ def _logsumexp(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
         total = np.log(xp.summed(lower, dims, True)) + top
         return total if keepdim else total.reshape(_kept(x.shape, dims))
     wide = widened(x)
-    top = _finite(amax_(wide, dims=dims, keepdim=True))
+    top = _finite(amax_(real_(wide) if is_complex(wide) else wide, dims=dims, keepdim=True))
     total = e.log(sum_(e.exp(wide - top), dims=dims, keepdim=True)) + top
     return rounded(total if keepdim else reshape_(total, shape=_kept(x.shape, dims)), x)
 
@@ -226,6 +237,7 @@ logsumexp_: Primitive = define(
         spread(g, x.shape, dims, keepdim) * e.exp(x - spread(out, x.shape, dims, keepdim))
     ),
     batch=adapted(dims=shifted),
+    complex=HOLOMORPHIC,
 )
 
 
@@ -329,7 +341,8 @@ def norm(
     (tensor(5.), tensor(7.))
     """
     x = input if dtype is None else input.to(as_dtype(dtype))
-    check_floating(x, "norm")
+    check_floating(x, "norm", complex=True)
+    x = abs(x) if is_complex(x) else x
     dims = normal_dims(dim, x._array.ndim)
     keepdim = bool(keepdim)
     if p in (2, "fro", None):

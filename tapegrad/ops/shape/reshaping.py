@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import dtypes, xp
 from ...core.batch_rules import adapted, leading, sized
+from ...core.complexes import OWN
 from ...core.primitive import MOVEMENT, NO_PARAMS, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..elementwise.copies import clone_
@@ -94,6 +95,7 @@ bits_: Primitive = define(
     kind=OPAQUE,
     lower=lambda b, out, x, *, dtype: b.each(out, "same_bits(x)", x=x),
     batch=leading,
+    complex=OWN,
 )
 
 

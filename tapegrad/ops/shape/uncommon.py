@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core import numeric, xp
+from ...core.complexes import OWN
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..checks import checked
@@ -74,6 +75,7 @@ blank_: Primitive = define(
     kind=ELEMENTWISE,
     expression="0",
     vjp=lambda g: zero(g),
+    complex=OWN,
 )
 
 
@@ -201,6 +203,7 @@ nonzero_static_: Primitive = define(
     _nonzero_static,
     kind=OPAQUE,
     abstract=lambda x, *, size, fill_value: ((size, len(x[0])), np.dtype(np.int64)),
+    complex=OWN,
 )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import xp
 from ...core.batch_rules import flattened
+from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
 from ..shape.reshaping import reshape_
 from ..table import Sample, op
@@ -58,6 +59,7 @@ unfold_: Primitive = define(
     vjp=lambda g, window: fold_(g, window=window),
     batch=flattened,
     linear=True,
+    complex=OWN,
 )
 fold_: Primitive = define(
     "fold",
@@ -67,6 +69,7 @@ fold_: Primitive = define(
     vjp=lambda g, window: unfold_(g, window=window),
     batch=flattened,
     linear=True,
+    complex=OWN,
 )
 
 

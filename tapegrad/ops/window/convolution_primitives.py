@@ -17,6 +17,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.batch_rules import joined, separated, size_of, spread, with_batch
+from ...core.complexes import HOLOMORPHIC
 from ...core.primitive import OPAQUE, PRODUCT_SIZE, Primitive, define
 from ..elementwise.arithmetic import add
 from ..reduce.reductions import sum_
@@ -356,6 +357,7 @@ convolution_: Primitive = define(
         lambda g, window: sum_(g, dims=(0, *range(2, 2 + window.dims)), keepdim=False),
     ),
     batch=_convolution_batch,
+    complex=HOLOMORPHIC,
 )
 convolution_weight_: Primitive = define(
     "convolution_weight",
@@ -372,6 +374,7 @@ convolution_weight_: Primitive = define(
         lambda g, grad, window, groups: convolution_input_(grad, g, window=window, groups=groups),
     ),
     batch=_weight_batch,
+    complex=HOLOMORPHIC,
 )
 convolution_input_: Primitive = define(
     "convolution_input",
@@ -390,4 +393,5 @@ convolution_input_: Primitive = define(
         lambda g, grad, window, groups: convolution_weight_(grad, g, window=window, groups=groups),
     ),
     batch=_input_batch,
+    complex=HOLOMORPHIC,
 )

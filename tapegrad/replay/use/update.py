@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core import numeric
 from ...core.modes import GRAD, STATE, left_as_found
 from ...core.tensor import Tensor
 from ..cpu import jit
@@ -94,6 +95,6 @@ def pays(changed: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:
     arrays = [t._array for t in changed]
     return (
         (len(arrays) >= FEW_TENSORS or sum([a.size for a in arrays]) >= SMALL_UPDATE)
-        and all(type(a) is np.ndarray for a in arrays)
+        and all(type(a) is np.ndarray and not numeric.is_complex(a.dtype) for a in arrays)
         and all(g._array.flags.c_contiguous for g in gradients)
     )
