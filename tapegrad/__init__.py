@@ -97,9 +97,11 @@ _MODULES = (
     "distributions",
     "futures",
     "linalg",
+    "masked",
     "multiprocessing",
     "nn",
     "optim",
+    "signal",
     "special",
     "overrides",
     "testing",
@@ -138,6 +140,9 @@ _TYPED = (
     *("ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"),
 )
 
+#: windows of signals
+_WINDOWS = ("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window")
+
 #: names of PyTorch's that say what to use
 _REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
 
@@ -148,6 +153,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
     **{name: (".typed", name) for name in _TYPED},
     **{name: (".ops.factors.removed", name) for name in _REMOVED},
+    **{name: (".signal.windows", name) for name in _WINDOWS},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".autograd.function", "Context"),
@@ -166,13 +172,16 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "custom_op": (".autograd.function", "custom_op"),
     "get_float32_matmul_precision": (".backends", "get_float32_matmul_precision"),
     "get_num_threads": (".replay", "get_num_threads"),
+    "get_printoptions": (".insight.tensor_text", "get_printoptions"),
     "install_as_torch": (".compat", "install_as_torch"),
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
     "result_type": (".core.promotion", "result_type"),
+    "printoptions": (".insight.tensor_text", "printoptions"),
     "save": (".saving", "save"),
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
+    "set_printoptions": (".insight.tensor_text", "set_printoptions"),
     "use_deterministic_algorithms": (".backends", "use_deterministic_algorithms"),
     "vmap": (".transforms.vmap", "vmap"),
 }

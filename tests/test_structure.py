@@ -27,6 +27,8 @@ ROOMS = [
         "ops",
         "func",
         "linalg",
+        "masked",
+        "signal",
         "special",
     ),
     "foreach",

@@ -295,6 +295,8 @@ def stubs() -> dict[Path, str]:
             "nn.functional", functional.SHARED, functional.IN_PLACE
         ),
         PACKAGE / "linalg.pyi": module_stub("linalg", ("matrix_exp",)),
+        PACKAGE / "masked.pyi": module_stub("masked", ())
+        + "def is_masked_tensor(obj: Any, /) -> _bool: ...\n",
         PACKAGE / "special.pyi": module_stub("special", special.SHARED),
     }
 

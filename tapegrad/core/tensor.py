@@ -493,11 +493,11 @@ class Tensor(TensorMethods):
         return format(self.item() if self._array.ndim == 0 else str(self), spec)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        from ..insight.printing import format_tensor
+        from ..insight.tensor_text import tensor_text
 
         if STATE.mode & TAPE:
             not_recorded(self, "repr()")
-        return format_tensor(self)
+        return tensor_text(self)
 
     # -- copying -----------------------------------------------------------------------------
 

@@ -58,6 +58,8 @@ LATE: dict[str, Late] = {
         functions="chain_matmul frobenius_norm nuclear_norm",
     ),
     "linalg.sums": Late(both="addbmm addr", methods="addbmm_ addr_"),
+    "masked.reducing": Late(),
+    "masked.scanning": Late(),
     "nn.natives": Late(
         functions="_native_batch_norm_legit _softmax_backward_data native_batch_norm "
         "native_group_norm native_layer_norm",

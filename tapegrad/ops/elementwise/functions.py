@@ -106,7 +106,7 @@ logaddexp2: Primitive = binary(
     doc="`log2(2^input + 2^other)`, with broadcasting and without overflow.",
     example=(
         "tapegrad.logaddexp2(tapegrad.tensor([0.0, 1000.0]), tapegrad.tensor([0.0, 1000.0]))",
-        "tensor([1.000e+00, 1.001e+03])",
+        "tensor([1.0000e+00, 1.0010e+03])",
     ),
 )
 
