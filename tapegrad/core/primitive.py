@@ -30,6 +30,7 @@ from .acceleration import accelerator as accelerator
 from .acceleration import set_accelerator as set_accelerator
 from .complexes import HOLOMORPHIC, OWN, conjugating, refuse
 from .dtypes import DType
+from .handles import InferenceExtra
 from .histories import UNTRACKED, is_untracked
 from .modes import (
     ANOMALY,
@@ -37,6 +38,7 @@ from .modes import (
     CAPTURE,
     GRAD,
     HOOKS,
+    INFERENCE,
     LISTENING,
     STATE,
     TAPE,
@@ -47,7 +49,7 @@ from .modes import (
 from .numeric import COMPLEX, DIFFERENTIABLE
 from .operands import check_broadcast, check_nan, on_one_device
 from .shortpaths import NEVER as NEVER
-from .storage import owner_of
+from .storage import owner_of, version
 from .tape import Entry, Handle, Output, Packed, new_entry
 from .tensor import Tensor, own, refresh, wrap
 
@@ -525,6 +527,10 @@ def record(
 ) -> Entry | None:
     """Write the entry of an operation that has run, if anybody needs it."""
     taped = mode & TAPE
+    if mode & INFERENCE:
+        for result in results:
+            if result._view is None and result._extra is None:
+                result._extra = InferenceExtra()
     tracked = needed = False
     edges: list[Any] = [None] * len(tensors)
     if mode & GRAD and p.differentiable:
@@ -585,7 +591,21 @@ def pack(entry: Entry) -> None:
 def _packed(value: Any, hook: Callable[..., Any], unpack: Callable[..., Any]) -> Any:
     if isinstance(value, list):
         return [_packed(item, hook, unpack) for item in value]
-    return Handle(hook(wrap(value)), unpack) if hasattr(value, "nbytes") else value
+    if not hasattr(value, "nbytes"):
+        return value
+    return Handle(hooked(hook, wrap(value)), unpack)
+
+
+def hooked(hook: Callable[..., Any], tensor: Tensor) -> Any:
+    """What a pack hook makes of a saved tensor, which it may not change."""
+    before = version(tensor._array)
+    packed = hook(tensor)
+    if version(tensor._array) != before:
+        raise RuntimeError(
+            "A saved tensor pack hook is modifying its input in place. Tensors that are saved for "
+            "backward must keep their values; return a changed copy"
+        )
+    return packed
 
 
 # -- checks ------------------------------------------------------------------------------------

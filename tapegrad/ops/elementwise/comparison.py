@@ -121,6 +121,7 @@ logical_and: Primitive = binary(
     "x and y",
     promote="bool",
     samples=_logic_samples,
+    numbers="none",
     complex=OWN,
     doc="Whether both elements are true (not 0), with broadcasting.",
     example=(
@@ -135,6 +136,7 @@ logical_or: Primitive = binary(
     "x or y",
     promote="bool",
     samples=_logic_samples,
+    numbers="none",
     complex=OWN,
     doc="Whether at least one of two elements is true (not 0), with broadcasting.",
     example=(
@@ -149,6 +151,7 @@ logical_xor: Primitive = binary(
     "(x != 0) != (y != 0)",
     promote="bool",
     samples=_logic_samples,
+    numbers="none",
     complex=OWN,
     doc="Whether exactly one of two elements is true (not 0), with broadcasting.",
     example=(
