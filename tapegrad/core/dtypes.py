@@ -257,11 +257,11 @@ class finfo:
         dtype = get_default_dtype() if dtype is None else as_dtype(dtype).to_real()
         if not dtype.is_floating_point:
             raise TypeError(f"finfo needs a floating type, got {dtype}; use iinfo for integers")
-        if dtype is bfloat16 or dtype.stored:
+        if dtype.name not in np.sctypeDict:
             import ml_dtypes
 
             limits: Any = ml_dtypes.finfo
-            info: Any = limits(dtype.numpy)
+            info: Any = limits(dtype.name)
         else:
             info = np.finfo(dtype.numpy)
         self.dtype = dtype.name

@@ -125,6 +125,7 @@ logical_and: Primitive = binary(
     "x and y",
     promote="bool",
     samples=_logic_samples,
+    numbers="none",
     complex=OWN,
     doc="Whether both elements are true (not 0), with broadcasting.",
     example=(
@@ -139,6 +140,7 @@ logical_or: Primitive = binary(
     "x or y",
     promote="bool",
     samples=_logic_samples,
+    numbers="none",
     complex=OWN,
     doc="Whether at least one of two elements is true (not 0), with broadcasting.",
     example=(
@@ -153,6 +155,7 @@ logical_xor: Primitive = binary(
     "(x != 0) != (y != 0)",
     promote="bool",
     samples=_logic_samples,
+    numbers="none",
     complex=OWN,
     doc="Whether exactly one of two elements is true (not 0), with broadcasting.",
     example=(

@@ -143,6 +143,10 @@ def _chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Any:
     """
     if not tensors:
         raise RuntimeError("_chunk_cat needs at least one tensor")
+    if any(not x._array.size for x in tensors):
+        raise RuntimeError("_chunk_cat needs tensors that are not empty")
+    if num_chunks < 1:
+        raise RuntimeError(f"_chunk_cat needs a positive number of chunks, got {num_chunks}")
     rows = []
     lead = normal_dim(dim, tensors[0]._array.ndim)
     for x in tensors:
