@@ -57,6 +57,7 @@ UPWARDS = {
     ("autograd/__init__", "testing"): "names of PyTorch that other rooms define",
     ("autograd/__init__", "dialects"): "names of the documents that other rooms define",
     ("autograd/__init__", "optim"): "names of the documents that other rooms define",
+    ("autograd/api", "transforms"): "`is_grads_batched` is `vmap`",
     ("autograd/forward_ad", "transforms"): "a path of PyTorch's for what `transforms` does",
     ("autograd/functional", "func"): "a path of PyTorch's for what `func` does",
     ("autograd/functional", "ops"): "a path of PyTorch's for what `func` does",
