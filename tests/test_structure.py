@@ -47,6 +47,7 @@ ROOMS = [
         "amp",
         "backends",
         "typed",
+        "_vmap_internals",
     ),
     *("nn", "optim", "saving", "parallel", "utils", "backward_functions", "dialects"),
     "overrides",

@@ -452,7 +452,7 @@ def test_errors_of_dual_tensors() -> None:
     with forward_ad.dual_level():
         with pytest.raises(ValueError, match="floating"):
             forward_ad.make_dual(tg.arange(3), tg.ones(3))
-        with pytest.raises(RuntimeError, match="shape"):
+        with pytest.raises(RuntimeError, match="different size"):
             forward_ad.make_dual(x, f64(4))
         with pytest.raises(RuntimeError, match="dtype"):
             forward_ad.make_dual(x, tg.ones(3))
@@ -729,3 +729,33 @@ def test_batched_gradients() -> None:
     )  # fmt: skip
     same(got, tg.diag(2 * x + x.exp()))
     assert none is None
+
+
+def test_gradcheck_of_tangents_and_batches() -> None:
+    x, y = f64(3).requires_grad_(), f64(2, 3, seed=1).requires_grad_()
+    check = tg.autograd.gradcheck
+    options = {"check_forward_ad": True, "check_batched_grad": True}
+    options["check_batched_forward_grad"] = True
+    assert check(lambda x, y: (x * y).sin().sum(0), (x, y), **options)
+    assert tg.autograd.gradgradcheck(
+        lambda x, y: (x * y).sin(), (x, y), check_fwd_over_rev=True, check_batched_grad=True
+    )
+
+    class Wrong(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def vjp(ctx: Any, g: Any) -> Any:
+            return g * 2
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return t * 3
+
+    assert check(Wrong.apply, (x,))
+    with pytest.raises(RuntimeError, match="forward mode mismatch for output 0"):
+        check(Wrong.apply, (x,), check_forward_ad=True)
+    with pytest.raises(ValueError, match="requires check_forward_ad"):
+        check(Wrong.apply, (x,), check_batched_forward_grad=True)

@@ -400,6 +400,13 @@ def _batched_grad(
     given = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
     if len(given) != len(outs):
         raise RuntimeError(f"got {len(outs)} outputs but {len(given)} grad_outputs")
+    for y, g in zip(outs, given, strict=True):
+        if tuple(g.shape[1:]) != tuple(y.shape) or not g.ndim:
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
+                "as the batch dimension. The sizes of the remaining dimensions are expected to "
+                f"match the shape of the output, {tuple(y.shape)}, but got {tuple(g.shape)}"
+            )
     found: list[bool] = []
 
     def rows(*starts: Any) -> Any:

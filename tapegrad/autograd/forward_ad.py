@@ -105,8 +105,13 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             )
     if tuple(tensor.shape) != tuple(tangent.shape):
         raise RuntimeError(
-            f"Expected tangent to have the same shape as the primal, {tuple(tensor.shape)}, but "
-            f"got {tuple(tangent.shape)}"
+            "Trying to set a forward gradient that has a different size than that of the original "
+            f"Tensor, this is not supported. Tensor is of shape {tuple(tensor.shape)} while the "
+            f"given forward gradient is of shape {tuple(tangent.shape)}"
+        )
+    if isinstance(tangent, Dual) and _hand_of(tangent) is _OPEN.level:
+        raise RuntimeError(
+            "Trying to set a forward gradient that itself has a forward gradient at the same level"
         )
     if tensor.dtype != tangent.dtype:
         raise RuntimeError(

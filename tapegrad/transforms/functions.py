@@ -21,7 +21,7 @@ from ..core.tape import Entry, Output, new_entry, node_of
 from ..core.tensor import Tensor
 from ..core.wrapped import Wrapped, batched, dual, requires_somewhere
 from .batching import BatchLevel, summed_batch
-from .forward import DualLevel, tangents_by_rule
+from .forward import DualLevel, tangents_by_rule, zeros_like
 from .levels import Level, level_of
 from .vmap import moved_dim, spread_dims
 
@@ -198,23 +198,23 @@ def _on_duals(
     tangents = [a._extra.tangent if level.has(a) else None for a in args]
     has_rule = getattr(cls, "jvp", None) is not functions.Function.jvp
     if not has_rule:
-        # Its operations take the tangents forward by themselves, unless backward is another.
         return _like_backward(level, cls, ctx, args, primals, tangents, kwargs)
     keeping = functions.KeepingContext()
     with _below(level):
         out = functions.applied(cls, keeping, primals, kwargs)
         keeping._saved = keeping.for_forward
-        found = cls.jvp(keeping, *tangents)
+        given = [_or_zeros(keeping, t, x) for t, x in zip(tangents, primals, strict=True)]
+        found = cls.jvp(keeping, *given)
         keeping._saved = None
-    outs, given = _each(out), _each(found)
-    if len(given) != len(outs):
+    outs, pushed = _each(out), _each(found)
+    if len(pushed) != len(outs):
         raise RuntimeError(
-            f"{cls.__name__}.jvp returned {len(given)} tangents for {len(outs)} outputs; return "
+            f"{cls.__name__}.jvp returned {len(pushed)} tangents for {len(outs)} outputs; return "
             "None for those without one"
         )
     marked = keeping.marked
     results: list[Any] = []
-    for y, t in zip(outs, given, strict=True):
+    for y, t in zip(outs, pushed, strict=True):
         if t is not None and (
             not isinstance(y, Tensor) or any(y._array is m._array for m in marked)
         ):
@@ -239,6 +239,13 @@ def _on_duals(
     if isinstance(ctx, functions.KeepingContext):  # a level above has a jvp to call
         _run(cls, ctx, args, kwargs)
     return _like(out, _record_again(level, cls, args, kwargs, results))
+
+
+def _or_zeros(ctx: Any, tangent: Any, x: Any) -> Any:
+    """What `jvp` gets for an argument: zeros of a tensor that does not move, None of all else."""
+    if tangent is not None or not isinstance(x, Tensor) or not ctx._materialize:
+        return tangent
+    return zeros_like(x) if is_differentiable(x._array.dtype) else None
 
 
 def _record_again(
