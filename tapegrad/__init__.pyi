@@ -38,6 +38,11 @@ from .core.dtypes import complex32 as complex32
 from .core.dtypes import complex64 as complex64
 from .core.dtypes import complex128 as complex128
 from .core.dtypes import finfo as finfo
+from .core.dtypes import float8_e4m3fn as float8_e4m3fn
+from .core.dtypes import float8_e4m3fnuz as float8_e4m3fnuz
+from .core.dtypes import float8_e5m2 as float8_e5m2
+from .core.dtypes import float8_e5m2fnuz as float8_e5m2fnuz
+from .core.dtypes import float8_e8m0fnu as float8_e8m0fnu
 from .core.dtypes import float16 as float16
 from .core.dtypes import float32 as float32
 from .core.dtypes import float64 as float64
@@ -50,6 +55,9 @@ from .core.dtypes import int64 as int64
 from .core.dtypes import promote_types as promote_types
 from .core.dtypes import set_default_dtype as set_default_dtype
 from .core.dtypes import uint8 as uint8
+from .core.dtypes import uint16 as uint16
+from .core.dtypes import uint32 as uint32
+from .core.dtypes import uint64 as uint64
 from .core.layouts import layout as layout
 from .core.layouts import memory_format as memory_format
 from .core.modes import enable_grad as enable_grad
