@@ -341,6 +341,10 @@ class GemmWriter(PackWriter):
         least = (tuning.MIN_COLUMNS_TO_PACK_FAR_ROWS, tuning.MIN_COLUMNS_TO_PACK_ROWS)
         size = (tuning.MIN_BYTES_TO_PACK_FAR_ROWS, tuning.MIN_BYTES_TO_PACK)
         packs_rows = self.worth(code, "%columns", far, least, "%rows", size)
+        # Contractions over patches bring no scratch memory: nothing can be packed there.
+        has_room = code.value("icmp ne ptr %scratch, null")
+        if packs_rows not in ("true", "false"):
+            packs_rows = code.value(f"and i1 {packs_rows}, {has_room}")
         far = self.is_far(code, "%lead_y", tuning.FAR_BYTES)
         least = (tuning.MIN_ROWS_TO_PACK_FAR_PANELS, tuning.MIN_ROWS_TO_PACK_PANELS)
         size = (tuning.MIN_BYTES_TO_PACK, tuning.MIN_BYTES_TO_PACK)
@@ -353,7 +357,7 @@ class GemmWriter(PackWriter):
         length = code.value(f"add nsw i64 {length}, {tuning.PANEL_STEPS_GRAIN - 1}")
         length = code.value(f"and i64 {length}, {-tuning.PANEL_STEPS_GRAIN}")
         length = self.least(code, length, str(most))
-        keeps, group = self.kept_panels(code, panels, length, packs_rows)
+        keeps, group = self.kept_panels(code, panels, length, packs_rows, has_room)
         block = code.value(f"select i1 {packs_rows}, i64 {tuning.MAX_PACKED_ROWS}, i64 %rows")
         block = code.value(f"select i1 {keeps}, i64 {tuning.ROWS_BETWEEN_PANELS}, i64 {block}")
         block = code.call("i64", "llvm.smax.i64", ("i64", block), ("i64", "1"))
@@ -489,7 +493,9 @@ class GemmWriter(PackWriter):
             )
         return self.function(code, "multiply", ", ".join(ARGUMENTS))
 
-    def kept_panels(self, code: Code, panels: str, length: str, packs_rows: str) -> tuple[str, str]:
+    def kept_panels(
+        self, code: Code, panels: str, length: str, packs_rows: str, has_room: str
+    ) -> tuple[str, str]:
         """Whether several panels are packed at once and kept for a few rows at a time; how many.
 
         All panels of a pass are, if they fit the cache. If they do not, or x is small, a group of
@@ -510,6 +516,7 @@ class GemmWriter(PackWriter):
         several = code.value(f"icmp sgt i64 {panels}, 1")
         often = code.value(f"icmp sge i64 %rows, {tuning.MIN_ROWS_TO_KEEP_PANELS}")
         keeps = code.value(f"and i1 {fits}, {code.value(f'and i1 {several}, {often}')}")
+        keeps = code.value(f"and i1 {keeps}, {has_room}")
         group = code.value(f"select i1 {keeps}, i64 {group}, i64 {panels}")
         return keeps, code.call("i64", "llvm.smax.i64", ("i64", group), ("i64", "1"))
 
