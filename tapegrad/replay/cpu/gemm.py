@@ -33,8 +33,9 @@ from .llvm import Code
 from .packing import PackWriter, WidenedElements, masked_load, masked_store, packing_of
 
 #: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows,
-#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes.
-#: With a triangle the number of the first row follows.
+#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes, or
+#: is null: then only a panel is packed at a time, unless the operands have half precision, which
+#: need it. With a triangle the number of the first row follows.
 ARGUMENTS = (
     *("ptr %x", "i64 %row_x", "i64 %column_x", "ptr %y", "i64 %lead_y"),
     *("ptr %out", "i64 %lead_out", "i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds"),
@@ -341,7 +342,6 @@ class GemmWriter(PackWriter):
         least = (tuning.MIN_COLUMNS_TO_PACK_FAR_ROWS, tuning.MIN_COLUMNS_TO_PACK_ROWS)
         size = (tuning.MIN_BYTES_TO_PACK_FAR_ROWS, tuning.MIN_BYTES_TO_PACK)
         packs_rows = self.worth(code, "%columns", far, least, "%rows", size)
-        # Contractions over patches bring no scratch memory: nothing can be packed there.
         has_room = code.value("icmp ne ptr %scratch, null")
         if packs_rows not in ("true", "false"):
             packs_rows = code.value(f"and i1 {packs_rows}, {has_room}")
