@@ -5,6 +5,8 @@ Comes in: a dtype, and whether the memory of y holds its transpose. Goes out: te
 
     columns   go in panels of up to three vectors
     a panel   of y is read in place if its rows are vectors and few, and else is copied ("packed")
+    panels    that fit the cache together are all packed first, and 32 rows meet all of them before
+              the next 32 do: the result is then written row by row
     rows      go in tiles of as many as the registers hold; the rest in halves of that
     a tile    of out is summed in registers, over as many of x's columns as fit the cache
     large x   is packed too, tile by tile: rows that lie a power of two apart in memory would push
