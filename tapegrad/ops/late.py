@@ -49,6 +49,7 @@ LATE: dict[str, Late] = {
         both="cholesky cholesky_inverse cholesky_solve triangular_solve",
     ),
     "factors.systems": Late(functions="vander"),
+    "factors.eigen": Late(),
     "factors.orthogonal": Late(both="geqrf orgqr ormqr qr"),
     "factors.lu": Late(functions="lu_unpack"),
     "factors.least_squares": Late(both="pinverse"),
