@@ -94,6 +94,7 @@ _MODULES = (
     "dialects",
     "func",
     "distributed",
+    "fft",
     "distributions",
     "futures",
     "linalg",
@@ -126,6 +127,9 @@ _AUTOCAST = (
     "set_autocast_gpu_dtype",
 )
 
+#: weights of the frames of `stft`
+_WINDOWS = tuple(f"{name}_window" for name in ("bartlett", "blackman", "hamming", "hann", "kaiser"))
+
 #: draws from distributions with parameters
 _DRAWS = (
     *("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad"),
@@ -146,6 +150,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
     **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
+    **{name: (".ops.fourier.windows", name) for name in _WINDOWS},
     **{name: (".typed", name) for name in _TYPED},
     **{name: (".ops.factors.removed", name) for name in _REMOVED},
     "AutogradContext": (".dialects", "AutogradContext"),

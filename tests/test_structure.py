@@ -27,6 +27,7 @@ ROOMS = [
         "ops",
         "func",
         "linalg",
+        "fft",
         "special",
     ),
     "foreach",

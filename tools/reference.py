@@ -49,6 +49,7 @@ PAGES = (
         ("nn.functional",),
     ),
     Page("linalg", "linalg", "`tapegrad.linalg`: matrices and norms.", ("linalg",)),
+    Page("fft", "fft", "`tapegrad.fft`: Fourier transforms.", ("fft",)),
     Page("special", "special", "`tapegrad.special`: special functions.", ("special",)),
     Page(
         "distributions",

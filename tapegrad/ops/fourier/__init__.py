@@ -1,0 +1,1 @@
+"""Fourier transforms: of whole dimensions, of short times, and the windows for those."""
