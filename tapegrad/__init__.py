@@ -20,6 +20,11 @@ from .core.dtypes import (
     complex64,
     complex128,
     finfo,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,
@@ -32,6 +37,9 @@ from .core.dtypes import (
     promote_types,
     set_default_dtype,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from .core.layouts import FORMATS as _FORMATS
 from .core.layouts import layout, memory_format
@@ -40,6 +48,7 @@ from .core.modes import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
+    is_inference,
     is_inference_mode_enabled,
     no_grad,
     set_grad_enabled,
@@ -98,9 +107,11 @@ _MODULES = (
     "distributions",
     "futures",
     "linalg",
+    "masked",
     "multiprocessing",
     "nn",
     "optim",
+    "signal",
     "special",
     "overrides",
     "testing",
@@ -142,6 +153,9 @@ _TYPED = (
     *("ShortTensor", "CharTensor", "ByteTensor", "BoolTensor"),
 )
 
+#: windows of signals
+_WINDOWS = ("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window")
+
 #: names of PyTorch's that say what to use
 _REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
 
@@ -153,6 +167,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (".ops.fourier.windows", name) for name in _WINDOWS},
     **{name: (".typed", name) for name in _TYPED},
     **{name: (".ops.factors.removed", name) for name in _REMOVED},
+    **{name: (".signal.windows", name) for name in _WINDOWS},
     "AutogradContext": (".dialects", "AutogradContext"),
     "Checkpoint": (".saving", "Checkpoint"),
     "Context": (".autograd.function", "Context"),
@@ -171,13 +186,16 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "custom_op": (".autograd.function", "custom_op"),
     "get_float32_matmul_precision": (".backends", "get_float32_matmul_precision"),
     "get_num_threads": (".replay", "get_num_threads"),
+    "get_printoptions": (".insight.tensor_text", "get_printoptions"),
     "install_as_torch": (".compat", "install_as_torch"),
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
     "result_type": (".core.promotion", "result_type"),
+    "printoptions": (".insight.tensor_text", "printoptions"),
     "save": (".saving", "save"),
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
     "set_num_threads": (".replay", "set_num_threads"),
+    "set_printoptions": (".insight.tensor_text", "set_printoptions"),
     "use_deterministic_algorithms": (".backends", "use_deterministic_algorithms"),
     "vmap": (".transforms.vmap", "vmap"),
 }
@@ -187,7 +205,19 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 _INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "typed")
 
 
+#: methods that change their tensor, and that PyTorch has as functions too
+_CHANGING = """
+    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_
+    atan_ atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ cos_ cosh_ deg2rad_ detach_ erf_
+    erfc_ exp2_ exp_ expm1_ fill_ floor_ frac_ gcd_ index_put_ lcm_ ldexp_ log10_ log1p_
+    log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_
+    sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
+"""
+
+
 def __getattr__(name: str) -> object:
+    if name[-1] == "_" and name in _CHANGING.split():
+        return getattr(Tensor, name)
     if name in _ops.late.FILES:
         globals()[name] = operation = _ops.late.function(name)
         return operation

@@ -6,8 +6,10 @@ Everything is an alias or a few lines over the library's own functions. The page
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from .autograd.api import queue_callback
 from .autograd.function import custom_op
 from .autograd.gradients import GradientMap, Gradients
 from .core.dtypes import finfo
@@ -25,6 +27,17 @@ from .testing import gradcheck
 # -- Variable (ML Odyssey) -----------------------------------------------------------------------
 
 
+class _Engine:
+    """What PyTorch code asks to call a function at the end of a backward pass."""
+
+    @staticmethod
+    def queue_callback(callback: Callable[[], Any]) -> None:
+        queue_callback(callback)
+
+
+_ENGINE = _Engine()
+
+
 class _VariableType(type):
     """A call makes a Tensor, and every Tensor is an instance."""
 
@@ -35,6 +48,10 @@ class _VariableType(type):
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor)
+
+    @property
+    def _execution_engine(cls) -> Any:
+        return _ENGINE
 
 
 class Variable(metaclass=_VariableType):

@@ -143,7 +143,6 @@ def test_a_missing_name_answers_with_the_nearest_one(module, name, nearest):
         (tg.nn, "relu", "did you mean 'tapegrad.nn.functional.relu'"),
         (tg.nn, "DataParallel", "distributed training is not supported"),
         (tg.optim, "StepLR", "did you mean 'tapegrad.optim.lr_scheduler.StepLR'"),
-        (tg.func, "vmap", "write the batch dimension explicitly"),
     ],
 )
 def test_a_missing_name_answers_with_what_to_use_instead(module, name, hint):

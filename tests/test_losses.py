@@ -13,6 +13,7 @@ from replaying import callbacks, close, replayed
 
 import tapegrad as tg
 from tapegrad import Tensor, nn
+from tapegrad.testing import gradcheck, gradgradcheck
 
 F = nn.functional
 
@@ -200,12 +201,33 @@ def test_alignments_that_do_not_exist() -> None:
     assert x.grad[:, 1].any()
 
 
-def test_alignments_have_no_second_derivative() -> None:
-    x = tg.zeros(3, 1, 3, requires_grad=True)
-    loss = F.ctc_loss(x.log_softmax(2), tg.tensor([[1]]), tg.tensor([3]), tg.tensor([1]))
-    (g,) = tg.autograd.grad(loss, [x], create_graph=True)
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        g.square().sum().backward()
+ALIGNED: dict[str, tuple[list[list[int]], list[int], list[int]]] = {
+    "repeated labels": ([[1, 1], [2, 0]], [5, 4], [2, 1]),
+    "longer": ([[1, 2, 1], [2, 3, 1]], [5, 4], [3, 2]),
+    "no labels": ([[], []], [5, 3], [0, 0]),
+    "labels that do not fit": ([[1, 1, 1], [2, 1, 1]], [2, 5], [3, 1]),
+}
+
+
+@pytest.mark.parametrize("name", ALIGNED)
+def test_derivatives_of_alignments(name: str) -> None:
+    rows, times, counts = ALIGNED[name]
+    x = floats(np.random.default_rng(0), 5, 2, 4).double().requires_grad_()
+
+    def loss(x: tg.Tensor) -> tg.Tensor:
+        return F.ctc_loss(
+            x.log_softmax(2),
+            tg.tensor(rows, dtype=tg.int64),
+            tg.tensor(times),
+            tg.tensor(counts),
+            zero_infinity=True,
+        )
+
+    assert gradcheck(loss, x)
+    assert gradgradcheck(loss, x)
+    if name == "repeated labels":
+        slope = lambda x: tg.autograd.grad(loss(x), [x], create_graph=True)[0] ** 2  # noqa: E731
+        assert gradgradcheck(slope, x)
 
 
 def test_lengths_may_be_tuples_and_targets_one_row() -> None:

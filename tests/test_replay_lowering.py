@@ -70,7 +70,7 @@ IN_NUMPY: dict[str, set[str]] = {
     "mode": {"mode_places"},
     **{name: {"polygamma"} for name in ("digamma", "polygamma")},
     "nn.functional.embedding_bag": {"bag_winners"},
-    "msort": {"argsort"},
+    **{name: {"argsort"} for name in ("masked.median", "msort")},
     **{name: {"running_places"} for name in ("cummax", "cummin")},
     **{name: {"inverse"} for name in ("inverse", "linalg.inv")},
     **{name: {"inverse"} for name in ("matrix_power", "linalg.matrix_power")},

@@ -28,6 +28,8 @@ ROOMS = [
         "func",
         "linalg",
         "fft",
+        "masked",
+        "signal",
         "special",
     ),
     "foreach",

@@ -50,6 +50,8 @@ PAGES = (
     ),
     Page("linalg", "linalg", "`tapegrad.linalg`: matrices and norms.", ("linalg",)),
     Page("fft", "fft", "`tapegrad.fft`: Fourier transforms.", ("fft",)),
+    Page("masked", "masked", "`tapegrad.masked`: functions of chosen elements.", ("masked",)),
+    Page("signal", "signal.windows", "`tapegrad.signal.windows`.", ("signal.windows",)),
     Page("special", "special", "`tapegrad.special`: special functions.", ("special",)),
     Page(
         "distributions",

@@ -301,6 +301,8 @@ def stubs() -> dict[Path, str]:
         ),
         PACKAGE / "linalg.pyi": module_stub("linalg", ("matrix_exp",)),
         PACKAGE / "fft.pyi": module_stub("fft", (), more=(fft.fftfreq, fft.rfftfreq)),
+        PACKAGE / "masked.pyi": module_stub("masked", ())
+        + "def is_masked_tensor(obj: Any, /) -> _bool: ...\n",
         PACKAGE / "special.pyi": module_stub("special", special.SHARED),
     }
 

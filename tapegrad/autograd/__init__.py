@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .checkpointing import checkpoint, saved_tensors_hooks
     from .function import Context, Function, custom_op, once_differentiable
     from .gradients import GradientMap, Gradients
+    from .multithreading import set_multithreading_enabled
+    from .nodes import SavedTensor
 
 __all__ = [
     "Context",
@@ -28,6 +30,7 @@ __all__ = [
     "GradientMap",
     "GradientTape",
     "Gradients",
+    "SavedTensor",
     "Tape",
     "backward",
     "checkpoint",
@@ -49,6 +52,7 @@ __all__ = [
     "saved_tensors_hooks",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]
 
 #: where the names come from; the last two modules belong to layers above this one
@@ -56,6 +60,8 @@ _SOURCES = {
     ".anomaly": ("detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"),
     ".api": ("grad",),
     ".checkpointing": ("checkpoint", "saved_tensors_hooks"),
+    ".nodes": ("SavedTensor",),
+    ".multithreading": ("set_multithreading_enabled",),
     ".function": ("Context", "Function", "custom_op", "once_differentiable"),
     ".gradients": ("GradientMap", "Gradients"),
     "..core.modes": (

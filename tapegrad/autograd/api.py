@@ -30,6 +30,27 @@ _by_number = attrgetter("number")
 C = TypeVar("C", bound=Callable[..., Any])
 
 
+def _placed(tensors: Any) -> Any:
+    """Tensors, and for edges of the graph (`GradientEdge`) tensors at the same place."""
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    if hasattr(tensors, "ownership_token"):
+        return [_tensor_at(tensors)]
+    return [_tensor_at(t) if hasattr(t, "ownership_token") else t for t in tensors]
+
+
+def _tensor_at(place: Any) -> Tensor:
+    node = place.node
+    if not isinstance(node, Entry):
+        variable: Tensor = node.variable
+        return variable
+    tensor = wrap(None)
+    several = len(node.primitive.outputs) > 1
+    tensor._edge = Output(node, place.output_nr) if several else node
+    tensor._requires = True
+    return tensor
+
+
 def _settle(tensors: Iterable[Any]) -> None:
     """Give views the history of their memory as it is now, whether or not recording is on."""
     for t in tensors:
@@ -79,6 +100,7 @@ def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], tape
         prepared.append((output, gradient))
     for output, gradient in prepared:
         edge = output if output._edge is None else output._edge
+        walk.starts.append(edge)
         walk.send(edge, gradient if walk.on_tensors else gradient._array, False)
 
 
@@ -111,6 +133,13 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
     """Add a gradient to `.grad` and to a mapping. No two `.grad` share memory."""
     if not leaf._requires:
         return  # only a tape wants it
+    node = None if leaf._extra is None else getattr(leaf._extra, "accumulator", None)
+    if node is not None and node.prehooks:
+        for hook in list(node.prehooks.values()):
+            returned = hook((g if isinstance(g, Tensor) else wrap(g),))
+            if returned is not None:
+                changed = returned[0] if isinstance(returned, (tuple, list)) else returned
+                g, fresh = (changed if isinstance(g, Tensor) else changed._array), False
     with _accumulate_lock:
         grad = leaf._grad
         if isinstance(g, Tensor):
@@ -139,6 +168,9 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
                     "a hook after accumulation must return None: .grad is filled already; change "
                     "it in place there"
                 )
+    if node is not None:
+        for hook in list(node.posthooks.values()):
+            hook((), (g if isinstance(g, Tensor) else wrap(g),))
     if leaf._grad is not None:  # else a hook has used it up: its memory is free again
         owner._items[leaf.id] = g
 
@@ -164,11 +196,11 @@ def _bounded(call: C) -> C:
         depth = STATE.depth
         if depth >= DEEPEST:
             return _in_another_thread(call, args, kwargs)
-        STATE.depth = depth + 1
+        STATE.depth, outer = depth + 1, STATE.walk
         try:
             return call(*args, **kwargs)
         finally:
-            STATE.depth = depth
+            STATE.depth, STATE.walk = depth, outer
 
     return bounded  # type: ignore[return-value]  # wraps keeps the signature
 
@@ -206,11 +238,12 @@ def backward(
 
     The mapping that is returned has no gradient of a leaf whose hook has set `.grad` to None.
     """
-    walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
+    walk = STATE.walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
+    outputs = _placed(outputs)
     _settle(outputs)
     targets: list[Tensor] | None = None
     if inputs is not None:
-        targets = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        targets = _placed(inputs)
         if not targets:
             raise RuntimeError("backward(inputs=[]) asks for no gradients at all")
         _prepare_targets(walk, outputs, targets)
@@ -234,6 +267,8 @@ def backward(
                 result._adopt(tensor_id, g)
             walk.finish()
             for target, g in _wanted_gradients(walk, targets) if targets else ():
+                if target._array is None:
+                    continue  # an edge of the graph, which has no .grad
                 if target._edge is not None and g is not None and target.id not in walk.retained:
                     accumulate(target, g, False)
             for ending in STATE.endings:
@@ -305,15 +340,19 @@ def grad(
         raise TypeError("only_inputs=False is not supported; use backward() to fill .grad")
     if is_grads_batched:
         raise TypeError("is_grads_batched is not supported; loop over grad_outputs instead")
-    outs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-    ins = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    outs, ins = _placed(outputs), _placed(inputs)
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got "
+            "allow_unused=False"
+        )
     if grad_outputs is None:
         starts: list[Any] = [None] * len(outs)
     else:
         starts = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
     if len(starts) != len(outs):
         raise RuntimeError(f"got {len(outs)} outputs but {len(starts)} grad_outputs")
-    walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
+    walk = STATE.walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
     _settle(outs)
     _prepare_targets(walk, outs, ins)
     leaves: dict[int, Any] = {}
@@ -327,7 +366,11 @@ def grad(
         g = leaves.get(target.id) if target._edge is None else g
         if g is None:
             if materialize_grads:
-                g = np.zeros_like(target._array)
+                if target._array is None:
+                    raise RuntimeError(
+                        "materialize_grads cannot be used when the given input is a GradientEdge"
+                    )
+                g = wrap(np.zeros_like(target._array)).requires_grad_(create_graph)
             elif not allow_unused:
                 raise RuntimeError(
                     "one of the inputs was not used to compute the outputs; pass "
@@ -399,7 +442,7 @@ def autograd_backward(
     inputs: Any = None,
 ) -> Gradients:
     """Add gradients of one or several tensors to `.grad` of their leaves."""
-    outs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    outs = _placed(tensors)
     if grad_tensors is None:
         starts: list[Any] = [None] * len(outs)
     else:

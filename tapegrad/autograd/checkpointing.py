@@ -9,7 +9,8 @@ users, also as `utils.checkpoint.checkpoint`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..core import storage
@@ -41,6 +42,8 @@ class saved_tensors_hooks:
         self.pair = (pack_hook, unpack_hook)
 
     def __enter__(self) -> None:
+        if STATE.without_saved_hooks is not None:
+            raise RuntimeError(STATE.without_saved_hooks)
         STATE.saved_hooks = (*STATE.saved_hooks, self.pair)
         STATE.mode |= HOOKS
 
@@ -50,13 +53,24 @@ class saved_tensors_hooks:
             STATE.mode &= ~HOOKS
 
 
+class _Complete(Exception):  # no error: it ends a rerun that has saved everything
+    pass
+
+
 class _Region:
     """One checkpointed call: how to rerun it, and what the rerun saved."""
 
     def __init__(
-        self, function: Callable[..., Any], args: Any, kwargs: Any, keep_rng: bool
+        self,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        keep_rng: bool,
+        context: Any,
+        early_stop: bool,
     ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
+        self.context, self.early_stop = context, early_stop
         self.rng = get_rng_state() if keep_rng else None
         self.autocast = STATE.autocast
         self.number = next(numbers)
@@ -94,6 +108,8 @@ class _Region:
         def collect(tensor: Tensor) -> int:
             found.append(tensor)
             taken.append(next(numbers))
+            if self.early_stop and len(found) == len(self.shapes) and not STATE.tapes:
+                raise _Complete
             return len(found) - 1
 
         now, tapes = get_rng_state(), STATE.tapes
@@ -103,15 +119,24 @@ class _Region:
             if self.rng is not None:
                 set_rng_state(self.rng)
             hooks = saved_tensors_hooks(collect, lambda i: found[i])
-            with enable_grad(), hooks, restored_settings(self.autocast):
+            with enable_grad(), restored_settings(self.autocast), self.context, hooks:
                 self.function(*self.args, **self.kwargs)
+        except _Complete:
+            pass
         finally:
             set_rng_state(now)
             for tape in tapes:
                 tape.repeat(False)
         if [(t._array.shape, t._array.dtype) for t in found] != self.shapes:
+            kind = (
+                "Recomputed values for the following tensors have different metadata"
+                if len(found) == len(self.shapes)
+                else "trying to save more tensors during recomputation than in forward"
+                if len(found) > len(self.shapes)
+                else "A different number of tensors was saved"
+            )
             raise RuntimeError(
-                "a checkpointed function did something else when it ran again: it saved "
+                f"{kind}: a checkpointed function did something else when it ran again: it saved "
                 f"{len(self.shapes)} tensors in forward and {len(found)} in the recomputation (or "
                 f"of other shapes). It must depend on its inputs only. Checkpoint at "
                 f"{describe(self.location)}"
@@ -132,9 +157,18 @@ def checkpoint(
     *args: Any,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
+    context_fn: Callable[[], Any] | None = None,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
     """Run `function(*args, **kwargs)`; keep nothing of it for backward but its inputs.
+
+    `context_fn()` returns two contexts, one for the call and one for its repetition. With
+    `early_stop`, a repetition ends when it has saved what backward needs. `use_reentrant`,
+    `determinism_check` and `debug` are accepted for PyTorch's sake: there is one way to do it, and
+    errors name both lines.
 
     >>> import tapegrad
     >>> x = tapegrad.tensor([1.0, 2.0], requires_grad=True)
@@ -144,9 +178,31 @@ def checkpoint(
     """
     if not is_grad_enabled():
         return function(*args, **kwargs)
-    region = _Region(function, args, kwargs, preserve_rng_state)
-    with saved_tensors_hooks(region.pack, region.unpack):
+    first, again = (nullcontext(), nullcontext()) if context_fn is None else context_fn()
+    stops = early_stop if _STOPS[0] is None else _STOPS[0]
+    region = _Region(function, args, kwargs, preserve_rng_state, again, stops)
+    with saved_tensors_hooks(region.pack, region.unpack), first:
         return function(*args, **kwargs)
+
+
+#: what `set_checkpoint_early_stop` has set
+_STOPS: list[bool | None] = [None]
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Inside, all checkpointed calls stop early when they run again, or none do."""
+    before, _STOPS[0] = _STOPS[0], bool(enable)
+    try:
+        yield
+    finally:
+        _STOPS[0] = before
+
+
+@contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """Accepted for PyTorch's sake: errors say what is needed without it."""
+    yield
 
 
 def checkpoint_sequential(

@@ -24,7 +24,19 @@ from ..core import numeric, source, storage
 from ..core.dtypes import bfloat16
 from ..core.modes import ANOMALY, STATE, TRANSFORM, capturing, numbers
 from ..core.primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
-from ..core.tape import FREED, Entry, Freed, Handle, Output, Packed, Value, new_entry, node_of
+from ..core.tape import (
+    AFTER,
+    BEFORE,
+    FREED,
+    Entry,
+    Freed,
+    Handle,
+    Output,
+    Packed,
+    Value,
+    new_entry,
+    node_of,
+)
 from ..core.tensor import Extra, Tensor, wrap
 from ..core.wrapped import Wrapped
 from . import fused
@@ -61,6 +73,9 @@ class Walk:
         self.leaves: dict[int, tuple[Tensor, Any, bool]] = {}
         #: entries whose pending gradient is an array made here, so that it may be added to in place
         self.owned: set[Entry] = set()
+        #: where the walk begins, and id() of all that it reaches, once somebody has asked
+        self.starts: list[Any] = []
+        self.reached: set[int] | None = None
         #: by tensor id: gradients of results that retain them
         self.retained: dict[int, Any] = {}
 
@@ -131,15 +146,18 @@ class Walk:
                 )
                 if all(e is None for e in edges):
                     continue  # the way ends here: what the entry saved stays
+            late = None
+            if entry.hooks is not None:
+                g, late = self.entered(entry, g)
             saved = entry.saved
             if saved.__class__ is not tuple:
-                saved = _unpack(entry, saved)
+                saved = unpack(entry, saved)
             elif entry.number < storage.latest:
                 _check_versions(entry, saved)
             if on_tensors:
-                saved = _as_tensors(entry, saved)
+                saved = as_tensors(entry, saved)
             p = entry.primitive
-            if p.into is not None and not (on_tensors or anomaly):
+            if p.into is not None and not (on_tensors or anomaly or late):
                 total = self.total_of(edges[0])
                 if total is not None and total.dtype is g.dtype:
                     p.into(total, g, **entry.params)
@@ -150,11 +168,11 @@ class Walk:
                     continue
                 if edges[0].__class__ is Entry and edges[0] not in pending:
                     self.owned.add(edges[0])  # what the rule makes is nobody else's
-            large = chains and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
+            large = chains and not late and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
             if large and fused.run(self, entry, g, edges, saved):
                 continue  # those that it has visited are counted there
             results: Any = NotImplemented
-            if chains and g.__class__ is _ndarray and g.size >= p.native_size:
+            if chains and not late and g.__class__ is _ndarray and g.size >= p.native_size:
                 results = self.added(entry, g, edges, saved)
             if results is NotImplemented:
                 pull = p._pull or p.pull
@@ -172,6 +190,8 @@ class Walk:
                 entry.saved = FREED if p.release is None else p.release(entry.saved, g)
             if anomaly:
                 _check_nan(entry, g, results)
+            if late:
+                results = self.left(entry, late, results, g)
             shapes = entry.shapes
             i = -1
             for r in results:
@@ -295,7 +315,7 @@ class Walk:
         parts = g if several else [g]
         # Tensors that retain their gradient keep what the other hooks have made of it.
         for index, hook in sorted(entry.hooks or (), key=lambda h: hasattr(h[1], "retains")):
-            if parts[index] is not None:
+            if index >= 0 and parts[index] is not None:
                 parts[index] = run_hook(hook, parts[index], self.on_tensors)
                 if hasattr(hook, "retains"):
                     self.retained[hook.retains] = parts[index]
@@ -309,10 +329,78 @@ class Walk:
                     self.value_gradients[value.number] = part
         return parts if several else parts[0]
 
+    def reaches(self, tensor: Tensor) -> bool:
+        """Whether this pass computes the gradient of a tensor."""
+        if self.reached is None:
+            self.reached = set()
+            stack = list(self.starts)
+            while stack:
+                node = node_of(stack.pop())
+                if node is None or id(node) in self.reached:
+                    continue
+                if self.needed is not None and id(node) not in self.needed:
+                    continue
+                self.reached.add(id(node))
+                if isinstance(node, Entry):
+                    stack += node.edges
+        return id(node_of(tensor._edge) or tensor) in self.reached
+
+    def entered(self, entry: Entry, g: Any) -> tuple[Any, list[Any] | None]:
+        """The gradient after the hooks before an entry, and the hooks after it, if there are."""
+        for index, hook in entry.hooks or ():
+            if index == BEFORE:
+                several = isinstance(g, list)
+                shown = tuple(_shown(part) for part in (g if several else [g]))
+                returned = hook(shown)
+                if returned is not None:
+                    given = returned if isinstance(returned, (tuple, list)) else (returned,)
+                    _check_count(given, shown)
+                    parts = [self._taken(part) for part in given]
+                    g = parts if several else parts[0]
+        return g, [hook for index, hook in entry.hooks or () if index == AFTER] or None
+
+    def left(self, entry: Entry, hooks: list[Any], results: Sequence[Any], g: Any) -> Sequence[Any]:
+        """The results of an entry after the hooks that run when it has run."""
+        shapes = entry.shapes or (None,) * len(results)
+        found = [
+            r if r is None or shape is None or r.shape == shape else unbroadcast(r, shape)
+            for r, shape in zip(results, shapes, strict=True)
+        ]
+        outer = tuple(_shown(part) for part in (g if isinstance(g, list) else [g]))
+        for hook in hooks:
+            shown = tuple(_shown(part) for part in found)
+            returned = hook(shown, outer)
+            if returned is not None:
+                given = returned if isinstance(returned, (tuple, list)) else (returned,)
+                _check_count(given, shown)
+                found = [self._taken(part) for part in given]
+        return found
+
+    def _taken(self, part: Any) -> Any:
+        """A gradient that a hook has returned, as the walk has it."""
+        return part if part is None or self.on_tensors else part._array
+
+
+def _shown(part: Any) -> Any:
+    """A gradient as hooks get it."""
+    return part if part is None or isinstance(part, Tensor) else _lent(as_whole_array(part))
+
+
+def _check_count(returned: Sequence[Any], shown: Sequence[Any]) -> None:
+    if len(returned) != len(shown):
+        raise RuntimeError(
+            f"hook has returned an incorrect number of values (got {len(returned)}, but expected "
+            f"{len(shown)})"
+        )
+
 
 def _is_hooked(leaf: Tensor) -> bool:
     extra = leaf._extra
-    return extra is not None and bool(extra.hooks or extra.post_hooks)
+    if extra is None:
+        return False
+    node = getattr(extra, "accumulator", None)
+    own = bool(extra.hooks or extra.post_hooks)
+    return own or (node is not None and bool(node.prehooks or node.posthooks))
 
 
 def _summed(a: Any, b: Any) -> Any:
@@ -379,7 +467,7 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     )
 
 
-def _unpack(entry: Entry, saved: Any) -> tuple[Any, ...]:
+def unpack(entry: Entry, saved: Any) -> tuple[Any, ...]:
     if isinstance(saved, Freed):
         raise RuntimeError(
             "backward went through this graph before and freed what it had saved "
@@ -387,12 +475,12 @@ def _unpack(entry: Entry, saved: Any) -> tuple[Any, ...]:
             "call the first backward with retain_graph=True to keep it"
         )
     assert isinstance(saved, Packed)
-    return tuple(_unpacked(value) for value in saved.values)
+    return tuple(unpacked(value) for value in saved.values)
 
 
-def _unpacked(value: Any) -> Any:
+def unpacked(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unpacked(item) for item in value]
+        return [unpacked(item) for item in value]
     if not isinstance(value, Handle):
         return value
     tensor = value.unpack(value.packed)
@@ -416,33 +504,35 @@ def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
                     )
 
 
-def _as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
+def as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
     """Saved arrays as Tensors that lead back to where they came from."""
     for tape in STATE.tapes:
         tape.visit(entry)
-    rebuilt: list[Any] = []
-    for (what, index, _), value in zip(entry.primitive.slots, saved, strict=True):
-        if value is None or what in ("shape", "dtype", "shapes"):
-            rebuilt.append(value)
-        elif what == "value":
-            rebuilt.append(value.stripped() if isinstance(value, Wrapped) else wrap(value))
-        elif what == "rest":
-            rebuilt.append([_rebuilt(entry, index + i, a) for i, a in enumerate(value)])
-        elif not hasattr(value, "nbytes"):
-            rebuilt.append(value)
-        elif what == "in":
-            rebuilt.append(_rebuilt(entry, index, value))
-        else:
-            tensor = value.stripped() if isinstance(value, Wrapped) else wrap(value)
-            if index < len(entry.primitive.outputs) and numeric.is_differentiable(
-                tensor._array.dtype
-            ):
-                several = len(entry.primitive.outputs) > 1
-                tensor._edge = Output(entry, index) if several else entry
-                tensor._requires = True
-            _same_value(entry, tensor, entry.log and entry.log[1], index)
-            rebuilt.append(tensor)
-    return tuple(rebuilt)
+    slots = entry.primitive.slots
+    return tuple([as_tensor(entry, slot, v) for slot, v in zip(slots, saved, strict=True)])
+
+
+def as_tensor(entry: Entry, slot: Any, value: Any) -> Any:
+    """One saved value as a Tensor, if it is an array."""
+    what, index, _ = slot
+    if value is None or what in ("shape", "dtype", "shapes"):
+        return value
+    if what == "value":
+        return value.stripped() if isinstance(value, Wrapped) else wrap(value)
+    if what == "rest":
+        return [_rebuilt(entry, index + i, a) for i, a in enumerate(value)]
+    if not hasattr(value, "nbytes"):
+        return value
+    if what == "in":
+        return _rebuilt(entry, index, value)
+    tensor: Tensor = value.stripped() if isinstance(value, Wrapped) else wrap(value)
+    outputs = entry.primitive.outputs
+    if index < len(outputs) and numeric.is_differentiable(tensor._array.dtype):
+        several = len(entry.primitive.outputs) > 1
+        tensor._edge = Output(entry, index) if several else entry
+        tensor._requires = True
+    _same_value(entry, tensor, entry.log and entry.log[1], index)
+    return tensor
 
 
 def _any_wrapped(g: Any, saved: Sequence[Any]) -> bool:

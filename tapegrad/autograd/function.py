@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,7 @@ class Context:
         self._dirty: tuple[Tensor, ...] = ()
         self._not_differentiable: tuple[Tensor, ...] = ()
         self._materialize = True
+        self._materialize_non_diff_grads = True
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -59,6 +61,14 @@ class Context:
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors given to `save_for_backward`."""
         return self._to_save if self._saved is None else self._saved
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """The old name of `saved_tensors`."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """Say that these outputs have no gradient."""
@@ -105,6 +115,15 @@ class Function:
         """Gradients for each argument of forward, given those of its outputs."""
         raise NotImplementedError("a Function needs a static method backward(ctx, ...)")
 
+    #: whether vmap may make a rule of forward and backward
+    generate_vmap_rule = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated: make forward "
+            f"and backward static methods, and call {type(self).__name__}.apply(...)"
+        )
+
     #: with this, forward takes no ctx and `setup_context(ctx, inputs, output)` fills it
     setup_context: Callable[..., None] | None = None
 
@@ -129,13 +148,32 @@ class Function:
                 out = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, out)
         for changed in ctx._dirty:
+            if not any(changed is a for a in args):
+                if changed._view is not None:
+                    raise RuntimeError(
+                        f"{cls.__name__}: mark_dirty received a tensor that was not an input."
+                    )
+                warnings.warn(
+                    "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an "
+                    "input, there is no need to pass it to mark_dirty().",
+                    stacklevel=2,
+                )
+                continue
             inplace.check_writable(changed, f"{cls.__name__} (mark_dirty)")
+        ctx._dirty = tuple(t for t in ctx._dirty if any(t is a for a in args))
         several = isinstance(out, (tuple, list))
         outs = tuple(out) if several else (out,)
         results = _record(cls, ctx, args, outs, mode, inlined)
         if not several:
             return results[0]
         return type(out)(*results) if hasattr(out, "_fields") else type(out)(results)
+
+
+class InplaceFunction(Function):
+    """A Function that may be asked to work in place; PyTorch's old way."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        self.inplace = inplace
 
 
 def _with_defaults(forward: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -171,7 +209,7 @@ def _record(
         else wrap(t._array)
         for t in made
     )
-    p = _primitive(cls, ctx, args, made)
+    p = _primitive(cls, ctx, args, outs)
     arrays = [x._array for x in inputs]
     outputs = tuple(t._array for t in fresh)
     entry = record(p, {}, inputs, arrays, outputs, fresh, mode & ~TAPE if inlined else mode)
@@ -182,9 +220,8 @@ def _record(
             pack(entry)
     replaced: dict[int, Tensor] = {}
     for old, new in zip(made, fresh, strict=True):
-        if any(old is t for t in ctx._not_differentiable) or not is_differentiable(
-            new._array.dtype
-        ):
+        undifferentiable = any(old is t for t in ctx._not_differentiable)
+        if undifferentiable or not is_differentiable(new._array.dtype):
             new._edge, new._requires = None, False
         if inlined:
             for tape in STATE.tapes:
@@ -227,9 +264,23 @@ def _saved(
     return tuple(slots), tuple(None if t is None else t._array for t in ctx._to_save)
 
 
-def _primitive(cls: type[Function], ctx: Context, args: tuple[Any, ...], made: list[Any]) -> Any:
+def _primitive(
+    cls: type[Function], ctx: Context, args: tuple[Any, ...], outs: tuple[Any, ...]
+) -> Any:
     """A primitive for this one call: its rule is the user's backward."""
-    shapes = [(t._array.shape, t._array.dtype) for t in made]
+    # For each result its shape and dtype, and whether zeros stand for a gradient that is missing;
+    # None for a result that is no tensor.
+    shapes = [
+        (
+            t._array.shape,
+            t._array.dtype,
+            ctx._materialize_non_diff_grads or not any(t is o for o in ctx._not_differentiable),
+        )
+        if isinstance(t, Tensor)
+        else None
+        for t in outs
+    ]
+    made = [t for t in outs if isinstance(t, Tensor)]
     return Primitive(
         cls.__name__,
         cls.forward,
@@ -257,7 +308,7 @@ def _pull(
     cls: type[Function],
     ctx: Context,
     layout: tuple[Any, ...],
-    outputs: list[tuple[Any, Any]],
+    outputs: list[tuple[Any, Any, bool] | None],
     g: Any,
     edges: tuple[Any, ...],
     saved: tuple[Any, ...],
@@ -266,7 +317,8 @@ def _pull(
     """Call the user's backward on Tensors and check what it returns."""
     gradients = g if isinstance(g, list) else [g]
     on_tensors = any(isinstance(x, Tensor) for x in gradients)
-    given = [_gradient(ctx, x, *outputs[i], on_tensors) for i, x in enumerate(gradients)]
+    parts = iter(gradients)
+    given = [None if out is None else _gradient(ctx, next(parts), *out) for out in outputs]
     # A context of its own for each call: several threads may walk over one graph.
     ctx = copy.copy(ctx)
     ctx._saved = tuple(
@@ -304,11 +356,11 @@ def _given(array: Any, slot: tuple[Any, ...], edges: tuple[Any, ...]) -> Tensor:
     return tensor
 
 
-def _gradient(ctx: Context, g: Any, shape: Any, dtype: Any, on_tensors: bool) -> Any:
+def _gradient(ctx: Context, g: Any, shape: Any, dtype: Any, materialize: bool) -> Any:
     if g is None:
         import numpy as np
 
-        return wrap(np.zeros(shape, dtype)) if ctx._materialize else None
+        return wrap(np.zeros(shape, dtype)) if ctx._materialize and materialize else None
     return g if isinstance(g, Tensor) else wrap(g)
 
 

@@ -18,7 +18,13 @@ _NO_HOOKS: Hooks = MappingProxyType({})
 class Extra:
     """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
 
-    __slots__ = ("hooks", "last_relayout", "lender", "post_hooks")
+    __slots__ = ("accumulator", "hooks", "last_relayout", "lender", "post_hooks")
+
+    #: whether the tensor was made inside of inference_mode
+    inference = False
+
+    #: the node that fills `.grad` of this leaf, once somebody has asked for it
+    accumulator: Any
 
     def __init__(self, lender: Callable[[], Any] | None = None) -> None:
         self.hooks: Hooks = _NO_HOOKS
@@ -28,6 +34,14 @@ class Extra:
         # The sequence number of the latest `transpose_` or the like: older views lead through other
         # dimensions.
         self.last_relayout = 0
+
+
+class InferenceExtra(Extra):
+    """That of a tensor which was made inside of inference_mode."""
+
+    __slots__ = ()
+
+    inference = True
 
 
 class RemovableHandle:

@@ -17,7 +17,7 @@ import numpy as np
 
 from . import batch_rules, numeric, storage, xp
 from .histories import check_derivable, set_history
-from .modes import GRAD, STATE, TAPE, TRANSFORM, numbers
+from .modes import GRAD, HOOKS, INFERENCE, STATE, TAPE, TRANSFORM, numbers
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .tape import Entry, Output
 from .tensor import Extra, Tensor, own, refresh, wrap
@@ -36,6 +36,12 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
         STATE.levels[-1].check_leaf(tensor, what)
         tensor = whole_of(tensor)
     array, extra = tensor._array, tensor._extra
+    known = extra if tensor._view is None else tensor._view[0]._extra
+    if known is not None and known.inference and not STATE.mode & INFERENCE:
+        raise RuntimeError(
+            f"{what}: Inplace update to inference tensor outside InferenceMode is not allowed: it "
+            "was made inside of inference_mode; work on a clone()"
+        )
     lent = extra is not None and extra.lender is not None  # copied before the first write
     if isinstance(array, np.ndarray) and not lent:
         flags = array.flags
@@ -49,9 +55,11 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
                 f"{what} cannot write here: more than one element of the tensor refers to a single "
                 "memory location (unfold); use clone() first"
             )
-    if STATE.mode & TAPE:
+    if STATE.mode & (TAPE | HOOKS):
         for tape in STATE.tapes:
             tape.will_write(tensor)
+        if STATE.mutations is not None:
+            STATE.mutations.will_write(array)
     if not STATE.mode & GRAD:
         return
     root = tensor if tensor._view is None else tensor._view[0]

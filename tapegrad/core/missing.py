@@ -24,11 +24,9 @@ _INSTEAD = {
     "Dense": "use tapegrad.nn.Linear",
     "array": "use tapegrad.tensor",
     "astype": "use tapegrad.Tensor.to",
-    "distributions": "draw with tapegrad.randn, rand, bernoulli or multinomial",
     "expand_dims": "use tapegrad.unsqueeze",
     "jit": "use tapegrad.compile",
     "profiler": "use explain() of a compiled function",
-    "vmap": "write the batch dimension explicitly",
 }
 
 

@@ -51,6 +51,12 @@ class ThreadState(threading.local):
     autocast: Any = None
     #: functions to run at the end of the backward pass that runs now; None if none runs
     endings: list[Callable[[], Any]] | None = None
+    #: what keeps copies of saved values before they are overwritten; None if nobody does
+    mutations: Any = None
+    #: why saved-tensor hooks may not be used now; None if they may
+    without_saved_hooks: str | None = None
+    #: the backward pass that runs now
+    walk: Any = None
     #: how many backward calls of this thread run inside of each other
     depth: int = 0
 
@@ -285,6 +291,11 @@ class inference_mode(Mode):
 def is_grad_enabled() -> bool:
     """Whether operations on tensors that require gradients are recorded in this thread."""
     return bool(STATE.mode & GRAD)
+
+
+def is_inference(tensor: Any) -> bool:
+    """Whether a tensor was made inside of `inference_mode`."""
+    return bool(tensor.is_inference())
 
 
 def is_inference_mode_enabled() -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import source
+from .handles import Extra, RemovableHandle
 from .modes import CAPTURE, LISTENING, STATE, TAPE, numbers
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class Handle:
 
 FREED = Freed()
 
+#: for hooks of an entry, instead of the index of a result: they get the gradients of all results,
+#: or after the entry has run those of its inputs too
+BEFORE, AFTER = -1, -2
+
 
 class Entry:
     """One recorded operation; also what `tensor.grad_fn` shows."""
@@ -53,7 +58,9 @@ class Entry:
     __slots__ = (
         "__weakref__",
         "edges",  # for each input: an Entry, an Output, a leaf Tensor, or None for no gradient
-        "hooks",  # None, or a list of (output index, callable) to run on the gradient
+        # None, or a list of (output index, callable) to run on the gradient; or, instead of the
+        # index, BEFORE or AFTER for all of them
+        "hooks",
         "location",  # the user's line, as (code, instruction)
         "log",  # None, or what an explicit tape wrote: (inputs, outputs)
         "number",  # sequence number: later entries have higher ones
@@ -81,10 +88,10 @@ class Entry:
         return f"<{self.name()}>"
 
     def __getattr__(self, name: str) -> Any:
-        """What only some nodes have; `insight/nodes.py` says what."""
+        """What only some nodes have; `autograd/nodes.py` says what."""
         if name.startswith("__"):
             raise AttributeError(name)
-        from ..insight.nodes import attribute_of
+        from ..autograd.nodes import attribute_of
 
         return attribute_of(self, name)
 
@@ -103,9 +110,25 @@ class Entry:
         """The user's line that recorded this entry."""
         return source.describe(self.location)
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> None:
-        """Call `hook(gradient)` when the gradient of the first output is known."""
-        self.hooks = [*(self.hooks or []), (0, hook)]
+    def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
+        """Call `hook(grad_inputs, grad_outputs)` when this node has run.
+
+        Both are tuples; one that the hook returns replaces `grad_inputs`.
+        """
+        return add_hook(self, AFTER, hook)
+
+    def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `hook(grad_outputs)` before this node runs; a tuple that it returns replaces them.
+
+        It runs after the hooks of the tensors that this node has made.
+        """
+        return add_hook(self, BEFORE, hook)
+
+    def __call__(self, *grad_outputs: Any) -> Any:
+        """The gradients of the inputs, given those of the outputs."""
+        from ..autograd.nodes import run
+
+        return run(self, grad_outputs)
 
 
 _new = object.__new__
@@ -152,18 +175,57 @@ def node_of(edge: Any) -> Any:
     return edge.entry if edge.__class__ is Output else edge
 
 
+def add_hook(entry: Entry, index: int, hook: Callable[..., Any]) -> RemovableHandle:
+    """Put a hook on an entry: on one of its results, or BEFORE or AFTER it."""
+    item = (index, hook)
+    entry.hooks = [*(entry.hooks or []), item]
+
+    def remove() -> None:
+        entry.hooks = [h for h in entry.hooks or () if h is not item] or None
+
+    return RemovableHandle(remove)
+
+
 class AccumulateGrad:
-    """Shown in `next_functions` where the graph ends in a leaf."""
+    """The node of a leaf, which fills its `.grad`; made when somebody asks for it."""
 
     def __init__(self, variable: Tensor) -> None:
         self.variable = variable
         self.next_functions: tuple[Any, ...] = ()
+        self.metadata: dict[str, Any] = {}
+        self.prehooks: dict[int, Callable[..., Any]] = {}
+        self.posthooks: dict[int, Callable[..., Any]] = {}
 
     def name(self) -> str:
+        """The name shown for this node."""
         return "AccumulateGrad"
+
+    def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `hook((gradient,))` before the gradient is added; what it returns replaces it."""
+        return _kept_in(self.prehooks, hook)
+
+    def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
+        """Call `hook((), (gradient,))` after `.grad` was filled."""
+        return _kept_in(self.posthooks, hook)
 
     def __repr__(self) -> str:
         return "<AccumulateGrad>"
+
+
+def _kept_in(hooks: dict[int, Any], hook: Callable[..., Any]) -> RemovableHandle:
+    key = next(numbers)
+    hooks[key] = hook
+    return RemovableHandle(lambda: hooks.pop(key, None))
+
+
+def accumulator_of(leaf: Tensor) -> AccumulateGrad:
+    """The node of a leaf: one and the same as long as the leaf lives."""
+    if leaf._extra is None:
+        leaf._extra = Extra()
+    found: AccumulateGrad | None = getattr(leaf._extra, "accumulator", None)
+    if found is None:
+        found = leaf._extra.accumulator = AccumulateGrad(leaf)
+    return found
 
 
 def _as_node(edge: Any) -> tuple[Any, int]:
@@ -171,7 +233,7 @@ def _as_node(edge: Any) -> tuple[Any, int]:
         return edge, 0
     if isinstance(edge, Output):
         return edge.entry, edge.index
-    return AccumulateGrad(edge), 0
+    return accumulator_of(edge), 0
 
 
 def saved_arrays(entry: Entry) -> list[Any]:

@@ -23,9 +23,9 @@ from .handles import Hooks as Hooks
 from .handles import RemovableHandle as RemovableHandle
 from .histories import refresh as refresh
 from .methods import TensorMethods
-from .modes import STATE, TAPE, capturing, numbers
+from .modes import GRAD, INFERENCE, STATE, TAPE, capturing, numbers
 from .size import Size as Size
-from .tape import Entry, Output
+from .tape import Entry, Output, add_hook
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
@@ -208,6 +208,11 @@ class Tensor(TensorMethods):
                 "this tensor is the result of an operation, so requires_grad cannot be turned off "
                 "for it; use .detach() for a tensor without gradients"
             )
+        if requires_grad and self.is_inference() and not STATE.mode & INFERENCE:
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed: it was made inside of inference_mode; use a clone()"
+            )
         if STATE.mode & TAPE:
             for tape in STATE.tapes:
                 tape.note_flag(self)
@@ -256,6 +261,10 @@ class Tensor(TensorMethods):
         if STATE.mode & TAPE:
             _note_grad(self)
         self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradient, or with `set_to_none=False` fill it with zeros."""
@@ -349,13 +358,7 @@ class Tensor(TensorMethods):
     def _add_entry_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         edge = self._edge
         entry, index = (edge.entry, edge.index) if isinstance(edge, Output) else (edge, 0)
-        item = (index, hook)
-        entry.hooks = [*(entry.hooks or []), item]
-
-        def remove() -> None:
-            entry.hooks = [h for h in entry.hooks or () if h is not item] or None
-
-        return RemovableHandle(remove)
+        return add_hook(entry, index, hook)
 
     def detach(self) -> Tensor:
         """A tensor that shares this one's data and has no history."""
@@ -407,8 +410,15 @@ class Tensor(TensorMethods):
         for tape in STATE.tapes:
             tape.rebind(self, value)
 
+    def is_inference(self) -> bool:
+        """Whether this tensor, or what it is a view of, was made inside of inference_mode."""
+        extra = (self if self._view is None else self._view[0])._extra
+        return extra is not None and extra.inference
+
     @property
     def _version(self) -> int:
+        if self.is_inference():
+            raise RuntimeError("Inference tensors do not track version counter.")
         return storage.version(self._array)
 
     @property
@@ -419,7 +429,7 @@ class Tensor(TensorMethods):
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The data as a NumPy array that shares memory (a copy with `force` where needed)."""
-        if self.requires_grad and not force:
+        if self.requires_grad and STATE.mode & GRAD and not force:
             raise RuntimeError(
                 "this tensor requires gradients, which NumPy would lose; "
                 "use tensor.detach().numpy()"
@@ -439,15 +449,14 @@ class Tensor(TensorMethods):
                 f"item() needs a tensor of one element, this one has shape {tuple(self.shape)}"
             )
         not_recorded(self, "item()")
-        return (
-            self._array.item() if self.dtype is not dtypes.bfloat16 else float(self._array.item())
-        )
+        array = self._array
+        return float(array.item()) if numeric.is_foreign(array.dtype) else array.item()
 
     def tolist(self) -> list[Any]:
         """The data as nested lists of Python numbers."""
         not_recorded(self, "tolist()")
         array = to_device(self._array, device("cpu"))
-        wide = array.astype(np.float32) if numeric.is_bfloat16(array.dtype) else array
+        wide = array.astype(np.float32) if numeric.is_foreign(array.dtype) else array
         values: list[Any] = wide.tolist()
         return values
 
@@ -493,11 +502,11 @@ class Tensor(TensorMethods):
         return format(self.item() if self._array.ndim == 0 else str(self), spec)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        from ..insight.printing import format_tensor
+        from ..insight.tensor_text import tensor_text
 
         if STATE.mode & TAPE:
             not_recorded(self, "repr()")
-        return format_tensor(self)
+        return tensor_text(self)
 
     # -- copying -----------------------------------------------------------------------------
 
@@ -566,7 +575,8 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
             data, promoted = _plain(data)
             dtype = promoted if dtype is None else dtype
         try:
-            array = np.asarray(data)
+            # NumPy makes floats of integers that fit into no other common type.
+            array = np.asarray(data, np.uint64 if dtype is dtypes.uint64 else None)
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
         weak = not isinstance(first, (np.generic, np.ndarray))

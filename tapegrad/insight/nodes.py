@@ -1,21 +1,55 @@
-"""What nodes of the graph show of themselves, as PyTorch's do.
-
-In come an entry and the name of an attribute, out comes its value: what a Function of the user has
-set on its context, or what the operation has saved for backward (`_saved_self`, `_saved_result`).
-Called by `Entry.__getattr__`.
-"""
+"""PyTorch's names of nodes, for the texts of tensors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..core.tape import Entry
+    from ..core.tensor import Tensor
 
 
-def attribute_of(entry: Entry, name: str) -> Any:
-    """The attribute of a node that is not one of all nodes."""
-    context = entry.primitive.context
-    if context is not None:
-        return getattr(context, name)
-    raise AttributeError(f"{entry.name()} has no attribute {name!r}")
+#: PyTorch's names of operations, where they differ from those of the primitives
+_NAMES = {
+    "absolute_error_total": "MeanBackward0",
+    "cast": "ToCopyBackward0",
+    "clamp": "ClampBackward1",
+    "cross_entropy": "NllLossBackward0",
+    "det": "LinalgDetBackward0",
+    "dropout": "MulBackward0",
+    "inverse": "LinalgInvExBackward0",
+    "linear": "AddmmBackward0",
+    "log1p": "Log1PBackward0",
+    "max": "MaxBackward1",
+    "max_along": "MaxBackward0",
+    "min": "MinBackward1",
+    "min_along": "MinBackward0",
+    "norm2": "LinalgVectorNormBackward0",
+    "outer": "MulBackward0",
+    "piece": "SplitBackward0",
+    "reshape": "ViewBackward0",
+    "square": "PowBackward0",
+    "squared_error_total": "MseLossBackward0",
+    "standardize": "NativeLayerNormBackward0",
+    "undiagonal": "DiagEmbedBackward0",
+}
+
+
+def shown_name(tensor: Tensor) -> str:
+    """PyTorch's name of the node that made a tensor, as its text shows it: `AddBackward0`.
+
+    Operations that are several in PyTorch and one here have the name of the most common one.
+    """
+    node: Any = tensor.grad_fn
+    primitive, dims = node.primitive, tensor.dim()
+    if primitive.context is not None or not primitive.registered:
+        return str(node.name())  # a Function of the user's
+    name = primitive.name
+    if name in ("sum", "mean"):
+        return f"{node.name()}{int(dims > 0)}"
+    if name == "matmul":
+        return {2: "MmBackward0", 3: "BmmBackward0"}.get(dims, "MvBackward0")
+    if name == "slice" and any(isinstance(i, int) for i in node.params["index"]):
+        return "SelectBackward0"
+    if name == "pow" and node.edges[1] is not None:
+        return f"PowBackward{1 if node.edges[0] is not None else 2}"
+    return _NAMES.get(name, f"{node.name()}0")

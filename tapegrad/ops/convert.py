@@ -36,6 +36,7 @@ move_: Primitive = define(
     batch=leading,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 
@@ -96,7 +97,7 @@ def to(
 
 
 def _caster(name: str, dtype: DType) -> None:
-    def method(self: Tensor) -> Tensor:
+    def method(self: Tensor, memory_format: object = None) -> Tensor:
         out: Tensor = to(self, dtype)
         return out
 

@@ -17,7 +17,8 @@ import numpy as np
 from ..core import dtypes, overriding
 from ..core.complexes import converted
 from ..core.device import as_device, cupy, to_device
-from ..core.modes import STATE, TAPE
+from ..core.handles import InferenceExtra
+from ..core.modes import INFERENCE, STATE, TAPE
 from ..core.outputs import created_into
 from ..core.tensor import Tensor, as_array, plain_array, wrap
 from .shape.dims import as_shape
@@ -61,13 +62,21 @@ def _asking(function: Callable[..., Any]) -> Callable[..., Any]:
 overriding.on_install.append(_let_creation_ask)
 
 
+def made(array: Any) -> Tensor:
+    """A new tensor around an array, which knows whether it is made inside of inference_mode."""
+    out = wrap(array)
+    if STATE.mode & INFERENCE:
+        out._extra = InferenceExtra()
+    return out
+
+
 def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     """A tensor of the array, converted and moved as the options of its maker say."""
     if dtype is not None and array.dtype != dtypes.as_dtype(dtype).numpy:
         array = converted(array, dtypes.as_dtype(dtype))
     if device is not None:
         array = to_device(array, as_device(device))
-    out = wrap(array)
+    out = made(array)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -100,7 +109,7 @@ def tensor(
         on_cpu = isinstance(array, np.ndarray) and isinstance(source, np.ndarray)
         if np.may_share_memory(array, source) if on_cpu else array is source:
             array = array.copy()
-    out = wrap(array)
+    out = made(array)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -112,7 +121,7 @@ def as_tensor(
     if isinstance(data, Tensor):
         out = data if dtype is None else data.to(dtypes.as_dtype(dtype))
         return out if device is None else out.to(as_device(device))
-    return wrap(as_array(data, dtype, device))
+    return made(as_array(data, dtype, device))
 
 
 CREATION["asarray"] = as_tensor
@@ -124,7 +133,7 @@ def from_numpy(array: np.ndarray[Any, Any], requires_grad: bool = False) -> Tens
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy needs a NumPy array, got {type(array).__name__}")
     dtypes.from_numpy_dtype(array.dtype)
-    out = wrap(plain_array(array))
+    out = made(plain_array(array))
     return out.requires_grad_() if requires_grad else out
 
 
@@ -133,7 +142,7 @@ def from_dlpack(source: Any) -> Tensor:
     """A tensor that shares memory with any object that speaks DLPack."""
     kind = source.__dlpack_device__()[0]
     array = np.from_dlpack(source) if kind == 1 else cupy().from_dlpack(source)
-    return wrap(array)
+    return made(array)
 
 
 # -- filled ------------------------------------------------------------------------------------

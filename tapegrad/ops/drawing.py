@@ -24,7 +24,7 @@ from ..core.primitive import OPAQUE, Primitive, define, record
 from ..core.tensor import Tensor, wrap
 from ..transforms.batching import drawn_in_batches
 from .checks import checked
-from .creation import as_size, creation, made_like, numpy_dtype
+from .creation import as_size, creation, made, made_like, numpy_dtype
 from .reduce.sorting import argsort_
 from .shape.dims import as_shape
 from .table import attach
@@ -212,7 +212,7 @@ def _drawn(
         tape.will_write(source.state)
     before = source.take(_words(kind, math.prod(shape), params["dtype"]))
     array, after = random_.kernel(before, **params)
-    out = wrap(array)
+    out = made(array)
     if STATE.mode & TAPE:
         moved = wrap(after)
         record(random_, params, (source.state,), [before], (array, after), (out, moved), TAPE)

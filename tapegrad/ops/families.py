@@ -16,7 +16,7 @@ from ..core import fast
 from ..core.casting import Policy
 from ..core.primitive import ELEMENTWISE, Primitive, define
 from ..core.tensor import Tensor
-from .table import In, Sample, op
+from .table import In, Sample, not_a_tensor, op
 
 if TYPE_CHECKING:
     from .annotations import Operand
@@ -41,6 +41,7 @@ def unary(
     scipy: bool = False,
     module: str = "",
     complex: str | None = None,
+    stores: bool = False,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -59,6 +60,7 @@ def unary(
         abstract=(lambda x: x) if scipy else None,
         loads=scipy,
         complex=complex,
+        stores=stores,
     )
     if public:
 
@@ -103,13 +105,19 @@ def binary(
     torch: str | None = "",
     kind: str = "float",
     autocast: Policy | None = None,
+    numbers: str = "second",
     module: str = "",
     wide_numbers: bool = False,
     complex: str | None = None,
+    stores: bool = False,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
-    """A function of two tensors, or of a tensor and a number, with broadcasting."""
+    """A function of two tensors, or of a tensor and a number, with broadcasting.
+
+    `numbers` says where the public function takes one: as the "second" operand, in "both" places,
+    or "none".
+    """
     p = define(
         name,
         kernel,
@@ -120,6 +128,7 @@ def binary(
         expression=expression,
         wide_numbers=wide_numbers,
         complex=complex,
+        stores=stores,
     )
     if public:
 
@@ -131,6 +140,16 @@ def binary(
         def body(input: Operand, other: Operand) -> Any:
             return short(input, other) if isinstance(input, Tensor) else p(input, other)
 
+        if numbers == "none":
+            anything = body
+
+            def body(input: Operand, other: Operand) -> Any:
+                if isinstance(other, (int, float)):
+                    raise not_a_tensor(name, other)
+                return anything(input, other)
+
+        body.__annotations__["input"] = "Operand" if numbers == "both" else "Tensor"
+        body.__annotations__["other"] = "Tensor" if numbers == "none" else "Operand"
         body.__name__ = name
         usual = f"`{name}` of two tensors, element by element, with broadcasting."
         body.__doc__ = _docstring(doc or usual, example)

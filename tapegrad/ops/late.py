@@ -49,6 +49,7 @@ LATE: dict[str, Late] = {
         both="cholesky cholesky_inverse cholesky_solve triangular_solve",
     ),
     "factors.systems": Late(functions="vander"),
+    "factors.eigen": Late(),
     "factors.orthogonal": Late(both="geqrf orgqr ormqr qr"),
     "factors.lu": Late(functions="lu_unpack"),
     "factors.least_squares": Late(both="pinverse"),
@@ -62,6 +63,8 @@ LATE: dict[str, Late] = {
     "fourier.transforms": Late(),
     "fourier.short_time": Late(both="istft stft"),
     "linalg.sums": Late(both="addbmm addr", methods="addbmm_ addr_"),
+    "masked.reducing": Late(),
+    "masked.scanning": Late(),
     "nn.natives": Late(
         functions="_native_batch_norm_legit _softmax_backward_data native_batch_norm "
         "native_group_norm native_layer_norm",

@@ -44,6 +44,8 @@ def arange(
     if end is None:
         start, end = 0, start
     start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
+    if not all(map(math.isfinite, (start, end, step))):
+        raise RuntimeError(f"arange needs finite numbers, got {start}, {end} and {step}")
     if step == 0:
         raise RuntimeError("arange needs a step other than 0")
     if (end - start) * step < 0:
@@ -72,10 +74,19 @@ def linspace(
         return created_into(
             out, linspace, start, end, steps, dtype=dtype, requires_grad=requires_grad
         )
-    start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    start, end = _number(start), _number(end)
     _check_steps(steps)
     array = np.linspace(start, end, steps).astype(numpy_dtype(dtype))
     return finished(array, None, device, requires_grad)
+
+
+def _number(value: Number | Tensor) -> Any:
+    """A Python number, also of a tensor without dimensions."""
+    if not isinstance(value, Tensor):
+        return value
+    if value._array.ndim:
+        raise RuntimeError(f"expected a number or a 0-d tensor, got shape {tuple(value.shape)}")
+    return value.item()
 
 
 def _check_steps(steps: int) -> None:
@@ -85,8 +96,8 @@ def _check_steps(steps: int) -> None:
 
 @creation
 def logspace(
-    start: Number,
-    end: Number,
+    start: Number | Tensor,
+    end: Number | Tensor,
     steps: int,
     base: float = 10.0,
     *,
@@ -101,6 +112,7 @@ def logspace(
             out, logspace, start, end, steps, base, dtype=dtype, requires_grad=requires_grad
         )
     _check_steps(steps)
+    start, end = _number(start), _number(end)
     array = np.logspace(start, end, steps, base=base).astype(numpy_dtype(dtype))
     return finished(array, None, device, requires_grad)
 

@@ -334,7 +334,7 @@ def requiring_tensor(
             from ..core.outputs import computed_into
 
             return computed_into(name, shown, args, kwargs, differentiable)
-        if args and not isinstance(args[0], Tensor) and _is_not_ours(name, args):
+        if args and not isinstance(args[0], Tensor) and _is_not_ours(shown, args):
             return overriding.override(shown, args, kwargs)
         try:
             return (function if STATE.mode & AUTOCAST else plain)(*args, **kwargs)
@@ -366,7 +366,7 @@ def _asking(
 
             return computed_into(name, shown, args, kwargs, differentiable)
         if args and not isinstance(args[0], Tensor):
-            _is_not_ours(name, args)
+            _is_not_ours(shown, args)
         try:
             return (function if STATE.mode & AUTOCAST else plain)(*args, **kwargs)
         except AttributeError as error:
@@ -396,12 +396,12 @@ def _explain(name: str, error: AttributeError, args: tuple[Any, ...]) -> None:
     if "_array" in str(error):
         for x in args:
             if not isinstance(x, (Tensor, int, float, str, type(None))):
-                raise _not_a_tensor(name, x) from None
+                raise not_a_tensor(name, x) from None
 
 
-def _is_not_ours(name: str, args: tuple[Any, ...]) -> bool:
+def _is_not_ours(shown: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     """Whether an object that is no Tensor overrides this function; raises if it should be one."""
-    first = args[0]
+    name, first = shown.__name__, args[0]
     if isinstance(first, (list, tuple)):
         for x in first:
             if not isinstance(x, Tensor):
@@ -412,17 +412,19 @@ def _is_not_ours(name: str, args: tuple[Any, ...]) -> bool:
         if strange:
             if overriding.overriding_arguments(args):
                 return True
-            raise _not_a_tensor(name, first if len(strange) == len(first) else strange[0])
-    elif not isinstance(first, str) and (
-        not isinstance(first, (int, float)) or not any(isinstance(x, Tensor) for x in args)
+            raise not_a_tensor(name, first if len(strange) == len(first) else strange[0])
+    elif not isinstance(first, str) and not (
+        isinstance(first, (int, float))
+        and next(iter(shown.__annotations__.values()), "") != "Tensor"
+        and any(isinstance(x, Tensor) for x in args)
     ):
         if overriding.overriding_arguments(args):
             return True
-        raise _not_a_tensor(name, first)
+        raise not_a_tensor(name, first)
     return False
 
 
-def _not_a_tensor(name: str, found: Any) -> TypeError:
+def not_a_tensor(name: str, found: Any) -> TypeError:
     return TypeError(
         f"{name}() expected a Tensor, got {type(found).__name__}; make one with "
         "tapegrad.tensor(...)"

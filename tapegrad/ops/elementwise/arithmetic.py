@@ -77,7 +77,7 @@ def _alpha_samples() -> list[Sample]:
 
 
 @op(samples=_alpha_samples, inplace=True, primitive=add, shortcut=inplace.add_scaled)
-def add_(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
+def add_(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
     """`input + alpha * other`.
 
     >>> import tapegrad
@@ -88,7 +88,7 @@ def add_(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
 
 
 @op(samples=_alpha_samples, inplace=True, primitive=sub, aliases=("subtract",))
-def sub_(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
+def sub_(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
     """`input - alpha * other`.
 
     >>> import tapegrad
@@ -114,7 +114,7 @@ def _times(alpha: Any, x: Any, beside: Any) -> Any:
 
 
 @op(samples=lambda: [Sample((3, 4), (4,)), Sample((3,), 2.0, alpha=3)], method=False)
-def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
+def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
     """`other - alpha * input`.
 
     >>> import tapegrad
@@ -136,7 +136,7 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     inplace=True,
     aliases=("divide", "true_divide"),
 )
-def div_(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Any:
+def div_(input: Tensor, other: Operand, *, rounding_mode: str | None = None) -> Any:
     """`input / other`; `rounding_mode` may be "trunc" or "floor".
 
     >>> import tapegrad
@@ -221,6 +221,7 @@ remainder: Primitive = binary(
         Sample(In(5), 0.75),
         Sample(In(5, kind="int", low=-9, high=9), 4),
     ],
+    numbers="both",
     doc="`input - floor(input / other) * other`: the remainder with the sign of `other`.",
     example=("tapegrad.remainder(tapegrad.tensor([7.0, -7.0]), 4)", "tensor([3., 1.])"),
 )
@@ -265,6 +266,7 @@ positive: Primitive = unary(
     complex=OWN,
     doc="`x` of each element, as `+x`.",
     example=("tapegrad.positive(tapegrad.tensor([1.0, -2.0]))", "tensor([ 1., -2.])"),
+    stores=True,
 )
 reciprocal: Primitive = unary(
     "reciprocal",

@@ -35,6 +35,7 @@ bitwise_and: Primitive = binary(
     None,
     "x & y",
     samples=_bits_samples,
+    numbers="both",
     doc="`input & other` of integers or bools, with broadcasting.",
     example=("tapegrad.bitwise_and(tapegrad.tensor([12, 10]), 6)", "tensor([4, 2])"),
 )
@@ -44,6 +45,7 @@ bitwise_or: Primitive = binary(
     None,
     "x | y",
     samples=_bits_samples,
+    numbers="both",
     doc="`input | other` of integers or bools, with broadcasting.",
     example=("tapegrad.bitwise_or(tapegrad.tensor([12, 10]), 6)", "tensor([14, 14])"),
 )
@@ -53,6 +55,7 @@ bitwise_xor: Primitive = binary(
     None,
     "x ^ y",
     samples=_bits_samples,
+    numbers="both",
     doc="`input ^ other` of integers or bools, with broadcasting.",
     example=("tapegrad.bitwise_xor(tapegrad.tensor([12, 10]), 6)", "tensor([10, 12])"),
 )
@@ -78,6 +81,7 @@ left_shift: Primitive = binary(
     None,
     "x << y",
     samples=_shift_samples,
+    numbers="both",
     doc="`input << other`: bits moved to the left, `input * 2^other`.",
     example=("tapegrad.bitwise_left_shift(tapegrad.tensor([1, 3]), 2)", "tensor([ 4, 12])"),
 )
@@ -87,6 +91,7 @@ right_shift: Primitive = binary(
     None,
     "x >> y",
     samples=_shift_samples,
+    numbers="both",
     doc="`input >> other`: bits moved to the right.",
     example=("tapegrad.bitwise_right_shift(tapegrad.tensor([8, 12]), 2)", "tensor([2, 3])"),
 )

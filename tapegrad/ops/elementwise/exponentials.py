@@ -143,6 +143,7 @@ xlogy: Primitive = binary(
         *[Sample(s.args[0], In(*s.args[1].shape, low=0.4)) for s in pairs()],
         Sample((3,), 2.0),
     ],
+    numbers="both",
     doc="`input * log(other)`, with broadcasting; 0 where `input` is 0.",
     example=(
         "tapegrad.xlogy(tapegrad.tensor([0.0, 2.0]), tapegrad.tensor([0.0, 3.0]))",

@@ -47,6 +47,7 @@ maximum: Primitive = binary(
     "maximum(x, y)",
     distinct=True,
     inplace=False,
+    numbers="none",
     doc="The larger of two elements; NaN if one is NaN. At ties each gets half of the gradient.",
     example=(
         "tapegrad.maximum(tapegrad.tensor([1.0, 5.0]), tapegrad.tensor([2.0, 3.0]))",
@@ -63,6 +64,7 @@ minimum: Primitive = binary(
     "minimum(x, y)",
     distinct=True,
     inplace=False,
+    numbers="none",
     doc="The smaller of two elements; NaN if one is NaN. At ties each gets half of the gradient.",
     example=(
         "tapegrad.minimum(tapegrad.tensor([1.0, 5.0]), tapegrad.tensor([2.0, 3.0]))",
@@ -80,6 +82,7 @@ fmax: Primitive = binary(
     "where(x != x, y, where(y != y, x, maximum(x, y)))",
     distinct=True,
     inplace=False,
+    numbers="none",
     doc="The larger of two elements, with broadcasting; if one is NaN, the other.",
     example=(
         "tapegrad.fmax(tapegrad.tensor([1.0, tapegrad.nan]), tapegrad.tensor([2.0, 3.0]))",
@@ -96,6 +99,7 @@ fmin: Primitive = binary(
     "where(x != x, y, where(y != y, x, minimum(x, y)))",
     distinct=True,
     inplace=False,
+    numbers="none",
     doc="The smaller of two elements, with broadcasting; if one is NaN, the other.",
     example=(
         "tapegrad.fmin(tapegrad.tensor([1.0, tapegrad.nan]), tapegrad.tensor([2.0, 3.0]))",

@@ -19,7 +19,7 @@ from ...core.primitive import ELEMENTWISE, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary, unary
 from ..precision import rounded, widened
-from ..table import In, Sample, attach, in_place, op
+from ..table import In, Sample, attach, in_place, not_a_tensor, op
 from .arithmetic import pow
 from .comparison import equal, greater, less, logical_or, result_dtype, where
 from .exponentials import exp, rsqrt, sigmoid
@@ -68,6 +68,10 @@ def heaviside(input: Tensor, values: Tensor) -> Any:
     >>> tapegrad.heaviside(tapegrad.tensor([-1.0, 0.0, 2.0]), tapegrad.tensor(0.5))
     tensor([0.0000, 0.5000, 1.0000])
     """
+    if not isinstance(values, Tensor):
+        raise not_a_tensor("heaviside", values)
+    if values._array.dtype != input._array.dtype:
+        raise RuntimeError(f"heaviside needs one dtype, got {input.dtype} and {values.dtype}")
     x = input.detach()
     return where(equal(x, 0), values.detach(), greater(x, 0).to(x.dtype))
 
@@ -87,6 +91,7 @@ logaddexp: Primitive = binary(
     (lambda g, x, y: g * sigmoid(x - y), lambda g, x, y: g * sigmoid(y - x)),
     f"where(x == y, x + {math.log(2)!r}, maximum(x, y) + log1p(exp(-abs(x - y))))",
     inplace=False,
+    numbers="none",
     doc="`log(e^input + e^other)`, with broadcasting and without overflow.",
     example=(
         "tapegrad.logaddexp(tapegrad.tensor([0.0, 1000.0]), tapegrad.tensor([0.0, 1000.0]))",
@@ -103,10 +108,11 @@ logaddexp2: Primitive = binary(
     ),
     f"where(x == y, x + 1, maximum(x, y) + log1p(exp2(-abs(x - y))) * {1 / math.log(2)!r})",
     inplace=False,
+    numbers="none",
     doc="`log2(2^input + 2^other)`, with broadcasting and without overflow.",
     example=(
         "tapegrad.logaddexp2(tapegrad.tensor([0.0, 1000.0]), tapegrad.tensor([0.0, 1000.0]))",
-        "tensor([1.000e+00, 1.001e+03])",
+        "tensor([1.0000e+00, 1.0010e+03])",
     ),
 )
 
@@ -199,6 +205,7 @@ atan2: Primitive = binary(
     low=0.5,
     aliases=("arctan2",),
     autocast={"cuda": "widest"},
+    numbers="none",
     doc="The angle in radians, -pi to pi, of the point (x=`other`, y=`input`).",
     example=(
         "tapegrad.atan2(tapegrad.tensor([1.0, 1.0]), tapegrad.tensor([1.0, -1.0]))",
@@ -211,6 +218,7 @@ hypot: Primitive = binary(
     (lambda g, x, out: g * (x / out), lambda g, y, out: g * (y / out)),
     "hypot(x, y)",
     low=0.5,
+    numbers="none",
     doc="`sqrt(input^2 + other^2)`, with broadcasting.",
     example=(
         "tapegrad.hypot(tapegrad.tensor([3.0, 5.0]), tapegrad.tensor([4.0, 12.0]))",

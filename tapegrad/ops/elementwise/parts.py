@@ -16,8 +16,9 @@ from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..families import binary
 from ..precision import check_floating
-from ..table import In, Sample, op
+from ..table import In, Sample, not_a_tensor, op
 from .arithmetic import is_floating, pow
+from .comparison import equal, where
 from .rounding import zero
 
 # -- divisors ----------------------------------------------------------------------------------
@@ -48,6 +49,7 @@ gcd: Primitive = binary(
     None,
     None,
     samples=_divisor_samples,
+    numbers="none",
     doc="The greatest common divisor of integers, not negative; that of 0 and 0 is 0.",
     example=("tapegrad.gcd(tapegrad.tensor([12, 7]), tapegrad.tensor([18, 0]))", "tensor([6, 7])"),
 )
@@ -57,6 +59,7 @@ lcm: Primitive = binary(
     None,
     None,
     samples=_divisor_samples,
+    numbers="none",
     doc="The least common multiple of integers, not negative; 0 if one of them is 0.",
     example=("tapegrad.lcm(tapegrad.tensor([4, 7]), tapegrad.tensor([6, 0]))", "tensor([12,  0])"),
 )
@@ -66,14 +69,15 @@ lcm: Primitive = binary(
 nextafter: Primitive = binary(
     "nextafter",
     np.nextafter,
-    (lambda g: zero(g), lambda g: zero(g)),
+    (lambda g, x, y: where(equal(x, y), 0.0, g), lambda g: zero(g)),
     None,
     promote="float",
     samples=lambda: [
-        Sample(In(3, 4, grad=False), In(4, grad=False)),
-        Sample(In(3, grad=False), In(grad=False)),
+        Sample((3, 4), (4,)),
+        Sample((3,), ()),
     ],
-    doc="The float next to `input` towards `other`; gradients are 0.",
+    numbers="none",
+    doc="The float next to `input` towards `other`.",
     example=(
         "tapegrad.nextafter(tapegrad.tensor([1.0]), tapegrad.tensor([2.0])) - 1",
         "tensor([1.1921e-07])",
@@ -134,14 +138,16 @@ def frexp(input: Tensor) -> Mantissa:
     ],
     inplace=True,
 )
-def ldexp(input: Tensor, other: Tensor | int | float) -> Any:
+def ldexp(input: Tensor, other: Tensor) -> Any:
     """input * 2**other.
 
     >>> import tapegrad
     >>> tapegrad.ldexp(tapegrad.tensor([1.0, 3.0]), tapegrad.tensor([2, -1]))
     tensor([4.0000, 1.5000])
     """
-    if isinstance(other, Tensor) and numeric.is_exact(other._array.dtype):
+    if not isinstance(other, Tensor):
+        raise not_a_tensor("ldexp", other)
+    if numeric.is_exact(other._array.dtype):
         # Integers do not decide the dtype.
         other = other.to(input.dtype if is_floating(input) else get_default_dtype())
     return input * pow(2.0, other)

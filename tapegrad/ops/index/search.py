@@ -46,6 +46,8 @@ def _searchsorted(x: Any, values: Any, *, right: bool) -> Any:
     module = xp.module(x)
     if x.ndim == 1:
         return module.asarray(module.searchsorted(x, values, side=side), np.int64)
+    if not values.size:
+        return module.zeros(values.shape, np.int64)
     rows, wanted = x.reshape(-1, x.shape[-1]), values.reshape(-1, values.shape[-1])
     pairs = zip(rows, wanted, strict=True)
     found = [module.searchsorted(row, value, side=side) for row, value in pairs]

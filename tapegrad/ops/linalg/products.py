@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core import xp
+from ...core import numeric, xp
 from ...core.tensor import Tensor, wrap
+from ..checks import checked
 from ..elementwise.complexes import complex_, conjugate, is_complex
 from ..elementwise.extremes import clamp
 from ..index.indexing import take_
@@ -292,6 +293,8 @@ def cov(
         raise RuntimeError(f"cov needs at most two dimensions, got shape {tuple(input.shape)}")
     x = as_floating(input, "cov")
     x = reshape_(x, shape=(1, x._array.size)) if x._array.ndim < 2 else x
+    fweights = _checked_weights("fweights", fweights, x._array.shape[1])
+    aweights = _checked_weights("aweights", aweights, x._array.shape[1])
     weights = fweights
     if aweights is not None:
         check_floating(aweights, "cov with aweights")
@@ -306,6 +309,19 @@ def cov(
         lost = correction if aweights is None else correction * sum(weights * aweights) / total
         weighted, freedom = centred * weights, clamp(total - lost, 0)
     return _without_ones(matmul(centred, conjugate(weighted).mT) / freedom)
+
+
+def _checked_weights(name: str, given: Any, count: int) -> Any:
+    if given is None:
+        return None
+    if tuple(given._array.shape) != (count,):
+        raise RuntimeError(
+            f"cov: {name} needs one number for each of {count} observations, got shape "
+            f"{tuple(given.shape)}"
+        )
+    if name == "fweights" and not numeric.is_integer(given._array.dtype):
+        raise RuntimeError(f"cov: fweights counts observations, got {given.dtype}")
+    return checked(given, low=0, message=f"cov: {name} must not be negative, got {{}}")
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample((5,))])

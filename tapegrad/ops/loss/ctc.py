@@ -233,11 +233,25 @@ def _ctc_in_loops(
     b.add(b.along(gradient, index, 2), share)
 
 
-def _ctc_gradient(g: Any, gradient: Any) -> tuple[Any, ...]:
+def _ctc_gradient(
+    g: Any,
+    log_p: Any,
+    states: Any,
+    skips: Any,
+    ends: Any,
+    lengths: Any,
+    gradient: Any,
+    zero_infinity: bool,
+) -> tuple[Any, ...]:
     g_loss, g_gradient = g
-    if g_gradient is not None:
-        raise RuntimeError("ctc_loss has no second derivative: its gradient is a constant here")
-    return (reshape_(g_loss, shape=(-1, 1)) * gradient, None, None, None, None)
+    first = None if g_loss is None else reshape_(g_loss, shape=(-1, 1)) * gradient
+    if g_gradient is None:
+        return (first, None, None, None, None)
+    from .ctc_curvature import changed  # few programs need second derivatives
+
+    # The second derivatives are symmetric: what changes along a direction is what pulls it back.
+    second = changed(g_gradient, log_p, states, skips, ends, lengths, zero_infinity)
+    return (second if first is None else first + second, None, None, None, None)
 
 
 def _ctc_batch(p: Any, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:

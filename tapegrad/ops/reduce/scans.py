@@ -340,7 +340,7 @@ def isreal(input: Tensor) -> Any:
 
     >>> import tapegrad
     >>> tapegrad.isreal(tapegrad.tensor([1.0, 2.0]))
-    tensor([ True,  True])
+    tensor([True, True])
     """
     if is_complex(input):
         return equal(input.detach().imag, 0)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _raw(x: Tensor) -> Any:
     not_recorded(x, "equal()")
     array = to_device(x._array, as_device("cpu"))
-    return array.astype(np.float32) if numeric.is_bfloat16(array.dtype) else array
+    return array.astype(np.float32) if numeric.is_foreign(array.dtype) else array
 
 
 @op(
@@ -59,6 +59,8 @@ def isclose(
     """
     if input._array.dtype != other._array.dtype:
         raise RuntimeError(f"isclose needs one dtype, got {input.dtype} and {other.dtype}")
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(f"isclose: tolerances must not be negative, got {rtol} and {atol}")
     a, b = (_floating(x.detach()) for x in (input, other))
     near = c.less_equal(abs(a - b), abs(b) * rtol + atol)
     found: Tensor = c.logical_or(c.logical_and(near, c.isfinite(b)), c.equal(a, b))

@@ -358,6 +358,8 @@ def diff(
     if not input._array.ndim:
         raise RuntimeError("diff needs a tensor of at least one dimension")
     d = normal_dim(dim, input._array.ndim)
+    if n == 0:
+        return input.clone()
     parts = [x for x in (prepend, input, append) if x is not None]
     x = parts[0] if len(parts) == 1 else cat_(*parts, dim=d)
     for _ in range(n):
@@ -365,7 +367,7 @@ def diff(
         first = narrow(x, d, 0, length)
         second = narrow(x, d, x._array.shape[d] - length, length)
         x = second ^ first if numeric.is_boolean(x._array.dtype) else second - first
-    return x if n else x.clone()
+    return x
 
 
 @op(

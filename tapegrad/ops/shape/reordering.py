@@ -127,6 +127,9 @@ def movedim(input: Tensor, source: Dims, destination: Dims) -> Any:
     destinations = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(sources) != len(destinations):
         raise RuntimeError("movedim needs as many destinations as sources")
+    for dims in (sources, destinations):
+        if len({normal_dim(d, n) for d in dims}) < len(dims):
+            raise RuntimeError(f"movedim: {tuple(dims)} names a dimension twice")
     positions = dict(
         zip(
             (normal_dim(d, n) for d in destinations),
@@ -214,6 +217,8 @@ def flipud(input: Tensor) -> Any:
     tensor([[3, 4],
             [1, 2]])
     """
+    if not input._array.ndim:
+        raise RuntimeError("flipud needs a tensor of at least one dimension")
     return flip(input, 0)
 
 
@@ -255,7 +260,11 @@ def roll(input: Tensor, shifts: Dims, dims: Dims | None = None) -> Any:
     tensor([4, 1, 2, 3])
     """
     moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+    if not moves:
+        raise RuntimeError("roll needs at least one shift")
     if dims is None:
+        if len(moves) > 1:
+            raise RuntimeError(f"roll got {len(moves)} shifts and no dims")
         shape = input._array.shape
         return reshape_(roll_(reshaped(input, (-1,)), shifts=tuple(moves), dims=(0,)), shape=shape)
     along = dims if isinstance(dims, (tuple, list)) else (dims,)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from ...core import xp
+from ...core import numeric, xp
 from ...core.batch_rules import adapted, sized, whole
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
@@ -92,6 +92,12 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Any:
     if not shape:
         raise RuntimeError("narrow needs a tensor with dimensions, got a 0-d one")
     d = normal_dim(dim, len(shape))
+    if isinstance(start, Tensor) and not (
+        numeric.is_integer(start._array.dtype) and not start._array.ndim
+    ):
+        raise RuntimeError(
+            f"narrow needs an integer as start, got {start.dtype} of shape {tuple(start.shape)}"
+        )
     start = int(start)
     start = start + shape[d] if start < 0 else start
     if length < 0 or start < 0 or start + length > shape[d]:

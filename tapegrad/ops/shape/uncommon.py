@@ -76,6 +76,7 @@ blank_: Primitive = define(
     expression="0",
     vjp=lambda g: zero(g),
     complex=OWN,
+    stores=True,
 )
 
 
@@ -142,6 +143,10 @@ def _chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Any:
     """
     if not tensors:
         raise RuntimeError("_chunk_cat needs at least one tensor")
+    if any(not x._array.size for x in tensors):
+        raise RuntimeError("_chunk_cat needs tensors that are not empty")
+    if num_chunks < 1:
+        raise RuntimeError(f"_chunk_cat needs a positive number of chunks, got {num_chunks}")
     rows = []
     lead = normal_dim(dim, tensors[0]._array.ndim)
     for x in tensors:
@@ -204,6 +209,7 @@ nonzero_static_: Primitive = define(
     kind=OPAQUE,
     abstract=lambda x, *, size, fill_value: ((size, len(x[0])), np.dtype(np.int64)),
     complex=OWN,
+    stores=True,
 )
 
 

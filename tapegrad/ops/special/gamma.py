@@ -98,6 +98,7 @@ zeta: Primitive = binary(
         Sample(In(3, 1, low=1.5, high=3.0, grad=False), In(4, low=0.5, high=3.0)),
         Sample(2.0, In(3, low=0.5, high=3.0)),
     ],
+    numbers="both",
     doc="Hurwitz's zeta function: the sum of (k + other)^-input over k from 0.\n\n"
     "Its gradient is that in `other` alone.",
     example=(

@@ -111,6 +111,7 @@ xlog1py: Primitive = binary(
     low=0.3,
     module=S,
     inplace=False,
+    numbers="both",
     doc="input * log1p(other), and 0 where input is 0.",
     example=(
         "tapegrad.special.xlog1py(tapegrad.tensor([0.0, 2.0]), tapegrad.tensor([-1.0, 1.0]))",

@@ -1,0 +1,5 @@
+"""`tapegrad.signal`: windows for signals, with PyTorch's names."""
+
+from . import windows
+
+__all__ = ["windows"]
