@@ -138,9 +138,6 @@ _AUTOCAST = (
     "set_autocast_gpu_dtype",
 )
 
-#: weights of the frames of `stft`
-_WINDOWS = tuple(f"{name}_window" for name in ("bartlett", "blackman", "hamming", "hann", "kaiser"))
-
 #: draws from distributions with parameters
 _DRAWS = (
     *("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad"),
@@ -164,7 +161,6 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
     **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
-    **{name: (".ops.fourier.windows", name) for name in _WINDOWS},
     **{name: (".typed", name) for name in _TYPED},
     **{name: (".ops.factors.removed", name) for name in _REMOVED},
     **{name: (".signal.windows", name) for name in _WINDOWS},

@@ -1,1 +1,1 @@
-"""Fourier transforms: of whole dimensions, of short times, and the windows for those."""
+"""Fourier transforms: of whole dimensions, and of short times."""
