@@ -207,7 +207,7 @@ def test_windows(name: str) -> None:
     assert made(0).shape == (0,)
     assert made(1).tolist() == [1.0]
     assert made(5, requires_grad=True).requires_grad
-    with pytest.raises(RuntimeError, match="at least 0|negative"):
+    with pytest.raises(RuntimeError, match="at least 0"):
         made(-1)
     with pytest.raises(RuntimeError):
         made(5, dtype=tg.int64)
