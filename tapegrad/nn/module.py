@@ -183,6 +183,18 @@ class Module(StateDict):
         """Call `hook(module, grad_output)` before the module's backward; it may replace it."""
         return add_hook(self._backward_pre_hooks, hook, prepend)
 
+    @property
+    def _forward_hooks_with_kwargs(self) -> dict[int, bool]:
+        return {key: True for key, hook in self._forward_hooks.items() if hook[1]}
+
+    @property
+    def _forward_hooks_always_called(self) -> dict[int, bool]:
+        return {key: True for key, hook in self._forward_hooks.items() if hook[2]}
+
+    @property
+    def _forward_pre_hooks_with_kwargs(self) -> dict[int, bool]:
+        return {key: True for key, hook in self._forward_pre_hooks.items() if hook[1]}
+
     # -- compiling ---------------------------------------------------------------------------
 
     def compile(self, **options: Any) -> None:
@@ -229,6 +241,8 @@ class Module(StateDict):
                 )
             if not param.is_leaf:
                 raise ValueError(f"parameter {name!r} must be a leaf, not a result of operations")
+            if EVERYWHERE.hooks:
+                param = EVERYWHERE.registered("parameter", self, name, param)
         self._put("_parameters", name, param)
 
     def _put(self, group: str, name: str, value: Any) -> None:
@@ -246,6 +260,8 @@ class Module(StateDict):
             raise TypeError(
                 f"buffer {name!r} must be a Tensor or None, got {type(tensor).__name__}"
             )
+        if EVERYWHERE.hooks and tensor is not None:
+            tensor = EVERYWHERE.registered("buffer", self, name, tensor)
         self._put("_buffers", name, tensor)
         (self._not_saved.discard if persistent else self._not_saved.add)(name)
 
@@ -254,6 +270,8 @@ class Module(StateDict):
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{name!r} must be a Module or None, got {type(module).__name__}")
         self._check_name(name, "module", "_modules")
+        if EVERYWHERE.hooks and module is not None:
+            module = EVERYWHERE.registered("module", self, name, module)
         self._put("_modules", name, module)
 
     register_module = add_module
@@ -520,6 +538,9 @@ class Module(StateDict):
 
     def share_memory(self) -> Self:
         """Move to memory that processes forked from this one share with it."""
+        for lazy in (*self.parameters(), *self.buffers()):
+            if hasattr(lazy, "materialize"):
+                lazy.share_memory_()  # type: ignore[attr-defined,unused-ignore]
         return self._apply(_shared)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
