@@ -46,7 +46,7 @@ _NAMED_DTYPES = (
     *((f"int{n}", dtypes.INTEGER, 1, True) for n in range(1, 8)),
     *((f"uint{n}", dtypes.INTEGER, 1, False) for n in range(1, 8)),
 )
-_EXISTING = {dtype.name for dtype in dtypes.ALL}
+_EXISTING = {dtype.name for dtype in (*dtypes.ALL, *dtypes.STORED)}
 for _name, _category, _size, _signed in _NAMED_DTYPES:
     if _name not in _EXISTING:
         globals()[_name] = NamedDType(_name, _category, _size, _signed)
