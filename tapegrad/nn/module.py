@@ -198,18 +198,6 @@ class Module(StateDict):
         """Call `hook(module, grad_output)` before the module's backward; it may replace it."""
         return add_hook(self._backward_pre_hooks, hook, prepend)
 
-    @property
-    def _forward_hooks_with_kwargs(self) -> dict[int, bool]:
-        return {key: True for key, hook in self._forward_hooks.items() if hook[1]}
-
-    @property
-    def _forward_hooks_always_called(self) -> dict[int, bool]:
-        return {key: True for key, hook in self._forward_hooks.items() if hook[2]}
-
-    @property
-    def _forward_pre_hooks_with_kwargs(self) -> dict[int, bool]:
-        return {key: True for key, hook in self._forward_pre_hooks.items() if hook[1]}
-
     # -- compiling ---------------------------------------------------------------------------
 
     def compile(self, **options: Any) -> None:
