@@ -51,7 +51,7 @@ class Difference(Exception):
 
 
 @dataclass
-class Options:
+class Criteria:
     """What counts as equal."""
 
     allow_subclasses: bool
@@ -112,7 +112,7 @@ def assert_close(
     <BLANKLINE>
     The failure occurred for item ['a']
     """
-    options = Options(
+    options = Criteria(
         allow_subclasses, rtol, atol, equal_nan, check_device, check_dtype, check_layout,
         check_stride,
     )  # fmt: skip
@@ -128,7 +128,7 @@ def assert_close(
 
 
 def _comparisons(
-    x: Any, y: Any, options: Options, path: tuple[Any, ...]
+    x: Any, y: Any, options: Criteria, path: tuple[Any, ...]
 ) -> list[Callable[[], None]]:
     """The comparisons of the leaves of two structures; raises where the structures differ."""
     if _is_sequence(x) and _is_sequence(y):
@@ -164,7 +164,7 @@ def _is_sequence(x: Any) -> bool:
     return isinstance(x, Sequence) and not isinstance(x, str)
 
 
-def _leaf(x: Any, y: Any, options: Options, path: tuple[Any, ...]) -> Callable[[], None]:
+def _leaf(x: Any, y: Any, options: Criteria, path: tuple[Any, ...]) -> Callable[[], None]:
     """The comparison of two values that are no structures."""
     if x is None or y is None:
         return lambda: _check_none(x, y, path)
@@ -213,7 +213,7 @@ def _check_booleans(x: bool, y: bool) -> None:
 
 
 def _check_numbers(
-    x: Any, y: Any, tolerances: tuple[float, float], options: Options, path: tuple[Any, ...]
+    x: Any, y: Any, tolerances: tuple[float, float], options: Criteria, path: tuple[Any, ...]
 ) -> None:
     if options.check_dtype and type(x) is not type(y):
         text = f"The (d)types do not match: {type(x)} != {type(y)}."
@@ -230,7 +230,7 @@ def _check_tensors(
     x: Tensor,
     y: Tensor,
     tolerances: tuple[float, float],
-    options: Options,
+    options: Criteria,
     path: tuple[Any, ...],
 ) -> None:
     strides = [tuple(t.stride()) for t in (x, y)]

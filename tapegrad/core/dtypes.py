@@ -257,7 +257,7 @@ class finfo:
         dtype = get_default_dtype() if dtype is None else as_dtype(dtype).to_real()
         if not dtype.is_floating_point:
             raise TypeError(f"finfo needs a floating type, got {dtype}; use iinfo for integers")
-        if dtype.name not in np.sctypeDict:
+        if dtype is bfloat16 or dtype.stored or dtype.name not in np.sctypeDict:
             import ml_dtypes
 
             limits: Any = ml_dtypes.finfo
