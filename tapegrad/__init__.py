@@ -103,6 +103,7 @@ _MODULES = (
     "dialects",
     "func",
     "distributed",
+    "fft",
     "distributions",
     "futures",
     "linalg",

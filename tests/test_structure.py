@@ -27,6 +27,7 @@ ROOMS = [
         "ops",
         "func",
         "linalg",
+        "fft",
         "masked",
         "signal",
         "special",
