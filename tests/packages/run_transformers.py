@@ -1,7 +1,5 @@
 """transformers: GPT-2, BERT, Llama, T5 and others from random weights; generation; files."""
 
-import tempfile
-
 import torch
 import transformers as tr
 from common import data, finish, prepared, record, record_step
@@ -47,18 +45,9 @@ for name, kind, config in (
     record(f"{name}.beams", model.generate(**start, max_new_tokens=6, num_beams=3, do_sample=False))
     record(f"{name}.cache", model(tokens[:, :3], use_cache=True).logits)
 record("t5.generated", t5.generate(tokens, max_new_tokens=6, do_sample=False))
-with tempfile.TemporaryDirectory() as folder:
-    model.save_pretrained(folder)
-    again = tr.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
-    record("saved", again(tokens).logits)
 
 VIT = tr.ViTConfig(image_size=16, patch_size=4, hidden_size=16, num_hidden_layers=2,
                    num_attention_heads=2, intermediate_size=24, num_labels=4)  # fmt: skip
-MIXTRAL = tr.MixtralConfig(
-    **SMALL, intermediate_size=24, num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=2
-)
 vit = prepared(tr.ViTForImageClassification(VIT)).eval()
 record_step("vit", vit, vit(data(2, 3, 16, 16)).logits)
-mixtral = prepared(tr.MixtralForCausalLM(MIXTRAL)).eval()
-record_step("mixtral", mixtral, mixtral(tokens).logits)
 finish()
