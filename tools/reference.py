@@ -70,7 +70,10 @@ PAGES = (
         "nn-utils",
         "nn.utils",
         "Gradients and parameters of models, parametrizations, sequences of different lengths.",
-        ("nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn"),
+        (
+            *("nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.prune"),
+            "nn.utils.rnn",
+        ),
     ),
     Page(
         "optim",

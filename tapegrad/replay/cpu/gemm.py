@@ -35,7 +35,7 @@ from .llvm import Code
 from .packing import PackWriter, WidenedElements, masked_load, masked_store, packing_of
 
 #: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows,
-#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes, or
+#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes or
 #: is null: then only a panel is packed at a time, unless the operands have half precision, which
 #: need it. With a triangle the number of the first row follows.
 ARGUMENTS = (
