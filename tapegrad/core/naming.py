@@ -7,6 +7,7 @@ class was defined, for code that asks which part of the library a class belongs 
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any
 
@@ -37,7 +38,7 @@ def rename(kind: type, module: str, name: str | None = None) -> None:
 
 def _evaluate_annotations(kind: type) -> None:
     """Make types of a class's annotations: `typing` would look their names up in the new module."""
-    annotations = kind.__dict__.get("__annotations__", {})
+    annotations = inspect.get_annotations(kind)
     names = vars(sys.modules[kind.__module__])
     for name, text in annotations.items():
         if isinstance(text, str):
@@ -45,6 +46,8 @@ def _evaluate_annotations(kind: type) -> None:
                 annotations[name] = eval(text, names)
             except NameError:  # a name that only type checkers import
                 annotations[name] = Any
+    if annotations:
+        kind.__annotations__ = annotations
 
 
 def home_of(kind: type) -> str:

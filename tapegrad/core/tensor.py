@@ -22,8 +22,8 @@ from .handles import Extra as Extra
 from .handles import Hooks as Hooks
 from .handles import RemovableHandle as RemovableHandle
 from .histories import refresh as refresh
-from .methods import TensorMethods
 from .layouts import layout, strided
+from .methods import TensorMethods
 from .modes import GRAD, INFERENCE, STATE, TAPE, capturing, numbers
 from .size import Size as Size
 from .tape import Entry, Output, add_hook
