@@ -24,6 +24,7 @@ ROOMS = [
         "random",
         "autograd",
         "transforms",
+        "storage",
         "ops",
         "func",
         "linalg",
