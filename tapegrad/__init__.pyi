@@ -119,6 +119,7 @@ from .ops.draws.quantiles import _dirichlet_grad as _dirichlet_grad
 from .ops.draws.quantiles import _sample_dirichlet as _sample_dirichlet
 from .ops.draws.quantiles import _standard_gamma as _standard_gamma
 from .ops.draws.quantiles import _standard_gamma_grad as _standard_gamma_grad
+from . import _vmap_internals as _vmap_internals
 from . import amp as amp
 from .backends import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from .amp.autocast_mode import autocast as autocast
