@@ -114,7 +114,8 @@ def test_promotion(x: Any, y: Any) -> None:
 
 def test_files_of_pytorch(tmp_path: Any) -> None:
     x = torch.randn(3, 4, dtype=torch.complex64)
-    saved = {"x": x, "wide": x.to(torch.complex128).t(), "conj": x.conj(), "imag": x.conj().imag}
+    negated = (x + 1).conj().imag
+    saved = {"x": x, "wide": x.to(torch.complex128).t(), "conj": x.conj(), "negated": negated}
     torch.save(saved, tmp_path / "x.pt")
     found = tapegrad.load(tmp_path / "x.pt")
     for name, expected in saved.items():
