@@ -58,7 +58,11 @@ LATE: dict[str, Late] = {
         both="lu lu_solve svd",
         functions="chain_matmul frobenius_norm nuclear_norm",
     ),
-    "linalg.sums": Late(both="addbmm addr", methods="addbmm_ addr_"),
+    "linalg.sums": Late(
+        both="addbmm addr",
+        functions="_addmm_activation _int_mm",
+        methods="addbmm_ addr_",
+    ),
     "masked.reducing": Late(),
     "masked.scanning": Late(),
     "nn.natives": Late(
@@ -137,5 +141,20 @@ def function(name: str) -> Callable[..., Any]:
     load(FILES[name])
     return table.public_functions("")[name]
 
+
+def _removed(name: str) -> Callable[..., Any]:
+    """A method that PyTorch has removed: it says what to use."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        from .factors import removed
+
+        getattr(removed, name)()
+
+    method.__name__ = name
+    return method
+
+
+for _name in ("eig", "lstsq", "solve", "symeig"):
+    setattr(Tensor, _name, _removed(_name))
 
 primitive.PRIMITIVES.loader = load_all
