@@ -155,6 +155,7 @@ def _removed(name: str) -> Callable[..., Any]:
         getattr(removed, name)()
 
     method.__name__ = name
+    method.__doc__ = "Raises an error that says what to use instead, as PyTorch's does."
     return method
 
 
