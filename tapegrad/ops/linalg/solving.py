@@ -240,6 +240,14 @@ def _cross_product(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     >>> tapegrad.linalg.cross(tapegrad.tensor([1.0, 0.0, 0.0]), tapegrad.tensor([0.0, 1.0, 0.0]))
     tensor([0., 0., 1.])
     """
+    if input._array.ndim != other._array.ndim:
+        raise RuntimeError(
+            f"linalg.cross needs tensors of as many dimensions, got {tuple(input.shape)} and "
+            f"{tuple(other.shape)}"
+        )
+    for x in (input, other):
+        if x._array.shape[normal_dim(dim, x._array.ndim)] != 3:
+            raise RuntimeError(f"linalg.cross needs size 3 along dim {dim}, got {tuple(x.shape)}")
     return _cross(input, other, dim)
 
 
