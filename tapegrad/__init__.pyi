@@ -31,6 +31,8 @@ from .autograd.gradients import GradientMap as GradientMap
 from .autograd.gradients import Gradients as Gradients
 from .core.device import Device as Device
 from .core.device import device as device
+from .core.device import get_default_device as get_default_device
+from .core.device import set_default_device as set_default_device
 from .core.dtypes import DType as DType
 from .core.dtypes import bfloat16 as bfloat16
 from .core.dtypes import bool_ as bool_
@@ -79,30 +81,45 @@ from .random import manual_seed as manual_seed
 from .random import seed as seed
 from .random import set_rng_state as set_rng_state
 from .dialects import AutogradContext as AutogradContext
+from .storage import BFloat16Storage as BFloat16Storage
 from .typed import BFloat16Tensor as BFloat16Tensor
+from .storage import BoolStorage as BoolStorage
 from .typed import BoolTensor as BoolTensor
+from .storage import ByteStorage as ByteStorage
 from .typed import ByteTensor as ByteTensor
+from .storage import CharStorage as CharStorage
 from .typed import CharTensor as CharTensor
 from .saving import Checkpoint as Checkpoint
+from .storage import ComplexDoubleStorage as ComplexDoubleStorage
+from .storage import ComplexFloatStorage as ComplexFloatStorage
 from .autograd.function import Context as Context
 from .dialects import CustomOp as CustomOp
 from .core.overriding import DisableTorchFunction as DisableTorchFunction
 from .core.overriding import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
+from .storage import DoubleStorage as DoubleStorage
 from .typed import DoubleTensor as DoubleTensor
+from .storage import FloatStorage as FloatStorage
 from .typed import FloatTensor as FloatTensor
 from .autograd.function import Function as Function
 from .amp import GradScaler as GradScaler
 from .dialects import GradientClipper as GradientClipper
+from .storage import HalfStorage as HalfStorage
 from .typed import HalfTensor as HalfTensor
+from .storage import IntStorage as IntStorage
 from .typed import IntTensor as IntTensor
+from .storage import LongStorage as LongStorage
 from .typed import LongTensor as LongTensor
 from .saving import SavingError as SavingError
+from .storage import ShortStorage as ShortStorage
 from .typed import ShortTensor as ShortTensor
+from .storage import TypedStorage as TypedStorage
+from .storage import UntypedStorage as UntypedStorage
 from .dialects import Variable as Variable
 from .ops.draws.quantiles import _dirichlet_grad as _dirichlet_grad
 from .ops.draws.quantiles import _sample_dirichlet as _sample_dirichlet
 from .ops.draws.quantiles import _standard_gamma as _standard_gamma
 from .ops.draws.quantiles import _standard_gamma_grad as _standard_gamma_grad
+from . import _vmap_internals as _vmap_internals
 from . import amp as amp
 from .backends import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from .amp.autocast_mode import autocast as autocast
@@ -143,6 +160,7 @@ from .autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .amp.autocast_mode import is_autocast_cache_enabled as is_autocast_cache_enabled
 from .amp.autocast_mode import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from .amp.autocast_mode import is_autocast_enabled as is_autocast_enabled
+from .storage import is_storage as is_storage
 from .signal.windows import kaiser_window as kaiser_window
 from . import linalg as linalg
 from .saving import load as load
@@ -169,6 +187,7 @@ from .insight.tensor_text import set_printoptions as set_printoptions
 from . import signal as signal
 from .ops.factors.removed import solve as solve
 from . import special as special
+from . import storage as storage
 from .ops.factors.removed import symeig as symeig
 from . import testing as testing
 from .backends import use_deterministic_algorithms as use_deterministic_algorithms
@@ -325,6 +344,7 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor], out: Tensor | No
 def empty(*size: _int | Sequence[_int], dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., requires_grad: _bool = ..., out: Tensor | None = ..., **unused: Any) -> Tensor: ...
 def empty_like(input: Tensor, **options: Any) -> Tensor: ...
 def empty_permuted(size: Sequence[_int], physical_layout: Sequence[_int], *, dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., requires_grad: _bool = ..., **unused: Any) -> Tensor: ...
+def empty_strided(size: Sequence[_int], stride: Sequence[_int], *, dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., requires_grad: _bool = ..., **unused: Any) -> Tensor: ...
 def eq(input: Tensor, other: Operand, *, out: Tensor | None = ...) -> Tensor: ...
 def equal(input: Tensor, other: Tensor) -> _bool: ...
 def erf(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
@@ -337,6 +357,7 @@ def expand_copy(input: Tensor, *sizes: _int | Sequence[_int], out: Tensor | None
 def expm1(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
 def eye(n: _int, m: _int | None = ..., *, dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., requires_grad: _bool = ..., out: Tensor | None = ...) -> Tensor: ...
 def fill(input: Tensor, value: Number | Tensor, *, out: Tensor | None = ...) -> Tensor: ...
+def fix(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
 def flatten(input: Tensor, start_dim: _int = ..., end_dim: _int = ..., *, out: Tensor | None = ...) -> Tensor: ...
 def flip(input: Tensor, *dims: _int | Sequence[_int], out: Tensor | None = ..., **named: _int | Sequence[_int]) -> Tensor: ...
 def fliplr(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
@@ -352,6 +373,7 @@ def frexp(input: Tensor, *, out: Tensor | None = ...) -> Mantissa: ...
 def frobenius_norm(input: Tensor, dim: Dims = ..., keepdim: _bool = ..., *, out: Tensor | None = ...) -> Tensor: ...
 def from_dlpack(source: Any) -> Tensor: ...
 def from_numpy(array: np.ndarray[Any, Any], requires_grad: _bool = ...) -> Tensor: ...
+def frombuffer(buffer: Any, *, dtype: DTypeLike, count: _int = ..., offset: _int = ..., requires_grad: _bool = ...) -> Tensor: ...
 def full(size: _int | Sequence[_int], fill_value: Number | Tensor, *, dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., requires_grad: _bool = ..., out: Tensor | None = ...) -> Tensor: ...
 def full_like(input: Tensor, fill_value: Number | Tensor, **options: Any) -> Tensor: ...
 def gather(input: Tensor, dim: _int, index: Tensor, *, sparse_grad: _bool = ..., out: Tensor | None = ...) -> Tensor: ...

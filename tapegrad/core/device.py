@@ -7,6 +7,9 @@ made or moved: `tensor.py`, `ops/creation.py`, `ops/convert.py`, `nn/module.py`,
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,8 @@ class device:
         if isinstance(type, device):
             index = type.index if index is None else index
             type = type.type
+        elif isinstance(type, int) and not isinstance(type, bool):
+            type, index = "cuda", type
         if not isinstance(type, str):
             raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {type!r}")
         name, _, ordinal = type.partition(":")
@@ -57,9 +62,62 @@ class device:
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (str(self),)
+
+    def __enter__(self) -> device:
+        """Inside `with device:`, tensors are made there unless another device is given."""
+        _DEFAULT.contexts = (*_DEFAULT.contexts, self)
+        ASKED[:] = [True]
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _DEFAULT.contexts = _DEFAULT.contexts[:-1]
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A decorator: the function runs inside `with device:`."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return call
+
 
 Device = device
 CPU = device("cpu")
+
+
+class _Default(threading.local):
+    """The device that a thread has set, and those of its open contexts."""
+
+    own: device | None = None
+    contexts: tuple[device, ...] = ()
+
+
+_DEFAULT = _Default()
+
+#: has an item once a thread has set a default device: until then nobody needs to ask
+ASKED: list[bool] = []
+
+
+def set_default_device(device: Any) -> None:
+    """Make tensors on a device from now on, where no other is given; None means the CPU again."""
+    _DEFAULT.own = None if device is None else as_device(device)
+    ASKED[:] = [True]
+
+
+def get_default_device() -> device:
+    """The device where tensors are made if no other is given.
+
+    >>> import tapegrad
+    >>> tapegrad.get_default_device()
+    device(type='cpu')
+    """
+    if _DEFAULT.contexts:
+        return _DEFAULT.contexts[-1]
+    return CPU if _DEFAULT.own is None else _DEFAULT.own
 
 
 def as_device(value: Any) -> device:

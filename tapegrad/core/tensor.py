@@ -16,7 +16,7 @@ import numpy as np
 
 from . import dtypes, numeric, storage
 from .complexes import converted, without_imaginary
-from .device import as_device, device, device_of, to_device
+from .device import ASKED, as_device, device, device_of, get_default_device, to_device
 from .dtypes import DType
 from .handles import Extra as Extra
 from .handles import Hooks as Hooks
@@ -587,7 +587,9 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:
         array = converted(array, wanted)
-    return array if device is None else to_device(array, as_device(device))
+    if device is None and (not ASKED or isinstance(data, Tensor)):
+        return array
+    return to_device(array, get_default_device() if device is None else as_device(device))
 
 
 def _first(data: Any) -> Any:

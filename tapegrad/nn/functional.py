@@ -50,6 +50,10 @@ __all__ = sorted(_FUNCTIONS)  # the names are those of the table
 
 
 def __getattr__(name: str) -> Any:
+    if name == "grad":  # where PyTorch has it too
+        from . import grad
+
+        return grad
     from ..core.missing import missing
 
     raise missing(__name__, name, __all__)

@@ -244,6 +244,8 @@ class Module(StateDict):
                 )
             if not param.is_leaf:
                 raise ValueError(f"parameter {name!r} must be a leaf, not a result of operations")
+            if EVERYWHERE.hooks:
+                param = EVERYWHERE.registered("parameter", self, name, param)
         self._put("_parameters", name, param)
 
     def _put(self, group: str, name: str, value: Any) -> None:
@@ -261,6 +263,8 @@ class Module(StateDict):
             raise TypeError(
                 f"buffer {name!r} must be a Tensor or None, got {type(tensor).__name__}"
             )
+        if EVERYWHERE.hooks and tensor is not None:
+            tensor = EVERYWHERE.registered("buffer", self, name, tensor)
         self._put("_buffers", name, tensor)
         (self._not_saved.discard if persistent else self._not_saved.add)(name)
 
@@ -269,6 +273,8 @@ class Module(StateDict):
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{name!r} must be a Module or None, got {type(module).__name__}")
         self._check_name(name, "module", "_modules")
+        if EVERYWHERE.hooks and module is not None:
+            module = EVERYWHERE.registered("module", self, name, module)
         self._put("_modules", name, module)
 
     register_module = add_module
@@ -539,6 +545,9 @@ class Module(StateDict):
 
     def share_memory(self) -> Self:
         """Move to memory that processes forked from this one share with it."""
+        for lazy in (*self.parameters(), *self.buffers()):
+            if hasattr(lazy, "materialize"):
+                lazy.share_memory_()  # type: ignore[attr-defined,unused-ignore]
         return self._apply(_shared)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

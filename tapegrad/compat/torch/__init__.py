@@ -202,10 +202,11 @@ def is_distributed(input: Tensor) -> bool:
 
 def _storages() -> dict[str, type]:
     """Classes of storages, by which pickles of tensors name dtypes."""
+    from ... import storage
     from ..zip_format import STORAGE_NAMES
 
-    use = "ask a tensor for untyped_storage() instead"
-    return {name: absent_class(f"torch.{name}", use) for name in STORAGE_NAMES.values()}
+    kinds = {name: getattr(storage, name) for name in STORAGE_NAMES.values()}
+    return {n: type(n, (kind,), {"__module__": "torch"}) for n, kind in kinds.items()}
 
 
 globals().update(_storages())

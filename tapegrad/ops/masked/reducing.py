@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...core import numeric
 from ...core.dtypes import bool_, iinfo, int64
 from ..elementwise import comparison as c
+from ..elementwise.complexes import conjugate
 from ..elementwise.extremes import clamp
 from ..index.search import nanmedian
 from ..linalg.solving import vector_norm
@@ -352,7 +353,7 @@ def _variance(
     number = count(x, dims, True, mask)
     middle = reductions.sum(chosen(x, mask, 0), dims, True) / number
     apart = chosen(x - middle, mask, 0)
-    total = reductions.sum(apart * apart, dims, bool(keepdim))
+    total = reductions.sum(apart * conjugate(apart), dims, bool(keepdim))
     number = count(x, dims, bool(keepdim), mask)
     return total / clamp(number - correction, 0)
 
