@@ -50,9 +50,13 @@ for name, operator in made.items():
         loss = quadratic + logdet
         record(f"{name}.gradients", torch.autograd.grad(loss, [matrix, right], retain_graph=True))
 # iterative methods: conjugate gradients and the Lanczos algorithm
-with settings.fast_computations(True, True, True), settings.max_cholesky_size(1):
-    with settings.cg_tolerance(1e-10), settings.max_cg_iterations(50):
-        record("cg", dense.solve(right))
+with (
+    settings.fast_computations(True, True, True),
+    settings.max_cholesky_size(1),
+    settings.cg_tolerance(1e-10),
+    settings.max_cg_iterations(50),
+):
+    record("cg", dense.solve(right))
 record("psd_safe", linear_operator.utils.cholesky.psd_safe_cholesky(matrix))
 record("sqrt", dense.sqrt_inv_matmul(right) if hasattr(dense, "sqrt_inv_matmul") else 0)
 finish()
