@@ -503,7 +503,7 @@ def _values(spec: In, rng: np.random.Generator, distinct: _DistinctValues) -> An
     if spec.values is not None:
         kinds = {
             "float": np.float64, "complex": np.complex128, "int": np.int64, "int32": np.int32,
-            "bool": np.bool_,
+            "int8": np.int8, "bool": np.bool_,
         }  # fmt: skip
         return np.array(spec.values, kinds[spec.kind])
     if spec.kind == "int":
