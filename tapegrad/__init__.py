@@ -92,6 +92,7 @@ enable_autocast = True
 
 #: modules that are loaded at first use
 _MODULES = (
+    "_vmap_internals",
     "amp",
     "autograd",
     "backends",

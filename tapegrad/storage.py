@@ -7,6 +7,7 @@ smaller in place, and larger only while no tensor shows it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,21 @@ class UntypedStorage:
         else:
             self._bytes = np.array(list(size), np.uint8)
         self._owner: Any = changes.owner_of(self._bytes)
+
+    @staticmethod
+    def from_file(filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The bytes of a file, read when they are used; writes reach the file if `shared`."""
+        name = os.fspath(filename)
+        if shared and (not os.path.exists(name) or os.path.getsize(name) < nbytes):
+            with open(name, "ab") as file:
+                file.truncate(nbytes)
+        if nbytes == 0:
+            return UntypedStorage(0)
+        mapped = np.memmap(name, np.uint8, "r+" if shared else "c", shape=(nbytes,))
+        return UntypedStorage(mapped.view(np.ndarray))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self._bytes, dtype=dtype, copy=copy)
 
     @property
     def device(self) -> device:

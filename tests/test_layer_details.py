@@ -231,3 +231,59 @@ def test_amsgrad_can_be_differentiated() -> None:
 
     g = tg.tensor([0.3, 0.4], dtype=tg.float64, requires_grad=True)
     assert tg.autograd.gradcheck(stepped, (g,), atol=1e-4)
+
+
+def test_instance_norms_check_their_channels() -> None:
+    with pytest.raises(ValueError, match="num_features"):
+        nn.InstanceNorm1d(3, affine=True)(tg.ones(1, 2, 4))
+    with pytest.warns(UserWarning, match="num_features"):
+        nn.InstanceNorm1d(3)(tg.rand(1, 2, 4))
+
+
+def test_clipping_no_gradients_warns() -> None:
+    parameters = nn.Linear(1, 1).parameters()
+    list(parameters)
+    with pytest.warns(UserWarning, match="empty generator"):
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+
+
+def test_parameter_dicts_hold_other_values_too() -> None:
+    values = nn.ParameterDict({"b": tg.ones(1), "a": 3})
+    assert list(values) == ["a", "b"]  # a plain dictionary is entered in order
+    assert values["a"] == 3
+    assert [name for name, _ in values.named_parameters()] == ["b"]
+    values["b"] = "text"
+    assert not list(values.parameters())
+    assert list(values.items()) == [("a", 3), ("b", "text")]
+    del values["a"]
+    assert list(values) == ["b"]
+
+
+def test_a_mixin_behind_module() -> None:
+    class Mixin:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.mixed = True
+
+    class Model(nn.Module, Mixin):
+        call_super_init = True
+
+    assert Model().mixed
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        nn.Module(size=3)
+
+
+def test_types_that_functions_take() -> None:
+    x = tg.tensor([[1, 2]], dtype=tg.int8)
+    assert F.cosine_similarity(x, x.float()).tolist() == pytest.approx([1.0])
+    with pytest.raises(RuntimeError, match="floating"):
+        F.cosine_similarity(x, x)
+    with pytest.raises(RuntimeError, match="floating"):
+        F.interpolate(tg.ones(1, 1, 2, dtype=tg.int64), 4)
+    assert F.interpolate(tg.ones(1, 1, 2, dtype=tg.uint8), 4).dtype is tg.uint8
+    assert F.normalize(tg.tensor(-0.3), p=1, dim=-1).item() == -1
+    with pytest.raises(ValueError, match="labels"):
+        F.nll_loss(tg.zeros(4, 3), tg.zeros(2, dtype=tg.int64))
+    assert tg.pairwise_distance(tg.zeros(1, 2), tg.ones(1, 2)).item() == pytest.approx(
+        2**0.5, rel=1e-4
+    )

@@ -20,6 +20,13 @@ _INSTALL = (
 )
 
 
+#: kinds of devices that PyTorch has: names that can be compared, where no tensor can be
+NAMES = (
+    *("meta", "mps", "xpu", "xla", "hpu", "mtia", "ipu", "hip", "vulkan", "mkldnn", "lazy", "maia"),
+    *("fpga", "privateuseone"),
+)
+
+
 class device:
     """Where tensors are stored: `device('cpu')`, `device('cuda')`, `device('cuda', 1)`.
 
@@ -42,7 +49,7 @@ class device:
         if not isinstance(type, str):
             raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {type!r}")
         name, _, ordinal = type.partition(":")
-        if name not in ("cpu", "cuda") or (ordinal and not ordinal.isdigit()):
+        if name not in ("cpu", "cuda", *NAMES) or (ordinal and not ordinal.isdigit()):
             raise RuntimeError(f"unknown device {type!r}: expected 'cpu', 'cuda' or 'cuda:N'")
         self.type = name
         self.index = int(ordinal) if ordinal else index
@@ -155,6 +162,11 @@ def to_device(array: Any, target: device) -> Any:
     on_cpu = isinstance(array, np.ndarray)
     if target.type == "cpu":
         return array if on_cpu else array.get()
+    if target.type != "cuda":
+        raise NotImplementedError(
+            f"device {str(target)!r} is a name only: tapegrad has no tensors there; "
+            "use 'cpu' or 'cuda'"
+        )
     module = cupy()
     index = target.index or 0
     if not on_cpu and int(array.device.id) == index:

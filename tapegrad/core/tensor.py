@@ -22,6 +22,7 @@ from .handles import Extra as Extra
 from .handles import Hooks as Hooks
 from .handles import RemovableHandle as RemovableHandle
 from .histories import refresh as refresh
+from .layouts import layout, strided
 from .methods import TensorMethods
 from .modes import GRAD, INFERENCE, STATE, TAPE, capturing, numbers
 from .size import Size as Size
@@ -67,8 +68,6 @@ class Tensor(TensorMethods):
     _view: tuple[Tensor, tuple[Any, ...], float] | None
     id: int
 
-    # NumPy leaves operators between arrays and tensors to us.
-    __array_ufunc__ = None
     #: tapes see what happens to it; of a wrapped tensor they see its value
     _on_tapes = True
 
@@ -172,6 +171,14 @@ class Tensor(TensorMethods):
     def is_sparse(self) -> bool:
         """False: all tensors are dense."""
         return False
+
+    @property
+    def layout(self) -> layout:
+        """How elements are kept: `strided`."""
+        return strided
+
+    # Kinds of tensors that PyTorch has and tapegrad has not.
+    is_mkldnn = is_mps = is_mtia = is_sparse_csr = is_vulkan = is_xla = is_xpu = False
 
     def __len__(self) -> int:
         if self._array.ndim == 0:

@@ -67,7 +67,15 @@ class Module(StateDict):
     _backward_pre_hooks = HookDict()
     _hooked = False
 
-    def __init__(self) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if (args or kwargs) and not self.call_super_init:
+            given = next(iter(kwargs), None)
+            raise TypeError(
+                f"{type(self).__name__}.__init__() got an unexpected keyword argument {given!r}"
+                if kwargs
+                else f"{type(self).__name__}.__init__() takes 1 positional argument but "
+                f"{len(args) + 1} were given"
+            )
         # Straight into __dict__: __setattr__ looks at these dictionaries.
         self.__dict__.update(
             training=True,
@@ -80,6 +88,9 @@ class Module(StateDict):
             _load_state_dict_pre_hooks={},
             _load_state_dict_post_hooks={},
         )
+
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result. Subclasses write this; calling the module runs it with its hooks."""
@@ -283,6 +294,7 @@ class Module(StateDict):
         attributes = self.__dict__
         if isinstance(value, Parameter):
             self._forget(name, "_parameters")
+            attributes.get("_not_saved", set()).discard(name)
             self.register_parameter(name, value)
         elif name in attributes.get("_parameters", ()):
             self.register_parameter(name, value)

@@ -52,6 +52,7 @@ _WITHOUT = (
     *("scaled_modified_bessel_k0", "scaled_modified_bessel_k1"),
 )
 NO_GRADIENT |= {(f"special.{name}", number) for name in _WITHOUT for number in range(4)}
+NO_GRADIENT |= {("_addmm_activation", 0), ("_addmm_activation", 1)}
 NO_GRADIENT |= {("vander", 0), ("vander", 1), *[("linalg.cond", i) for i in range(2, 6)]}
 
 

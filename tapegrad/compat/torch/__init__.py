@@ -198,15 +198,3 @@ def is_vulkan_available() -> bool:
 def is_distributed(input: Tensor) -> bool:
     """False, as in PyTorch for ordinary tensors."""
     return False
-
-
-def _storages() -> dict[str, type]:
-    """Classes of storages, by which pickles of tensors name dtypes."""
-    from ... import storage
-    from ..zip_format import STORAGE_NAMES
-
-    kinds = {name: getattr(storage, name) for name in STORAGE_NAMES.values()}
-    return {n: type(n, (kind,), {"__module__": "torch"}) for n, kind in kinds.items()}
-
-
-globals().update(_storages())

@@ -434,6 +434,8 @@ def polygamma(n: int, input: Tensor) -> Any:
     >>> tapegrad.polygamma(1, tapegrad.tensor([1.0, 2.0]))
     tensor([1.6449, 0.6449])
     """
+    if isinstance(n, Tensor):  # as the method has them
+        n, input = input, n
     if n < 0:
         raise RuntimeError(f"polygamma needs an order of at least 0, got {n}")
     return digamma(input) if n == 0 else polygamma_(input, n=n)

@@ -337,6 +337,8 @@ def norm(
     if numeric.is_exact(x._array.dtype):
         raise RuntimeError(f"masked.norm needs a floating tensor, got {x.dtype}")
     order = 2.0 if ord is None else ord
+    if order < 0 and mask is not None and not x.dtype.is_floating_point:
+        raise RuntimeError(f"masked.norm of order {order} needs a real tensor, got {x.dtype}")
     found = chosen(x, mask, math.inf if order < 0 else 0)
     return vector_norm(found, order, dims_of(x, dim), bool(keepdim))
 
