@@ -42,7 +42,7 @@ TAKEN = [
     *("log10", "log1p", "log2", "logaddexp", "logcumsumexp", "logsumexp", "masked_fill"),
     *("masked_scatter", "matmul", "mean", "mm", "movedim", "mul", "mv", "nan_to_num", "narrow"),
     *("ne", "neg", "nn.functional.l1_loss", "nn.functional.linear", "nn.functional.normalize"),
-    *("nn.functional.pad", "nn.functional.pairwise_distance", "nn.functional.silu"),
+    *("nn.functional.pad", "pairwise_distance", "nn.functional.silu"),
     *("nn.functional.softsign", "nn.functional.tanhshrink", "nn.functional.unfold", "norm"),
     *("outer", "permute", "pixel_shuffle", "positive", "pow", "prod", "reciprocal", "renorm"),
     *("repeat", "reshape", "rms_norm", "roll", "rot90", "rsqrt", "rsub", "scatter", "scatter_add"),
