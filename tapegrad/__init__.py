@@ -85,6 +85,7 @@ enable_autocast = True
 #: modules that are loaded at first use
 _MODULES = (
     "amp",
+    "array_api",
     "autograd",
     "backends",
     "backward_functions",

@@ -30,6 +30,7 @@ ROOMS = [
         "masked",
         "signal",
         "special",
+        "array_api",
     ),
     "foreach",
     *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
