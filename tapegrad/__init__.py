@@ -20,6 +20,11 @@ from .core.dtypes import (
     complex64,
     complex128,
     finfo,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,
@@ -32,6 +37,9 @@ from .core.dtypes import (
     promote_types,
     set_default_dtype,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from .core.layouts import FORMATS as _FORMATS
 from .core.layouts import layout, memory_format
@@ -96,6 +104,7 @@ _MODULES = (
     "dialects",
     "func",
     "distributed",
+    "fft",
     "distributions",
     "futures",
     "linalg",

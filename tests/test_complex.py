@@ -100,7 +100,7 @@ def test_python_numbers() -> None:
 
 def test_printing() -> None:
     assert repr(tg.tensor([1 + 2j, 3 - 4j])) == "tensor([1.+2.j, 3.-4.j])"
-    assert repr(tg.tensor([1.5 + 2j])) == "tensor([1.5000+2.0000j])"
+    assert repr(tg.tensor([1.5 + 2j])) == "tensor([1.5000+2.j])"
     assert (
         repr(tg.tensor([1j], dtype=tg.complex128)) == "tensor([0.+1.j], dtype=tapegrad.complex128)"
     )

@@ -233,8 +233,8 @@ def test_run_is_like_python(python, tmp_path):
 
 def test_an_installed_torch_is_not_hidden(python, tmp_path):
     (tmp_path / "elsewhere" / "torch").mkdir(parents=True)
-    (tmp_path / "elsewhere" / "torch" / "__init__.py").write_text("real = True\n")
-    (tmp_path / "p.py").write_text("import torch\nprint(hasattr(torch, 'real'))\n")
+    (tmp_path / "elsewhere" / "torch" / "__init__.py").write_text("from_disk = True\n")
+    (tmp_path / "p.py").write_text("import torch\nprint(hasattr(torch, 'from_disk'))\n")
     path = [tmp_path / "elsewhere"]
     refused = python("-m", "tapegrad", "run", "p.py", path=path, check=False)
     assert refused.returncode == 2
@@ -250,14 +250,14 @@ def test_an_installed_torch_is_not_hidden(python, tmp_path):
         "except RuntimeError as error: print('shadow=True' in str(error))\n"
         "import torch\n"
         "try: tapegrad.install_as_torch(shadow=True)\n"
-        "except RuntimeError as error: print('imported already' in str(error), torch.real)\n",
+        "except RuntimeError as error: print('imported already' in str(error), torch.from_disk)\n",
         path=path,
     )
     assert done.stdout == "True\nTrue True\n"
     done = python(
         "-c",
         "import tapegrad\ntapegrad.install_as_torch(shadow=True)\nimport torch\n"
-        "print(torch.float32, hasattr(torch, 'real'))\nimport importlib.metadata as m\n"
+        "print(torch.float32, hasattr(torch, 'from_disk'))\nimport importlib.metadata as m\n"
         "print(m.version('torch'))",
         path=path,
     )

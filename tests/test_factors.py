@@ -343,3 +343,71 @@ def test_a_compiled_function_finds_bad_matrices() -> None:
     with pytest.raises(linalg.LinAlgError, match="positive definite"):
         fast(-good)
     close(fast(good), np.eye(2) * 4, 1e-6)
+
+
+# -- complex -----------------------------------------------------------------------------------
+
+
+def complex_matrices(*shape: int) -> Tensor:
+    rng = np.random.default_rng(5)
+    array = rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+    return tg.tensor(array, requires_grad=True)
+
+
+def hermitian(x: Tensor) -> Tensor:
+    return (x + x.mH) / 2
+
+
+def definite(x: Tensor) -> Tensor:
+    return x @ x.mH + tg.eye(x.shape[-2], dtype=x.dtype)
+
+
+def sizes(u: Tensor, s: Tensor, vh: Tensor) -> tuple[Tensor, ...]:
+    """Functions of singular vectors that do not depend on their phases."""
+    return u.abs(), s, vh.abs(), u @ vh
+
+
+COMPLEX: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
+    "inv": ((2, 2, 2), lambda x: linalg.inv(x)),
+    "det": ((3, 3), lambda x: linalg.det(x)),
+    "slogdet": ((3, 3), lambda x: linalg.slogdet(x)),
+    "solve": ((3, 3), lambda x: linalg.solve(x, x**2)),
+    "solve_triangular": ((3, 3), lambda x: linalg.solve_triangular(x, x**2, upper=True)),
+    "cholesky": ((3, 3), lambda x: linalg.cholesky(definite(x))),
+    "cholesky_solve": ((3, 3), lambda x: tg.cholesky_solve(x, linalg.cholesky(definite(x)))),
+    "svd": ((3, 2), lambda x: sizes(*linalg.svd(x, False))),
+    "svd wide": ((2, 3), lambda x: sizes(*linalg.svd(x, False))),
+    "svdvals": ((3, 2), lambda x: linalg.svdvals(x)),
+    "eigh": ((3, 3), lambda x: linalg.eigh(hermitian(x)).eigenvectors.abs()),
+    "eigvalsh": ((3, 3), lambda x: linalg.eigvalsh(hermitian(x))),
+    "eig": ((3, 3), lambda x: linalg.eig(x).eigenvectors.abs()),
+    "eigvals": ((3, 3), lambda x: linalg.eigvals(x)),
+    "eig of real ones": ((3, 3), lambda x: linalg.eig(x.real).eigenvectors.abs()),
+    "eigvals of real ones": ((3, 3), lambda x: linalg.eigvals(x.real)),
+    "qr": ((4, 3), lambda x: linalg.qr(x)),
+    "qr wide": ((2, 4), lambda x: linalg.qr(x)),
+    "lu": ((3, 3), lambda x: linalg.lu(x)[1:]),
+    "lu wide": ((2, 4), lambda x: linalg.lu(x)[1:]),
+    "lu_solve": ((3, 3), lambda x: linalg.lu_solve(*linalg.lu_factor(x), x * 2, adjoint=True)),
+    "pinv": ((3, 2), lambda x: linalg.pinv(x)),
+    "lstsq": ((3, 2), lambda x: linalg.lstsq(x, x**2, driver="gels")[:2]),
+    "ormqr": ((3, 2), lambda x: tg.ormqr(x, x[0], x * 2, transpose=True)),
+    "matrix_exp": ((2, 2), lambda x: tg.matrix_exp(x)),
+    "nuclear norm": ((3, 2), lambda x: linalg.matrix_norm(x, "nuc")),
+    "cond": ((3, 3), lambda x: linalg.cond(x)),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_gradients_of_complex_matrices(name: str) -> None:
+    shape, function = COMPLEX[name]
+    x = complex_matrices(*shape)
+    assert gradcheck(function, x)
+    assert gradgradcheck(function, x, atol=1e-3)
+
+
+def test_a_loss_that_depends_on_phases_is_an_error() -> None:
+    x = complex_matrices(3, 3)
+    for vectors in (linalg.svd(x).U, linalg.eigh(hermitian(x))[1], linalg.eig(x)[1]):
+        with pytest.raises(RuntimeError, match="phi"):
+            vectors.sum().imag.backward()

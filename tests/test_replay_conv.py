@@ -339,3 +339,14 @@ def test_a_filter_with_nan_spoils_what_its_taps_meet_alone() -> None:
         assert expected.isnan().sum() == 3
         assert tg.allclose(fast(x, weight), expected, atol=1e-5, equal_nan=True)
     assert replayed(fast) == 2
+
+
+def test_many_channels_of_double_precision_have_gradients():
+    """The product over patches has enough of everything to be packed, and no memory for that."""
+    x = np.random.default_rng(0).standard_normal((2, 256, 16, 16))
+    g = np.random.default_rng(1).standard_normal((2, 256, 16, 16))
+    w = tg.zeros(256, 256, 3, 3, dtype=tg.float64, requires_grad=True)
+    out = F.conv2d(tg.from_numpy(x), w, padding=1)
+    out.backward(tg.from_numpy(g))
+    inside = np.einsum("nihw,nohw->oi", x[:, :, :-1], g[:, :, 1:])
+    np.testing.assert_allclose(w.grad.numpy()[:, :, 0, 1], inside, rtol=1e-9, atol=1e-9)

@@ -113,11 +113,14 @@ def test_assert_close_names_the_first_difference() -> None:
     close(t([float("nan"), float("inf")]), t([float("nan"), float("inf")]), equal_nan=True)
     close(t([1, 2]), t([1.0, 2.0]), check_dtype=False)
     for given, message in (
-        (({"a": [1, 2.0]}, {"a": [1, 2.5]}), r"at \['a'\]\[1\]: 2.0 is not 2.5"),
-        ((t([[1.0, 5.0]]), t([[1.0, 2.0]])), r"1 of 2 elements.*at \(0, 1\): 5.0 is not 2.0"),
-        ((t([1.0]), t([float("nan")])), "1 of 1"),
-        ((t([float("inf")]), t([-float("inf")])), "1 of 1"),
-        ((t([2**62 + 1]), t([2**62])), "4611686018427387905 is not 4611686018427387904"),
+        (
+            ({"a": [1, 2.0]}, {"a": [1, 2.5]}),
+            r"(?s)Expected 2.5 but got 2.0.*for item \['a'\]\[1\]",
+        ),
+        ((t([[1.0, 5.0]]), t([[1.0, 2.0]])), r"(?s)1 / 2 .*3.0 at index \(0, 1\)"),
+        ((t([1.0]), t([float("nan")])), "1 / 1"),
+        ((t([float("inf")]), t([-float("inf")])), "1 / 1"),
+        ((t([2**62 + 1]), t([2**62])), r"1 at index \(0,\)"),
         ((tapegrad.ones(2), tapegrad.ones(2, 1)), "shape"),
         ((tapegrad.ones(2), tapegrad.ones(2).double()), "dtype"),
         (({"a": 1}, {"b": 1}), "keys"),
@@ -127,9 +130,9 @@ def test_assert_close_names_the_first_difference() -> None:
             close(*given)
     with pytest.raises(AssertionError, match=r"^mine$"):
         close(1, 2, msg="mine")
-    with pytest.raises(AssertionError, match=r"^loss: 1 is not 2$"):
+    with pytest.raises(AssertionError, match=r"(?s)^loss: Scalars are not equal.*got 1"):
         close(1, 2, msg=lambda m: f"loss: {m}")
-    with pytest.raises(ValueError, match="both"):
+    with pytest.raises(ValueError, match="Both"):
         close(1.0, 1.0, rtol=1e-3)
-    with pytest.raises(TypeError, match="got str"):
+    with pytest.raises(TypeError, match="type <class 'str'>"):
         close("a", "b")

@@ -57,6 +57,10 @@ def flat_places(places: Any) -> list[Any]:
     return out
 
 
+def inexact(x: Tensor) -> bool:
+    return x.dtype.is_floating_point or x.dtype.is_complex
+
+
 def variants(found: list[Tensor]) -> list[list[Tensor]]:
     """Examples that differ in their floating values, within what the operation takes."""
     out = []
@@ -64,9 +68,7 @@ def variants(found: list[Tensor]) -> list[list[Tensor]]:
         factor = 1.0 - 0.07 * i
         out.append(
             [
-                wrap(np.asarray(x._array * factor, x._array.dtype))
-                if x.dtype.is_floating_point
-                else x.detach()
+                wrap(np.asarray(x._array * factor, x._array.dtype)) if inexact(x) else x.detach()
                 for x in found
             ]
         )
@@ -82,7 +84,7 @@ def stacked(examples: list[list[Tensor]], flags: list[bool]) -> list[Tensor]:
 
 def choices(found: list[Tensor]) -> list[list[bool]]:
     """All tensors with a batch; the floating ones; the first floating one, and the others."""
-    floating = [x.dtype.is_floating_point for x in found]
+    floating = [inexact(x) for x in found]
     out = [[True] * len(found), floating]
     if sum(floating) > 1:
         first = floating.index(True)
@@ -95,10 +97,12 @@ def total(result: Any) -> Tensor | None:
     """A number that depends on all floating results, each element with its own weight."""
     sum_ = None
     for y in tensors(result):
-        if y.dtype.is_floating_point:
+        if inexact(y):
             weights = np.cos(np.arange(y.numel(), dtype=np.float64)).reshape(tuple(y.shape)) + 1.5
-            term = (y * wrap(weights)).sum()
-            sum_ = term if sum_ is None else sum_ + term
+            parts = [y.real, y.imag * 0.5] if y.dtype.is_complex else [y]
+            for part in parts:
+                term = (part * wrap(weights)).sum()
+                sum_ = term if sum_ is None else sum_ + term
     return sum_
 
 

@@ -49,6 +49,7 @@ PAGES = (
         ("nn.functional",),
     ),
     Page("linalg", "linalg", "`tapegrad.linalg`: matrices and norms.", ("linalg",)),
+    Page("fft", "fft", "`tapegrad.fft`: Fourier transforms.", ("fft",)),
     Page("masked", "masked", "`tapegrad.masked`: functions of chosen elements.", ("masked",)),
     Page("signal", "signal.windows", "`tapegrad.signal.windows`.", ("signal.windows",)),
     Page("special", "special", "`tapegrad.special`: special functions.", ("special",)),
@@ -69,7 +70,10 @@ PAGES = (
         "nn-utils",
         "nn.utils",
         "Gradients and parameters of models, parametrizations, sequences of different lengths.",
-        ("nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn"),
+        (
+            *("nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.prune"),
+            "nn.utils.rnn",
+        ),
     ),
     Page(
         "optim",

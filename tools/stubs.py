@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import tapegrad
-from tapegrad import Tensor, special
+from tapegrad import Tensor, fft, special
 from tapegrad.nn import functional
 from tapegrad.ops import CREATION, public_functions
 from tapegrad.ops.late import load_all
@@ -240,16 +240,21 @@ def namespace_stub() -> str:
 
 
 def module_stub(
-    module: str, shared: tuple[str, ...] | dict[str, str], in_place: tuple[str, ...] = ()
+    module: str,
+    shared: tuple[str, ...] | dict[str, str],
+    in_place: tuple[str, ...] = (),
+    more: tuple[Callable[..., Any], ...] = (),
 ) -> str:
     """The stub of a module of operations, some of which it shares with the main namespace.
 
     A dict gives the names of these in the main namespace, where they differ. Those named by
-    `in_place` overwrite their input under a name with an underscore.
+    `in_place` overwrite their input under a name with an underscore. `more` are functions that are
+    no operations of the table.
     """
     main = public_functions("")
     names = shared if isinstance(shared, dict) else {name: name for name in shared}
     functions = {ours: main[name] for ours, name in names.items()} | public_functions(module)
+    functions |= {function.__name__: function for function in more}
     lines = [HEADER, *_imports(module.count(".")), ""]
     for name, function in sorted(functions.items()):
         lines += function_lines(name, function)
@@ -295,6 +300,7 @@ def stubs() -> dict[Path, str]:
             "nn.functional", functional.SHARED, functional.IN_PLACE
         ),
         PACKAGE / "linalg.pyi": module_stub("linalg", ("matrix_exp",)),
+        PACKAGE / "fft.pyi": module_stub("fft", (), more=(fft.fftfreq, fft.rfftfreq)),
         PACKAGE / "masked.pyi": module_stub("masked", ())
         + "def is_masked_tensor(obj: Any, /) -> _bool: ...\n",
         PACKAGE / "special.pyi": module_stub("special", special.SHARED),

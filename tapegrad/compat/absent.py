@@ -47,6 +47,7 @@ class NamedDType(DType):
         self.category = category
         self.itemsize = itemsize
         self.is_signed = signed
+        self.stored = True
 
     @property
     def is_complex(self) -> bool:

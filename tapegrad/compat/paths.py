@@ -19,12 +19,13 @@ class PathSource(NamedTuple):
 #: parts of tapegrad that are not in PyTorch, so that `torch.core` does not exist
 HIDDEN = (
     *("array_api", "backward_functions", "cli", "compat", "core", "data", "debug", "demos"),
-    *("dialects", "insight", "parallel", "replay", "saving", "typed"),
+    *("dialects", "insight", "parallel", "replay", "saving", "transforms", "typed"),
 )
 
 _GRAD_MODES = ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled")
 
 PATHS = {
+    "torch._custom_ops": PathSource(".compat.torch.library", ("custom_op",)),
     "torch._tensor": PathSource(".core.tensor", ("Tensor",)),
     "torch.autograd.anomaly_mode": PathSource(
         ".autograd", ("detect_anomaly", "set_detect_anomaly")
@@ -32,5 +33,12 @@ PATHS = {
     "torch.autograd.grad_mode": PathSource(".autograd", _GRAD_MODES),
     "torch.autograd.gradcheck": PathSource(".testing", ("gradcheck", "gradgradcheck")),
     "torch.autograd.variable": PathSource(".autograd", ("Variable",)),
+    "torch.jit.annotations": PathSource(
+        ".compat.torch._jit_internal",
+        (
+            *("BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "Final"),
+            *("List", "Optional", "Tuple", "Union"),
+        ),
+    ),
     "torch.utils.data._utils.collate": PathSource(".data", ("default_collate", "default_convert")),
 }

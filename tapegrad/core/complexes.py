@@ -24,6 +24,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import dtypes, numeric, shortpaths
 
 if TYPE_CHECKING:
@@ -76,8 +78,17 @@ def _numpy_dtype(x: Any) -> Any:
 
 
 def refuse(p: Primitive, arrays: Sequence[Any]) -> None:
-    """Raise an error if one of the operands is complex."""
+    """Raise an error if one of the operands has a dtype that the primitive does not take."""
     for a in arrays:
+        if not p.stores and hasattr(a, "dtype"):
+            dtype = dtypes.from_numpy_dtype(a.dtype)
+            if dtype.stored:
+                raise NotImplementedError(
+                    f'"{p.name}" not implemented for {dtype}, which is a dtype of storage; convert '
+                    "with .to() first"
+                )
+        if p.complex is not None:
+            continue
         if isinstance(a, complex) or (hasattr(a, "dtype") and numeric.is_complex(a.dtype)):
             raise RuntimeError(
                 f"{p.name} is not implemented for complex numbers; use abs(), .real or .imag"
@@ -88,6 +99,8 @@ def converted(array: Any, dtype: dtypes.DType) -> Any:
     """An array in another dtype; of complex numbers, real ones keep the real part."""
     if numeric.is_complex(array.dtype) and dtype.category in (dtypes.INTEGER, dtypes.FLOAT):
         array = array.real
+    if dtype is dtypes.float8_e4m3fn:  # has no infinity: PyTorch takes the largest number
+        array = array.astype(np.float32).clip(-448, 448)
     return array.astype(dtype.numpy)
 
 

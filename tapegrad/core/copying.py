@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from . import dtypes
+from . import dtypes, numeric
 from .device import as_device, device, to_device
 from .modes import GRAD, STATE, TAPE, switched
 from .tensor import Tensor, not_recorded, own, wrap
@@ -66,16 +64,14 @@ def alias(tensor: Tensor, kind: type[Tensor]) -> Any:
 
 
 def reduced(tensor: Tensor) -> tuple[Any, ...]:
-    """What a pickle keeps of a leaf."""
-    if not tensor.is_leaf:
-        raise RuntimeError("only leaves can be pickled; use tensor.detach()")
+    """What a pickle keeps of a tensor; one with a history becomes a leaf, as in PyTorch."""
     not_recorded(tensor, "pickling")
     array = to_device(tensor._array, device("cpu"))
     name = tensor.dtype.name
-    if name == "bfloat16":
-        array = array.view(np.uint16)
+    if numeric.is_foreign(array.dtype):
+        array = array.view(f"u{array.dtype.itemsize}")
     device_name = str(tensor.device)
-    about = (type(tensor), array, name, device_name, tensor._requires, _attributes(tensor))
+    about = (type(tensor), array, name, device_name, tensor.requires_grad, _attributes(tensor))
     return _unpickled, about
 
 

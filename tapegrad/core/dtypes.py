@@ -26,15 +26,25 @@ class DType:
     (tapegrad.float32, 4, False)
     """
 
-    __slots__ = ("_numpy", "category", "is_signed", "itemsize", "name")
+    __slots__ = ("_numpy", "category", "is_signed", "itemsize", "name", "stored")
 
-    def __init__(self, name: str, category: int, itemsize: int, is_signed: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        category: int,
+        itemsize: int,
+        is_signed: bool = True,
+        stored: bool = False,
+    ) -> None:
         self.name = name
         self.category = category
         self.itemsize = itemsize
         self.is_signed = is_signed
+        #: tensors of it are made, cast, copied and indexed, and nothing is computed with them
+        self.stored = stored
         # ml_dtypes costs 6 ms to import, so bfloat16 finds its NumPy type at first use.
-        self._numpy = None if name in ("bfloat16", "complex32") else np.dtype(name)
+        foreign = name.startswith(("bfloat16", "complex32", "float8"))
+        self._numpy = None if foreign else np.dtype(name)
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -47,7 +57,7 @@ class DType:
                 )
             import ml_dtypes
 
-            self._numpy = np.dtype(ml_dtypes.bfloat16)
+            self._numpy = np.dtype(getattr(ml_dtypes, self.name))
             _FROM_NUMPY[self._numpy] = self
         return self._numpy
 
@@ -98,8 +108,21 @@ ALL = (
     *(bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64),
     *(complex64, complex128),
 )
-_BY_NAME = {d.name: d for d in ALL}
-_FROM_NUMPY: dict[Any, DType] = {d.numpy: d for d in ALL if d is not bfloat16}
+uint16 = DType("uint16", INTEGER, 2, is_signed=False, stored=True)
+uint32 = DType("uint32", INTEGER, 4, is_signed=False, stored=True)
+uint64 = DType("uint64", INTEGER, 8, is_signed=False, stored=True)
+float8_e4m3fn = DType("float8_e4m3fn", FLOAT, 1, stored=True)
+float8_e4m3fnuz = DType("float8_e4m3fnuz", FLOAT, 1, stored=True)
+float8_e5m2 = DType("float8_e5m2", FLOAT, 1, stored=True)
+float8_e5m2fnuz = DType("float8_e5m2fnuz", FLOAT, 1, stored=True)
+float8_e8m0fnu = DType("float8_e8m0fnu", FLOAT, 1, is_signed=False, stored=True)
+
+STORED = (
+    *(uint16, uint32, uint64, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz),
+    float8_e8m0fnu,
+)
+_BY_NAME = {d.name: d for d in (*ALL, *STORED)}
+_FROM_NUMPY: dict[Any, DType] = {d._numpy: d for d in _BY_NAME.values() if d._numpy is not None}
 _REAL = {complex32: float16, complex64: float32, complex128: float64}
 _COMPLEX = {float16: complex32, bfloat16: complex64, float32: complex64, float64: complex128}
 _DEFAULT = [float32]
@@ -120,7 +143,7 @@ def from_numpy_dtype(dtype: np.dtype[Any]) -> DType:
                 f"tapegrad has no tensors of NumPy type {dtype.name!r}; "
                 f"convert to one of {', '.join(_BY_NAME)} first"
             ) from None
-        return from_numpy_dtype(found.numpy) if found is bfloat16 else found
+        return from_numpy_dtype(found.numpy) if found._numpy is None else found
 
 
 def as_dtype(dtype: Any) -> DType:
@@ -168,6 +191,8 @@ def promote_types(first: DType, second: DType) -> DType:
     """
     if first is second:
         return first
+    if first.stored or second.stored:
+        return _promote_stored(first, second)
     if first.category != second.category:
         high, low = (first, second) if first.category > second.category else (second, first)
         if high.category == COMPLEX and low.category == FLOAT:
@@ -182,6 +207,18 @@ def promote_types(first: DType, second: DType) -> DType:
     # uint8 with a signed type: int8 cannot hold it, wider ones can.
     signed = first if first.is_signed else second
     return int16 if signed is int8 else signed
+
+
+def _promote_stored(first: DType, second: DType) -> DType:
+    """Unsigned integers beside floats or booleans; nothing else is promoted."""
+    stored, other = (first, second) if first.stored else (second, first)
+    if stored.category == INTEGER and not other.stored and other.category != INTEGER:
+        return stored if other.category == BOOL else other
+    kind = "uint16, uint32, uint64" if stored.category == INTEGER else "Float8"
+    raise RuntimeError(
+        f"Promotion for {kind} types is not supported, attempted to promote {first} and {second}; "
+        "convert them with .to() first"
+    )
 
 
 def number_dtype(number: bool | int | float | complex) -> DType:
@@ -220,11 +257,11 @@ class finfo:
         dtype = get_default_dtype() if dtype is None else as_dtype(dtype).to_real()
         if not dtype.is_floating_point:
             raise TypeError(f"finfo needs a floating type, got {dtype}; use iinfo for integers")
-        if dtype is bfloat16:
+        if dtype is bfloat16 or dtype.stored or dtype.name not in np.sctypeDict:
             import ml_dtypes
 
             limits: Any = ml_dtypes.finfo
-            info: Any = limits(dtype.numpy)
+            info: Any = limits(dtype.name)
         else:
             info = np.finfo(dtype.numpy)
         self.dtype = dtype.name

@@ -2,8 +2,8 @@
 
 Comes in: a NumPy dtype. Goes out: whether it is floating, complex, half precision, an integer, a
 boolean.
-Only this file knows NumPy's letters. bfloat16 comes from another package, and NumPy takes it for
-raw bytes ("V"); there are no tensors of any other such type. Called wherever code depends on a
+Only this file knows NumPy's letters. bfloat16 and the floats of one byte come from another
+package, and NumPy takes most of them for raw bytes ("V"). Called wherever code depends on a
 dtype.
 """
 
@@ -38,11 +38,16 @@ def is_inexact(dtype: Any) -> bool:
 
 def is_numpy_float(dtype: Any) -> bool:
     """Whether a dtype is a float of NumPy's own, which bfloat16 is not."""
-    return bool(dtype.kind == "f")
+    return bool(dtype.kind == "f" and dtype.itemsize > 1)
 
 
 def is_bfloat16(dtype: Any) -> bool:
-    return bool(dtype.kind == "V")
+    return bool(dtype.kind == "V" and dtype.itemsize == 2)
+
+
+def is_foreign(dtype: Any) -> bool:
+    """Whether a dtype is a float that NumPy does not have: bfloat16, or one of a single byte."""
+    return bool(dtype.kind == "V" or (dtype.kind == "f" and dtype.itemsize == 1))
 
 
 def is_half(dtype: Any) -> bool:
@@ -74,3 +79,10 @@ def is_boolean(dtype: Any) -> bool:
 def is_exact(dtype: Any) -> bool:
     """Whether a dtype is an integer or boolean."""
     return dtype.kind in "iub"
+
+
+def is_only_stored(dtype: Any) -> bool:
+    """Whether nothing is computed with a dtype: wide unsigned integers, floats of one byte."""
+    return bool(dtype.itemsize > 1 and dtype.kind == "u") or (
+        dtype.itemsize == 1 and is_foreign(dtype)
+    )

@@ -151,6 +151,8 @@ class Primitive:
     loads: bool = False
     #: what a Function of the user keeps between forward and backward
     context: Any = None
+    #: it takes elements of dtypes that are only stored, such as float8: it moves or copies them
+    stores: bool = False
     #: how it takes complex numbers (`complexes.py`), and what it is a conjugating copy of
     complex: str | None = None
     plain: Primitive | None = None
@@ -257,6 +259,7 @@ def define(
     sibling: bool = False,
     wide_numbers: bool = False,
     complex: str | None = None,
+    stores: bool = False,
 ) -> Primitive:
     """Make a primitive. Inputs are the kernel's positional parameters, in order.
 
@@ -282,6 +285,7 @@ def define(
         pure and not collective, collective, halves, half, expression, lower, abstract, batch, into,
     )  # fmt: skip
     p.loads, p.jvp = loads, jvp
+    p.stores = stores or kind == MOVEMENT
     p.complex = complex or {MOVEMENT: OWN, CONTRACTION: HOLOMORPHIC}.get(kind)
     p.linear = kind == MOVEMENT if linear is None else linear
     if native_size is not None:
@@ -430,7 +434,7 @@ def bind(
             return cast_to(bind(p, wide[0], params), wide[1])
         _promote(p, tensors)
         arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
-    elif p.complex is None and dtype is not _F32 and dtype is not _F64:
+    elif (p.complex is None or not p.stores) and dtype is not _F32 and dtype is not _F64:
         refuse(p, arrays)
     if not plain:
         arrays = on_one_device(p, arrays)
@@ -641,7 +645,7 @@ def _promote(p: Primitive, tensors: list[Any]) -> None:
     target = dtypes.result_type(*operands)
     if p.promote == "float" and target.category < dtypes.FLOAT:
         target = dtypes.get_default_dtype()
-    if target.category == dtypes.COMPLEX and p.complex is None:
+    if (target.category == dtypes.COMPLEX and p.complex is None) or target.stored:
         refuse(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
     numpy_target = target.numpy
     for i, x in enumerate(tensors):
@@ -658,7 +662,8 @@ def _number(x: Any, target: DType) -> Any:
         return complex(x)
     if target.category == dtypes.FLOAT:
         # NumPy treats Python floats as weak; bfloat16 arrays do not, so they get an array.
-        return np.asarray(x, target.numpy) if target is dtypes.bfloat16 else float(x)
+        foreign = target is dtypes.bfloat16 or target.stored
+        return np.asarray(x, target.numpy) if foreign else float(x)
     if target.category == dtypes.INTEGER:
         return np.asarray(int(x)).astype(target.numpy)
     return bool(x)

@@ -346,7 +346,7 @@ def _direct_of(
         "        plain = a0.__class__ is ndarray",
         "        size = a0.size if plain else 0",
     ]
-    if p.promote is not None or p.complex is None:
+    if p.promote is not None or p.complex is None or not p.stores:
         lines += [
             "        dtype = a0.dtype",
             "        if dtype is not F32 and dtype is not F64:",

@@ -65,14 +65,15 @@ def _owner_of_shown(array: Any) -> Any:
 
 def apart(array: Any) -> Any:
     """An array of the same memory whose changes are not noted as changes of `array`."""
-    if numeric.is_bfloat16(array.dtype):  # no buffer can describe it
-        return np.asarray(memoryview(array.view(np.uint16))).view(array.dtype)
+    if numeric.is_foreign(array.dtype):  # no buffer can describe it
+        raw = f"u{array.dtype.itemsize}"
+        return np.asarray(memoryview(array.view(raw))).view(array.dtype)
     return np.asarray(memoryview(array))
 
 
 def rejoined(array: Any) -> Any:
     """What `apart` was given, if `array` came from there."""
-    memory = getattr(array.base, "base", None) if numeric.is_bfloat16(array.dtype) else array.base
+    memory = getattr(array.base, "base", None) if numeric.is_foreign(array.dtype) else array.base
     if not isinstance(memory, memoryview) or not isinstance(memory.obj, np.ndarray):
         return array
     given = memory.obj

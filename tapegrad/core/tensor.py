@@ -449,15 +449,14 @@ class Tensor(TensorMethods):
                 f"item() needs a tensor of one element, this one has shape {tuple(self.shape)}"
             )
         not_recorded(self, "item()")
-        return (
-            self._array.item() if self.dtype is not dtypes.bfloat16 else float(self._array.item())
-        )
+        array = self._array
+        return float(array.item()) if numeric.is_foreign(array.dtype) else array.item()
 
     def tolist(self) -> list[Any]:
         """The data as nested lists of Python numbers."""
         not_recorded(self, "tolist()")
         array = to_device(self._array, device("cpu"))
-        wide = array.astype(np.float32) if numeric.is_bfloat16(array.dtype) else array
+        wide = array.astype(np.float32) if numeric.is_foreign(array.dtype) else array
         values: list[Any] = wide.tolist()
         return values
 
@@ -599,7 +598,8 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
             data, promoted = _plain(data)
             dtype = promoted if dtype is None else dtype
         try:
-            array = np.asarray(data)
+            # NumPy makes floats of integers that fit into no other common type.
+            array = np.asarray(data, np.uint64 if dtype is dtypes.uint64 else None)
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
         weak = not isinstance(first, (np.generic, np.ndarray))

@@ -160,6 +160,8 @@ def widened(x: Any) -> Any:
     dtype = x.dtype
     if dtype is F32 or dtype is F64:
         return x
+    if dtype.itemsize == 1 and numeric.is_foreign(dtype):
+        raise NotImplementedError(f"nothing is computed with {dtype}; convert with .to() first")
     return x.astype(np.float32) if numeric.is_half(dtype) else x
 
 

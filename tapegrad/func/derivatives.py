@@ -36,7 +36,7 @@ def _tracked(x: Any) -> Any:
     """A tensor to differentiate for: connected to `x` if `x` itself is being differentiated."""
     if not isinstance(x, Tensor):
         raise TypeError(f"cannot differentiate with respect to {type(x).__name__}; give a Tensor")
-    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+    if not numeric.is_differentiable(x._array.dtype):
         raise TypeError(f"cannot differentiate with respect to a tensor of {x.dtype}")
     if x.requires_grad:
         return clone_(x)

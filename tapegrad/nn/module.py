@@ -59,7 +59,10 @@ class Module(StateDict):
     dump_patches: bool = False
     _modules: dict[str, Module | None]
     _forward_hooks = HookDict()
+    _forward_hooks_with_kwargs = HookDict()
+    _forward_hooks_always_called = HookDict()
     _forward_pre_hooks = HookDict()
+    _forward_pre_hooks_with_kwargs = HookDict()
     _backward_hooks = HookDict()
     _backward_pre_hooks = HookDict()
     _hooked = False
@@ -96,11 +99,14 @@ class Module(StateDict):
 
     def _call_hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         finished: set[int] = set()
-        hooks = {**EVERYWHERE.of("forward"), **self._forward_hooks}
+        with_kwargs, always = self._forward_hooks_with_kwargs, self._forward_hooks_always_called
+        own = self._forward_hooks.items()
+        hooks = EVERYWHERE.of("forward")
+        hooks.update({key: (hook, key in with_kwargs, key in always) for key, hook in own})
         result: Any = None
         try:
-            for pre_hook, with_kwargs in EVERYWHERE.then("forward_pre", self._forward_pre_hooks):
-                args, kwargs = self._prepared(pre_hook, with_kwargs, args, kwargs)
+            for pre_hook, keywords in self._pre_hooks():
+                args, kwargs = self._prepared(pre_hook, keywords, args, kwargs)
             backward = BackwardHooks(
                 self,
                 EVERYWHERE.then("backward_pre", self._backward_pre_hooks),
@@ -108,16 +114,22 @@ class Module(StateDict):
             )
             args = backward.pass_inputs(args)
             result = self.forward(*args, **kwargs)
-            for key, (hook, with_kwargs, _) in hooks.items():
+            for key, (hook, keywords, _) in hooks.items():
                 finished.add(key)
-                returned = _run_forward_hook(hook, with_kwargs, self, args, kwargs, result)
+                returned = _run_forward_hook(hook, keywords, self, args, kwargs, result)
                 result = result if returned is None else returned
             return backward.pass_outputs(result)
         except Exception:
-            for key, (hook, with_kwargs, always) in hooks.items():
-                if always and key not in finished:
-                    self._run_after_failure(hook, with_kwargs, args, kwargs, result)
+            for key, (hook, keywords, anyway) in hooks.items():
+                if anyway and key not in finished:
+                    self._run_after_failure(hook, keywords, args, kwargs, result)
             raise
+
+    def _pre_hooks(self) -> list[tuple[Callable[..., Any], bool]]:
+        """The hooks before forward, and whether each takes keyword arguments."""
+        keywords = self._forward_pre_hooks_with_kwargs
+        own = [(hook, key in keywords) for key, hook in self._forward_pre_hooks.items()]
+        return [*EVERYWHERE.of("forward_pre").values(), *own]
 
     def _run_after_failure(
         self, hook: Callable[..., Any], with_kwargs: bool, args: Any, kwargs: Any, result: Any
@@ -154,7 +166,8 @@ class Module(StateDict):
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, args)` before forward; what it returns replaces the arguments."""
-        return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+        flags = [self._forward_pre_hooks_with_kwargs] if with_kwargs else []
+        return add_hook(self._forward_pre_hooks, hook, prepend, flags)
 
     def register_forward_hook(
         self,
@@ -165,7 +178,9 @@ class Module(StateDict):
         always_call: bool = False,
     ) -> RemovableHandle:
         """Call `hook(module, args, output)` after forward; what it returns replaces the output."""
-        return add_hook(self._forward_hooks, (hook, with_kwargs, always_call), prepend)
+        flags = [self._forward_hooks_with_kwargs] if with_kwargs else []
+        flags += [self._forward_hooks_always_called] if always_call else []
+        return add_hook(self._forward_hooks, hook, prepend, flags)
 
     def register_full_backward_hook(
         self, hook: Callable[..., Any], prepend: bool = False

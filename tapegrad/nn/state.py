@@ -9,7 +9,7 @@ the tree as it was.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,8 +111,16 @@ def _load(owner: Any, group: str, name: str, current: Any, value: Any, assign: b
         owner._put(group, name, value.detach())
 
 
-def add_hook(hooks: dict[int, Any], item: Any, prepend: bool = False) -> RemovableHandle:
-    """Enter a hook, in front of the others if asked to; compiled functions look again."""
+def add_hook(
+    hooks: dict[int, Any],
+    item: Any,
+    prepend: bool = False,
+    flags: Sequence[dict[int, bool]] = (),
+) -> RemovableHandle:
+    """Enter a hook, in front of the others if asked to; compiled functions look again.
+
+    `flags` are the dictionaries of what holds for the hook.
+    """
     key = next(numbers)
     if prepend:
         others = dict(hooks)
@@ -120,9 +128,12 @@ def add_hook(hooks: dict[int, Any], item: Any, prepend: bool = False) -> Removab
         hooks.update({key: item, **others})
     else:
         hooks[key] = item
+    for flag in flags:
+        flag[key] = True
 
     def remove() -> None:
-        hooks.pop(key, None)
+        for known in (hooks, *flags):
+            known.pop(key, None)
 
     return RemovableHandle(remove)
 

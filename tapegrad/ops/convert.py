@@ -36,6 +36,7 @@ move_: Primitive = define(
     batch=leading,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 

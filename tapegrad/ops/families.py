@@ -41,6 +41,7 @@ def unary(
     scipy: bool = False,
     module: str = "",
     complex: str | None = None,
+    stores: bool = False,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -59,6 +60,7 @@ def unary(
         abstract=(lambda x: x) if scipy else None,
         loads=scipy,
         complex=complex,
+        stores=stores,
     )
     if public:
 
@@ -107,6 +109,7 @@ def binary(
     module: str = "",
     wide_numbers: bool = False,
     complex: str | None = None,
+    stores: bool = False,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -125,6 +128,7 @@ def binary(
         expression=expression,
         wide_numbers=wide_numbers,
         complex=complex,
+        stores=stores,
     )
     if public:
 

@@ -49,6 +49,7 @@ LATE: dict[str, Late] = {
         both="cholesky cholesky_inverse cholesky_solve triangular_solve",
     ),
     "factors.systems": Late(functions="vander"),
+    "factors.eigen": Late(),
     "factors.orthogonal": Late(both="geqrf orgqr ormqr qr"),
     "factors.lu": Late(functions="lu_unpack"),
     "factors.least_squares": Late(both="pinverse"),
@@ -57,6 +58,10 @@ LATE: dict[str, Late] = {
         both="lu lu_solve svd",
         functions="chain_matmul frobenius_norm nuclear_norm",
     ),
+    # `fft` names the files here
+    "fourier.primitives": Late(),
+    "fourier.transforms": Late(),
+    "fourier.short_time": Late(both="istft stft"),
     "linalg.sums": Late(both="addbmm addr", methods="addbmm_ addr_"),
     "masked.reducing": Late(),
     "masked.scanning": Late(),

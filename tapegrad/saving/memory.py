@@ -38,6 +38,9 @@ STORED = {
     "BF16": "bfloat16",
     "F32": "float32",
     "F64": "float64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
 }
 STORED_NAMES = {name: code for code, name in STORED.items()}
 
@@ -92,8 +95,8 @@ def name_of_dtype(dtype: np.dtype[Any]) -> str | None:
 
 def dtype_named(name: Any) -> np.dtype[Any]:
     """The NumPy type of a name in a file; SavingError for anything but plain values."""
-    if name == "bfloat16":
-        return dtypes.bfloat16.numpy
+    if name == "bfloat16" or (isinstance(name, str) and name.startswith("float8_")):
+        return dtypes.dtype_named(name).numpy
     if isinstance(name, str) and (name in STORED_NAMES or _PLAIN_TYPE.fullmatch(name)):
         try:
             return np.dtype(name)

@@ -13,7 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from ..core import numeric
 from ..core.batch_rules import has_shape, rule_of, with_batch
+from ..core.complexes import HOLOMORPHIC, OWN, conjugating
 from ..core.modes import AUTOCAST, GRAD, STATE, TRANSFORM, switched
 from ..core.primitive import OPAQUE, PRIMITIVES, Primitive
 from ..core.tensor import Tensor, wrap
@@ -66,7 +70,9 @@ def run_batch(
     if rule is not None:
         return rule(p, inputs, flags, params)
     if p.composite:
-        return batch_of(p, tuple(flags))(*inputs, **params)
+        dtypes = tuple([getattr(getattr(x, "_array", x), "dtype", None) for x in inputs])
+        some = any(d is not None and numeric.is_complex(d) for d in dtypes)
+        return batch_of(p, tuple(flags), dtypes if some else None)(*inputs, **params)
     raise RuntimeError(
         f"vmap: there is no batch rule for {p.name}; write what it does with other operations, or "
         "call it outside of vmap"
@@ -74,8 +80,17 @@ def run_batch(
 
 
 @cache
-def batch_of(p: Primitive, flags: tuple[bool, ...]) -> Primitive:
-    """A composite on a whole batch, as a composite: its kernel and its rule run on the examples."""
+def batch_of(
+    p: Primitive, flags: tuple[bool, ...], dtypes: tuple[Any, ...] | None = None
+) -> Primitive:
+    """A composite on a whole batch, as a composite: its kernel and its rule run on the examples.
+
+    `dtypes` are those of the inputs if one of them is complex: its rule is then the one that
+    conjugates.
+    """
+    rules = p
+    if dtypes is not None and p.complex == HOLOMORPHIC:
+        rules = conjugating(p, [None if d is None else np.empty(0, d) for d in dtypes])
 
     def kernel(*given: Any, **params: Any) -> Any:
         return _run_parts(p, flags, given, params)
@@ -91,6 +106,7 @@ def batch_of(p: Primitive, flags: tuple[bool, ...]) -> Primitive:
         rules=p.rules,
         joint=p.joint,
         composite=True,
+        complex=None if p.complex is None else OWN,
     )
     whole.slots, whole.keeps_values = p.slots, p.keeps_values
     whole.native_size = 1 << 62
@@ -98,7 +114,7 @@ def batch_of(p: Primitive, flags: tuple[bool, ...]) -> Primitive:
     whole.complex = p.complex
 
     def pull(g: Any, edges: Any, saved: Any, params: dict[str, Any]) -> list[Any]:
-        return _pull_parts(p, flags, g, edges, saved, params)
+        return _pull_parts(rules, flags, g, edges, saved, params)
 
     whole._pull = pull
     return whole

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import inplace, numeric, xp
-from ..core.complexes import HOLOMORPHIC, conjugating
+from ..core.complexes import HOLOMORPHIC
 from ..core.modes import AUTOCAST, GRAD, STATE, switched
 from ..core.primitive import CONTRACTION, ELEMENTWISE, PRIMITIVES, Primitive
 from ..core.tensor import Tensor, wrap
 from ..core.wrapped import Dual, Wrapping, dual, requires_somewhere
-from .levels import Level, saved_of
+from .levels import Level, rules_of, saved_of
 
 
 class DualLevel(Level):
@@ -104,7 +104,7 @@ def tangents_of(
             return found if isinstance(found, tuple) else (found,)
         if p.linear:
             return _of_linear(p, primals, kept, outs, params)
-        plain = p.complex == HOLOMORPHIC or not _any_complex(primals)
+        plain = p.complex == HOLOMORPHIC or not _any_complex((*primals, *outs))
         if p.kind == ELEMENTWISE and len(outs) == 1 and plain:
             return [_of_elements(p, primals, kept, outs, params)]
         if p.kind == CONTRACTION:
@@ -195,9 +195,8 @@ def _by_double_vjp(
             zeros_like(y).requires_grad_() if is_differentiable(y) else None for y in outs
         ]
         saved = saved_of(p, primals, outs, edges, _as_it_is)
-        if p.complex == HOLOMORPHIC and is_complex(outs[0]):
-            p = conjugating(p, [x._array if isinstance(x, Tensor) else x for x in primals])
-        pulled = p.pull(dummies if several else dummies[0], edges, saved, params)
+        rules = rules_of(p, primals, outs)
+        pulled = rules.pull(dummies if several else dummies[0], edges, saved, params)
         pairs = [
             (unbroadcast(r, tuple(x.shape)) if tuple(r.shape) != tuple(x.shape) else r, t)
             for r, t, x in zip(pulled, tangents, primals, strict=True)

@@ -166,16 +166,21 @@ def record_on(
         return
     saved = saved_of(p, tensors, results, edges, _kept)
     line = source.outside(sys._getframe(1))
-    entry = new_entry(p, params, tuple(edges), saved, next(numbers), line)
+    rules = rules_of(p, tensors, results)
+    entry = new_entry(rules, params, tuple(edges), saved, next(numbers), line)
     if len(tensors) > 1 and p.kind in (ELEMENTWISE, CONTRACTION):
         entry.shapes = tuple([tuple(x.shape) if isinstance(x, Tensor) else () for x in tensors])
-    if p.complex == HOLOMORPHIC and results[0]._array.dtype.kind in COMPLEX:
-        arrays = [x._array if isinstance(x, Tensor) else x for x in tensors]
-        entry.primitive = conjugating(p, arrays)
     for i, result in enumerate(results):
         if result._array.dtype.kind in DIFFERENTIABLE:
             result._edge = entry if len(results) == 1 else Output(entry, i)
             result._requires = True
+
+
+def rules_of(p: Primitive, tensors: Sequence[Any], results: Sequence[Any]) -> Primitive:
+    """The primitive whose rules serve these operands: those of complex numbers conjugate."""
+    if p.complex == HOLOMORPHIC and results[0]._array.dtype.kind in COMPLEX:
+        return conjugating(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
+    return p
 
 
 def saved_of(

@@ -16,7 +16,8 @@ from ..core.histories import set_history
 from ..core.modes import GRAD, STATE
 from ..core.primitive import PRIMITIVES
 from ..core.tensor import Tensor, refresh
-from ..core.wrapped import Batched, Dual, Wrapped, Wrapping, ghost_of
+from ..core.wrapped import Batched, Dual, Wrapped, Wrapping, ghost_of, whole_of
+from .batching import with_batches_of
 from .levels import level_of, record_on
 
 
@@ -57,19 +58,23 @@ def assign(tensor: Tensor, value: Tensor, what: str, since: float, given: bool) 
         assert made.tangent is not None
         if tangent is None:
             tangent = PRIMITIVES["zeros_as"](made.tangent, shape=tuple(made.tangent.shape))
-        made.tangent = writable(made.tangent)
+        _make_room(tensor, tangent)
         inplace.assign(made.tangent, tangent, what, since, given)
     if STATE.mode & GRAD:
         _rebind(level, tensor, value)
     return tensor
 
 
-def writable(tangent: Tensor) -> Tensor:
-    """A tangent in memory that may be written to: one that was expanded is copied."""
-    array = tangent._array
-    if isinstance(tangent, Wrapped) or array.flags.writeable:
-        return tangent
-    return PRIMITIVES["clone"](tangent)  # type: ignore[no-any-return]
+def _make_room(tensor: Any, tangent: Tensor) -> None:
+    """Let a tensor, and its base, have a tangent in memory that takes all examples of another."""
+    base = tensor if tensor._view is None else tensor._view[0]
+    before = base._extra.tangent
+    wide = with_batches_of(before, tangent)
+    if wide is before and whole_of(before)._array.flags.writeable:
+        return
+    base._extra.tangent = PRIMITIVES["clone"](wide)
+    if tensor is not base:
+        tensor._extra.tangent = inplace.through(tensor._view[1], base._extra.tangent)
 
 
 def _rebind(level: Any, tensor: Tensor, value: Tensor) -> None:

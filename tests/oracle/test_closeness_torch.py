@@ -71,3 +71,80 @@ def test_two_dtypes(pair: tuple[str, str]) -> None:
 def test_numbers_and_structures(x: Any, y: Any) -> None:
     for options in ({}, {"check_dtype": False}, {"equal_nan": True}):
         assert accepts(tg, x, y, **options) == accepts(torch, x, y, **options), options
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def outcome(lib: Any, *given: Any, **options: Any) -> str:
+    """The kind and text of the error, with PyTorch's names of types."""
+    try:
+        lib.testing.assert_close(*given, **options)
+    except (AssertionError, TypeError, ValueError) as error:
+        text = str(error).replace("tapegrad.core.tensor.", "torch.").replace("tapegrad.", "torch.")
+        text = text.replace("torch.Size", "Size")
+        return f"{type(error).__name__}: {text}"
+    return "passed"
+
+
+_T = [1.0, 2.0, NAN]
+CALLS: dict[str, Any] = {
+    "tensors": lambda t: (t.tensor([1.0, 2.0, 3.0]), t.tensor([1.0, 2.5, 3.1])),
+    "float64": lambda t: (t.tensor([[1.0, 2.0]]).double(), t.tensor([[1.1, 2.5]]).double()),
+    "half": lambda t: (t.tensor([1.0, 2.0]).half(), t.tensor([1.1, 2.5]).half()),
+    "bfloat16": lambda t: (t.tensor([1.0, 2.0]).bfloat16(), t.tensor([1.1, 2.5]).bfloat16()),
+    "zero": lambda t: (t.tensor([1.0, 2.0]), t.tensor([0.0, 2.5])),
+    "nan": lambda t: (t.tensor(_T), t.tensor([1.0, NAN, 5.0])),
+    "inf": lambda t: (t.tensor([INF, 1.0]), t.tensor([-INF, 1.0])),
+    "integers": lambda t: (t.tensor([1, 2, 30]), t.tensor([1, 7, 40])),
+    "booleans in tensors": lambda t: (t.tensor([True, False]), t.tensor([True, True])),
+    "bytes": lambda t: (t.tensor([250]).byte(), t.tensor([3]).byte()),
+    "complex": lambda t: (t.tensor([1 + 1j, 2j]), t.tensor([1 + 2j, 2j])),
+    "scalars in tensors": lambda t: (t.tensor(1.0), t.tensor(2.0)),
+    "integer scalars in tensors": lambda t: (t.tensor(1), t.tensor(2)),
+    "shapes": lambda t: (t.ones(2), t.ones(2, 1)),
+    "dtypes": lambda t: (t.ones(2), t.ones(2).double()),
+    "strides": lambda t: (t.ones(2, 2), t.ones(2, 2).t()),
+    "numbers": lambda t: (1.0, 1.5),
+    "integers and zero": lambda t: (3, 0),
+    "types of numbers": lambda t: (1, 1.0),
+    "complex numbers": lambda t: (1j, 2j),
+    "bools": lambda t: (True, False),
+    "bools in a list": lambda t: ([True], [False]),
+    "None": lambda t: (None, 1),
+    "lists": lambda t: ([1, 2], [1, 3]),
+    "lengths": lambda t: ([1, 2], [1]),
+    "nested": lambda t: ({"a": [t.ones(2), t.zeros(1)]}, {"a": [t.ones(2), t.ones(1)]}),
+    "keys": lambda t: ({"a": 1, "c": 2}, {"b": 1}),
+    "strings": lambda t: ("a", "b"),
+    "number and list": lambda t: (1, [1]),
+    "arrays": lambda t: (np.ones(2), np.zeros(2)),
+    "objects": lambda t: (object, object),
+    "structure before values": lambda t: ([1, [2]], [3, [2, 3]]),
+    "tuples": lambda t: ((1.0, 2.0), [1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_messages(name: str) -> None:
+    for options in (
+        *({}, {"rtol": 0, "atol": 0}, {"rtol": 1e-3, "atol": 0.2}, {"equal_nan": True}),
+        *({"check_dtype": False}, {"check_stride": True}, {"rtol": 1e-3}, {"atol": 1}),
+        *({"msg": "mine"}, {"msg": lambda text: f"before {text}"}, {"allow_subclasses": False}),
+    ):
+        found = outcome(tg, *CALLS[name](tg), **options)
+        assert found == outcome(torch, *CALLS[name](torch), **options), options
+
+
+def test_random_messages() -> None:
+    rng = np.random.default_rng(0)
+    for i in range(300):
+        dtype = ["float16", "bfloat16", "float32", "float64", "int64", "int8"][i % 6]
+        shape = [(3,), (2, 3), (1, 1, 4)][i % 3]
+        a = np.round(rng.standard_normal(shape) * 20, 2)
+        b = a + rng.standard_normal(shape) * 10.0 ** rng.integers(-7, 2) * rng.integers(0, 2, shape)
+        outcomes = [
+            outcome(lib, *(lib.tensor(v).to(getattr(lib, dtype)) for v in (a, b)))
+            for lib in (tg, torch)
+        ]
+        assert outcomes[0] == outcomes[1], (i, a, b)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
+
+from ...core.overriding import DisableTorchFunction, DisableTorchFunctionSubclass
+from ..absent import absent_class
+
+__all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet"]
 
 
 def _log_api_usage_once(name: str) -> None:
@@ -27,3 +33,39 @@ def _get_privateuse1_backend_name() -> str:
 def _has_storage(x: Any) -> bool:
     """True: every tensor has memory."""
     return True
+
+
+class DispatchKey(enum.Enum):
+    """Names of PyTorch's kinds of kernels; tables of packages name them."""
+
+    Undefined = enum.auto()
+    CPU = enum.auto()
+    CUDA = enum.auto()
+    Meta = enum.auto()
+    Autograd = enum.auto()
+    AutogradCPU = enum.auto()
+    AutogradCUDA = enum.auto()
+    AutocastCPU = enum.auto()
+    AutocastCUDA = enum.auto()
+    AutocastXPU = enum.auto()
+    CompositeImplicitAutograd = enum.auto()
+    CompositeExplicitAutograd = enum.auto()
+
+
+class DispatchKeySet:
+    """A set of such names."""
+
+    def __init__(self, *keys: DispatchKey) -> None:
+        self._keys = frozenset(keys)
+
+    def __or__(self, other: DispatchKeySet) -> DispatchKeySet:
+        return DispatchKeySet(*self._keys, *other._keys)
+
+    def has(self, key: DispatchKey) -> bool:
+        """Whether a name is in the set."""
+        return key in self._keys
+
+
+_ExcludeDispatchKeyGuard = absent_class(
+    "torch._C._ExcludeDispatchKeyGuard", "operations are not dispatched by keys"
+)

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from ...core import dtypes
-from ...core.layouts import LAYOUTS
+from ...core.layouts import FORMATS, LAYOUTS
 from ...core.tensor import Tensor
 from ..absent import NamedDType, absent_class
 from .serialization import load, save
@@ -20,12 +20,17 @@ SymInt = absent_class("torch.SymInt", _SYMBOLIC)
 SymFloat = absent_class("torch.SymFloat", _SYMBOLIC)
 SymBool = absent_class("torch.SymBool", _SYMBOLIC)
 
+_STREAMS = "operations on a GPU run in order, and CuPy's streams can be used"
+Stream = absent_class("torch.Stream", _STREAMS)
+Event = absent_class("torch.Event", _STREAMS)
+
 sparse_coo = LAYOUTS["sparse_coo"]
 sparse_csr = LAYOUTS["sparse_csr"]
 sparse_csc = LAYOUTS["sparse_csc"]
 sparse_bsr = LAYOUTS["sparse_bsr"]
 sparse_bsc = LAYOUTS["sparse_bsc"]
 jagged = LAYOUTS["jagged"]
+legacy_contiguous_format = FORMATS["contiguous_format"]
 
 #: dtypes that packages compare with and have tables of: name, category, bytes, signed
 _NAMED_DTYPES = (
@@ -41,7 +46,7 @@ _NAMED_DTYPES = (
     *((f"int{n}", dtypes.INTEGER, 1, True) for n in range(1, 8)),
     *((f"uint{n}", dtypes.INTEGER, 1, False) for n in range(1, 8)),
 )
-_EXISTING = {dtype.name for dtype in dtypes.ALL}
+_EXISTING = {dtype.name for dtype in (*dtypes.ALL, *dtypes.STORED)}
 for _name, _category, _size, _signed in _NAMED_DTYPES:
     if _name not in _EXISTING:
         globals()[_name] = NamedDType(_name, _category, _size, _signed)
@@ -61,6 +66,54 @@ class AcceleratorError(RuntimeError):
 def _assert(condition: Any, message: str) -> None:
     """`assert` as a function."""
     assert condition, message
+
+
+def _check(cond: Any, message: Any = None) -> None:
+    _check_with(RuntimeError, cond, message)
+
+
+def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
+    """Raise an error unless something holds; `message` is a function that gives the text."""
+    if not isinstance(cond, bool):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if not cond:
+        raise error_type("Expected cond to be True" if message is None else str(message()))
+
+
+def _check_value(cond: Any, message: Any = None) -> None:
+    _check_with(ValueError, cond, message)
+
+
+def _check_index(cond: Any, message: Any = None) -> None:
+    _check_with(IndexError, cond, message)
+
+
+def _check_type(cond: Any, message: Any = None) -> None:
+    _check_with(TypeError, cond, message)
+
+
+def _check_not_implemented(cond: Any, message: Any = None) -> None:
+    _check_with(NotImplementedError, cond, message)
+
+
+def _check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
+    _check(i >= 0 and (max is None or i <= max), message)
+
+
+def _check_tensor_all(cond: Tensor, message: Any = None) -> None:
+    _check(bool(cond.all()), message)
+
+
+def _assert_async(condition: Tensor, message: str = "Expected Tensor to be true") -> None:
+    assert bool(condition), message
+
+
+def _softmax_backward_data(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any
+) -> Tensor:
+    """The gradient of a softmax, from its result."""
+    inner = (grad_output * output).sum(dim, keepdim=True)
+    return ((grad_output - inner) * output).to(input_dtype)
 
 
 def typename(obj: Any) -> str:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Optional, Union
+from typing import Any, Dict, Final, List, Optional, Tuple, Union  # noqa: UP035
 
 from .jit import export, ignore, is_scripting, unused
 
-__all__ = ["Final", "Optional", "Union", "export", "ignore", "is_scripting", "unused"]
+__all__ = [
+    "Dict",
+    "Final",
+    "List",
+    "Optional",
+    "Tuple",
+    "Union",
+    "export",
+    "ignore",
+    "is_scripting",
+    "unused",
+]
 
 
 class BroadcastingList(type):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,13 +17,19 @@ from .serialization import load as load_file
 _folder: list[str] = []
 
 
+#: the part of a file's name that tells the beginning of its checksum
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
+
+
 def get_dir() -> str:
     """The folder of downloads: set by `set_dir`, by TORCH_HOME, or ~/.cache/torch/hub."""
-    if _folder:
-        return _folder[0]
+    return _folder[0] if _folder else os.path.join(_get_torch_home(), "hub")
+
+
+def _get_torch_home() -> str:
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     home = os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))
-    return os.path.join(os.path.expanduser(home), "hub")
+    return os.path.expanduser(home)
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
@@ -101,3 +108,42 @@ def _entry(module: ModuleType, name: str) -> Any:
     if not callable(found):
         raise RuntimeError(f"Cannot find callable {name} in hubconf")
     return found
+
+
+class PlainProgress:
+    """Stands for tqdm where it is not installed: goes through items and shows nothing."""
+
+    def __init__(self, iterable: Any = None, total: Any = None, **options: Any) -> None:
+        self.iterable = iterable
+        self.total = total
+        self.n = 0
+
+    def __iter__(self) -> Any:
+        for item in self.iterable:
+            self.update()
+            yield item
+
+    def update(self, n: int = 1) -> None:
+        """Count."""
+        self.n += n
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def set_description(self, *args: Any, **options: Any) -> None:
+        """Nothing to show."""
+
+    def __enter__(self) -> PlainProgress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def __getattr__(name: str) -> Any:
+    if name != "tqdm":
+        raise AttributeError(f"module 'torch.hub' has no attribute {name!r}")
+    try:
+        return importlib.import_module("tqdm.auto").tqdm
+    except ImportError:
+        return PlainProgress

@@ -112,3 +112,11 @@ def isinstance(obj: Any, target_type: Any) -> bool:
 def optimized_execution(should_optimize: bool) -> Iterator[None]:
     """A block in which nothing changes: there is no interpreter of scripts to switch."""
     yield
+
+
+def _overload(fn: Any) -> Any:
+    return fn
+
+
+_overload_method = _overload
+_script_if_tracing = script_if_tracing

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..absent import absent
-from ..custom_ops import CustomOpDef, found, register
+from ..custom_ops import REGISTERED, CustomOpDef, found, register
 
 __all__ = ["CustomOpDef", "Library", "custom_op", "define", "impl", "register_fake"]
 
@@ -79,9 +79,13 @@ def register_kernel(op: Any, device_types: Any, func: Any = None, /, *, lib: Any
 def register_fake(
     op: Any, func: Any = None, /, *, lib: Any = None, _stacklevel: int = 1, **options: Any
 ) -> Any:
-    """Keep the function that computes shapes; tensors here always have values."""
-    operation = _operation(op)
-    return operation.register_fake if func is None else operation.register_fake(func)
+    """Keep the function that computes shapes; tensors here always have values.
+
+    The operation may be registered later, or never: nothing asks for its shapes.
+    """
+    operation = op if isinstance(op, CustomOpDef) else REGISTERED.get(op)
+    keep = (lambda fn: fn) if operation is None else operation.register_fake
+    return keep if func is None else keep(func)
 
 
 impl_abstract = register_fake

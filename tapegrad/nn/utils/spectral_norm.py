@@ -98,7 +98,7 @@ def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
     for end in ("_u", "_v", "_orig"):
         delattr(module, name + end)
     module.register_parameter(name, Parameter(weight))
-    for key, (hook, _) in list(module._forward_pre_hooks.items()):
+    for key, hook in list(module._forward_pre_hooks.items()):
         if getattr(hook, "__self__", None) is made:
             del module._forward_pre_hooks[key]
     return module

@@ -266,6 +266,7 @@ positive: Primitive = unary(
     complex=OWN,
     doc="`x` of each element, as `+x`.",
     example=("tapegrad.positive(tapegrad.tensor([1.0, -2.0]))", "tensor([ 1., -2.])"),
+    stores=True,
 )
 reciprocal: Primitive = unary(
     "reciprocal",

@@ -38,6 +38,7 @@ def comparison(
     doc: str,
     example: tuple[str, str],
     complex: str | None = None,
+    stores: bool = False,
 ) -> Primitive:
     return binary(
         name,
@@ -48,6 +49,7 @@ def comparison(
         aliases=aliases,
         inplace=False,
         complex=complex,
+        stores=stores,
         doc=doc,
         example=example,
         samples=lambda: [
@@ -63,6 +65,7 @@ equal: Primitive = comparison(
     "eq",
     np.equal,
     "x == y",
+    stores=True,
     complex=OWN,
     doc="`input == other`, element by element, with broadcasting.",
     example=("tapegrad.eq(tapegrad.tensor([1, 2, 3]), 2)", "tensor([False,  True, False])"),
@@ -72,6 +75,7 @@ not_equal: Primitive = comparison(
     np.not_equal,
     "x != y",
     ("not_equal",),
+    stores=True,
     complex=OWN,
     doc="`input != other`, element by element, with broadcasting.",
     example=("tapegrad.ne(tapegrad.tensor([1, 2, 3]), 2)", "tensor([ True, False,  True])"),
@@ -167,6 +171,7 @@ logical_not: Primitive = unary(
     promote=None,
     inplace=False,
     kind="bool",
+    stores=True,
     complex=OWN,
     doc="Whether each element is false (0).",
     example=("tapegrad.logical_not(tapegrad.tensor([True, False]))", "tensor([False,  True])"),
@@ -180,6 +185,7 @@ isnan: Primitive = unary(
     "x != x",
     promote=None,
     inplace=False,
+    stores=True,
     complex=OWN,
     doc="Whether each element is NaN.",
     example=("tapegrad.isnan(tapegrad.tensor([1.0, tapegrad.nan]))", "tensor([False,  True])"),
@@ -191,6 +197,7 @@ isinf: Primitive = unary(
     "isinf(x)",
     promote=None,
     inplace=False,
+    stores=True,
     complex=OWN,
     doc="Whether each element is inf or -inf.",
     example=("tapegrad.isinf(tapegrad.tensor([1.0, tapegrad.inf]))", "tensor([False,  True])"),
@@ -202,6 +209,7 @@ isfinite: Primitive = unary(
     "isfinite(x)",
     promote=None,
     inplace=False,
+    stores=True,
     complex=OWN,
     doc="Whether each element is neither NaN nor infinite.",
     example=("tapegrad.isfinite(tapegrad.tensor([1.0, tapegrad.inf]))", "tensor([ True, False])"),
@@ -280,6 +288,7 @@ where: Primitive = define(
         lambda g, condition: where(condition, 0.0, g),
     ),
     expression="where(condition, x, y)",
+    stores=True,
     complex=OWN,
 )
 

@@ -20,15 +20,22 @@ cast: Primitive = define(
     lambda x, *, dtype: converted(x, as_dtype(dtype)),
     kind=ELEMENTWISE,
     complex=OWN,
+    stores=True,
     vjp=lambda g, x_dtype: cast(g, dtype=as_dtype(x_dtype)),
     expression="cast(x)",
 )
 
 detach: Primitive = define(
-    "detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x", complex=OWN
+    "detach", lambda x: x, kind=ELEMENTWISE, inputs=("x",), expression="x", complex=OWN, stores=True
 )
 clone_: Primitive = define(
-    "clone", lambda x: x.copy(), kind=ELEMENTWISE, vjp=lambda g: g, expression="x", complex=OWN
+    "clone",
+    lambda x: x.copy(),
+    kind=ELEMENTWISE,
+    vjp=lambda g: g,
+    expression="x",
+    complex=OWN,
+    stores=True,
 )
 
 

@@ -9,12 +9,14 @@ import numpy as np
 
 from ...core import xp
 from ...core.batch_rules import leading
+from ...core.complexes import OWN
 from ...core.dtypes import finfo, int64
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ..elementwise import comparison as c
+from ..elementwise.complexes import is_complex
 from ..linalg.matmul import matmul_
-from ..linalg.matrices import LinAlgError, adjoint, check_matrix, on_host
+from ..linalg.matrices import LinAlgError, adjoint, check_matrix, on_host, real_part
 from ..linalg.solving import matrix_norm
 from ..precision import check_same_dtype
 from ..reduce.reductions import sum
@@ -69,6 +71,7 @@ pinv_: Primitive = define(
         x[1],
     ),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -78,7 +81,7 @@ def _tolerances(what: str, x: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
     for name, value in (("atol", atol), ("rtol", rtol)):
         if isinstance(value, Tensor) and value.dtype.is_complex:
             raise RuntimeError(f"{what} needs a real {name}, got {value.dtype}")
-    usual = finfo(x.dtype).eps * max(x._array.shape[-2:])
+    usual = finfo(x.dtype.to_real()).eps * max(x._array.shape[-2:])
     if rtol is None:
         if atol is None:
             rtol = usual
@@ -242,7 +245,7 @@ def _lstsq(x: Any, y: Any, *, rcond: float, driver: str) -> Any:
         return (
             np.zeros(shape, x.dtype),
             np.zeros(lead, np.int64),
-            np.zeros((*lead, k), x.dtype),
+            np.zeros((*lead, k), x.real.dtype),
         )
     from scipy.linalg import lstsq
 
@@ -254,7 +257,7 @@ def _lstsq(x: Any, y: Any, *, rcond: float, driver: str) -> Any:
     return (
         stacked([r[0] for r in done], tuple(lead), (n, y.shape[-1]), x.dtype),
         stacked([r[2] for r in done], tuple(lead), (), np.int64),
-        stacked(values, tuple(lead), (k,), x.dtype),
+        stacked(values, tuple(lead), (k,), x.real.dtype),
     )
 
 
@@ -281,7 +284,7 @@ def _lstsq_abstract(x: Any, y: Any, *, rcond: float, driver: str) -> Any:
     return (
         ((*lead, n, y[0][-1]), dtype),
         (tuple(lead), np.dtype(np.int64)),
-        ((*lead, min(m, n)), dtype),
+        ((*lead, min(m, n)), real_part(dtype)),
     )
 
 
@@ -294,6 +297,7 @@ lstsq_: Primitive = define(
     joint=_lstsq_gradient,
     abstract=_lstsq_abstract,
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -347,18 +351,19 @@ def lstsq(
             f"{what}: A of shape {tuple(A.shape)} and B of shape {tuple(B.shape)} do not fit"
         )
     a, b = broadcast(A, right)
-    cutoff = finfo(A.dtype).eps * max(m, n) if rcond is None else float(rcond)
+    cutoff = finfo(A.dtype.to_real()).eps * max(m, n) if rcond is None else float(rcond)
     solution, rank, values = lstsq_(a, b, rcond=cutoff, driver=name)
-    residuals = A.new_empty((0,))
+    residuals = A.new_empty((0,), dtype=A.dtype.to_real())
     # How many residuals there are depends on data, unless the driver takes full rank for granted.
     if m > n and (name == "gels" or (name != "gelsy" and bool((rank == n).all()))):
         apart = matmul_(a, solution) - b
-        residuals = sum(apart * apart, -2)
+        size = apart.abs() if is_complex(apart) else apart
+        residuals = sum(size * size, -2)
     if vector:
         solution = reshape_(solution, shape=tuple(solution._array.shape[:-1]))
     return LeastSquares(
         solution,
         residuals,
         A.new_empty((0,), dtype=int64) if name == "gels" else rank,
-        values.detach() if name in ("gelsd", "gelss") else A.new_empty((0,)),
+        values.detach() if name in ("gelsd", "gelss") else residuals.new_empty((0,)),
     )

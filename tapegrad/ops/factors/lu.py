@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...core import numeric
 from ...core.batch_rules import leading
+from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
 from ..families import without_gradient
 from ..index.gather import gather_
 from ..linalg.diagonals import tril_, triu_
 from ..linalg.matmul import matmul_
-from ..linalg.matrices import adjoint, check_matrix, on_host, transposed
+from ..linalg.matrices import adjoint, check_matrix, on_host
 from ..precision import check_same_dtype
 from ..ranges import eye
 from ..shape.expanding import expand_
@@ -59,6 +61,7 @@ pivot_rows_: Primitive = define(
     inputs=("pivots",),
     abstract=lambda pivots, *, size, inverse: ((*pivots[0][:-1], size), np.dtype(np.int64)),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -133,6 +136,7 @@ lu_factor_: Primitive = define(
         (x[0][:-2], np.dtype(np.int32)),
     ),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -259,6 +263,9 @@ def lu_unpack(
     return _unpacked(LU_data, LU_pivots, bool(unpack_data), bool(unpack_pivots))
 
 
+turned = adjoint  # where a parameter has that name
+
+
 def _check_pivots(what: str, lu: Any, pivots: Any) -> None:
     check_matrix(what, lu, square=True)
     if pivots._array.dtype != np.int32:
@@ -284,7 +291,7 @@ def lu_solve(
 ) -> Any:
     """The X of A @ X = B, from the factors of A that `lu_factor` gives.
 
-    With `adjoint` it is that of A.T @ X = B; without `left`, of X @ A = B.
+    With `adjoint` it is that of A.mH @ X = B; without `left`, of X @ A = B.
 
     >>> import tapegrad
     >>> factors = tapegrad.linalg.lu_factor(tapegrad.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -297,7 +304,7 @@ def lu_solve(
     check_matrix(what, B)
     check_same_dtype(what, LU, B=B)
     if not left:
-        return transposed(lu_solve(LU, pivots, transposed(B), adjoint=not adjoint))
+        return turned(lu_solve(LU, pivots, turned(B), adjoint=not adjoint))
     if B._array.shape[-2] != LU._array.shape[-1]:
         raise RuntimeError(
             f"{what}: factors of shape {tuple(LU.shape)} and B of shape {tuple(B.shape)} do not fit"
@@ -305,9 +312,9 @@ def lu_solve(
     factors, b = broadcast(LU, B)
     order = expand_(pivots, shape=(*tuple(factors._array.shape[:-2]), pivots._array.shape[-1]))
     if adjoint:
-        turned = transposed(factors)
-        half = solve_triangular_(turned, b, upper=False, unit=False)
-        half = solve_triangular_(turned, half, upper=True, unit=True)
+        other = turned(factors)
+        half = solve_triangular_(other, b, upper=False, unit=False)
+        half = solve_triangular_(other, half, upper=True, unit=True)
         return permuted(half, order, inverse=True)
     half = solve_triangular_(factors, permuted(b, order, False), upper=False, unit=True)
     return solve_triangular_(factors, half, upper=True, unit=False)
@@ -317,17 +324,22 @@ def lu_solve(
 
 
 @on_host
-def _ldl_factor(x: Any) -> Any:
+def _ldl_factor(x: Any, *, hermitian: bool) -> Any:
     from scipy.linalg import get_lapack_funcs
 
     lead, n = x.shape[:-2], x.shape[-1]
     if not x.size:
         return x.copy(), np.zeros((*lead, n), np.int32), np.zeros(lead, np.int32)
-    (factor,) = get_lapack_funcs(("sytrf",), (x,))
+    (factor,) = get_lapack_funcs((_routine("trf", x, hermitian),), (x,))
     done = [factor(a, lower=True) for (a,) in matrices(x)]
     pivots = stacked([p for _, p, _ in done], lead, (n,), np.int32)
     info = stacked([i for _, _, i in done], lead, (), np.int32)
     return stacked([np.tril(a) for a, _, _ in done], lead, (n, n), x.dtype), pivots, info
+
+
+def _routine(name: str, x: Any, hermitian: bool) -> str:
+    """LAPACK's name of a function of symmetric matrices, or of complex Hermitian ones."""
+    return f"{'he' if hermitian and numeric.is_complex(x.dtype) else 'sy'}{name}"
 
 
 ldl_factor_: Primitive = define(
@@ -337,12 +349,13 @@ ldl_factor_: Primitive = define(
     inputs=("x",),
     outputs=("LD", "pivots", "info"),
     joint=without_gradient("linalg.ldl_factor", "linalg.lu_factor or linalg.cholesky"),
-    abstract=lambda x: (
+    abstract=lambda x, *, hermitian: (
         x,
         (x[0][:-1], np.dtype(np.int32)),
         (x[0][:-2], np.dtype(np.int32)),
     ),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -381,7 +394,7 @@ def ldl_factor_ex(
     tensor(0, dtype=tapegrad.int32)
     """
     check_matrix("linalg.ldl_factor_ex", A, square=True)
-    ld, pivots, info = ldl_factor_(A)
+    ld, pivots, info = ldl_factor_(A, hermitian=bool(hermitian))
     if check_errors:
         ld = verified(ld, info, "linalg.ldl_factor_ex: number {} of D is zero, counted from 1")
     return LDLFactorsWithInfo(ld, pivots, info)
@@ -407,12 +420,12 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> LDLFactors:
 
 
 @on_host
-def _ldl_solve(x: Any, pivots: Any, y: Any) -> Any:
+def _ldl_solve(x: Any, pivots: Any, y: Any, *, hermitian: bool) -> Any:
     from scipy.linalg import get_lapack_funcs
 
     if not y.size:
         return y.copy()
-    (solve,) = get_lapack_funcs(("sytrs",), (x, y))
+    (solve,) = get_lapack_funcs((_routine("trs", x, hermitian),), (x, y))
     order = pivots.reshape(*pivots.shape, 1)
     done = [solve(a, p[:, 0], b, lower=True)[0] for a, p, b in matrices(x, order, y)]
     return stacked(done, y.shape[:-2], y.shape[-2:], y.dtype)
@@ -424,8 +437,9 @@ ldl_solve_: Primitive = define(
     kind=OPAQUE,
     inputs=("x", "pivots", "y"),
     joint=without_gradient("linalg.ldl_solve", "linalg.lu_solve or cholesky_solve"),
-    abstract=lambda x, pivots, y: y,
+    abstract=lambda x, pivots, y, *, hermitian: y,
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -455,4 +469,4 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
         )
     factors, b = broadcast(LD, B)
     order = expand_(pivots, shape=tuple(factors._array.shape[:-1]))
-    return ldl_solve_(factors, order, b)
+    return ldl_solve_(factors, order, b, hermitian=bool(hermitian))

@@ -12,12 +12,14 @@ import numpy as np
 
 from ...core import xp
 from ...core.batch_rules import leading
+from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
+from ..elementwise.complexes import conjugate
 from ..families import without_gradient
 from ..index.gather import zeros_as
 from ..linalg.diagonals import tril_, triu_
 from ..linalg.matmul import matmul_
-from ..linalg.matrices import adjoint, check_matrix, on_host, transposed
+from ..linalg.matrices import adjoint, check_matrix, on_host
 from ..precision import check_same_dtype
 from ..shape.joining import cat_
 from ..shape.padding import padded
@@ -46,7 +48,8 @@ def _square_qr_gradient(g_q: Any, g_r: Any, q: Any, r: Any) -> Any:
     if g_q is not None:
         along = matmul_(adjoint(q), g_q)
         inner = -along if inner is None else inner - along
-    whole = matmul_(q, triu_(inner, k=0) + adjoint(triu_(inner, k=1)))
+    above, middle = triu_(inner, k=1), tril_(triu_(inner + adjoint(inner), k=0), k=0) * 0.5
+    whole = matmul_(q, above + adjoint(above) + middle)
     whole = whole if g_q is None else g_q + whole
     return adjoint(solve_triangular_(r, adjoint(whole), upper=True, unit=False))
 
@@ -87,6 +90,7 @@ qr_: Primitive = define(
     joint=_qr_gradient,
     abstract=_qr_abstract,
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -97,6 +101,7 @@ qr_r_: Primitive = define(
     joint=without_gradient("linalg.qr with mode='r'", "mode='reduced'"),
     abstract=lambda x: ((*x[0][:-2], min(x[0][-2:]), x[0][-1]), x[1]),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -115,7 +120,7 @@ class Orthogonal(NamedTuple):
         Sample(TALL),
         Sample(WIDE),
         Sample(SQUARES, "complete"),
-        Sample(In(3, 2, grad=False), "r"),
+        Sample(In(values=TALL.values, grad=False), "r"),
     ],
 )
 def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
@@ -176,6 +181,7 @@ geqrf_: Primitive = define(
     joint=without_gradient("geqrf", "linalg.qr"),
     abstract=lambda x: (x, ((*x[0][:-2], min(x[0][-2:])), x[1])),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -213,8 +219,9 @@ def _vectors(a: Any, k: int) -> Any:
 
 
 def _reflected(a: Any, tau: Any, x: Any, reverse: bool) -> Any:
-    """Reflections applied to the columns of x, from the last to the first or in order."""
+    """Reflections applied to the columns of x: Q @ x, or Q.mH @ x if not in `reverse`."""
     k = tau.shape[-1]
+    tau = tau if reverse else conjugate(tau)
     v = _vectors(a, k)
     order = range(k - 1, -1, -1) if reverse else range(k)
     for i in order:
@@ -316,5 +323,5 @@ def ormqr(
             f"{tuple(other.shape)} do not fit"
         )
     if not left:
-        return transposed(_reflected(input, tau, transposed(other), reverse=bool(transpose)))
+        return adjoint(_reflected(input, tau, adjoint(other), reverse=bool(transpose)))
     return _reflected(input, tau, other, reverse=not transpose)

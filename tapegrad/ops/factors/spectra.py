@@ -7,30 +7,32 @@ functions that do not depend on the vectors' signs, and infinite where two value
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core import xp
 from ...core.batch_rules import leading
+from ...core.complexes import OWN
+from ...core.modes import capturing
 from ...core.primitive import OPAQUE, Primitive, define
+from ...core.tensor import Tensor
+from ..elementwise.complexes import imag_, is_complex
 from ..elementwise.rounding import zero
-from ..linalg.diagonals import tril_, triu_
+from ..linalg.diagonals import diagonal_, tril_, triu_
 from ..linalg.matmul import matmul_
 from ..linalg.matrices import (
     LinAlgError,
     adjoint,
     check_matrix,
     diagonal_matrix,
+    real_part,
     scaled_columns,
     scaled_rows,
 )
 from ..shape.reshaping import reshape_
 from ..shape.slicing import slice_
 from ..table import In, Sample, op
-
-if TYPE_CHECKING:
-    from ...core.tensor import Tensor
 
 L = "linalg"
 TALL: In = In(values=[[-1.7, -2.0], [-1.3, 1.3], [0.6, 1.7]])
@@ -66,6 +68,22 @@ def _skew(x: Any) -> Any:
     return x - adjoint(x)
 
 
+def diagonal_of(x: Any) -> Any:
+    """The diagonals of square matrices."""
+    n = len(x.shape)
+    return diagonal_(x, offset=0, dim1=n - 2, dim2=n - 1)
+
+
+def check_phases(what: str, phases: Any) -> None:
+    """Raise if a loss depends on the phases of complex vectors, which nothing determines."""
+    array = phases._array if isinstance(phases, Tensor) else phases
+    if not capturing() and not xp.module(array).allclose(array, 0, atol=1e-2):
+        raise RuntimeError(
+            f"{what}: complex vectors are determined up to a factor e^(i phi), and the loss "
+            "depends on that factor; use a loss that does not"
+        )
+
+
 # -- singular values ---------------------------------------------------------------------------
 
 
@@ -92,6 +110,8 @@ def _svd_gradient(g: Any, U: Any, S: Any, Vh: Any) -> tuple[Any]:
         return (matmul_(scaled_columns(u, g_s), vh),)
     apart = differences(S * S)
     inner = None if g_s is None else diagonal_matrix(g_s)
+    if is_complex(u):
+        inner = _with_phases(inner, g_u, g_vh, u, S, vh, k)
     outside = None
     if g_u is not None:
         g_u = _columns(g_u, k)
@@ -112,11 +132,23 @@ def _svd_gradient(g: Any, U: Any, S: Any, Vh: Any) -> tuple[Any]:
     return (whole if outside is None else whole + outside,)
 
 
+def _with_phases(inner: Any, g_u: Any, g_vh: Any, u: Any, S: Any, vh: Any, k: int) -> Any:
+    """What the common phase of two complex vectors adds to the inner matrix."""
+    left = None if g_u is None else _skew(matmul_(adjoint(u), _columns(g_u, k)))
+    right = None if g_vh is None else _skew(matmul_(vh, adjoint(_rows(g_vh, k))))
+    turns = [diagonal_of(x) for x in (left, right) if x is not None]
+    check_phases("svd", imag_(turns[0] if len(turns) == 1 else turns[0] + turns[1]))
+    if len(turns) < 2:
+        return inner
+    phases = diagonal_matrix(turns[0] / (2 * S))
+    return phases if inner is None else inner + phases
+
+
 def _svd_abstract(x: Any, *, full: bool) -> Any:
     (*lead, m, n), dtype = x
     k = min(m, n)
     left, right = (m, n) if full else (k, k)
-    return ((*lead, m, left), dtype), ((*lead, k), dtype), ((*lead, right, n), dtype)
+    return ((*lead, m, left), dtype), ((*lead, k), real_part(dtype)), ((*lead, right, n), dtype)
 
 
 svd_: Primitive = define(
@@ -127,6 +159,7 @@ svd_: Primitive = define(
     joint=_svd_gradient,
     abstract=_svd_abstract,
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -140,8 +173,9 @@ svdvals_: Primitive = define(
     lambda x: lapack("linalg.svdvals", "svd", x, compute_uv=False),
     kind=OPAQUE,
     vjp=_values_gradient,
-    abstract=lambda x: ((*x[0][:-2], min(x[0][-2:])), x[1]),
+    abstract=lambda x: ((*x[0][:-2], min(x[0][-2:])), real_part(x[1])),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -210,7 +244,10 @@ def _eigh_gradient(g: Any, L: Any, V: Any) -> tuple[Any]:
     g_l, g_v = g
     if g_v is None:
         return (matmul_(scaled_columns(V, g_l), adjoint(V)),)
-    inner = _beside_diagonal(matmul_(adjoint(V), g_v) / differences(L))
+    along = matmul_(adjoint(V), g_v)
+    if is_complex(V):
+        check_phases("linalg.eigh", imag_(diagonal_of(along)))
+    inner = _beside_diagonal(along / differences(L))
     if g_l is not None:
         inner = inner + diagonal_matrix(g_l)
     whole = matmul_(matmul_(V, inner), adjoint(V))
@@ -223,8 +260,9 @@ eigh_: Primitive = define(
     kind=OPAQUE,
     outputs=("L", "V"),
     joint=_eigh_gradient,
-    abstract=lambda x, *, uplo: ((x[0][:-1], x[1]), x),
+    abstract=lambda x, *, uplo: ((x[0][:-1], real_part(x[1])), x),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -238,8 +276,9 @@ eigvalsh_: Primitive = define(
     lambda x, *, uplo: lapack("linalg.eigvalsh", "eigvalsh", x, uplo),
     kind=OPAQUE,
     vjp=_eigvalsh_gradient,
-    abstract=lambda x, *, uplo: (x[0][:-1], x[1]),
+    abstract=lambda x, *, uplo: (x[0][:-1], real_part(x[1])),
     batch=leading,
+    complex=OWN,
 )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core import numeric
 from ...core.batch_rules import leading
+from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ..linalg.diagonals import diagonal as _diagonal
@@ -62,6 +63,7 @@ solve_: Primitive = define(
     joint=_solve_gradient,
     abstract=lambda x, y: (y, (x[0][:-2], np.dtype(np.int32))),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -173,6 +175,7 @@ inverse_ex_: Primitive = define(
     joint=_inverse_gradient,
     abstract=lambda x: (x, (x[0][:-2], np.dtype(np.int32))),
     batch=leading,
+    complex=OWN,
 )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core.batch_rules import leading
+from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
 from ..checks import checked
 from ..linalg.diagonals import tril_, triu_
@@ -78,6 +79,7 @@ solve_triangular_: Primitive = define(
     joint=_solve_triangular_gradient,
     abstract=lambda x, y, **params: y,
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -209,6 +211,7 @@ cholesky_: Primitive = define(
     joint=_cholesky_gradient,
     abstract=lambda x, *, upper: (x, (x[0][:-2], np.dtype(np.int32))),
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -318,6 +321,7 @@ cholesky_solve_: Primitive = define(
     joint=_cholesky_solve_gradient,
     abstract=lambda x, y: y,
     batch=leading,
+    complex=OWN,
 )
 
 

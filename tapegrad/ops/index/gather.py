@@ -93,6 +93,7 @@ zeros_as: Primitive = define(
     lower=lambda b, out, x, *, shape: b.fill(out, 0),
     batch=adapted(shape=sized),
     complex=OWN,
+    stores=True,
 )
 
 
@@ -136,6 +137,7 @@ gather_: Primitive = define(
     batch=adapted(dim=shifted),
     linear=True,
     complex=OWN,
+    stores=True,
 )
 scatter_add_: Primitive = define(
     "scatter_add",
@@ -150,6 +152,7 @@ scatter_add_: Primitive = define(
     batch=adapted(dim=shifted),
     linear=True,
     complex=OWN,
+    stores=True,
 )
 scatter_: Primitive = define(
     "scatter",
@@ -164,6 +167,7 @@ scatter_: Primitive = define(
     batch=_scatter_batch,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 

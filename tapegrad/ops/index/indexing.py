@@ -96,6 +96,7 @@ take_: Primitive = define(
     batch=take_batch,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 put_add_: Primitive = define(
     "index_put_add",
@@ -106,6 +107,7 @@ put_add_: Primitive = define(
     batch=put_add_batch,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 
@@ -151,6 +153,7 @@ put_: Primitive = define(
     batch=put_batch,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 
@@ -179,6 +182,7 @@ pick_: Primitive = define(
     batch=pick_batch,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 unpick_: Primitive = define(
     "unpick",
@@ -188,6 +192,7 @@ unpick_: Primitive = define(
     batch=pick_batch,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 
@@ -482,6 +487,7 @@ filled_: Primitive = define(
     vjp=(lambda g, mask: c.where(mask, 0.0, g), None),
     native_size=ARRAY_SIZE,
     complex=OWN,
+    stores=True,
 )
 
 

@@ -38,6 +38,7 @@ tril_: Primitive = define(
     batch=leading,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 triu_: Primitive = define(
     "triu",
@@ -48,6 +49,7 @@ triu_: Primitive = define(
     batch=leading,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 
@@ -131,6 +133,7 @@ undiagonal_: Primitive = define(
     batch=adapted(shape=sized, dim1=shifted, dim2=shifted),
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 

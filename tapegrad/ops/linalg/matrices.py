@@ -14,7 +14,9 @@ import numpy as np
 
 from ...core import numeric, xp
 from ...core.batch_rules import leading
+from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
+from ..elementwise.complexes import conjugate
 from ..index.gather import zeros_as
 from ..precision import check_floating, rounded, widened
 from ..shape.joining import cat_
@@ -42,7 +44,7 @@ def check_square(what: str, x: Any) -> None:
 
 def check_matrix(what: str, x: Any, square: bool = False) -> None:
     """Raise unless `x` is a matrix, or a batch of them, of a dtype that LAPACK has."""
-    check_floating(x, what)
+    check_floating(x, what, complex=True)
     if numeric.is_half(x._array.dtype):
         raise RuntimeError(f"{what} does not exist for {x.dtype}; use .float() first")
     if square:
@@ -74,8 +76,13 @@ def transposed(x: Any) -> Any:
 
 
 def adjoint(x: Any) -> Any:
-    """The transpose that inner products ask for: rules use it, so that they can be read as such."""
-    return transposed(x)
+    """The conjugate transpose, which is the transpose of real matrices."""
+    return conjugate(transposed(x))
+
+
+def real_part(spec: Any) -> Any:
+    """The dtype of singular values, norms and the like, from that of a matrix."""
+    return np.empty(0, spec).real.dtype
 
 
 def diagonal_matrix(x: Any) -> Any:
@@ -113,6 +120,7 @@ inverse_: Primitive = define(
     vjp=_inverse_gradient,
     abstract=lambda x: x,
     batch=leading,
+    complex=OWN,
 )
 
 
@@ -144,6 +152,7 @@ matrix_exp_: Primitive = define(
     vjp=_exponential_gradient,
     abstract=lambda x: x,
     batch=leading,
+    complex=OWN,
 )
 
 _WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
@@ -176,6 +185,6 @@ def matrix_exp(input: Tensor) -> Any:
     tensor([[1., 1.],
             [0., 1.]])
     """
-    check_floating(input, "matrix_exp")
+    check_floating(input, "matrix_exp", complex=True)
     check_square("matrix_exp", input)
     return rounded(matrix_exp_(widened(input)), input)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core import xp
 from ...core.batch_rules import leading
+from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
-from ..elementwise.complexes import conjugate
+from ..elementwise.complexes import conjugate, imag_, is_complex
 from ..precision import check_floating
 from ..reduce import statistics
 from ..reduce.largest import amax, amin
@@ -22,7 +23,7 @@ from ..shape.reordering import movedim
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from .matmul import matmul, matmul_
-from .matrices import adjoint, check_matrix, inverse, inverse_
+from .matrices import adjoint, check_matrix, inverse, inverse_, real_part
 from .products import cross as _cross
 from .products import matrix_power as _matrix_power
 
@@ -53,14 +54,14 @@ def _adjugate(x: Any) -> Any:
     n = x.shape[-1]
     others = module.where(module.eye(n, dtype=bool), 1, s[..., None, :]).prod(-1)
     sign = module.linalg.det(u) * module.linalg.det(v)
-    out = (v.swapaxes(-1, -2) * others[..., None, :]) @ u.swapaxes(-1, -2)
+    out = (v.swapaxes(-1, -2).conj() * others[..., None, :]) @ u.swapaxes(-1, -2).conj()
     out = module.where(finite, out * sign[..., None, None], module.nan)
     return out.astype(x.dtype, copy=False)
 
 
 def _adjugate_gradient(g: Any, x: Any, out: Any) -> Any:
     inner = adjoint(inverse_(x))
-    scale = (g * out).sum((-1, -2))
+    scale = (g * conjugate(out)).sum((-1, -2))
     return _over_matrices(scale) * inner - matmul_(inner, matmul_(g, adjoint(out)))
 
 
@@ -71,6 +72,7 @@ adjugate_: Primitive = define(
     vjp=_adjugate_gradient,
     abstract=lambda x: x,
     batch=leading,
+    complex=OWN,
 )
 det_: Primitive = define(
     "det",
@@ -79,14 +81,16 @@ det_: Primitive = define(
     vjp=lambda g, x: _over_matrices(g) * adjoint(adjugate_(x)),
     abstract=lambda x: (x[0][:-2], x[1]),
     batch=leading,
+    complex=OWN,
 )
 log_det_: Primitive = define(
     "log_abs_det",
-    lambda x: xp.module(x).linalg.slogdet(x)[1].astype(x.dtype),
+    lambda x: xp.module(x).linalg.slogdet(x)[1],
     kind=OPAQUE,
     vjp=lambda g, x: _over_matrices(g) * adjoint(inverse_(x)),
-    abstract=lambda x: (x[0][:-2], x[1]),
+    abstract=lambda x: (x[0][:-2], real_part(x[1])),
     batch=leading,
+    complex=OWN,
 )
 sign_det_: Primitive = define(
     "sign_det",
@@ -94,6 +98,23 @@ sign_det_: Primitive = define(
     kind=OPAQUE,
     abstract=lambda x: (x[0][:-2], x[1]),
     batch=leading,
+    complex=OWN,
+)
+
+
+def _phase_gradient(g: Any, x: Any, out: Any) -> Any:
+    """-i Im(conj(g) out) times the adjoint of the inverse: the phase turns with Im(tr(x^-1 dx))."""
+    return _over_matrices(imag_(conjugate(g) * out)) * adjoint(inverse_(x)) * -1j
+
+
+phase_det_: Primitive = define(
+    "phase_det",
+    lambda x: xp.module(x).linalg.slogdet(x)[0],
+    kind=OPAQUE,
+    vjp=_phase_gradient,
+    abstract=lambda x: (x[0][:-2], x[1]),
+    batch=leading,
+    complex=OWN,
 )
 
 
@@ -116,7 +137,7 @@ class SignAndLog(NamedTuple):
     logabsdet: Tensor
 
 
-@op(half=False, samples=lambda: [Sample(_WELL), Sample(_PAIR)])
+@op(half=False, samples=lambda: [Sample(_WELL), Sample(_PAIR), Sample(In(2, 2, kind="complex"))])
 def slogdet(input: Tensor) -> SignAndLog:
     """The sign of the determinant, and the logarithm of its size.
 
@@ -130,6 +151,8 @@ def slogdet(input: Tensor) -> SignAndLog:
     tensor(0.)
     """
     check_matrix("slogdet", input, square=True)
+    if is_complex(input):
+        return SignAndLog(phase_det_(input), log_det_(input))
     return SignAndLog(sign_det_(input.detach()), log_det_(input))
 
 
@@ -322,6 +345,9 @@ def vector_norm(
     >>> tapegrad.linalg.vector_norm(tapegrad.tensor([3.0, -4.0]), ord=1)
     tensor(7.)
     """
+    if is_complex(x):
+        x = (x if dtype is None else x.to(dtype)).abs()
+        dtype = None
     return statistics.norm(x, ord, dim, keepdim, dtype)
 
 
@@ -358,11 +384,11 @@ def matrix_norm(
     tensor(6.)
     """
     x = A if dtype is None else A.to(dtype)
-    check_floating(x, "linalg.matrix_norm")
+    check_floating(x, "linalg.matrix_norm", complex=True)
     if x._array.ndim < 2 or len(dim) != 2:
         raise RuntimeError(f"linalg.matrix_norm needs two dimensions, got {tuple(A.shape)}, {dim}")
     if ord == "fro":
-        return statistics.norm(x, 2, dim, keepdim)
+        return vector_norm(x, 2, tuple(dim), keepdim)
     rows, columns = (normal_dim(d, x._array.ndim) for d in dim)
     if rows == columns:
         raise RuntimeError(f"linalg.matrix_norm needs two different dimensions, got {dim}")

@@ -59,6 +59,7 @@ embedding_ = define(
     composite=True,
     vjp=(_embedding_gradient, None),
     complex=OWN,
+    stores=True,
 )
 
 _TOKENS = In(values=[[0, 2, 2], [1, 4, 0]], kind="int")

@@ -70,6 +70,7 @@ prod_: Primitive = define(
     vjp=_prod_gradient,
     expression="a * x",
     complex=HOLOMORPHIC,
+    stores=True,
 )
 
 
@@ -126,6 +127,7 @@ cumsum_: Primitive = define(
     batch=adapted(dim=shifted),
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 
@@ -180,6 +182,7 @@ cumprod_: Primitive = define(
     lower=lambda b, out, x, *, dim: scanned(b, out, x, "a * x", dim, False),
     batch=adapted(dim=shifted),
     complex=HOLOMORPHIC,
+    stores=True,
 )
 
 

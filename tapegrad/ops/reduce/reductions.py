@@ -76,6 +76,7 @@ sum_: Primitive = define(
     expression="a + x",
     complex=OWN,
     linear=True,
+    stores=True,
 )
 
 
@@ -141,6 +142,7 @@ mean_: Primitive = define(
     ),
     batch=adapted(dims=shifted),
     linear=True,
+    stores=True,
 )
 
 
@@ -183,12 +185,14 @@ any_: Primitive = define(
     lambda x, *, dims, keepdim: xp.contiguous(x.any(axis=dims, keepdims=keepdim)),
     kind=REDUCE,
     expression="a or x",
+    stores=True,
 )
 all_: Primitive = define(
     "all",
     lambda x, *, dims, keepdim: xp.contiguous(x.all(axis=dims, keepdims=keepdim)),
     kind=REDUCE,
     expression="a and x",
+    stores=True,
 )
 
 

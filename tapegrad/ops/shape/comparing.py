@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _raw(x: Tensor) -> Any:
     not_recorded(x, "equal()")
     array = to_device(x._array, as_device("cpu"))
-    return array.astype(np.float32) if numeric.is_bfloat16(array.dtype) else array
+    return array.astype(np.float32) if numeric.is_foreign(array.dtype) else array
 
 
 @op(

@@ -44,6 +44,7 @@ cat_: Primitive = define(
     promote="same",
     joint=_split_gradient,
     batch=adapted(dim=shifted),
+    stores=True,
 )
 
 
@@ -83,6 +84,7 @@ stack_: Primitive = define(
     promote="same",
     joint=_unstack_gradient,
     batch=adapted(dim=shifted),
+    stores=True,
 )
 
 

@@ -96,6 +96,7 @@ bits_: Primitive = define(
     lower=lambda b, out, x, *, dtype: b.each(out, "same_bits(x)", x=x),
     batch=leading,
     complex=OWN,
+    stores=True,
 )
 
 

@@ -76,6 +76,7 @@ blank_: Primitive = define(
     expression="0",
     vjp=lambda g: zero(g),
     complex=OWN,
+    stores=True,
 )
 
 
@@ -208,6 +209,7 @@ nonzero_static_: Primitive = define(
     kind=OPAQUE,
     abstract=lambda x, *, size, fill_value: ((size, len(x[0])), np.dtype(np.int64)),
     complex=OWN,
+    stores=True,
 )
 
 

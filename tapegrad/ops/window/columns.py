@@ -60,6 +60,7 @@ unfold_: Primitive = define(
     batch=flattened,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 fold_: Primitive = define(
     "fold",
@@ -70,6 +71,7 @@ fold_: Primitive = define(
     batch=flattened,
     linear=True,
     complex=OWN,
+    stores=True,
 )
 
 

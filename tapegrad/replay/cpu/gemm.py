@@ -5,6 +5,8 @@ Comes in: a dtype, and whether the memory of y holds its transpose. Goes out: te
 
     columns   go in panels of up to three vectors
     a panel   of y is read in place if its rows are vectors and few, and else is copied ("packed")
+    panels    that fit the cache together are all packed first, and 32 rows meet all of them before
+              the next 32 do: the result is then written row by row
     rows      go in tiles of as many as the registers hold; the rest in halves of that
     a tile    of out is summed in registers, over as many of x's columns as fit the cache
     large x   is packed too, tile by tile: rows that lie a power of two apart in memory would push
@@ -33,8 +35,9 @@ from .llvm import Code
 from .packing import PackWriter, WidenedElements, masked_load, masked_store, packing_of
 
 #: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows,
-#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes.
-#: With a triangle the number of the first row follows.
+#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes or
+#: is null: then only a panel is packed at a time, unless the operands have half precision, which
+#: need it. With a triangle the number of the first row follows.
 ARGUMENTS = (
     *("ptr %x", "i64 %row_x", "i64 %column_x", "ptr %y", "i64 %lead_y"),
     *("ptr %out", "i64 %lead_out", "i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds"),
@@ -341,6 +344,9 @@ class GemmWriter(PackWriter):
         least = (tuning.MIN_COLUMNS_TO_PACK_FAR_ROWS, tuning.MIN_COLUMNS_TO_PACK_ROWS)
         size = (tuning.MIN_BYTES_TO_PACK_FAR_ROWS, tuning.MIN_BYTES_TO_PACK)
         packs_rows = self.worth(code, "%columns", far, least, "%rows", size)
+        has_room = code.value("icmp ne ptr %scratch, null")
+        if packs_rows not in ("true", "false"):
+            packs_rows = code.value(f"and i1 {packs_rows}, {has_room}")
         far = self.is_far(code, "%lead_y", tuning.FAR_BYTES)
         least = (tuning.MIN_ROWS_TO_PACK_FAR_PANELS, tuning.MIN_ROWS_TO_PACK_PANELS)
         size = (tuning.MIN_BYTES_TO_PACK, tuning.MIN_BYTES_TO_PACK)
@@ -353,7 +359,7 @@ class GemmWriter(PackWriter):
         length = code.value(f"add nsw i64 {length}, {tuning.PANEL_STEPS_GRAIN - 1}")
         length = code.value(f"and i64 {length}, {-tuning.PANEL_STEPS_GRAIN}")
         length = self.least(code, length, str(most))
-        keeps, group = self.kept_panels(code, panels, length, packs_rows)
+        keeps, group = self.kept_panels(code, panels, length, packs_rows, has_room)
         block = code.value(f"select i1 {packs_rows}, i64 {tuning.MAX_PACKED_ROWS}, i64 %rows")
         block = code.value(f"select i1 {keeps}, i64 {tuning.ROWS_BETWEEN_PANELS}, i64 {block}")
         block = code.call("i64", "llvm.smax.i64", ("i64", block), ("i64", "1"))
@@ -489,7 +495,9 @@ class GemmWriter(PackWriter):
             )
         return self.function(code, "multiply", ", ".join(ARGUMENTS))
 
-    def kept_panels(self, code: Code, panels: str, length: str, packs_rows: str) -> tuple[str, str]:
+    def kept_panels(
+        self, code: Code, panels: str, length: str, packs_rows: str, has_room: str
+    ) -> tuple[str, str]:
         """Whether several panels are packed at once and kept for a few rows at a time; how many.
 
         All panels of a pass are, if they fit the cache. If they do not, or x is small, a group of
@@ -510,6 +518,7 @@ class GemmWriter(PackWriter):
         several = code.value(f"icmp sgt i64 {panels}, 1")
         often = code.value(f"icmp sge i64 %rows, {tuning.MIN_ROWS_TO_KEEP_PANELS}")
         keeps = code.value(f"and i1 {fits}, {code.value(f'and i1 {several}, {often}')}")
+        keeps = code.value(f"and i1 {keeps}, {has_room}")
         group = code.value(f"select i1 {keeps}, i64 {group}, i64 {panels}")
         return keeps, code.call("i64", "llvm.smax.i64", ("i64", group), ("i64", "1"))
 

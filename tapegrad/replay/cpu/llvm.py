@@ -64,7 +64,7 @@ def type_of(dtype: Any) -> str:
 def memory_type(dtype: Any) -> str:
     if numeric.is_half(dtype):
         return "half" if dtype == FLOAT16 else "i16"
-    if numeric.is_complex(dtype):
+    if numeric.is_complex(dtype) or numeric.is_only_stored(dtype):
         return f"i{dtype.itemsize * 8}"
     return "i8" if dtype == BOOL else type_of(dtype)
 

@@ -60,12 +60,16 @@ class NodeDef(NamedTuple):
     flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Any]] | None
 
 
-def _dict_parts(d: Any) -> tuple[list[Any], Any]:
+def _dict_flatten(d: Any) -> tuple[list[Any], Any]:
     return list(d.values()), list(d.keys())
 
 
-def _keyed_dict(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
+def _dict_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
     return [(MappingKey(k), v) for k, v in d.items()], list(d.keys())
+
+
+def _dict_unflatten(values: Iterable[Any], context: list[Any]) -> dict[Any, Any]:
+    return dict(zip(context, values, strict=True))
 
 
 def _keyed_items(items: Any) -> tuple[list[tuple[Any, Any]], Any]:
@@ -79,18 +83,18 @@ def _default_parts(d: Any) -> tuple[list[Any], Any]:
 SUPPORTED_NODES: dict[Any, NodeDef] = {
     list: NodeDef(list, lambda x: (list(x), None), lambda v, c: list(v), _keyed_items),
     tuple: NodeDef(tuple, lambda x: (list(x), None), lambda v, c: tuple(v), _keyed_items),
-    dict: NodeDef(dict, _dict_parts, lambda v, keys: dict(zip(keys, v, strict=True)), _keyed_dict),
+    dict: NodeDef(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys),
     OrderedDict: NodeDef(
         OrderedDict,
-        _dict_parts,
+        _dict_flatten,
         lambda v, keys: OrderedDict(zip(keys, v, strict=True)),
-        _keyed_dict,
+        _dict_flatten_with_keys,
     ),
     defaultdict: NodeDef(
         defaultdict,
         _default_parts,
         lambda v, c: defaultdict(c[0], zip(c[1], v, strict=True)),
-        lambda d: (_keyed_dict(d)[0], _default_parts(d)[1]),
+        lambda d: (_dict_flatten_with_keys(d)[0], _default_parts(d)[1]),
     ),
     deque: NodeDef(
         deque, lambda d: (list(d), d.maxlen), lambda v, longest: deque(v, longest), _keyed_items

@@ -1,0 +1,51 @@
+"""`torch.accelerator`: the GPU, if there is one, whatever its kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import cuda
+from ...core.device import as_device, device
+
+
+def is_available() -> bool:
+    """Whether there is a GPU."""
+    return cuda.is_available()
+
+
+def device_count() -> int:
+    """How many GPUs there are."""
+    return cuda.device_count()
+
+
+def current_accelerator(check_available: bool = False) -> device | None:
+    """The kind of GPU: `cuda`, or None where there is none."""
+    return device("cuda") if cuda.is_available() else None
+
+
+def current_device_index() -> int:
+    """The number of the GPU in use."""
+    return cuda.current_device()
+
+
+current_device_idx = current_device_index
+
+
+def set_device_index(device: Any) -> None:
+    """Use the GPU of a number."""
+    index = device if isinstance(device, int) else as_device(device).index or 0
+    if index != cuda.current_device():
+        raise NotImplementedError(
+            "torch.accelerator.set_device_index does not exist in tapegrad; "
+            "name the device of each tensor: device='cuda:1'"
+        )
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until the GPU has finished what it was given."""
+    cuda.synchronize()
+
+
+def empty_cache() -> None:
+    """Give memory that is kept for reuse back to the GPU."""
+    cuda.empty_cache()

@@ -1,0 +1,1 @@
+"""`torch.autograd`: what it has beside `tapegrad.autograd`."""

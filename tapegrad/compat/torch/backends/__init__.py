@@ -1,0 +1,1 @@
+"""`torch.backends`: what it has beside `tapegrad.backends`."""

@@ -1,0 +1,4 @@
+"""`torch.backends.quantized`: there are no quantized kernels."""
+
+engine = "none"
+supported_engines = ["none"]

@@ -1,0 +1,176 @@
+"""`torch.cuda`: what it has beside `tapegrad.cuda`. Without a GPU, figures of memory are 0."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .... import random
+from ....core.device import as_device, cupy
+from ....cuda import current_device, device_count, is_available
+from ...absent import absent, absent_class
+from .. import OutOfMemoryError
+
+__all__ = ["OutOfMemoryError"]
+
+_STREAMS = "operations on a GPU run in order, and CuPy's streams can be used"
+_GRAPHS = "use torch.compile"
+
+Stream = absent_class("torch.cuda.Stream", _STREAMS)
+Event = absent_class("torch.cuda.Event", _STREAMS)
+StreamContext = absent_class("torch.cuda.StreamContext", _STREAMS)
+stream = absent("torch.cuda.stream", _STREAMS)
+current_stream = absent("torch.cuda.current_stream", _STREAMS)
+default_stream = absent("torch.cuda.default_stream", _STREAMS)
+set_stream = absent("torch.cuda.set_stream", _STREAMS)
+CUDAGraph = absent_class("torch.cuda.CUDAGraph", _GRAPHS)
+graph = absent_class("torch.cuda.graph", _GRAPHS)
+graph_pool_handle = absent("torch.cuda.graph_pool_handle", _GRAPHS)
+make_graphed_callables = absent("torch.cuda.make_graphed_callables", _GRAPHS)
+DeferredCudaCallError = absent_class("torch.cuda.DeferredCudaCallError", _STREAMS, Exception)
+
+#: one generator serves all devices
+default_generators: tuple[Any, ...] = ()
+
+
+class DeviceProperties(NamedTuple):
+    """What a GPU is."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+
+
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """What a GPU is."""
+    found = cupy().cuda.runtime.getDeviceProperties(_index(device))
+    name = found["name"]
+    return DeviceProperties(
+        name.decode() if isinstance(name, bytes) else str(name),
+        int(found["major"]),
+        int(found["minor"]),
+        int(found["totalGlobalMem"]),
+        int(found["multiProcessorCount"]),
+    )
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The compute capability of a GPU."""
+    about = get_device_properties(device)
+    return about.major, about.minor
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """False: CuPy has no arrays of bfloat16."""
+    return False
+
+
+def is_initialized() -> bool:
+    """Whether there is a GPU: nothing has to be initialized."""
+    return is_available()
+
+
+def init() -> None:
+    """Nothing to do: nothing has to be initialized."""
+
+
+def is_current_stream_capturing() -> bool:
+    """False: there are no CUDA graphs."""
+    return False
+
+
+def set_device(device: Any) -> None:
+    """Make a GPU the current one."""
+    cupy().cuda.Device(_index(device)).use()
+
+
+class CudaDevice:
+    """A context in which a GPU is the current one; nothing changes for None and without a GPU."""
+
+    def __init__(self, device: Any) -> None:
+        self._index = None if device is None or not is_available() else _index(device)
+        self._before = 0
+
+    def __enter__(self) -> None:
+        if self._index is not None:
+            self._before = current_device()
+            set_device(self._index)
+
+    def __exit__(self, *error: object) -> None:
+        if self._index is not None:
+            set_device(self._before)
+
+
+device = CudaDevice
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of arrays on the GPU; 0 without one."""
+    return int(cupy().get_default_memory_pool().used_bytes()) if is_available() else 0
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes that CuPy has taken from the GPU; 0 without one."""
+    return int(cupy().get_default_memory_pool().total_bytes()) if is_available() else 0
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Free and all bytes of a GPU."""
+    free, total = cupy().cuda.runtime.memGetInfo()
+    return int(free), int(total)
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """0 without a GPU; peaks are not measured on one."""
+    return _peak("max_memory_allocated")
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """0 without a GPU; peaks are not measured on one."""
+    return _peak("max_memory_reserved")
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Nothing to reset without a GPU; peaks are not measured on one."""
+    _peak("reset_peak_memory_stats")
+
+
+reset_max_memory_allocated = reset_peak_memory_stats
+
+
+def _peak(name: str) -> int:
+    if is_available():
+        absent(f"torch.cuda.{name}", "use memory_allocated() at the place in question")()
+    return 0
+
+
+def get_rng_state(device: Any = "cuda") -> Any:
+    """The state of the generator, which serves all devices."""
+    return random.get_rng_state()
+
+
+def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
+    """Set the state of the generator, which serves all devices."""
+    random.set_rng_state(new_state)
+
+
+def get_rng_state_all() -> list[Any]:
+    """The state of the generator, once for each GPU."""
+    return [random.get_rng_state() for _ in range(device_count())]
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Set the state of the generator, which serves all devices."""
+    for state in list(new_states)[:1]:
+        random.set_rng_state(state)
+
+
+def ipc_collect() -> None:
+    """Nothing to collect: memory of GPUs is not shared between processes."""
+
+
+def _index(device: Any) -> int:
+    if device is None:
+        return current_device()
+    return device if isinstance(device, int) else as_device(device).index or 0

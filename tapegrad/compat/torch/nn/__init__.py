@@ -1,0 +1,1 @@
+"""`torch.nn`: what it has beside `tapegrad.nn`."""

@@ -1,0 +1,1 @@
+"""`torch.nn.attention`: what it has beside `tapegrad.nn.attention`."""

@@ -1,0 +1,1 @@
+"""`torch.nn.modules`: what it has beside `tapegrad.nn.modules`."""

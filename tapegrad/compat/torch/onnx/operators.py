@@ -1,0 +1,18 @@
+"""`torch.onnx.operators`: functions that work with and without an export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import tensor
+from ....core.tensor import Tensor
+
+
+def shape_as_tensor(x: Tensor) -> Tensor:
+    """The sizes of a tensor, as a tensor."""
+    return tensor(list(x.shape))
+
+
+def reshape_from_tensor_shape(x: Tensor, shape: Tensor) -> Any:
+    """A tensor in the shape that another one holds."""
+    return x.reshape(shape.tolist())

@@ -1,0 +1,1 @@
+"""`torch.onnx.symbolic_opset9`: a path; programs are not exported."""

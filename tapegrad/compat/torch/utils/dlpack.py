@@ -1,0 +1,15 @@
+"""`torch.utils.dlpack`: arrays of other libraries without copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import from_dlpack
+from ....core.tensor import Tensor
+
+__all__ = ["from_dlpack", "to_dlpack"]
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A capsule with the memory of a tensor."""
+    return tensor.__dlpack__()

@@ -1,0 +1,5 @@
+"""`torch.xpu`: GPUs of Intel; there are none here."""
+
+from ..no_device import absent_device
+
+globals().update(absent_device("xpu"))

@@ -1,0 +1,1 @@
+"""Fourier transforms: of whole dimensions, and of short times."""
