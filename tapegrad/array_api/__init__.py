@@ -7,27 +7,31 @@ methods and operators; docs/array-api.md lists where those differ. Loaded at fir
 
 from __future__ import annotations
 
-from math import e, inf, nan, pi
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
 from typing import Any
 
 from . import creation, elementwise, reductions, shapes, types
 from .creation import *  # noqa: F403
-from .elementwise import FUNCTIONS
 from .elementwise import *  # noqa: F403
-from .info import NamespaceInfo as __array_namespace_info__  # noqa: N813
+from .elementwise import FUNCTIONS
+from .info import NamespaceInfo
 from .reductions import *  # noqa: F403
 from .shapes import *  # noqa: F403
-from .types import DTYPES
 from .types import *  # noqa: F403
+from .types import DTYPES
 
 __array_api_version__ = "2025.12"
+__array_namespace_info__ = NamespaceInfo
 newaxis = None
 
 globals().update(FUNCTIONS)
 globals().update(DTYPES)
 
 #: extensions, which are loaded at first use
-_EXTENSIONS = ("linalg",)
+_EXTENSIONS = ("fft", "linalg")
 
 __all__ = [
     *("e", "inf", "nan", "newaxis", "pi", "__array_namespace_info__", "__array_api_version__"),

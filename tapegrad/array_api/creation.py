@@ -9,10 +9,11 @@ import numpy as np
 from ..core import dtypes
 from ..core.dtypes import DType
 from ..core.tensor import Tensor
-from ..ops import CREATION
-from .operands import as_tensor
+from .operands import as_tensor, computed, operation
 
-_tensor = CREATION["tensor"]
+
+def _tensor(data: Any, **options: Any) -> Tensor:
+    return computed("tensor", data, **options)
 
 
 def asarray(
@@ -33,7 +34,7 @@ def asarray(
         out = obj if dtype is None else obj.to(dtype)
         out = out if device is None else out.to(device)
     elif isinstance(obj, np.ndarray):
-        out = CREATION["as_tensor"](obj, dtype=dtype, device=device)
+        out = computed("as_tensor", obj, dtype=dtype, device=device)
         if copy is False and not np.shares_memory(out._array, obj) and obj.size:
             raise ValueError("asarray with copy=False: this array has to be copied")
         return out
@@ -65,7 +66,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     >>> xp.from_dlpack(np.ones(2))
     tensor([1., 1.], dtype=tapegrad.float64)
     """
-    out = CREATION["from_dlpack"](x._array if isinstance(x, Tensor) else x)
+    out = computed("from_dlpack", x._array if isinstance(x, Tensor) else x)
     if copy:
         out = out.clone()
     return out if device is None else out.to(device)
@@ -92,8 +93,8 @@ def arange(
         whole = all(isinstance(n, int) for n in (start, stop, step))
         dtype = dtypes.int64 if whole else dtypes.float32
     if (stop - start) * step <= 0:
-        return CREATION["empty"](0, dtype=dtype, device=device)
-    return CREATION["arange"](start, stop, step, dtype=dtype, device=device)
+        return computed("empty", 0, dtype=dtype, device=device)
+    return computed("arange", start, stop, step, dtype=dtype, device=device)
 
 
 def linspace(
@@ -146,24 +147,24 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 def zeros(shape: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
     """Zeros of a shape."""
-    return CREATION["zeros"](_shape(shape), dtype=dtype or dtypes.float32, device=device)
+    return computed("zeros", _shape(shape), dtype=dtype or dtypes.float32, device=device)
 
 
 def ones(shape: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
     """Ones of a shape."""
-    return CREATION["ones"](_shape(shape), dtype=dtype or dtypes.float32, device=device)
+    return computed("ones", _shape(shape), dtype=dtype or dtypes.float32, device=device)
 
 
 def empty(shape: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
     """A tensor of a shape whose values are not set."""
-    return CREATION["empty"](_shape(shape), dtype=dtype or dtypes.float32, device=device)
+    return computed("empty", _shape(shape), dtype=dtype or dtypes.float32, device=device)
 
 
 def full(
     shape: Any, fill_value: complex, *, dtype: DType | None = None, device: Any = None
 ) -> Tensor:
     """One value in a shape."""
-    return CREATION["full"](_shape(shape), fill_value, dtype=dtype, device=device)
+    return computed("full", _shape(shape), fill_value, dtype=dtype, device=device)
 
 
 def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: Any = None) -> Tensor:
@@ -190,7 +191,7 @@ def full_like(
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
     """The coordinates of a grid, one tensor for each dimension."""
-    return tuple(CREATION["meshgrid"](*arrays, indexing=indexing)) if arrays else ()
+    return tuple(operation("meshgrid")(*arrays, indexing=indexing)) if arrays else ()
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:

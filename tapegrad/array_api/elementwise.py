@@ -7,13 +7,13 @@ from typing import Any
 
 from ..core import dtypes
 from ..core.tensor import Tensor
-from .operands import as_tensor, operation, same_dtype
+from .operands import as_tensor, computed, operation, same_dtype
 
 #: names of the standard, and the functions that they are
 UNARY = {
     **{n: n for n in ("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos")},
     **{n: n for n in ("cosh", "exp", "floor", "isfinite", "isinf", "isnan", "log")},
-    **{n: n for n in ("log1p", "log2", "log10", "logical_not", "reciprocal", "round", "signbit")},
+    **{n: n for n in ("log1p", "log2", "log10", "logical_not", "reciprocal", "signbit")},
     **{n: n for n in ("sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc")},
     "bitwise_invert": "bitwise_not",
     "negative": "neg",
@@ -86,10 +86,10 @@ def sign(x: Tensor, /) -> Tensor:
     """-1, 0 or 1, and NaN of NaN; x / |x| of complex numbers."""
     x = as_tensor(x, "sign")
     if x.dtype.category < dtypes.FLOAT:
-        return operation("sign")(x)  # type: ignore[no-any-return]
+        return computed("sign", x)
     found = x.sgn() if x.dtype.is_complex else x.sign()
     found = operation("where")(x == 0, 0.0, found) if x.dtype.is_complex else found
-    return operation("where")(x.isnan(), x, found)  # type: ignore[no-any-return]
+    return computed("where", x.isnan(), x, found)
 
 
 def expm1(x: Tensor, /) -> Tensor:
@@ -114,7 +114,15 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
     quotient = a / b
     rough = operation("logical_or")(quotient.isinf(), b.isinf())
     limit = operation("where")(b.isinf(), quotient, quotient.floor())
-    return operation("where")(rough, limit, found)  # type: ignore[no-any-return]
+    return computed("where", rough, limit, found)
+
+
+def round(x: Tensor, /) -> Tensor:
+    """Each element rounded to the nearest integer, halves to even; both parts of complex ones."""
+    x = as_tensor(x, "round")
+    if x.dtype.is_complex:
+        return computed("complex", x.real.round(), x.imag.round())
+    return x.round() if x.dtype.is_floating_point else x.clone()
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
@@ -140,4 +148,4 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
     return out.clone() if out is x else out
 
 
-__all__ = [*FUNCTIONS, "clip", "conj", "expm1", "floor_divide", "imag", "positive", "real", "sign"]
+__all__ = [*FUNCTIONS, "clip", "conj", "expm1", "floor_divide", "imag", "positive", "real", "round", "sign"]

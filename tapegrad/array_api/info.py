@@ -26,9 +26,9 @@ class NamespaceInfo:
         """The device of new tensors."""
         return as_device("cpu")
 
-    def devices(self) -> list[Any]:
+    def devices(self) -> tuple[Any, ...]:
         """The devices that tensors can be on."""
-        return [as_device("cpu")]
+        return (as_device("cpu"),)
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """The dtypes of new tensors of numbers."""

@@ -8,8 +8,11 @@ from .. import linalg as ours
 from ..core import dtypes
 from ..core.dtypes import DType
 from ..core.tensor import Tensor
-from .operands import as_tensor, axes_of, operation, same_dtype
-from .shapes import matmul, matrix_transpose, tensordot, vecdot
+from .operands import as_tensor, axes_of, computed, operation, same_dtype
+from .shapes import matmul as matmul
+from .shapes import matrix_transpose as matrix_transpose
+from .shapes import tensordot as tensordot
+from .shapes import vecdot as vecdot
 
 
 class EigResult(NamedTuple):
@@ -50,7 +53,7 @@ class SVDResult(NamedTuple):
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     """The triangular factor of positive definite matrices."""
-    return ours.cholesky(as_tensor(x), upper=upper)  # type: ignore[no-any-return]
+    return ours.cholesky(as_tensor(x), upper=upper)
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -59,12 +62,12 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     if a.shape[axis] != 3 or b.shape[axis] != 3:
         raise ValueError(f"cross needs size 3 along axis {axis}")
     a, b = operation("broadcast_tensors")(a, b)
-    return operation("cross")(a, b, axis)  # type: ignore[no-any-return]
+    return computed("cross", a, b, axis)
 
 
 def det(x: Tensor, /) -> Tensor:
     """The determinant of square matrices."""
-    return ours.det(as_tensor(x))  # type: ignore[no-any-return]
+    return ours.det(as_tensor(x))
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
@@ -79,7 +82,7 @@ def eig(x: Tensor, /) -> EigResult:
 
 def eigvals(x: Tensor, /) -> Tensor:
     """Eigenvalues of square matrices, as complex numbers."""
-    return ours.eigvals(as_tensor(x))  # type: ignore[no-any-return]
+    return ours.eigvals(as_tensor(x))
 
 
 def eigh(x: Tensor, /) -> EighResult:
@@ -89,38 +92,38 @@ def eigh(x: Tensor, /) -> EighResult:
 
 def eigvalsh(x: Tensor, /) -> Tensor:
     """Eigenvalues of symmetric matrices."""
-    return ours.eigvalsh(as_tensor(x))  # type: ignore[no-any-return]
+    return ours.eigvalsh(as_tensor(x))
 
 
 def inv(x: Tensor, /) -> Tensor:
     """The inverse of square matrices."""
-    return ours.inv(as_tensor(x))  # type: ignore[no-any-return]
+    return ours.inv(as_tensor(x))
 
 
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """A norm of matrices."""
-    return ours.matrix_norm(as_tensor(x), ord, (-2, -1), keepdims)  # type: ignore[no-any-return]
+    return ours.matrix_norm(as_tensor(x), ord, (-2, -1), keepdims)
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """A square matrix times itself, n times."""
-    return ours.matrix_power(as_tensor(x), n)  # type: ignore[no-any-return]
+    return ours.matrix_power(as_tensor(x), n)
 
 
 def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     """The rank of matrices: how many singular values exceed `rtol` times the largest."""
-    return ours.matrix_rank(as_tensor(x), rtol=rtol)  # type: ignore[no-any-return]
+    return ours.matrix_rank(as_tensor(x), rtol=rtol)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """All products of the elements of two vectors."""
     a, b = same_dtype(as_tensor(x1), as_tensor(x2))
-    return operation("outer")(a, b)  # type: ignore[no-any-return]
+    return computed("outer", a, b)
 
 
 def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     """The pseudo-inverse of matrices."""
-    return ours.pinv(as_tensor(x), rtol=rtol)  # type: ignore[no-any-return]
+    return ours.pinv(as_tensor(x), rtol=rtol)
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
@@ -138,11 +141,11 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     a, b = same_dtype(as_tensor(x1), as_tensor(x2))
     if b.ndim == 1:
         lead = tuple(a.shape[:-1])
-        return ours.solve(a, b.expand(lead).unsqueeze(-1)).squeeze(-1)  # type: ignore[no-any-return]
+        return ours.solve(a, b.expand(lead).unsqueeze(-1)).squeeze(-1)
     lead = tuple(operation("broadcast_shapes")(tuple(a.shape[:-2]), tuple(b.shape[:-2])))
     a = a.expand((*lead, *a.shape[-2:]))
     b = b.expand((*lead, *b.shape[-2:]))
-    return ours.solve(a, b)  # type: ignore[no-any-return]
+    return ours.solve(a, b)
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
@@ -152,7 +155,7 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
 
 def svdvals(x: Tensor, /) -> Tensor:
     """Singular values in descending order."""
-    return ours.svdvals(as_tensor(x))  # type: ignore[no-any-return]
+    return ours.svdvals(as_tensor(x))
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tensor:
@@ -172,7 +175,7 @@ def vector_norm(
     if not axes:
         size = x.abs()
         return (size != 0).to(size.dtype) if ord == 0 else size
-    return ours.vector_norm(x, ord, axes, keepdims)  # type: ignore[no-any-return]
+    return ours.vector_norm(x, ord, axes, keepdims)
 
 
 __all__ = [

@@ -27,6 +27,12 @@ def operation(name: str) -> Callable[..., Any]:
     return table.public_functions("")[name]
 
 
+def computed(name: str, *args: Any, **options: Any) -> Tensor:
+    """What an operation that returns one tensor returns."""
+    out: Tensor = operation(name)(*args, **options)
+    return out
+
+
 def as_tensor(x: Any, what: str = "the function") -> Tensor:
     """`x`, if it is a Tensor."""
     if not isinstance(x, Tensor):

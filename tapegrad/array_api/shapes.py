@@ -170,7 +170,8 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         raise ValueError(f"vecdot: sizes {a.shape[axis]} and {b.shape[axis]} differ")
     left = a.conj() if a.dtype.is_complex else a
     product = operation("movedim")(left, axis, -1) * operation("movedim")(b, axis, -1)
-    return product.sum(-1).to(a.dtype)
+    found: Tensor = product.sum(-1).to(a.dtype)
+    return found
 
 
 __all__ = [

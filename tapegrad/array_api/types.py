@@ -5,6 +5,7 @@ uint16, uint32 and uint64 are not here: as in PyTorch, tensors of them are for s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..core import dtypes
@@ -78,7 +79,7 @@ def iinfo(type: DType | Tensor, /) -> IntegerLimits:
     return IntegerLimits(found.bits, found.max, found.min, _dtype(type))
 
 
-_KINDS = {
+_KINDS: dict[str, Callable[[DType], bool]] = {
     "bool": lambda d: d.category == BOOL,
     "signed integer": lambda d: d.category == INTEGER and d.is_signed,
     "unsigned integer": lambda d: d.category == INTEGER and not d.is_signed,
@@ -101,7 +102,7 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
     if isinstance(kind, str):
         if kind not in _KINDS:
             raise ValueError(f"isdtype: {kind!r} is no kind; there are {', '.join(_KINDS)}")
-        return bool(_KINDS[kind](dtype))
+        return _KINDS[kind](dtype)
     return dtype is dtypes.as_dtype(kind)
 
 
