@@ -9,7 +9,7 @@ RUN := $(VENV)/bin/python -m
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test smoke soak oracle lint style types docs bench clean
+.PHONY: help demo test smoke soak oracle packages lint style types docs bench clean
 
 help:
 	@echo "make demo     train a reader of digits here, eager and replay (pictures: build/)"
@@ -17,6 +17,7 @@ help:
 	@echo "make smoke    run the few tests that take seconds"
 	@echo "make soak     interrupt and fork native programs, kill ranks, run 20000 programs (hours)"
 	@echo "make oracle   compare results with PyTorch (installs torch)"
+	@echo "make packages compare packages written for PyTorch with and without it (installs them)"
 	@echo "make lint     check style (make style) and types (make types)"
 	@echo "make docs     write docs/reference and the stub files again"
 	@echo "make bench    time against PyTorch and JAX (installs both)"
@@ -39,6 +40,15 @@ soak: $(VENV)/.installed-test $(VENV)/.installed-mpi
 
 oracle: $(VENV)/.installed-test $(VENV)/.installed-oracle
 	$(RUN) pytest tests -m oracle
+
+# The packages come without their dependencies: nothing may install PyTorch beside them.
+PACKAGES := build/packages
+packages: $(VENV)/.installed-test $(VENV)/.installed-oracle
+	@test -x $(PACKAGES)/bin/pip || $(PYTHON) -m venv $(PACKAGES)
+	$(PACKAGES)/bin/pip install -qq --disable-pip-version-check --editable . \
+		-r tests/packages/needed.txt
+	$(PACKAGES)/bin/pip install -qq --disable-pip-version-check --no-deps -r tests/packages/packages.txt
+	TAPEGRAD_PACKAGES=$(PACKAGES)/bin/python $(RUN) pytest tests/packages
 
 lint: style types
 

@@ -11,7 +11,7 @@ from math import e, inf, nan, pi
 from . import ops as _ops
 from .autograd.gradients import GradientMap, Gradients
 from .core.allocator import keep_freed_memory as _keep_freed_memory
-from .core.device import Device, device
+from .core.device import Device, device, get_default_device, set_default_device
 from .core.dtypes import (
     DType,
     bfloat16,
@@ -92,6 +92,7 @@ enable_autocast = True
 
 #: modules that are loaded at first use
 _MODULES = (
+    "_vmap_internals",
     "amp",
     "array_api",
     "autograd",
@@ -115,6 +116,7 @@ _MODULES = (
     "signal",
     "special",
     "overrides",
+    "storage",
     "testing",
     "utils",
 )
@@ -157,12 +159,20 @@ _WINDOWS = ("bartlett_window", "blackman_window", "hamming_window", "hann_window
 #: names of PyTorch's that say what to use
 _REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
 
+#: classes and functions of `storage`
+_STORAGES = (
+    *("BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage", "ComplexDoubleStorage"),
+    *("ComplexFloatStorage", "DoubleStorage", "FloatStorage", "HalfStorage", "IntStorage"),
+    *("LongStorage", "ShortStorage", "TypedStorage", "UntypedStorage", "is_storage"),
+)
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
     **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
     **{name: (".typed", name) for name in _TYPED},
+    **{name: (".storage", name) for name in _STORAGES},
     **{name: (".ops.factors.removed", name) for name in _REMOVED},
     **{name: (".signal.windows", name) for name in _WINDOWS},
     "AutogradContext": (".dialects", "AutogradContext"),

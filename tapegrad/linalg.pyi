@@ -8,6 +8,7 @@ import numpy as np
 
 from .core.device import device
 from .core.dtypes import DType
+from .core.layouts import layout
 from .core.tensor import Size, Tensor
 from .ops.annotations import DeviceLike, Dims, DTypeLike, Ints, Number, Operand
 from .ops.convert import Extent

@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from .autograd import forward_ad
 from .autograd.api import grad
 from .core import dtypes
 from .core.closeness import assert_close
 from .core.device import as_device, to_device
 from .core.tensor import Tensor, wrap
+from .func.derivatives import _tracked as tracked
 from .ops.table import In, Sample
+from .transforms.vmap import vmap
 
 __all__ = ["GradcheckError", "assert_close", "gradcheck", "gradgradcheck", "make_arguments"]
 
@@ -42,6 +45,10 @@ def gradcheck(
     nondet_tol: float = 0.0,
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
     fast_mode: bool = False,
     masked: bool | None = None,
 ) -> bool:
@@ -50,8 +57,10 @@ def gradcheck(
     `inputs` is a tensor or a sequence of arguments; those that require gradients are checked.
     Inputs of float64 are changed in place for the differences, and back. If one of them is of lower
     precision, `func` gets float64 copies of all of them. Backward runs twice and may differ by
-    `nondet_tol`. With `fast_mode`, one random direction stands for the whole Jacobian. `masked` is
-    for sparse tensors, and changes nothing here. Returns True, or raises `GradcheckError` (False
+    `nondet_tol`. `check_forward_ad` compares tangents of forward mode too, and the checks of
+    batches compare what `vmap` makes of several gradients or tangents with a loop. With
+    `fast_mode`, one random direction stands for the whole Jacobian. `masked` is for sparse tensors,
+    and changes nothing here. Returns True, or raises `GradcheckError` (False
     without `raise_exception`).
 
     >>> import tapegrad
@@ -76,14 +85,25 @@ def gradcheck(
         # The analytical side is rounded to the inputs' own dtype.
         worst = max(dtypes.finfo(arguments[i].dtype).eps for i in checked)
         atol, rtol = max(atol, 100 * worst), max(rtol, 100 * worst)
+    if check_batched_forward_grad and not check_forward_ad:
+        raise ValueError(
+            "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
+        )
     try:
-        _check_backward(func, arguments, checked, nondet_tol, check_grad_dtypes)
-        if fast_mode:
-            _check_direction(func, arguments, checked, eps, atol, rtol)
-        else:
-            _check_jacobians(func, arguments, checked, eps, atol, rtol)
-        if check_undefined_grad:
-            _check_undefined(func, arguments, checked)
+        if check_backward_ad:
+            _check_backward(func, arguments, checked, nondet_tol, check_grad_dtypes)
+            if fast_mode:
+                _check_direction(func, arguments, checked, eps, atol, rtol)
+            else:
+                _check_jacobians(func, arguments, checked, eps, atol, rtol)
+            if check_undefined_grad:
+                _check_undefined(func, arguments, checked)
+            if check_batched_grad:
+                _check_batched_grad(func, arguments, checked)
+        if check_forward_ad:
+            _check_forward(func, arguments, checked, eps, atol, rtol)
+        if check_batched_forward_grad:
+            _check_batched_forward(func, arguments, checked)
     except GradcheckError:
         if raise_exception:
             raise
@@ -104,6 +124,9 @@ def gradgradcheck(
     nondet_tol: float = 0.0,
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
@@ -124,7 +147,11 @@ def gradgradcheck(
     starts = [s if s.requires_grad else s.detach().requires_grad_() for s in starts]
 
     def first_derivative(*everything: Any) -> tuple[Tensor, ...]:
-        values, gradients = everything[:count], everything[count:]
+        gradients = everything[count:]
+        values = [
+            tracked(x) if isinstance(a, Tensor) and a.requires_grad and not x.requires_grad else x
+            for x, a in zip(everything[:count], arguments, strict=True)
+        ]
         wanted = [x for x in values if isinstance(x, Tensor) and x.requires_grad]
         outputs = [
             (y, g.to(y.dtype))
@@ -140,9 +167,14 @@ def gradgradcheck(
         )
         return tuple(g for g in found if g is not None)
 
+    if not check_rev_over_rev and not check_fwd_over_rev:
+        raise ValueError("expected at least one of check_fwd_over_rev and check_rev_over_rev")
     return gradcheck(
         first_derivative,
         (*arguments, *starts),
+        check_backward_ad=check_rev_over_rev,
+        check_forward_ad=check_fwd_over_rev,
+        check_batched_grad=check_batched_grad,
         eps=eps,
         atol=atol,
         rtol=rtol,
@@ -316,6 +348,92 @@ def _check_jacobians(
                 )
 
 
+def _tangents(
+    func: Callable[..., Any], arguments: tuple[Any, ...], i: int, direction: Tensor
+) -> list[Any]:
+    """The tangents of the outputs if one input moves; None for those that have none."""
+    with forward_ad.dual_level():
+        given = [x.detach() if isinstance(x, Tensor) else x for x in arguments]
+        given[i] = forward_ad.make_dual(given[i], direction)
+        return [forward_ad.unpack_dual(y).tangent for y in _outputs(func, given)]
+
+
+def _check_forward(
+    func: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    checked: list[int],
+    eps: float,
+    atol: float,
+    rtol: float,
+) -> None:
+    """Tangents of forward mode equal central differences."""
+    for i in checked:
+        x = arguments[i]
+        here = _host(x.detach())
+        for k in range(here.size):
+            one = np.zeros(here.size)
+            one[k] = 1.0
+            shift = (one * eps).reshape(here.shape)
+            found = _tangents(func, arguments, i, _like(one, x.detach(), x.dtype))
+            above = _shifted(func, arguments, {i: shift})
+            below = _shifted(func, arguments, {i: -shift})
+            for j, (t, a, b) in enumerate(zip(found, above, below, strict=True)):
+                numerical = (a - b) / (2 * eps)
+                analytical = np.zeros_like(numerical) if t is None else _host(t.detach())
+                if not np.allclose(analytical, numerical, rtol, atol, equal_nan=True):
+                    raise GradcheckError(
+                        f"Jacobian computed with forward mode mismatch for output {j} with respect "
+                        f"to input {i}\nnumerical:\n{numerical}\nanalytical:\n{analytical}"
+                    )
+
+
+def _same_rows(what: str, together: Any, rows: list[Any]) -> None:
+    for k, row in enumerate(rows):
+        for i, (got, expected) in enumerate(zip(together, row, strict=True)):
+            if not np.allclose(_host(got.detach())[k], _host(expected.detach())):
+                raise GradcheckError(
+                    f"{what} with vmap differ from those one by one, at row {k} of number {i}"
+                )
+
+
+def _check_batched_grad(
+    func: Callable[..., Any], arguments: tuple[Any, ...], checked: list[int]
+) -> None:
+    """Gradients of several starts at once equal those one by one."""
+    inputs = [arguments[i] for i in checked]
+    rng = np.random.default_rng(0)
+    for y in _outputs(func, arguments):
+        if y.requires_grad:
+            starts = [_random_like(y.detach(), rng) for _ in range(2)]
+            whole = wrap(np.stack([s._array for s in starts]))
+            try:
+                together = vmap(lambda g: _pulled([y], inputs, [g]))(whole)  # noqa: B023
+            except RuntimeError as error:
+                raise GradcheckError(f"gradients with vmap: {error}") from error
+            _same_rows("gradients", together, [_pulled([y], inputs, [s]) for s in starts])
+
+
+def _check_batched_forward(
+    func: Callable[..., Any], arguments: tuple[Any, ...], checked: list[int]
+) -> None:
+    """Tangents of several directions at once equal those one by one."""
+    rng = np.random.default_rng(0)
+    for i in checked:
+        x = arguments[i].detach()
+        along = [_random_like(x, rng) for _ in range(2)]
+
+        def tangents(t: Tensor, i: int = i) -> list[Tensor]:
+            found = _tangents(func, arguments, i, t)
+            zero = wrap(np.zeros(()))
+            return [zero if f is None else f for f in found]
+
+        try:
+            together = vmap(tangents)(wrap(np.stack([t._array for t in along])))
+        except RuntimeError as error:
+            raise GradcheckError(f"tangents with vmap: {error}") from error
+        _same_rows("tangents", together, [tangents(t) for t in along])
+
+
 def _check_direction(
     func: Callable[..., Any],
     arguments: tuple[Any, ...],
@@ -385,7 +503,7 @@ def _values(spec: In, rng: np.random.Generator, distinct: _DistinctValues) -> An
     if spec.values is not None:
         kinds = {
             "float": np.float64, "complex": np.complex128, "int": np.int64, "int32": np.int32,
-            "bool": np.bool_,
+            "int8": np.int8, "bool": np.bool_,
         }  # fmt: skip
         return np.array(spec.values, kinds[spec.kind])
     if spec.kind == "int":

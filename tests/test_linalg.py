@@ -192,3 +192,62 @@ def test_diag_of_a_matrix_is_a_copy_and_diagonal_a_view() -> None:
     y = w * 1
     y.diag().mul_(5).sum().backward()
     assert w.grad.tolist() == [[5, 0], [0, 5]]
+
+
+def test_sums_by_lists_of_labels() -> None:
+    a, b = tg.arange(6.0).reshape(2, 3), tg.arange(12.0).reshape(3, 4)
+    close = np.testing.assert_allclose
+    close(tg.einsum(a, [0, 1], b, [1, 2], [0, 2]).numpy(), (a @ b).numpy())
+    close(tg.einsum(a, [0, 1], b, [1, 2]).numpy(), (a @ b).numpy())
+    close(tg.einsum(a, [..., 5], [5, ...]).numpy(), a.t().numpy())
+    with pytest.raises(ValueError, match="labels"):
+        tg.einsum(a, [0, 52])
+    with pytest.raises(ValueError, match="at least one operand"):
+        tg.einsum("", [])
+    for equation in ("i1", ". ..", "i...j...", "i-j"):
+        with pytest.raises(RuntimeError):
+            tg.einsum(equation, a)
+
+
+def test_products_of_bytes() -> None:
+    x = tg.tensor([[100, -128], [127, 1]], dtype=tg.int8)
+    got = tg._int_mm(x, x)
+    assert got.dtype is tg.int32
+    assert got.tolist() == (x.int() @ x.int()).tolist()
+    with pytest.raises(RuntimeError, match="int8"):
+        tg._int_mm(x.int(), x)
+
+
+def test_removed_methods_say_what_to_use() -> None:
+    x = tg.eye(2)
+    for name in ("eig", "lstsq", "solve", "symeig"):
+        with pytest.raises(RuntimeError, match="linalg"):
+            getattr(x, name)()
+        with pytest.raises(RuntimeError, match="linalg"):
+            getattr(tg, name)(x)
+
+
+def test_norms_of_nothing_and_of_nan() -> None:
+    empty = tg.zeros(0, 3)
+    for order in (math.inf, -1, -math.inf):
+        with pytest.raises(RuntimeError, match="no elements"):
+            tg.linalg.vector_norm(empty, order)
+        assert tg.linalg.vector_norm(empty, order, dim=1).shape == (0,)
+    assert tg.linalg.vector_norm(empty).item() == 0.0
+    assert tg.linalg.vector_norm(tg.tensor([math.nan, 0.0, 2.0]), 0).item() == 2.0
+    assert tg.norm(tg.diag(tg.tensor([3.0, 4.0])), "nuc").item() == pytest.approx(7.0)
+    with pytest.raises(RuntimeError, match="two dimensions"):
+        tg.norm(tg.ones(3), "nuc")
+    with pytest.raises(RuntimeError, match="two dimensions"):
+        tg.linalg.norm(tg.ones(3, 3), "fro", 0)
+    with pytest.raises(RuntimeError, match="different"):
+        tg.linalg.norm(tg.ones(3, 3), "fro", (0, -2))
+
+
+def test_powers_of_0_have_a_gradient_of_zeros() -> None:
+    x = tg.ones(2, 2, requires_grad=True)
+    y = tg.matrix_power(x, 0)
+    y.sum().backward()
+    assert y.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert x.grad is not None
+    assert not x.grad.any()

@@ -131,7 +131,7 @@ def test_parameter() -> None:
         assert type(other) is nn.Parameter
         assert other.requires_grad
         assert other.tolist() == p.tolist()
-    with pytest.raises(RuntimeError, match="only floating tensors"):
+    with pytest.raises(RuntimeError, match="only floating"):
         nn.Parameter(tapegrad.tensor([1, 2]))
 
 
@@ -164,7 +164,7 @@ def test_conversion_keeps_parameters_and_converts_gradients() -> None:
     assert net.to(tapegrad.zeros(1))[0].bias.dtype is tapegrad.float32
     assert net.bfloat16().half().float().cpu().to("cpu", dtype=tapegrad.float64) is net
     assert net.type(tapegrad.float32)[0].bias.dtype is tapegrad.float32
-    with pytest.raises(TypeError, match="floating types only"):
+    with pytest.raises(TypeError, match="floating"):
         net.to(tapegrad.int64)
     with pytest.raises(TypeError, match="unexpected keyword"):
         net.to(place="cpu")
@@ -451,8 +451,9 @@ def test_parameter_lists_and_dicts() -> None:
     assert values[3].shape == (5,)
     assert len(values[1:3]) == 2
     assert "Parameter containing: [tapegrad.float32 of size 2]" in repr(values)
-    with pytest.raises(TypeError, match="expected a Parameter or a Tensor"):
-        values.append(3)
+    values.append(3)  # not a parameter, but part of the list, as in PyTorch
+    assert values[-1] == 3
+    assert len(list(values.parameters())) == len(values) - 1
     with pytest.raises(IndexError, match="out of range"):
         _ = values[7]
 

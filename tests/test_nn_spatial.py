@@ -312,7 +312,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: F.max_pool3d(ones(1, 3, 3, 3), 2, padding=2), RuntimeError, "at most half"),
     (lambda: F.avg_pool3d(ones(1, 3, 3, 3), 2, divisor_override=0), RuntimeError, "must not be 0"),
     (lambda: F.adaptive_max_pool2d(ones(1, 3, 3), (1, 2, 3)), RuntimeError, "1 or 2 sizes"),
-    (lambda: F.adaptive_avg_pool3d(ones(1, 3, 3, 3), 0), RuntimeError, "at least 1"),
+    (lambda: F.adaptive_avg_pool3d(ones(1, 3, 3, 3), -1), RuntimeError, "not negative"),
     (lambda: F.max_unpool1d(ones(1, 2), ones(1, 2), 2), RuntimeError, "int64 indices"),
     (
         lambda: F.max_unpool1d(ones(1, 2), tg.tensor([[0, 1, 2]]), 2),

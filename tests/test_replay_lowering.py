@@ -97,6 +97,7 @@ IN_NUMPY: dict[str, set[str]] = {
     "qr": {"qr", "solve_triangular"},
     **{name: {"qr", "solve_triangular", "svd"} for name in ("pca_lowrank", "svd_lowrank")},
     "geqrf": {"geqrf"},
+    "_int_mm": {"matmul"},
     **{
         name: {"lu_factor", "pivot_rows", "solve_triangular"}
         for name in ("linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "lu")

@@ -452,7 +452,7 @@ def test_errors_of_dual_tensors() -> None:
     with forward_ad.dual_level():
         with pytest.raises(ValueError, match="floating"):
             forward_ad.make_dual(tg.arange(3), tg.ones(3))
-        with pytest.raises(RuntimeError, match="shape"):
+        with pytest.raises(RuntimeError, match="different size"):
             forward_ad.make_dual(x, f64(4))
         with pytest.raises(RuntimeError, match="dtype"):
             forward_ad.make_dual(x, tg.ones(3))
@@ -569,3 +569,193 @@ def test_parameters_outside_get_gradients() -> None:
     b = layer.bias.detach()
     expected = ((x @ w.t() + b).cos() * w).sum()
     same(layer.weight.grad, tg.autograd.grad(expected, w)[0])
+
+
+# -- functions of users ------------------------------------------------------------------------
+
+
+class Cube(tg.autograd.Function):
+    """With a rule that vmap makes, and a jvp."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return x**3, 3 * x**2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[0], output[1])
+        ctx.save_for_forward(inputs[0], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, g: Any, g_slope: Any) -> Any:
+        x, slope = ctx.saved_tensors
+        return g * slope + g_slope * 6 * x
+
+    @staticmethod
+    def jvp(ctx: Any, t: Any) -> Any:
+        x, slope = ctx.saved_tensors
+        return t * slope, t * 6 * x
+
+
+class Scaled(tg.autograd.Function):
+    """With a rule of its own, and neither jvp nor an input in its gradient that is a tensor."""
+
+    calls: list[Any] = []  # noqa: RUF012
+
+    @staticmethod
+    def forward(x: Any, w: Any, factor: float) -> Any:
+        return x * w * factor
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, w, ctx.factor = inputs
+        ctx.save_for_backward(x, w)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, w = ctx.saved_tensors
+        return g * w * ctx.factor, g * x * ctx.factor, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Any, w: Any, factor: float) -> Any:
+        Scaled.calls.append((info.batch_size, info.randomness, in_dims))
+        x = x.movedim(in_dims[0], 0) if in_dims[0] is not None else x
+        w = w.movedim(in_dims[1], 0) if in_dims[1] is not None else w
+        return Scaled.apply(x, w, factor), 0
+
+
+def test_functions_with_a_generated_rule() -> None:
+    x = f64(3, 4)
+    f = lambda x: (Cube.apply(x)[0] * x).sum()  # noqa: E731
+    plain = lambda x: (x**4).sum()  # noqa: E731
+    same(tg.vmap(f)(x), tg.vmap(plain)(x))
+    same(tg.vmap(func.grad(f))(x), 4 * x**3)
+    same(func.grad(lambda x: tg.vmap(f)(x).sum())(x), 4 * x**3)
+    same(func.grad(lambda x: tg.vmap(func.grad(f))(x).sum())(x), 12 * x**2)
+    same(tg.vmap(func.grad(lambda x: func.grad(f)(x).sum()))(x), 12 * x**2)
+    same(tg.vmap(func.hessian(f))(x), tg.vmap(func.hessian(plain))(x))
+    v = f64(3, 4, seed=1)
+    same(func.jvp(lambda x: Cube.apply(x)[0], (x,), (v,))[1], 3 * x**2 * v)
+    got = tg.vmap(lambda x, v: func.jvp(lambda x: Cube.apply(x)[1], (x,), (v,))[1])(x, v)
+    same(got, 6 * x * v)
+    same(func.jvp(func.grad(f), (x,), (v,))[1], 12 * x**2 * v)
+    same(func.jvp(tg.vmap(f), (x,), (v,))[1], (4 * x**3 * v).sum(1))
+    y = tg.vmap(tg.vmap(lambda x: Cube.apply(x)[0]))(x)
+    same(y, x**3)
+
+
+def test_functions_with_a_rule_of_their_own() -> None:
+    x, w = f64(3, 4), f64(4, seed=1)
+    Scaled.calls.clear()
+    same(tg.vmap(lambda x: Scaled.apply(x, w, 2.0))(x), x * w * 2)
+    assert Scaled.calls == [(3, "error", (0, None, None))]
+    g = tg.vmap(func.grad(lambda x, w: Scaled.apply(x, w, 2.0).sum(), argnums=(0, 1)), (0, None))
+    got = g(x, w)
+    same(got[0], (w * 2).expand(3, 4))
+    same(got[1], x * 2)
+    outer = func.grad(lambda w: tg.vmap(lambda x: Scaled.apply(x, w, 2.0))(x).sum())(w)
+    same(outer, x.sum(0) * 2)
+    same(func.jvp(lambda w: Scaled.apply(x[0], w, 3.0), (w,), (w,))[1], x[0] * w * 3)
+    with forward_ad.dual_level():
+        d = forward_ad.make_dual(w, w)
+        same(forward_ad.unpack_dual(Scaled.apply(x[0], d, 3.0)).tangent, x[0] * w * 3)
+
+
+def test_functions_without_a_rule() -> None:
+    class Plain(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2
+
+    class Both(Plain):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, x: Any) -> Any:
+            return x * 2, in_dims[0]
+
+    x = f64(3)
+    with pytest.raises(RuntimeError, match="does not have vmap support"):
+        tg.vmap(Plain.apply)(x)
+    with pytest.raises(RuntimeError, match="avoid ambiguity"):
+        tg.vmap(Both.apply)(x)
+    same(func.jvp(Plain.apply, (x,), (x,))[1], x * 2)
+    same(tg.vmap(lambda v: func.jvp(Plain.apply, (x,), (v,))[1])(f64(2, 3)), f64(2, 3) * 2)
+
+
+def test_errors_of_a_jvp() -> None:
+    class Wrong(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            out = x.clone()
+            ctx.mark_non_differentiable(out)
+            return x * 2, out
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return t * 2, t
+
+    class Few(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2, x * 3
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return t * 2
+
+    x = f64(3)
+    with pytest.raises(RuntimeError, match="return None at that position"):
+        func.jvp(Wrong.apply, (x,), (x,))
+    with pytest.raises(RuntimeError, match="1 tangents for 2 outputs"):
+        func.jvp(Few.apply, (x,), (x,))
+
+
+def test_batched_gradients() -> None:
+    x = f64(3).requires_grad_()
+    y = x**2
+    rows = tg.eye(3, dtype=tg.float64)
+    (got,) = tg.autograd.grad(y, x, rows, is_grads_batched=True)
+    same(got, tg.diag(2 * x))
+    (got, none) = tg.autograd.grad(
+        [x**2, x.exp()], [x, tg.ones(2, requires_grad=True)], [rows, rows], is_grads_batched=True,
+        allow_unused=True,
+    )  # fmt: skip
+    same(got, tg.diag(2 * x + x.exp()))
+    assert none is None
+
+
+def test_gradcheck_of_tangents_and_batches() -> None:
+    x, y = f64(3).requires_grad_(), f64(2, 3, seed=1).requires_grad_()
+    check = tg.autograd.gradcheck
+    options = {"check_forward_ad": True, "check_batched_grad": True}
+    options["check_batched_forward_grad"] = True
+    assert check(lambda x, y: (x * y).sin().sum(0), (x, y), **options)
+    assert tg.autograd.gradgradcheck(
+        lambda x, y: (x * y).sin(), (x, y), check_fwd_over_rev=True, check_batched_grad=True
+    )
+
+    class Wrong(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def vjp(ctx: Any, g: Any) -> Any:
+            return g * 2
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return t * 3
+
+    assert check(Wrong.apply, (x,))
+    with pytest.raises(RuntimeError, match="forward mode mismatch for output 0"):
+        check(Wrong.apply, (x,), check_forward_ad=True)
+    with pytest.raises(ValueError, match="requires check_forward_ad"):
+        check(Wrong.apply, (x,), check_batched_forward_grad=True)

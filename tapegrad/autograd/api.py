@@ -339,7 +339,8 @@ def grad(
     if not only_inputs:
         raise TypeError("only_inputs=False is not supported; use backward() to fill .grad")
     if is_grads_batched:
-        raise TypeError("is_grads_batched is not supported; loop over grad_outputs instead")
+        options = (retain_graph, create_graph, allow_unused, materialize_grads)
+        return _batched_grad(outputs, inputs, grad_outputs, *options)
     outs, ins = _placed(outputs), _placed(inputs)
     if materialize_grads and allow_unused is False:
         raise ValueError(
@@ -381,6 +382,48 @@ def grad(
         else:
             results.append(wrap(g if is_whole(g) else g.copy()))
     return tuple(results) if create_graph else _separate(results, starts)
+
+
+def _batched_grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[Tensor | None, ...]:
+    """`grad` for each row of `grad_outputs`, whose first dimension counts them."""
+    from ..transforms.vmap import vmap
+
+    outs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    given = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    if len(given) != len(outs):
+        raise RuntimeError(f"got {len(outs)} outputs but {len(given)} grad_outputs")
+    for y, g in zip(outs, given, strict=True):
+        if tuple(g.shape[1:]) != tuple(y.shape) or not g.ndim:
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
+                "as the batch dimension. The sizes of the remaining dimensions are expected to "
+                f"match the shape of the output, {tuple(y.shape)}, but got {tuple(g.shape)}"
+            )
+    found: list[bool] = []
+
+    def rows(*starts: Any) -> Any:
+        results = grad(
+            outs,
+            inputs,
+            list(starts),
+            retain_graph=retain_graph,
+            create_graph=create_graph,
+            allow_unused=allow_unused,
+            materialize_grads=materialize_grads,
+        )
+        found[:] = [g is not None for g in results]
+        return tuple([g for g in results if g is not None])
+
+    parts = iter(vmap(rows)(*given))
+    return tuple([next(parts) if there else None for there in found])
 
 
 def _separate(

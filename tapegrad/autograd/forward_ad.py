@@ -11,10 +11,11 @@ Inside of a level, tensors may carry a tangent, and operations pass it on (`tran
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import numeric
 from ..core.modes import STATE
+from ..core.primitive import PRIMITIVES
 from ..core.tensor import Tensor
 from ..core.wrapped import Dual, dual
 from ..transforms.forward import DualLevel
@@ -104,8 +105,13 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             )
     if tuple(tensor.shape) != tuple(tangent.shape):
         raise RuntimeError(
-            f"Expected tangent to have the same shape as the primal, {tuple(tensor.shape)}, but "
-            f"got {tuple(tangent.shape)}"
+            "Trying to set a forward gradient that has a different size than that of the original "
+            f"Tensor, this is not supported. Tensor is of shape {tuple(tensor.shape)} while the "
+            f"given forward gradient is of shape {tuple(tangent.shape)}"
+        )
+    if isinstance(tangent, Dual) and _hand_of(tangent) is _OPEN.level:
+        raise RuntimeError(
+            "Trying to set a forward gradient that itself has a forward gradient at the same level"
         )
     if tensor.dtype != tangent.dtype:
         raise RuntimeError(
@@ -141,7 +147,8 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     """The value of a tensor and its tangent, None if it has none or no level is open."""
     hand = _OPEN.level
     if hand is not None and isinstance(tensor, Dual) and _hand_of(tensor) is hand:
-        return UnpackedDualTensor(tensor._extra.value, tensor._extra.tangent)
+        value: Tensor = PRIMITIVES["reshape"](tensor._extra.value, shape=tuple(tensor.shape))
+        return UnpackedDualTensor(value, tensor._extra.tangent)
     return UnpackedDualTensor(tensor, None)
 
 
@@ -153,3 +160,12 @@ __all__ = [
     "make_dual",
     "unpack_dual",
 ]
+
+if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
+
+    def __getattr__(name: str) -> object:
+        if name == "_current_level":
+            return -1 if _OPEN.level is None else 0
+        from ..core.missing import missing
+
+        raise missing(__name__, name, __all__)

@@ -18,10 +18,21 @@ from typing import Any
 from ..core import casting, inplace, numeric, storage
 from ..core.batch_rules import leading
 from ..core.complexes import OWN
-from ..core.modes import GRAD, HOOKS, LISTENING, STATE, TAPE, capturing, no_grad, switched
+from ..core.modes import (
+    GRAD,
+    HOOKS,
+    LISTENING,
+    STATE,
+    TAPE,
+    TRANSFORM,
+    capturing,
+    no_grad,
+    switched,
+)
 from ..core.numeric import is_differentiable
 from ..core.primitive import MOVEMENT, OPAQUE, PRIMITIVES, Primitive, define, pack, record
 from ..core.tensor import Tensor, wrap
+from ..core.wrapped import Wrapped
 
 #: The last movement of a view that a Function has returned. It has no gradient of its own: the
 #: history of such a view is the user's backward, and cannot be derived from its base again.
@@ -57,6 +68,9 @@ class Context:
                 )
         self._to_save = tensors
 
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for `jvp`, which gets them as `saved_tensors`."""
+
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors given to `save_for_backward`."""
@@ -84,6 +98,22 @@ class Context:
 
 
 FunctionCtx = Context  # PyTorch's name
+
+
+class KeepingContext(Context):
+    """A context that still has, for `jvp`, what the entry takes over otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.for_forward: tuple[Any, ...] = ()
+        self.marked: tuple[Tensor, ...] = ()
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        self.for_forward = tensors
+
+    def mark_non_differentiable(self, *outputs: Tensor) -> None:
+        super().mark_non_differentiable(*outputs)
+        self.marked = outputs
 
 
 class Function:
@@ -118,6 +148,25 @@ class Function:
     #: whether vmap may make a rule of forward and backward
     generate_vmap_rule = False
 
+    #: another name of `backward`, for those who write `jvp` too
+    vjp = backward
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """The tangents of the outputs, given those of the arguments: for forward mode."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with "
+            "forward mode AD"
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        """The outputs of a whole batch, and the dimension of the batch in each."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap static method "
+            "or set generate_vmap_rule=True"
+        )
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
             "Legacy autograd function with non-static forward method is deprecated: make forward "
@@ -130,9 +179,10 @@ class Function:
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run the function and record it."""
-        ctx = Context()
-        if cls.setup_context is not None:
-            args, kwargs = _with_defaults(cls.forward, args, kwargs)
+        return applied(cls, Context(), args, kwargs)
+
+    @classmethod
+    def _apply(cls, ctx: Context, args: Any, kwargs: Any) -> Any:
         on_watching_tape = bool(STATE.mode & GRAD) and any(tape.watches for tape in STATE.tapes)
         ctx.needs_input_grad = tuple(
             isinstance(a, Tensor)
@@ -167,6 +217,29 @@ class Function:
         if not several:
             return results[0]
         return type(out)(*results) if hasattr(out, "_fields") else type(out)(results)
+
+
+def applied(cls: type[Function], ctx: Context, args: Any, kwargs: Any) -> Any:
+    """Run a function with this context and record it, on the level of its arguments."""
+    if cls.setup_context is not None:
+        args, kwargs = _with_defaults(cls.forward, args, kwargs)
+    if STATE.mode & TRANSFORM:
+        found = STATE.levels[-1].apply_function(cls, ctx, args, kwargs)
+        if found is not NotImplemented:
+            return found
+    return cls._apply(ctx, args, kwargs)
+
+
+def backward_of(cls: type[Function]) -> Callable[..., Any]:
+    """The gradient that the user wrote, as `backward` or as `vjp`."""
+    if cls.backward is Function.backward and cls.vjp is not Function.vjp:
+        return cls.vjp
+    if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
+        raise RuntimeError(
+            f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed, as "
+            f"{cls.__name__} does. You should only implement one of them"
+        )
+    return cls.backward
 
 
 class InplaceFunction(Function):
@@ -261,7 +334,11 @@ def _saved(
                 if x is t:
                     source = (what, i)
         slots.append((*source, None))
-    return tuple(slots), tuple(None if t is None else t._array for t in ctx._to_save)
+    return tuple(slots), tuple(map(_kept, ctx._to_save))
+
+
+def _kept(t: Any) -> Any:
+    return t if t is None else t.stripped() if isinstance(t, Wrapped) else t._array
 
 
 def _primitive(
@@ -288,7 +365,7 @@ def _primitive(
         inputs=(),
         rest="xs",
         outputs=tuple(f"out{i}" for i in range(len(made))),
-        joint=cls.backward,
+        joint=backward_of(cls),
         pure=False,
         complex=OWN,
         context=ctx,
@@ -327,7 +404,7 @@ def _pull(
     )
     # The rules of a walk are not autocast, the user's own are.
     with casting.restored_settings(STATE.autocast):
-        returned = cls.backward(ctx, *given)
+        returned = backward_of(cls)(ctx, *given)
     results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     while len(results) > len(layout) and results[-1] is None:
         results.pop()

@@ -8,6 +8,7 @@ functions of functions, and computes them here too: rows and columns as a batch,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from .. import func as _func
 from ..core.modes import enable_grad
 from ..core.tensor import Tensor
 from ..core.wrapped import Wrapped
+from ..func.jacobians import unit_vectors
 from ..ops.creation import ones_like
 from .api import grad as _grad
 
@@ -45,9 +47,9 @@ def _same_form(results: Any, single: bool) -> Any:
 
 
 def _kept(points: tuple[Any, ...], create_graph: bool) -> tuple[Any, ...]:
-    """Results stay differentiable only if asked for."""
+    """Results stay differentiable only if asked for, and then also for inputs that were not."""
     if create_graph:
-        return points
+        return tuple(p if p.requires_grad else p.detach().requires_grad_() for p in points)
     return tuple(p.stripped() if isinstance(p, Wrapped) else p.detach() for p in points)
 
 
@@ -58,41 +60,34 @@ def _plain(values: Any, create_graph: bool) -> Any:
     return values if create_graph or isinstance(values, Wrapped) else values.detach()
 
 
-def _outputs(name: str, function: Function) -> Function:
-    """The function, with its results checked and as a tuple."""
-
-    def checked(*args: Any) -> tuple[Any, ...]:
-        what = "outputs of the user-provided function"
-        return _each(function(*args), what, name)[0]
-
-    return checked
-
-
-def _vector(name: str, v: Any, like: tuple[Any, ...], whose: str) -> tuple[Any, ...]:
-    """The vector of a product, checked; ones if it may be left out."""
+def _vector(name: str, v: Any, like: tuple[Any, ...], several: bool, why: str) -> tuple[Any, ...]:
+    """The vector of a product, checked; 1 if it may be left out."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
             raise RuntimeError(
-                f"{name}: the vector v can only be None if {whose} is a single Tensor with a "
-                "single element"
+                f"The vector v can only be None if {why} a single Tensor with a single element"
             )
         return (ones_like(like[0]),)
     given, _ = _each(v, "v", name)
     if len(given) != len(like):
-        raise RuntimeError(f"{name}: v is a tuple of invalid length, {len(given)} for {len(like)}")
+        if several:
+            raise RuntimeError(
+                f"v is a tuple of invalid length: should be {len(like)} but got {len(given)}"
+            )
+        raise RuntimeError("The given v should contain a single Tensor.")
     for i, (t, x) in enumerate(zip(given, like, strict=True)):
         if tuple(t.shape) != tuple(x.shape):
-            raise RuntimeError(
-                f"{name}: entry {i} in v has invalid size: should be {tuple(x.shape)} but got "
-                f"{tuple(t.shape)}"
-            )
+            where = f"Entry {i} in " if several else ""
+            raise RuntimeError(f"{where}v has invalid size: should be {x.shape} but got {t.shape}")
     return given
 
 
 def _one_number(name: str, function: Function) -> Function:
     def checked(*args: Any) -> Any:
         found, single = _each(function(*args), "outputs of the user-provided function", name)
-        if not single or found[0].numel() != 1:
+        if not single:
+            raise RuntimeError(f"The function given to {name} should return a single Tensor")
+        if found[0].numel() != 1:
             raise RuntimeError(
                 f"The Tensor returned by the function given to {name} should contain a single "
                 "element"
@@ -102,25 +97,64 @@ def _one_number(name: str, function: Function) -> Function:
     return checked
 
 
-def _check_strict(name: str, function: Function, points: tuple[Any, ...], what: str) -> None:
-    """Raise if a result of the function does not depend on one of its inputs."""
+def _check_strict(
+    name: str,
+    function: Function,
+    points: tuple[Any, ...],
+    create_graph: bool = False,
+    second: bool = False,
+) -> None:
+    """Raise if a result of the function does not depend on one of its inputs.
+
+    With `create_graph` its derivative must depend on them, and for a `second` derivative too.
+    """
     with enable_grad():
         leaves = [p.detach().requires_grad_() for p in points]
         found = _each(function(*leaves), "outputs of the user-provided function", name)[0]
         for i, y in enumerate(found):
             if not y.requires_grad:
                 raise RuntimeError(
-                    f"{name}: {what} {i} of the user-provided function does not require "
-                    "gradients. It must be computed in a differentiable manner from the input when "
+                    f"Output {i} of the user-provided function does not require gradients. The "
+                    "outputs must be computed in a differentiable manner from the input when "
                     "running in strict mode"
                 )
-            slopes = _grad(y.sum(), leaves, retain_graph=True, allow_unused=True)
+        for i, y in enumerate(found):
+            slopes = _grad(y.sum(), leaves, create_graph=True, allow_unused=True)
             for j, slope in enumerate(slopes):
-                if slope is None:
+                if second and (slope is None or not slope.requires_grad):
+                    if slope is None and name != "hessian":
+                        raise RuntimeError(_independent("The output", j))
                     raise RuntimeError(
-                        f"{name}: {what} {i} of the user-provided function is independent of input "
-                        f"{j}. This is not allowed in strict mode"
+                        f"While computing the {name}, found that the jacobian of the user-provided "
+                        f"function with respect to input {j} is independent of the input. This is "
+                        "not allowed in strict mode: the function must be twice differentiable and "
+                        "not linear"
                     )
+                if slope is None:
+                    which = f"Output {i}" if name == "jacobian" else "The output"
+                    raise RuntimeError(_independent(which, j))
+                if create_graph and not slope.requires_grad:
+                    what = _independent("The jacobian", j)
+                    raise RuntimeError(f"{what} when create_graph=True")
+
+
+def _independent(what: str, index: int) -> str:
+    return (
+        f"{what} of the user-provided function is independent of input {index}. This is not "
+        "allowed in strict mode"
+    )
+
+
+def _recording(create_graph: bool) -> Any:
+    """What `create_graph` asks for is recorded under `no_grad` too."""
+    return enable_grad() if create_graph else contextlib.nullcontext()
+
+
+def _construct_standard_basis_for(tensors: Any, tensor_numels: Any) -> tuple[Tensor, ...]:
+    """The unit vectors of all tensors together, as rows: (elements of all, elements) for each."""
+    units = unit_vectors(tensors)
+    sizes = zip(units, tensor_numels, strict=True)
+    return tuple(unit.reshape(unit.shape[0], n) for unit, n in sizes)
 
 
 # -- Jacobians ---------------------------------------------------------------------------------
@@ -169,10 +203,11 @@ def jacobian(
         return found
 
     if strict:
-        _check_strict("jacobian", checked, points, "Output")
+        _check_strict("jacobian", checked, points, create_graph)
     argnums = tuple(range(len(points)))
     make = _func.jacfwd if strategy == "forward-mode" else _func.jacrev
-    found = make(checked, argnums=argnums)(*_kept(points, create_graph))
+    with _recording(create_graph):
+        found = make(checked, argnums=argnums)(*_kept(points, create_graph))
     rows = tuple(_same_form(row, single) for row in found)
     return _plain(rows if several[0] else rows[0], create_graph)
 
@@ -208,10 +243,10 @@ def hessian(
     argnums = tuple(range(len(points)))
     slopes = _func.grad(number, argnums=argnums)
     if strict:
-        _check_strict("hessian", number, points, "Output")
-        _check_strict("hessian", slopes, points, "The gradient")
+        _check_strict("hessian", number, points, second=True)
     make = _func.jacfwd if forward else _func.jacrev
-    found = make(slopes, argnums=argnums)(*_kept(points, create_graph))
+    with _recording(create_graph):
+        found = make(slopes, argnums=argnums)(*_kept(points, create_graph))
     return _plain(found[0][0] if single else found, create_graph)
 
 
@@ -227,9 +262,8 @@ def vjp(
 ) -> Any:
     """The value, and `v` times the Jacobian (v is 1 for a function with one number as result)."""
     points, single = _each(inputs, "inputs", "vjp")
-    checked = _outputs("vjp", func)
     if strict:
-        _check_strict("vjp", checked, points, "Output")
+        _check_strict("vjp", func, points, create_graph)
     form: list[bool] = []
 
     def called(*args: Any) -> Any:
@@ -237,9 +271,10 @@ def vjp(
         form[:] = [alone]
         return found
 
-    values, pull = _func.vjp(called, *_kept(points, create_graph))
-    start = _vector("vjp", v, values, "the result of the user-provided function")
-    found = pull(start)
+    with _recording(create_graph):
+        values, pull = _func.vjp(called, *_kept(points, create_graph))
+        why = "the user-provided function returns"
+        found = pull(*_vector("vjp", v, values, not form[0], why))
     return (
         _plain(_same_form(values, form[0]), create_graph),
         _plain(_same_form(found, single), create_graph),
@@ -255,15 +290,17 @@ def jvp(
 ) -> Any:
     """The value, and the Jacobian times `v`."""
     points, _ = _each(inputs, "inputs", "jvp")
-    directions = _vector("jvp", v, points, "the input of the user-provided function")
+    why = "the input to the user-provided function is"
+    directions = _vector("jvp", v, points, isinstance(inputs, tuple), why)
     if strict:
-        _check_strict("jvp", _outputs("jvp", func), points, "Output")
+        _check_strict("jvp", func, points, create_graph)
 
     def called(*args: Any) -> Any:
         found, alone = _each(func(*args), "outputs of the user-provided function", "jvp")
         return found[0] if alone else found
 
-    value, found = _func.jvp(called, _kept(points, create_graph), directions)
+    with _recording(create_graph):
+        value, found = _func.jvp(called, _kept(points, create_graph), directions)
     return _plain(value, create_graph), _plain(found, create_graph)
 
 
@@ -293,13 +330,13 @@ def _product(
     name: str, func: Function, inputs: Any, v: Any, create_graph: bool, strict: bool
 ) -> Any:
     points, single = _each(inputs, "inputs", name)
-    directions = _vector(name, v, points, "the input of the user-provided function")
+    why = "the input to the user-provided function is"
+    directions = _vector(name, v, points, not single, why)
     number = _one_number(name, func)
     if strict:
-        _check_strict(name, number, points, "Output")
-        slopes = _func.grad(number, argnums=tuple(range(len(points))))
-        _check_strict(name, slopes, points, "The gradient")
-    value, found = _func.hvp(number, _kept(points, create_graph), directions)
+        _check_strict(name, number, points, second=True)
+    with _recording(create_graph):
+        value, found = _func.hvp(number, _kept(points, create_graph), directions)
     return (
         _plain(value, create_graph),
         _plain(_same_form(found, single), create_graph),

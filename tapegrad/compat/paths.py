@@ -33,6 +33,10 @@ PATHS = {
     "torch.autograd.grad_mode": PathSource(".autograd", _GRAD_MODES),
     "torch.autograd.gradcheck": PathSource(".testing", ("gradcheck", "gradgradcheck")),
     "torch.autograd.variable": PathSource(".autograd", ("Variable",)),
+    "torch.distributed.distributed_c10d": PathSource(".distributed"),
+    "torch.distributed.tensor.placement_types": PathSource(
+        ".distributed.tensor", ("Partial", "Placement", "Replicate", "Shard")
+    ),
     "torch.jit.annotations": PathSource(
         ".compat.torch._jit_internal",
         (

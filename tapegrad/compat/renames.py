@@ -80,6 +80,8 @@ def torch_module(kind: type) -> str | None:
             rest = home.removeprefix(own)
             return theirs + ("lr_scheduler" if rest.startswith("lr_scheduler") else rest)
     name = kind.__name__
+    if home == "tapegrad.storage":
+        return "torch.storage" if name in ("TypedStorage", "UntypedStorage") else "torch"
     if home in ("tapegrad.nn.parameter", "tapegrad.nn.uninitialized"):
         return "torch.nn.parameter"
     if name in _SINGLE:

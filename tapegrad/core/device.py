@@ -7,6 +7,9 @@ made or moved: `tensor.py`, `ops/creation.py`, `ops/convert.py`, `nn/module.py`,
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,13 @@ import numpy as np
 _INSTALL = (
     "device 'cuda' needs CuPy and an NVIDIA GPU: install tapegrad with its 'cuda' extra "
     "(pip install 'tapegrad[cuda]') on a machine with a working driver, or use device='cpu'"
+)
+
+
+#: kinds of devices that PyTorch has: names that can be compared, where no tensor can be
+NAMES = (
+    *("meta", "mps", "xpu", "xla", "hpu", "mtia", "ipu", "hip", "vulkan", "mkldnn", "lazy", "maia"),
+    *("fpga", "privateuseone"),
 )
 
 
@@ -34,10 +44,12 @@ class device:
         if isinstance(type, device):
             index = type.index if index is None else index
             type = type.type
+        elif isinstance(type, int) and not isinstance(type, bool):
+            type, index = "cuda", type
         if not isinstance(type, str):
             raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {type!r}")
         name, _, ordinal = type.partition(":")
-        if name not in ("cpu", "cuda") or (ordinal and not ordinal.isdigit()):
+        if name not in ("cpu", "cuda", *NAMES) or (ordinal and not ordinal.isdigit()):
             raise RuntimeError(f"unknown device {type!r}: expected 'cpu', 'cuda' or 'cuda:N'")
         self.type = name
         self.index = int(ordinal) if ordinal else index
@@ -57,9 +69,62 @@ class device:
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (str(self),)
+
+    def __enter__(self) -> device:
+        """Inside `with device:`, tensors are made there unless another device is given."""
+        _DEFAULT.contexts = (*_DEFAULT.contexts, self)
+        ASKED[:] = [True]
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _DEFAULT.contexts = _DEFAULT.contexts[:-1]
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A decorator: the function runs inside `with device:`."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return call
+
 
 Device = device
 CPU = device("cpu")
+
+
+class _Default(threading.local):
+    """The device that a thread has set, and those of its open contexts."""
+
+    own: device | None = None
+    contexts: tuple[device, ...] = ()
+
+
+_DEFAULT = _Default()
+
+#: has an item once a thread has set a default device: until then nobody needs to ask
+ASKED: list[bool] = []
+
+
+def set_default_device(device: Any) -> None:
+    """Make tensors on a device from now on, where no other is given; None means the CPU again."""
+    _DEFAULT.own = None if device is None else as_device(device)
+    ASKED[:] = [True]
+
+
+def get_default_device() -> device:
+    """The device where tensors are made if no other is given.
+
+    >>> import tapegrad
+    >>> tapegrad.get_default_device()
+    device(type='cpu')
+    """
+    if _DEFAULT.contexts:
+        return _DEFAULT.contexts[-1]
+    return CPU if _DEFAULT.own is None else _DEFAULT.own
 
 
 def as_device(value: Any) -> device:
@@ -97,6 +162,11 @@ def to_device(array: Any, target: device) -> Any:
     on_cpu = isinstance(array, np.ndarray)
     if target.type == "cpu":
         return array if on_cpu else array.get()
+    if target.type != "cuda":
+        raise NotImplementedError(
+            f"device {str(target)!r} is a name only: tapegrad has no tensors there; "
+            "use 'cpu' or 'cuda'"
+        )
     module = cupy()
     index = target.index or 0
     if not on_cpu and int(array.device.id) == index:

@@ -6,9 +6,11 @@ optimizers, state dicts, nodes of the graph.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 Hooks = Mapping[int, Callable[[Any], Any]]
 
@@ -44,19 +46,54 @@ class InferenceExtra(Extra):
     inference = True
 
 
-class RemovableHandle:
-    """Returned by `register_hook`; `remove()` takes the hook away."""
+_handle_numbers = itertools.count()
 
-    def __init__(self, remove: Callable[[], Any]) -> None:
+
+class RemovableHandle:
+    """Returned by `register_hook`; `remove()` takes the hook away.
+
+    Made of a function that does so, or, as in PyTorch, of a dictionary of hooks, in which the hook
+    then stands under the `id` of the handle.
+    """
+
+    def __init__(
+        self,
+        remove: Callable[[], Any] | dict[Any, Any],
+        *,
+        id: int | None = None,
+        hooks: Callable[[], Any] | None = None,
+        extra_dict: Any = None,
+    ) -> None:
+        self.id = next(_handle_numbers) if id is None else id
+        if isinstance(remove, dict):
+            given = (remove, *(extra_dict if isinstance(extra_dict, list) else [extra_dict]))
+            hooks = functools.partial(_itself, remove)
+            remove = functools.partial(_pop_from, given, self.id)
         self._remove: Callable[[], Any] | None = remove
+        #: the dictionary that the hook stands in
+        self.hooks_dict_ref = hooks or _nothing
 
     def remove(self) -> None:
         if self._remove is not None:
             self._remove()
             self._remove = None
 
-    def __enter__(self) -> RemovableHandle:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.remove()
+
+
+def _itself(hooks: Any) -> Any:
+    return hooks
+
+
+def _nothing() -> None:
+    return None
+
+
+def _pop_from(dicts: tuple[Any, ...], key: int) -> None:
+    for hooks in dicts:
+        if hooks is not None:
+            hooks.pop(key, None)

@@ -117,7 +117,7 @@ class transforming:
 
     def __enter__(self) -> None:
         self._before = STATE.mode & TRANSFORM, STATE.levels
-        STATE.mode |= TRANSFORM
+        STATE.mode = STATE.mode | TRANSFORM if self._levels else STATE.mode & ~TRANSFORM
         STATE.levels = self._levels
 
     def __exit__(self, *exc: object) -> None:

@@ -7,6 +7,10 @@ class was defined, for code that asks which part of the library a class belongs 
 
 from __future__ import annotations
 
+import inspect
+import sys
+from typing import Any
+
 
 class Shown:
     """The name of the package in texts, and what stands before the name of `Size`."""
@@ -24,10 +28,26 @@ _HOMES: dict[type, str] = {}
 
 def rename(kind: type, module: str, name: str | None = None) -> None:
     """Show a class under another module, and maybe another name."""
-    _HOMES.setdefault(kind, kind.__module__)
+    if kind not in _HOMES:
+        _HOMES[kind] = kind.__module__
+        _evaluate_annotations(kind)
     kind.__module__ = module
     if name is not None:
         kind.__name__ = kind.__qualname__ = name
+
+
+def _evaluate_annotations(kind: type) -> None:
+    """Make types of a class's annotations: `typing` would look their names up in the new module."""
+    annotations = inspect.get_annotations(kind)
+    names = vars(sys.modules[kind.__module__])
+    for name, text in annotations.items():
+        if isinstance(text, str):
+            try:
+                annotations[name] = eval(text, names)
+            except NameError:  # a name that only type checkers import
+                annotations[name] = Any
+    if annotations:
+        kind.__annotations__ = annotations
 
 
 def home_of(kind: type) -> str:

@@ -16,12 +16,13 @@ import numpy as np
 
 from . import dtypes, numeric, storage
 from .complexes import converted, without_imaginary
-from .device import as_device, device, device_of, to_device
+from .device import ASKED, as_device, device, device_of, get_default_device, to_device
 from .dtypes import DType
 from .handles import Extra as Extra
 from .handles import Hooks as Hooks
 from .handles import RemovableHandle as RemovableHandle
 from .histories import refresh as refresh
+from .layouts import layout, strided
 from .methods import TensorMethods
 from .modes import GRAD, INFERENCE, STATE, TAPE, capturing, numbers
 from .size import Size as Size
@@ -172,6 +173,14 @@ class Tensor(TensorMethods):
     def is_sparse(self) -> bool:
         """False: all tensors are dense."""
         return False
+
+    @property
+    def layout(self) -> layout:
+        """How elements are kept: `strided`."""
+        return strided
+
+    # Kinds of tensors that PyTorch has and tapegrad has not.
+    is_mkldnn = is_mps = is_mtia = is_sparse_csr = is_vulkan = is_xla = is_xpu = False
 
     def __len__(self) -> int:
         if self._array.ndim == 0:
@@ -610,7 +619,9 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
     if array.dtype != wanted.numpy:
         array = converted(array, wanted)
-    return array if device is None else to_device(array, as_device(device))
+    if device is None and (not ASKED or isinstance(data, Tensor)):
+        return array
+    return to_device(array, get_default_device() if device is None else as_device(device))
 
 
 def _first(data: Any) -> Any:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from ..transforms.vmap import vmap
 from .calling import functional_call, stack_module_state
-from .derivatives import grad, hvp, jvp, linearize, value_and_grad, vjp
+from .derivatives import grad, grad_and_value, hvp, jvp, linearize, value_and_grad, vjp
 from .jacobians import hessian, jacfwd, jacrev
 
 __all__ = [
     "functional_call",
     "grad",
+    "grad_and_value",
     "hessian",
     "hvp",
     "jacfwd",

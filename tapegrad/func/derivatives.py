@@ -177,6 +177,24 @@ def value_and_grad(
     return both
 
 
+def grad_and_value(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Like `value_and_grad`, in PyTorch's order: (gradient, value).
+
+    >>> import tapegrad
+    >>> tapegrad.func.grad_and_value(lambda x: x * x)(tapegrad.tensor(3.0))
+    (tensor(6.), tensor(9.))
+    """
+    both = value_and_grad(func, argnums, has_aux)
+
+    def turned(*args: Any, **kwargs: Any) -> Any:
+        value, found = both(*args, **kwargs)
+        return found, value
+
+    return turned
+
+
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """The value, and a function from gradients of the output to gradients of the inputs."""
     call = _Call(func, primals, {}, tuple(range(len(primals))), has_aux)

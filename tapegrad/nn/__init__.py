@@ -172,6 +172,10 @@ else:  # a type checker finds out by itself that a name is missing
             from ..optim import SGD
 
             return SGD
+        if name == "grad":
+            from importlib import import_module
+
+            return import_module(f"{__name__}.grad")
         if name == "SyncBatchNorm":
             from ..parallel.sync_batch_norm import SyncBatchNorm
 

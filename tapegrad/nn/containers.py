@@ -234,15 +234,14 @@ class ModuleDict(Module):
 
 
 def _as_parameter(value: Any) -> Any:
-    """Tensors become parameters; parameters stay."""
-    if isinstance(value, Parameter):
-        return value
-    if isinstance(value, Tensor):
-        return Parameter(value)
-    raise TypeError(f"expected a Parameter or a Tensor, got {type(value).__name__}")
+    """Tensors become parameters; parameters and all other values stay."""
+    plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
+    return Parameter(value) if plain else value
 
 
-def _described(value: Tensor) -> str:
+def _described(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     size = "x".join(map(str, value.shape))
     return f"{kind} containing: [{value.dtype} of size {size}]"
@@ -256,10 +255,11 @@ class _Parameters(Module):
 
 
 class ParameterList(_Parameters):
-    """A list of parameters, all registered; tensors become parameters."""
+    """A list of parameters, all registered; tensors become parameters, other values may join."""
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
+        self._size = 0
         self.extend(values or ())
 
     def _place(self, index: Any) -> str:
@@ -269,22 +269,23 @@ class ParameterList(_Parameters):
         return str(i % len(self))
 
     def __len__(self) -> int:
-        return len(self._parameters)
+        return self._size
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._parameters.values()))
+        return iter([self[i] for i in range(len(self))])
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return ParameterList(list(self)[index])
-        return self._parameters[self._place(index)]
+        return getattr(self, self._place(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self.register_parameter(self._place(index), _as_parameter(value))
+        setattr(self, self._place(index), _as_parameter(value))
 
     def append(self, value: Any) -> Self:
         """Add a parameter at the end."""
-        self.register_parameter(str(len(self)), _as_parameter(value))
+        self._size += 1
+        self[-1] = value
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
@@ -301,33 +302,51 @@ class ParameterList(_Parameters):
 
 
 class ParameterDict(_Parameters):
-    """A dictionary of parameters, all registered; tensors become parameters."""
+    """A dictionary of parameters, all registered; tensors become parameters, other values may join.
+
+    A plain dictionary is entered in the order of its keys, as in PyTorch.
+    """
 
     def __init__(self, parameters: Any = None) -> None:
         super().__init__()
+        #: the keys in order, and the values that are no parameters
+        self._keys: dict[str, None] = {}
+        self._others: dict[str, Any] = {}
         if parameters is not None:
             self.update(parameters)
 
     def __getitem__(self, key: str) -> Any:
-        return self._parameters[key]
+        return self._others[key] if key in self._others else self._parameters[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self.register_parameter(key, _as_parameter(value))
+        value = _as_parameter(value)
+        if isinstance(value, Parameter):
+            self._others.pop(key, None)
+            self.register_parameter(key, value)
+        else:
+            self._check_name(key, "parameter", "_parameters")
+            self._parameters.pop(key, None)
+            self._others[key] = value
+        self._keys[key] = None
 
     def __delitem__(self, key: str) -> None:
-        self._drop("_parameters", key)
+        if key in self._others:
+            del self._others[key]
+        else:
+            self._drop("_parameters", key)
+        del self._keys[key]
 
     def __len__(self) -> int:
-        return len(self._parameters)
+        return len(self._keys)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parameters)
+        return iter(self._keys)
 
     def __reversed__(self) -> Iterator[str]:
-        return reversed(list(self._parameters))
+        return reversed(list(self._keys))
 
     def __contains__(self, key: object) -> bool:
-        return key in self._parameters
+        return key in self._keys
 
     def __or__(self, other: ParameterDict) -> ParameterDict:
         made = self.copy()
@@ -340,7 +359,7 @@ class ParameterDict(_Parameters):
 
     def copy(self) -> ParameterDict:
         """Another dictionary of the same parameters."""
-        return ParameterDict(dict(self.items()))
+        return ParameterDict(OrderedDict(self.items()))
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         """A dictionary with one value under all keys."""
@@ -361,15 +380,15 @@ class ParameterDict(_Parameters):
 
     def keys(self) -> Any:
         """The names of the parameters, in order."""
-        return self._parameters.keys()
+        return self._keys.keys()
 
     def items(self) -> Any:
         """The (name, parameter) pairs, in order."""
-        return self._parameters.items()
+        return {key: self[key] for key in self._keys}.items()
 
     def values(self) -> Any:
         """The parameters, in order."""
-        return self._parameters.values()
+        return {key: self[key] for key in self._keys}.values()
 
     def get(self, key: str, default: Any = None) -> Any:
         """The parameter under a key, or a default."""
@@ -388,9 +407,11 @@ class ParameterDict(_Parameters):
 
     def update(self, parameters: Any) -> None:
         """Add parameters from a mapping or from (key, parameter) pairs."""
-        pairs = (
-            parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else parameters
-        )
+        pairs = parameters
+        if isinstance(parameters, (OrderedDict, ParameterDict)):
+            pairs = parameters.items()
+        elif isinstance(parameters, Mapping):
+            pairs = sorted(parameters.items(), key=operator.itemgetter(0))
         for key, value in pairs:
             self[key] = value
 

@@ -34,7 +34,6 @@ class _Filters(Module):
     dims: int
     transposed = False
     #: the least number of input channels; layers that find it out later begin with 0
-    least_channels = 1
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class _Filters(Module):
         dtype: DTypeLike | None,
     ) -> None:
         super().__init__()
-        self.in_channels = checked_size(in_channels, "in_channels", self, self.least_channels)
+        self.in_channels = checked_size(in_channels, "in_channels", self)
         self.out_channels = checked_size(out_channels, "out_channels", self, 1)
         self.groups = checked_size(groups, "groups", self, 1)
         if in_channels % groups or out_channels % groups:
@@ -97,9 +96,11 @@ class _Filters(Module):
 
     def reset_parameters(self) -> None:
         """Uniform in ±1 / sqrt(fan in), weight and bias."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.weight.numel():
+            init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
-            bound = 1 / math.sqrt(init.fans(self.weight)[0])
+            fan_in = init.fans(self.weight)[0]
+            bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
             init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
@@ -247,11 +248,11 @@ class _ConvTranspose(_Filters):
     def _more(self, input: Any, output_size: Any) -> tuple[int, ...]:
         """The output padding that gives the wanted size."""
         wanted = tuple(operator.index(n) for n in output_size)
-        if len(wanted) == self.dims + 2:
-            wanted = wanted[2:]
+        if len(wanted) == input.ndim:
+            wanted = wanted[-self.dims :]
         if len(wanted) != self.dims:
             raise ValueError(
-                f"{type(self).__name__}: output_size needs {self.dims} or {self.dims + 2} sizes, "
+                f"{type(self).__name__}: output_size needs {self.dims} or {input.ndim} sizes, "
                 f"got {tuple(output_size)}"
             )
         given = tuple(input.shape[-self.dims :])

@@ -21,7 +21,10 @@ def _row_of_padding(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise ValueError(f"padding_idx {padding_idx} is not among {rows} embeddings")
+        raise AssertionError(
+            f"padding_idx must be within the number of embeddings: {padding_idx} is not among "
+            f"{rows} embeddings"
+        )
     return padding_idx % rows
 
 

@@ -17,7 +17,15 @@ SHARED = (
     *("adaptive_avg_pool1d", "avg_pool1d", "celu", "channel_shuffle", "conv1d", "conv2d"),
     *("conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
     *("cosine_similarity", "dropout", "group_norm", "hardshrink", "layer_norm", "max_pool1d"),
-    *("max_pool2d", "max_pool3d", "pdist", "pixel_shuffle", "pixel_unshuffle", "prelu"),
+    *(
+        "max_pool2d",
+        "max_pool3d",
+        "pairwise_distance",
+        "pdist",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "prelu",
+    ),
     *("rms_norm", "rrelu", "selu", "sigmoid", "tanh", "threshold"),
 )
 
@@ -50,6 +58,10 @@ __all__ = sorted(_FUNCTIONS)  # the names are those of the table
 
 
 def __getattr__(name: str) -> Any:
+    if name == "grad":  # where PyTorch has it too
+        from . import grad
+
+        return grad
     from ..core.missing import missing
 
     raise missing(__name__, name, __all__)

@@ -8,7 +8,7 @@ hooks of all modules, which PyTorch registers through `nn.modules.module`, befor
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..autograd.function import Function
@@ -49,6 +49,19 @@ class _Everywhere:
         """Those of a kind, by number."""
         return {key: hook for key, (known, hook) in self.hooks.items() if known == kind}
 
+    def add(self, kind: str, hook: Any) -> RemovableHandle:
+        """Enter a hook of a kind."""
+        handle = add_hook(self.hooks, (kind, hook))
+        handle.hooks_dict_ref = lambda: self.of(kind)
+        return handle
+
+    def registered(self, kind: str, module: Any, name: str, value: Any) -> Any:
+        """What hooks make of something that a module gets under a name."""
+        for hook in self.of(kind).values():
+            returned = hook(module, name, value)
+            value = value if returned is None else returned
+        return value
+
     def then(self, kind: str, own: dict[int, Any]) -> list[Any]:
         """Those of a kind, and after them a module's own."""
         return [*self.of(kind).values(), *own.values()]
@@ -59,24 +72,47 @@ EVERYWHERE = _Everywhere()
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, args)` before the forward of every module."""
-    return add_hook(EVERYWHERE.hooks, ("forward_pre", (hook, False)))
+    return EVERYWHERE.add("forward_pre", (hook, False))
 
 
 def register_module_forward_hook(
     hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Call `hook(module, args, output)` after the forward of every module."""
-    return add_hook(EVERYWHERE.hooks, ("forward", (hook, with_kwargs, always_call)))
+    return EVERYWHERE.add("forward", (hook, with_kwargs, always_call))
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, grad_output)` before the backward of every module."""
-    return add_hook(EVERYWHERE.hooks, ("backward_pre", hook))
+    return EVERYWHERE.add("backward_pre", hook)
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, grad_input, grad_output)` in the backward of every module."""
-    return add_hook(EVERYWHERE.hooks, ("backward", hook))
+    return EVERYWHERE.add("backward", hook)
+
+
+def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """PyTorch's older name of `register_module_full_backward_hook`."""
+    return register_module_full_backward_hook(hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, name, parameter)` for every parameter that a module gets.
+
+    A parameter that the hook returns takes its place.
+    """
+    return EVERYWHERE.add("parameter", hook)
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, name, buffer)` for every buffer that a module gets."""
+    return EVERYWHERE.add("buffer", hook)
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call `hook(module, name, submodule)` for every module that a module gets."""
+    return EVERYWHERE.add("module", hook)
 
 
 class _Boundary(Function):
@@ -184,3 +220,49 @@ def _passed(values: Sequence[Any], notify: Notify) -> list[Any]:
     for i, x in zip(places, made, strict=True):
         results[i] = x
     return results
+
+
+class GlobalHooks(Mapping[int, Any]):
+    """The hooks of one kind that every module has, as PyTorch keeps them in a dictionary."""
+
+    def __init__(self, kind: str, place: int | None = None) -> None:
+        self._kind, self._place = kind, place
+
+    def _all(self) -> dict[int, Any]:
+        found = EVERYWHERE.of(self._kind)
+        return found if self._place is None else {k: v for k, v in found.items() if v[self._place]}
+
+    def __getitem__(self, key: int) -> Any:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def clear(self) -> None:
+        """Take all of them away."""
+        for key in self._all():
+            EVERYWHERE.hooks.pop(key, None)
+
+    def replace(self, hooks: Mapping[int, Any] | None) -> None:
+        """Take all of them away, and put others in their place."""
+        new = dict(hooks or {})
+        self.clear()
+        EVERYWHERE.hooks.update({key: (self._kind, hook) for key, hook in new.items()})
+
+
+#: by the names that PyTorch has for them
+GLOBAL_HOOKS = {
+    "_global_backward_pre_hooks": GlobalHooks("backward_pre"),
+    "_global_backward_hooks": GlobalHooks("backward"),
+    "_global_is_full_backward_hook": GlobalHooks("backward"),
+    "_global_forward_pre_hooks": GlobalHooks("forward_pre"),
+    "_global_forward_hooks": GlobalHooks("forward"),
+    "_global_forward_hooks_with_kwargs": GlobalHooks("forward", 1),
+    "_global_forward_hooks_always_called": GlobalHooks("forward", 2),
+    "_global_buffer_registration_hooks": GlobalHooks("buffer"),
+    "_global_module_registration_hooks": GlobalHooks("module"),
+    "_global_parameter_registration_hooks": GlobalHooks("parameter"),
+}

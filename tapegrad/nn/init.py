@@ -194,6 +194,13 @@ def _kaiming_std(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
+def _is_empty(tensor: Any) -> bool:
+    if 0 not in tensor.shape:
+        return False
+    warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+    return True
+
+
 def kaiming_uniform_(
     tensor: Any,
     a: float = 0,
@@ -202,6 +209,8 @@ def kaiming_uniform_(
     generator: Any = None,
 ) -> Any:
     """Uniform in ±gain sqrt(3 / fan)."""
+    if _is_empty(tensor):
+        return tensor
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
@@ -214,6 +223,8 @@ def kaiming_normal_(
     generator: Any = None,
 ) -> Any:
     """Normal with standard deviation gain / sqrt(fan)."""
+    if _is_empty(tensor):
+        return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 

@@ -25,10 +25,43 @@ if TYPE_CHECKING:
     from ..ops.annotations import DeviceLike, DTypeLike, Ints
 
 
-class _Lazy(Module):
-    """What lazy layers share; `becomes` is the class of the finished layer."""
+class LazyModuleMixin:
+    """Makes a module lazy: `class LazyThing(LazyModuleMixin, Thing)`.
 
-    becomes: type[Module]
+    `initialize_parameters(*args)` of the class gives shapes to parameters that it has made as
+    `UninitializedParameter`. It is called before the first `forward`; then the module becomes one
+    of the class `cls_to_become`, if that is given.
+    """
+
+    cls_to_become: type[Module] | None = None
+    _parameters: dict[str, Any]
+    _buffers: dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not isinstance(self, _Lazy):
+            self._initialize_hook = self.register_forward_pre_hook(  # type: ignore[attr-defined]
+                LazyModuleMixin._infer_parameters, with_kwargs=True
+            )
+
+    def _infer_parameters(self, args: Any, kwargs: Any = None) -> None:
+        """The hook before the first call."""
+        self.initialize_parameters(*args, **(kwargs or {}))
+        if self.has_uninitialized_params():
+            raise RuntimeError(
+                f"module {type(self).__name__} has not been fully initialized: its "
+                "initialize_parameters has left parameters without a shape"
+            )
+        self._initialize_hook.remove()
+        del self._initialize_hook
+        if self.cls_to_become is not None:
+            self.__class__ = self.cls_to_become  # type: ignore[assignment]
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+        """Shapes and first values of the parameters, from the arguments of a call."""
+        raise NotImplementedError(
+            f"initialize_parameters is not implemented for {type(self).__name__}"
+        )
 
     def has_uninitialized_params(self) -> bool:
         """Whether some parameter or buffer has no shape yet."""
@@ -36,13 +69,18 @@ class _Lazy(Module):
             is_lazy(x) for group in (self._parameters, self._buffers) for x in group.values()
         )
 
-    def initialize_parameters(self, input: Any) -> None:
-        """Shapes and first values of the parameters, from an input."""
-        raise NotImplementedError
+
+class _Lazy(LazyModuleMixin, Module):
+    """What lazy layers share; `becomes` is the class of the finished layer."""
+
+    becomes: type[Module]
 
     def reset_parameters(self) -> None:
         """First values, once there are shapes."""
-        if not self.has_uninitialized_params():
+        if self.has_uninitialized_params():
+            return
+        # While the layer is made, its parameters are still empty.
+        if all(p is None or p.numel() for p in self._parameters.values()):
             self.becomes.reset_parameters(self)  # type: ignore[attr-defined]
 
     def _make_lazy(self, names: tuple[str, ...], **options: Any) -> None:
@@ -97,7 +135,6 @@ class LazyLinear(_Lazy, Linear):
 class _LazyFilters(_Lazy):
     """What lazy convolutions share."""
 
-    least_channels = 0
     dims: int
     groups: int
     in_channels: int
@@ -141,7 +178,7 @@ class _LazyConv(_LazyFilters):
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        super().__init__(  # type: ignore[call-arg]
+        super().__init__(
             0,
             out_channels,
             kernel_size,
@@ -171,7 +208,7 @@ class _LazyConvTranspose(_LazyFilters):
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        super().__init__(  # type: ignore[call-arg]
+        super().__init__(
             0,
             out_channels,
             kernel_size,
@@ -239,9 +276,7 @@ class _LazyNorm(_Lazy):
         *,
         bias: bool = True,
     ) -> None:
-        super().__init__(  # type: ignore[call-arg]
-            0, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
-        )
+        super().__init__(0, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self._make_lazy((("weight", "bias") if bias else ("weight",)) if affine else (), **options)
         if track_running_stats:

@@ -67,7 +67,15 @@ class Module(StateDict):
     _backward_pre_hooks = HookDict()
     _hooked = False
 
-    def __init__(self) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if (args or kwargs) and not self.call_super_init:
+            given = next(iter(kwargs), None)
+            raise TypeError(
+                f"{type(self).__name__}.__init__() got an unexpected keyword argument {given!r}"
+                if kwargs
+                else f"{type(self).__name__}.__init__() takes 1 positional argument but "
+                f"{len(args) + 1} were given"
+            )
         # Straight into __dict__: __setattr__ looks at these dictionaries.
         self.__dict__.update(
             training=True,
@@ -80,6 +88,9 @@ class Module(StateDict):
             _load_state_dict_pre_hooks={},
             _load_state_dict_post_hooks={},
         )
+
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result. Subclasses write this; calling the module runs it with its hooks."""
@@ -244,6 +255,8 @@ class Module(StateDict):
                 )
             if not param.is_leaf:
                 raise ValueError(f"parameter {name!r} must be a leaf, not a result of operations")
+            if EVERYWHERE.hooks:
+                param = EVERYWHERE.registered("parameter", self, name, param)
         self._put("_parameters", name, param)
 
     def _put(self, group: str, name: str, value: Any) -> None:
@@ -261,6 +274,8 @@ class Module(StateDict):
             raise TypeError(
                 f"buffer {name!r} must be a Tensor or None, got {type(tensor).__name__}"
             )
+        if EVERYWHERE.hooks and tensor is not None:
+            tensor = EVERYWHERE.registered("buffer", self, name, tensor)
         self._put("_buffers", name, tensor)
         (self._not_saved.discard if persistent else self._not_saved.add)(name)
 
@@ -269,6 +284,8 @@ class Module(StateDict):
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{name!r} must be a Module or None, got {type(module).__name__}")
         self._check_name(name, "module", "_modules")
+        if EVERYWHERE.hooks and module is not None:
+            module = EVERYWHERE.registered("module", self, name, module)
         self._put("_modules", name, module)
 
     register_module = add_module
@@ -277,6 +294,7 @@ class Module(StateDict):
         attributes = self.__dict__
         if isinstance(value, Parameter):
             self._forget(name, "_parameters")
+            attributes.get("_not_saved", set()).discard(name)
             self.register_parameter(name, value)
         elif name in attributes.get("_parameters", ()):
             self.register_parameter(name, value)
@@ -535,6 +553,9 @@ class Module(StateDict):
 
     def share_memory(self) -> Self:
         """Move to memory that processes forked from this one share with it."""
+        for lazy in (*self.parameters(), *self.buffers()):
+            if hasattr(lazy, "materialize"):
+                lazy.share_memory_()  # type: ignore[attr-defined,unused-ignore]
         return self._apply(_shared)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..core.modes import STATE, TAPE
@@ -206,12 +207,33 @@ class _InstanceNorm(_ChannelNorm):
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
         )
 
+    def _get_no_batch_dim(self) -> int:
+        """How many dimensions an input without a batch has."""
+        return self.rank - 1
+
+    def _check_channels(self, input: Tensor) -> None:
+        dim = input.ndim - self._get_no_batch_dim()
+        found = input.shape[dim]
+        if found == self.num_features:
+            return
+        if self.affine:
+            raise ValueError(
+                f"expected input's size at dim={dim} to match num_features ({self.num_features}), "
+                f"but got: {found}"
+            )
+        warnings.warn(
+            f"input's size at dim={dim} does not match num_features. You can silence this warning "
+            "by not passing in num_features, which is not used because affine=False",
+            stacklevel=3,
+        )
+
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (self.rank - 1, self.rank):
             raise ValueError(
                 f"{type(self).__name__} expects an input of {self.rank} dimensions (or one less, "
                 f"without a batch), got shape {tuple(input.shape)}"
             )
+        self._check_channels(input)
         batched = input if input.ndim == self.rank else input.unsqueeze(0)
         out = F.instance_norm(
             batched,

@@ -37,3 +37,11 @@ class Buffer(Tensor):
         self = super().__new__(cls, data)
         self.persistent = persistent
         return self
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("UninitializedParameter", "UninitializedBuffer", "UninitializedTensorMixin"):
+        from . import uninitialized
+
+        return getattr(uninitialized, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

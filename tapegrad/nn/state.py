@@ -8,6 +8,7 @@ the tree as it was.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -135,7 +136,7 @@ def add_hook(
         for known in (hooks, *flags):
             known.pop(key, None)
 
-    return RemovableHandle(remove)
+    return RemovableHandle(remove, id=key, hooks=lambda: hooks)
 
 
 class StateDict:
@@ -182,6 +183,8 @@ class StateDict:
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, local_metadata)` after the module was saved."""
+        with contextlib.suppress(AttributeError, TypeError):  # not every callable has attributes
+            hook._from_public_api = True  # type: ignore[attr-defined]
         return add_hook(self._state_dict_hooks, (hook, True))
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:

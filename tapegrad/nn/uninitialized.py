@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from ..core.overriding import disabled_torch_function
 from ..core.tensor import Tensor
 from ..ops.creation import CREATION
 from .parameter import Buffer, Parameter
@@ -15,20 +16,46 @@ if TYPE_CHECKING:
     from ..ops.annotations import DeviceLike, DTypeLike
 
 
+class UninitializedTensorMixin:
+    """What parameters and buffers without a shape share."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in _ALLOWED:
+            return disabled_torch_function(func, types, args, kwargs)
+        name = getattr(func, "__name__", func)
+        raise ValueError(
+            f"Attempted to use an uninitialized parameter in {name}: a parameter or buffer of a "
+            "lazy layer has no shape yet: call the layer once, or load a state dict into it"
+        )
+
+
+#: what can be done without a shape
+_ALLOWED = {
+    *("to", "half", "float", "double", "bfloat16", "cpu", "cuda", "type", "detach"),
+    *("is_complex", "is_floating_point", "__deepcopy__", "__reduce_ex__", "__hash__"),
+    *("copy_", "zero_", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook"),
+    *("__get__", "__set__", "__repr__", "__format__", "pin_memory"),
+}
+
+
 def _no_shape(self: Tensor) -> NoReturn:
     raise RuntimeError(
-        "this parameter or buffer of a lazy layer has no shape yet: call the layer once, or load a "
-        "state dict into it"
+        "this parameter or buffer of a lazy layer has no shape yet: can't access the shape of an "
+        "uninitialized parameter or buffer; call the layer once, or load a state dict into it"
     )
 
 
 def _materialize(self: Tensor, shape: Any, device: Any, dtype: Any) -> None:
     """Unset values of a shape, in place of nothing."""
-    made = CREATION["empty"](tuple(shape), device=device or self.device, dtype=dtype or self.dtype)
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    made = CREATION["empty"](sizes, device=device or self.device, dtype=dtype or self.dtype)
     self._array = made._array
 
 
-class UninitializedParameter(Parameter):
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc]
     """A parameter of a lazy layer that does not know its shape yet."""
 
     shape = property(_no_shape)
@@ -50,11 +77,15 @@ class UninitializedParameter(Parameter):
     def detach(self) -> Tensor:
         return self
 
+    def share_memory_(self) -> NoReturn:
+        """Refused: there is no memory yet."""
+        raise RuntimeError("can't share memory on an uninitialized parameter or buffer")
+
     def __repr__(self, **options: Any) -> str:  # type: ignore[override]
         return "<UninitializedParameter>"
 
 
-class UninitializedBuffer(Buffer):
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # type: ignore[misc]
     """A buffer of a lazy layer that does not know its shape yet."""
 
     shape = property(_no_shape)
@@ -79,6 +110,10 @@ class UninitializedBuffer(Buffer):
     def detach(self) -> Tensor:
         return self
 
+    def share_memory_(self) -> NoReturn:
+        """Refused: there is no memory yet."""
+        raise RuntimeError("can't share memory on an uninitialized parameter or buffer")
+
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """Nothing yet, of another dtype or on another device."""
         converted: Any = CREATION["empty"]((0,), device=self.device, dtype=self.dtype)
@@ -94,3 +129,12 @@ class UninitializedBuffer(Buffer):
 def is_lazy(param: Any) -> bool:
     """Whether a parameter or buffer has no shape yet."""
     return isinstance(param, (UninitializedParameter, UninitializedBuffer))
+
+
+def check_initialized(param: Any) -> None:
+    """Refuse a parameter that has no shape yet."""
+    if is_lazy(param):
+        raise ValueError(
+            "The module passed can't have uninitialized parameters.: call a lazy layer once before "
+            "its weights are normalized"
+        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from ..core import dtypes, inplace, xp
+from ..core import dtypes, inplace, storage, xp
 from ..core.batch_rules import leading
 from ..core.complexes import OWN
 from ..core.device import as_device, device, to_device
@@ -265,10 +265,13 @@ def storage_offset(self: Tensor) -> int:
     """
     for tape in STATE.tapes:
         tape.refuse_offset(self)
-    if self._view is None:
+    array = self._array
+    whole = storage.owner_of(array) if self._view is None else self._view[0]._array
+    if array is whole or not array.size:
         return 0
-    between = xp.address(self._array) - xp.address(self._view[0]._array)
-    return between // int(self._array.itemsize)
+    if self._view is not None and self._view[0]._array.base is not None:
+        whole = storage.owner_of(whole)
+    return (xp.address(array) - xp.address(whole)) // int(array.itemsize)
 
 
 def fill_(self: Tensor, value: Operand) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import dtypes, overriding
 from ..core.complexes import converted
-from ..core.device import as_device, cupy, to_device
+from ..core.device import ASKED, as_device, cupy, get_default_device, to_device
 from ..core.handles import InferenceExtra
 from ..core.modes import INFERENCE, STATE, TAPE
 from ..core.outputs import created_into
@@ -74,8 +74,8 @@ def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor
     """A tensor of the array, converted and moved as the options of its maker say."""
     if dtype is not None and array.dtype != dtypes.as_dtype(dtype).numpy:
         array = converted(array, dtypes.as_dtype(dtype))
-    if device is not None:
-        array = to_device(array, as_device(device))
+    if device is not None or ASKED:
+        array = to_device(array, get_default_device() if device is None else as_device(device))
     out = made(array)
     return out.requires_grad_() if requires_grad else out
 
@@ -276,7 +276,7 @@ def made_like(function: Callable[..., Tensor], input: Tensor, options: dict[str,
     """What `function` makes with the shape, dtype and device of a tensor."""
     options.pop("memory_format", None)
     options.setdefault("dtype", input.dtype)
-    if input.is_cuda:
+    if input.is_cuda or ASKED:
         options.setdefault("device", input.device)
     return function(tuple(input._array.shape), **options)
 
@@ -310,7 +310,7 @@ def full_like(input: Tensor, fill_value: Number | Tensor, **options: Any) -> Ten
 
 def _options(self: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     options.setdefault("dtype", self.dtype)
-    if self.is_cuda:
+    if self.is_cuda or ASKED:
         options.setdefault("device", self.device)
     return options
 

@@ -16,7 +16,7 @@ import numpy as np
 from .. import random
 from ..core import dtypes
 from ..core.batch_rules import leading
-from ..core.device import as_device, to_device
+from ..core.device import ASKED, as_device, get_default_device, to_device
 from ..core.inplace import rebind
 from ..core.modes import STATE, TAPE, TRANSFORM
 from ..core.outputs import created_into, put
@@ -221,8 +221,9 @@ def _drawn(
 
 
 def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
-    if device is not None:
-        out._array = to_device(out._array, as_device(device))
+    if device is not None or ASKED:
+        target = get_default_device() if device is None else as_device(device)
+        out._array = to_device(out._array, target)
     return out.requires_grad_() if requires_grad else out
 
 

@@ -62,7 +62,11 @@ LATE: dict[str, Late] = {
     "fourier.primitives": Late(),
     "fourier.transforms": Late(),
     "fourier.short_time": Late(both="istft stft"),
-    "linalg.sums": Late(both="addbmm addr", methods="addbmm_ addr_"),
+    "linalg.sums": Late(
+        both="addbmm addr",
+        functions="_addmm_activation _int_mm",
+        methods="addbmm_ addr_",
+    ),
     "masked.reducing": Late(),
     "masked.scanning": Late(),
     "nn.natives": Late(
@@ -141,5 +145,21 @@ def function(name: str) -> Callable[..., Any]:
     load(FILES[name])
     return table.public_functions("")[name]
 
+
+def _removed(name: str) -> Callable[..., Any]:
+    """A method that PyTorch has removed: it says what to use."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        from .factors import removed
+
+        getattr(removed, name)()
+
+    method.__name__ = name
+    method.__doc__ = "Raises an error that says what to use instead, as PyTorch's does."
+    return method
+
+
+for _name in ("eig", "lstsq", "solve", "symeig"):
+    setattr(Tensor, _name, _removed(_name))
 
 primitive.PRIMITIVES.loader = load_all

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import dtypes
+from ..core import dtypes, numeric
 from ..core.outputs import created_into
 from ..core.tensor import Tensor
 from .creation import as_size, creation, finished, numpy_dtype, valid_shape
@@ -76,8 +76,18 @@ def linspace(
         )
     start, end = _number(start), _number(end)
     _check_steps(steps)
-    array = np.linspace(start, end, steps).astype(numpy_dtype(dtype))
-    return finished(array, None, device, requires_grad)
+    array = np.linspace(start, end, steps)
+    return finished(_in_dtype(array, dtype), None, device, requires_grad)
+
+
+def _in_dtype(array: Any, dtype: Any) -> Any:
+    """In the given dtype, or in the default one, which is complex for complex numbers."""
+    kind = numpy_dtype(dtype)
+    if not numeric.is_complex(array.dtype) or numeric.is_complex(kind):
+        return array.astype(kind)
+    if dtype is not None:
+        raise RuntimeError(f"complex numbers from start to end need a complex dtype, not {kind}")
+    return array.astype(dtypes.get_default_dtype().to_complex().numpy)
 
 
 def _number(value: Number | Tensor) -> Any:
@@ -113,8 +123,8 @@ def logspace(
         )
     _check_steps(steps)
     start, end = _number(start), _number(end)
-    array = np.logspace(start, end, steps, base=base).astype(numpy_dtype(dtype))
-    return finished(array, None, device, requires_grad)
+    array = np.logspace(start, end, steps, base=base)
+    return finished(_in_dtype(array, dtype), None, device, requires_grad)
 
 
 @creation

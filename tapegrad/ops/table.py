@@ -38,9 +38,10 @@ class Sample:
 class In:
     """A tensor argument of a sample: its shape and the range its values are drawn from.
 
-    `kind` is "float", "complex", "int", "bool" or, with `values`, "int32". `high` is exclusive for
-    integers. `distinct` keeps values well apart, for operations whose gradient jumps at ties.
-    `values` gives them outright. `grad=False` marks a float argument that is not differentiated.
+    `kind` is "float", "complex", "int", "bool" or, with `values`, "int32" or "int8". `high` is
+    exclusive for integers. `distinct` keeps values well apart, for operations whose gradient jumps
+    at ties. `values` gives them outright. `grad=False` marks a float argument that is not
+    differentiated.
     """
 
     def __init__(

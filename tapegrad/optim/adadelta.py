@@ -61,7 +61,7 @@ class Adadelta(Optimizer):
         if self.decides(group, "maximize"):
             gradient = -gradient
         if self.decides(group, "weight_decay"):
-            gradient = gradient + parameter * self.number(group, "weight_decay")
+            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
         square, changes = state["square_avg"], state["acc_delta"]
         square *= rho
         square.add_(gradient * gradient, alpha=1 - rho)

@@ -76,7 +76,7 @@ class Adagrad(Optimizer):
         if self.decides(group, "maximize"):
             gradient = -gradient
         if self.decides(group, "weight_decay"):
-            gradient = gradient + parameter * self.number(group, "weight_decay")
+            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
         total = state["sum"]
         total += gradient * gradient
         rate = self.number(group, "lr") / (1 + (step - 1) * self.number(group, "lr_decay"))

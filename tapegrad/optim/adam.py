@@ -73,7 +73,7 @@ class Adam(Optimizer):
             if self.decides(group, "decoupled_weight_decay"):
                 parameter *= 1 - lr * weight_decay
             else:
-                gradient = gradient + parameter * weight_decay
+                gradient = gradient + self.kept(parameter) * weight_decay
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         mean *= beta1
         mean.add_(gradient, alpha=1 - beta1)
@@ -81,7 +81,7 @@ class Adam(Optimizer):
         square.add_(gradient * gradient, alpha=1 - beta2)
         if self.decides(group, "amsgrad"):
             largest = state["max_exp_avg_sq"]
-            largest.copy_(largest.maximum(square))
+            largest.copy_(self.kept(largest).maximum(square))
             square = largest
         # The corrections are numbers: folding them into lr and eps spares a pass over the tensor.
         root = (1 - beta2**step) ** 0.5

@@ -59,7 +59,7 @@ class Adamax(Optimizer):
         if self.decides(group, "maximize"):
             gradient = -gradient
         if self.decides(group, "weight_decay"):
-            gradient = gradient + parameter * self.number(group, "weight_decay")
+            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
         mean, peak = state["exp_avg"], state["exp_inf"]
         mean *= beta1
         mean.add_(gradient, alpha=1 - beta1)

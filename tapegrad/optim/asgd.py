@@ -63,7 +63,7 @@ class ASGD(Optimizer):
         if self.decides(group, "maximize"):
             gradient = -gradient
         if self.decides(group, "weight_decay"):
-            gradient = gradient + parameter * self.number(group, "weight_decay")
+            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
         eta, mu, mean = self.value(state["eta"]), self.value(state["mu"]), state["ax"]
         parameter *= 1 - lambd * eta
         parameter.add_(gradient, alpha=-eta)

@@ -75,7 +75,7 @@ class NAdam(Optimizer):
             if self.decides(group, "decoupled_weight_decay"):
                 parameter *= 1 - lr * weight_decay
             else:
-                gradient = gradient + parameter * weight_decay
+                gradient = gradient + self.kept(parameter) * weight_decay
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         mean *= beta1
         mean.add_(gradient, alpha=1 - beta1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..autograd.gradients import Gradients
 from ..core import dtypes, numeric
-from ..core.modes import STATE, TAPE, enable_grad, no_grad
+from ..core.modes import GRAD, STATE, TAPE, enable_grad, no_grad
 from ..core.tensor import RemovableHandle, Tensor, wrap
 from ..ops.elementwise.complexes import view_as_real
 from ..replay.trace.options import as_known_code, decided, given, runtime_number, setting
@@ -153,7 +153,18 @@ class Optimizer:
 
         On a tape it stays a tensor: a number read from it would not change in a replay.
         """
-        return scalar.double() if STATE.mode & TAPE else scalar.item()
+        if STATE.mode & TAPE:
+            return scalar.double()
+        if STATE.mode & GRAD and scalar.requires_grad:
+            return scalar.clone()  # differentiable=True: gradients go through it
+        return scalar.item()
+
+    def kept(self, tensor: Tensor) -> Tensor:
+        """A tensor for a product with an option, which may be a tensor that gets gradients.
+
+        With differentiable=True it is a copy: the update overwrites the tensor afterwards.
+        """
+        return tensor.clone() if STATE.mode & GRAD else tensor
 
     # -- stepping ------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class RMSprop(Optimizer):
         if self.decides(group, "maximize"):
             gradient = -gradient
         if self.decides(group, "weight_decay"):
-            gradient = gradient + parameter * self.number(group, "weight_decay")
+            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
         alpha, square = self.number(group, "alpha"), state["square_avg"]
         square *= alpha
         square += gradient * gradient * (1 - alpha)

@@ -57,7 +57,7 @@ class SGD(Optimizer):
         if self.decides(group, "maximize"):
             gradient = -gradient
         if self.decides(group, "weight_decay"):
-            gradient = gradient + parameter * self.number(group, "weight_decay")
+            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
         if self.decides(group, "momentum"):
             gradient = self._with_momentum(parameter, gradient, group)
         parameter.add_(gradient, alpha=-self.number(group, "lr"))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.device import CPU, as_device, to_device
+from ..core.device import CPU, as_device, device, to_device
 from ..core.tensor import wrap
 from .atomic import replacing, write_all
 from .container import BytesSource, Container, FileLayout, FileSource, bytes_of, checksummed
@@ -274,7 +274,7 @@ class DeviceMap:
     def __init__(self, map_location: Any) -> None:
         self._map = map_location
         if map_location is not None and not isinstance(map_location, dict):
-            if not callable(map_location):
+            if isinstance(map_location, device) or not callable(map_location):
                 self._map = as_device(map_location)
         elif isinstance(map_location, dict):
             self._map = {str(k): as_device(v) for k, v in map_location.items()}
@@ -284,7 +284,7 @@ class DeviceMap:
         target: Any = self._map
         if isinstance(target, dict):
             target = target.get(saved)
-        elif callable(target):
+        elif callable(target) and not isinstance(target, device):
             result = target(wrap(array), saved)
             if result is not None:
                 return result._array

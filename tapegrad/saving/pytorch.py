@@ -35,6 +35,8 @@ _STORAGES = {
     "CharStorage": "int8",
     "ByteStorage": "uint8",
     "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
     "UntypedStorage": "uint8",
 }
 
@@ -338,7 +340,14 @@ def _unknown(name: _Name) -> SavingError:
 
 
 def _rebuilt(r: _Reader, storage: Any, offset: Any, shape: Any, strides: Any, *more: Any) -> Any:
-    return r.tensor(storage, offset, shape, strides, more[0] if more else False)
+    tensor = r.tensor(storage, offset, shape, strides)
+    bits = more[2] if len(more) > 2 and isinstance(more[2], dict) else {}
+    # PyTorch may save numbers beside a note that they are to be conjugated or negated.
+    if bits.get("conj") is True:
+        tensor = wrap(tensor._array.conj())
+    if bits.get("neg") is True:
+        tensor = wrap(-tensor._array)
+    return tensor.requires_grad_() if more and more[0] is True else tensor
 
 
 def _parameter(r: _Reader, data: Any, requires_grad: Any, *more: Any) -> Any:

@@ -159,12 +159,15 @@ def _pull_parts(
             values.append(value)
     with level.entered(), switched(off=0 if on_tensors else GRAD):
         found = p.pull(received if isinstance(g, list) else received[0], edges, values, params)
-        results = [None if r is None else _summed(r, flags[i], level) for i, r in enumerate(found)]
+        results = [
+            None if r is None else summed_batch(r, flags[i], level) for i, r in enumerate(found)
+        ]
     level.alive = False
     return [r if r is None or on_tensors else r._array for r in results]
 
 
-def _summed(r: Any, has_batch: bool, level: BatchLevel) -> Any:
+def summed_batch(r: Any, has_batch: bool, level: BatchLevel) -> Any:
+    """The gradient of an input on the whole batch: summed over examples if it has none."""
     value = _unwrapped(r, level, True)
     return value if has_batch else PRIMITIVES["sum"](value, dims=(0,), keepdim=False)
 

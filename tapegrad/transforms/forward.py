@@ -241,3 +241,46 @@ def parts_of(x: Any, level: DualLevel) -> tuple[Any, Any]:
     if level.has(x):
         return x._extra.value, x._extra.tangent
     return level.value(x), None
+
+
+def tangents_by_rule(
+    cls: Any, leaves: Sequence[Any], tangents: Sequence[Any], kwargs: dict[str, Any]
+) -> list[Any]:
+    """The tangents of a Function's results, by differentiating its backward."""
+    from ..autograd.api import grad
+
+    recording = bool(STATE.mode & GRAD)
+    nested = recording and any(requires_somewhere(t) for t in tangents)
+    with switched(on=GRAD):
+        out = cls.apply(*leaves, **kwargs)
+        outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        found: list[Any] = [None] * len(outs)
+        kept = [i for i, y in enumerate(outs) if isinstance(y, Tensor) and y.requires_grad]
+        if not kept:
+            return found
+        dummies = [zeros_like(outs[i]).requires_grad_() for i in kept]
+        wanted = [(x, t) for x, t in zip(leaves, tangents, strict=True) if t is not None]
+        pulled = grad(
+            [outs[i] for i in kept],
+            [x for x, _ in wanted],
+            dummies,
+            create_graph=True,
+            allow_unused=True,
+        )
+        pairs = [
+            (r, t)
+            for r, (_, t) in zip(pulled, wanted, strict=True)
+            if r is not None and r.requires_grad
+        ]
+        pushed: Any = (None,) * len(dummies)
+        if pairs:
+            pushed = grad(
+                [r for r, _ in pairs],
+                dummies,
+                [t for _, t in pairs],
+                create_graph=nested,
+                allow_unused=True,
+            )
+    for i, t in zip(kept, pushed, strict=True):
+        found[i] = zeros_like(outs[i]) if t is None else t
+    return found

@@ -58,6 +58,12 @@ class Level:
 
         return writes.assign(tensor, value, what, since, given)
 
+    def apply_function(self, cls: Any, ctx: Any, args: Any, kwargs: Any) -> Any:
+        """A Function of the user's, on whichever level its arguments are."""
+        from .functions import apply_function
+
+        return apply_function(cls, ctx, args, kwargs)
+
     def check_leaf(self, tensor: Any, what: str) -> None:
         """Refuse to overwrite a leaf of a level."""
         from . import writes

@@ -30,7 +30,7 @@ for name, options in MODELS.items():
         record_step(f"{name}.train", model.train(), model(x))
         record(f"{name}.buffers", dict(model.named_buffers()))
 
-for kind in ("adamw", "lamb", "sgd", "nadamw", "lion", "adabelief"):
+for kind in ("adamw", "lamb", "sgd", "nadamw", "lion", "adabelief", "adopt"):
     model = prepared(
         torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.GELU(), torch.nn.Linear(4, 2))
     )

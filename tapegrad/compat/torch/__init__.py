@@ -198,14 +198,3 @@ def is_vulkan_available() -> bool:
 def is_distributed(input: Tensor) -> bool:
     """False, as in PyTorch for ordinary tensors."""
     return False
-
-
-def _storages() -> dict[str, type]:
-    """Classes of storages, by which pickles of tensors name dtypes."""
-    from ..zip_format import STORAGE_NAMES
-
-    use = "ask a tensor for untyped_storage() instead"
-    return {name: absent_class(f"torch.{name}", use) for name in STORAGE_NAMES.values()}
-
-
-globals().update(_storages())

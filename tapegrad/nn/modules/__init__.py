@@ -16,7 +16,17 @@ from typing import Any
 #: the modules of torch.nn.modules; `utils` is a file of its own
 NAMES = (
     *("activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance"),
-    *("dropout", "flatten", "fold", "instancenorm", "linear", "loss", "module", "normalization"),
+    *(
+        "dropout",
+        "flatten",
+        "fold",
+        "instancenorm",
+        "lazy",
+        "linear",
+        "loss",
+        "module",
+        "normalization",
+    ),
     *("padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer", "upsampling"),
 )
 
@@ -48,10 +58,30 @@ class _Place(ModuleType):
         return list(importlib.import_module(_PARENT).__all__)
 
 
+class _ModulePlace(_Place):
+    """`torch.nn.modules.module`, where the hooks of all modules can be replaced too."""
+
+    def __getattr__(self, name: str) -> Any:
+        from ..hooks import GLOBAL_HOOKS
+
+        return GLOBAL_HOOKS[name] if name in GLOBAL_HOOKS else _find(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        from ..hooks import GLOBAL_HOOKS
+
+        if name in GLOBAL_HOOKS:
+            GLOBAL_HOOKS[name].replace(value)
+        else:
+            super().__setattr__(name, value)
+
+
 for _name in NAMES:
-    _place = _Place(f"{__name__}.{_name}", f"PyTorch's path to layers: see `{__name__}`.")
+    _kind = _ModulePlace if _name == "module" else _Place
+    _place = _kind(f"{__name__}.{_name}", f"PyTorch's path to layers: see `{__name__}`.")
     globals()[_name] = sys.modules[_place.__name__] = _place
 
 
 def __getattr__(name: str) -> Any:
+    if name == "utils":  # and not `tapegrad.nn.utils`
+        return importlib.import_module(f"{__name__}.utils")
     return _find(name)

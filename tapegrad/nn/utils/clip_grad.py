@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +19,14 @@ SHARD = "_shard"
 
 
 def _listed(parameters: Any) -> list[Any]:
-    return [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    if isinstance(parameters, Tensor):
+        return [parameters]
+    found = list(parameters)
+    if not found and isinstance(parameters, types.GeneratorType):
+        warnings.warn(
+            "`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3
+        )
+    return found
 
 
 def _gradients(parameters: Any) -> list[Any]:

@@ -123,6 +123,11 @@ class ParametrizationList(ModuleList):
 
 
 def _check_same(made: Any, shape: Any, dtype: Any) -> None:
+    if not isinstance(made, Tensor):
+        raise ValueError(
+            f"a parametrization must return a Tensor, got {type(made).__name__}; unsafe=True does "
+            "not allow that either"
+        )
     if made.dtype is not dtype or made.shape != shape:
         raise ValueError(
             f"the parametrization makes {made.dtype} of shape {tuple(made.shape)} from {dtype} of "

@@ -11,6 +11,7 @@ from typing import Any
 from ...core.modes import no_grad
 from .. import functional as F
 from ..parameter import Parameter
+from ..uninitialized import check_initialized
 from . import computed
 
 
@@ -76,6 +77,7 @@ def spectral_norm(
     weight = module._parameters.get(name)
     if weight is None:
         raise ValueError(f"{type(module).__name__} has no parameter {name!r}")
+    check_initialized(weight)
     hook = SpectralNorm(name, n_power_iterations, output_dim(module) if dim is None else dim, eps)
     rows, columns = as_matrix(weight.detach(), hook.dim).shape
     u, v = random_direction(weight, rows, eps), random_direction(weight, columns, eps)

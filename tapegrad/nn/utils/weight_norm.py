@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ops.reduce.statistics import norm
 from ..parameter import Parameter
+from ..uninitialized import check_initialized
 from . import computed
 
 
@@ -45,6 +46,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     weight = module._parameters.get(name)
     if weight is None:
         raise RuntimeError(f"{name!r} of {type(module).__name__} is not a parameter")
+    check_initialized(weight)
     made = WeightNorm(name, -1 if dim is None else dim)
     lengths = norm_except_dim(weight.detach(), 2, made.dim)
     delattr(module, name)

@@ -82,7 +82,12 @@ def log_of_sum(x: Any, y: Any) -> Any:
         return np.logaddexp(x, y)
     first = np.real(x) >= np.real(y)
     top, other = np.where(first, x, y), np.where(first, y, x)
-    return np.where(np.isinf(top) & (x == y), top, top + np.log1p(np.exp(other - top)))
+    low, high = np.real(other), np.real(top)
+    unbounded = (low == high) & np.isinf(low)
+    sum_of_both = np.where(high > 0, np.log(np.exp(x) + np.exp(y)), other)
+    missing = np.isnan(np.real(x)) | np.isnan(np.real(y))
+    out = np.where(unbounded, sum_of_both, top + np.log1p(np.exp(other - top)))
+    return np.where(missing, complex(math.nan, math.nan), out).astype(out.dtype)
 
 
 logaddexp: Primitive = binary(
@@ -429,6 +434,8 @@ def polygamma(n: int, input: Tensor) -> Any:
     >>> tapegrad.polygamma(1, tapegrad.tensor([1.0, 2.0]))
     tensor([1.6449, 0.6449])
     """
+    if isinstance(n, Tensor):  # as the method has them
+        n, input = input, n
     if n < 0:
         raise RuntimeError(f"polygamma needs an order of at least 0, got {n}")
     return digamma(input) if n == 0 else polygamma_(input, n=n)

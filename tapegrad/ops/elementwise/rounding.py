@@ -88,6 +88,7 @@ def _rounding(
     function: Any,
     expression: str,
     public: bool = True,
+    aliases: tuple[str, ...] = (),
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -100,6 +101,7 @@ def _rounding(
         promote=None,
         distinct=True,
         public=public,
+        aliases=aliases,
         doc=doc,
         example=example,
     )
@@ -123,6 +125,7 @@ trunc: Primitive = _rounding(
     "trunc",
     np.trunc,
     "trunc(x)",
+    aliases=("fix",),
     doc="Each element rounded towards 0.",
     example=("tapegrad.trunc(tapegrad.tensor([1.5, -1.5]))", "tensor([ 1., -1.])"),
 )

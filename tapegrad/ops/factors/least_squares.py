@@ -342,6 +342,8 @@ def lstsq(
     name = "gelsy" if driver is None else driver
     if name not in ("gels", "gelsy", "gelsd", "gelss"):
         raise RuntimeError(f"{what}: driver is gels, gelsy, gelsd or gelss, got {driver!r}")
+    if not B._array.ndim:
+        raise RuntimeError(f"{what} needs vectors or matrices B, got a number")
     m, n = A._array.shape[-2:]
     vector = A._array.ndim - 1 == B._array.ndim and B._array.shape == A._array.shape[:-1]
     right = reshape_(B, shape=(*B._array.shape, 1)) if vector or B._array.ndim == 1 else B

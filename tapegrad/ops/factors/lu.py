@@ -14,6 +14,7 @@ from ...core import numeric
 from ...core.batch_rules import leading
 from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
+from ..checks import checked
 from ..families import without_gradient
 from ..index.gather import gather_
 from ..linalg.diagonals import tril_, triu_
@@ -260,21 +261,30 @@ def lu_unpack(
     tensor([[0., 1.],
             [1., 0.]])
     """
-    return _unpacked(LU_data, LU_pivots, bool(unpack_data), bool(unpack_pivots))
+    pivots = _checked_pivots("lu_unpack", LU_data, LU_pivots) if unpack_pivots else LU_pivots
+    return _unpacked(LU_data, pivots, bool(unpack_data), bool(unpack_pivots))
 
 
 turned = adjoint  # where a parameter has that name
 
 
-def _check_pivots(what: str, lu: Any, pivots: Any) -> None:
-    check_matrix(what, lu, square=True)
+def _checked_pivots(what: str, lu: Any, pivots: Any) -> Any:
+    """Pivots that are rows of the factors, counted from 1."""
     if pivots._array.dtype != np.int32:
         raise RuntimeError(f"{what} needs pivots of int32, got {pivots.dtype}")
+    rows = lu._array.shape[-2]
+    message = f"{what}: pivots lie between 1 and the {rows} rows of the factors, got {{}}"
+    return checked(pivots, low=1, high=rows, message=message)
+
+
+def _check_pivots(what: str, lu: Any, pivots: Any) -> Any:
+    check_matrix(what, lu, square=True)
     if tuple(pivots._array.shape) != tuple(lu._array.shape[:-1]):
         raise RuntimeError(
             f"{what}: pivots of shape {tuple(pivots.shape)} do not fit factors of shape "
             f"{tuple(lu.shape)}"
         )
+    return _checked_pivots(what, lu, pivots)
 
 
 @op(
@@ -300,7 +310,7 @@ def lu_solve(
             [1.]])
     """
     what = "linalg.lu_solve"
-    _check_pivots(what, LU, pivots)
+    pivots = _check_pivots(what, LU, pivots)
     check_matrix(what, B)
     check_same_dtype(what, LU, B=B)
     if not left:

@@ -98,6 +98,11 @@ def chain_matmul(*matrices: Tensor) -> Any:
             [15., 22.]])
     """
     given = matrices[0] if len(matrices) == 1 and isinstance(matrices[0], list) else matrices
+    if not given:
+        raise RuntimeError("chain_matmul needs at least one matrix")
+    for x in given:
+        if x._array.ndim != 2:
+            raise RuntimeError(f"chain_matmul needs matrices, got shape {tuple(x.shape)}")
     return given[0].clone() if len(given) == 1 else multi_dot(list(given))
 
 
@@ -122,4 +127,8 @@ def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """
     if isinstance(dim, bool):
         dim, keepdim = None, dim
+    if input._array.ndim < 2 or (dim is not None and (isinstance(dim, int) or len(dim) != 2)):
+        raise RuntimeError(
+            f"the nuclear norm needs two dimensions, got shape {tuple(input.shape)} and dim={dim}"
+        )
     return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)

@@ -169,7 +169,7 @@ def _geqrf(x: Any) -> Any:
     if not x.size:
         return x.copy(), np.zeros((*x.shape[:-2], k), x.dtype)
     raw, tau = np.linalg.qr(x, "raw")
-    return xp.contiguous(np.swapaxes(raw, -1, -2)), tau
+    return np.swapaxes(raw, -1, -2), tau  # columns in order in memory, as LAPACK wants them
 
 
 geqrf_: Primitive = define(
@@ -236,7 +236,7 @@ _REFLECTIONS = In(values=[[0.5, -0.2], [0.3, 1.1], [-0.4, 0.7]])
 _FACTORS = In(values=[1.6, 2 / 1.49])
 
 
-def _check_reflections(what: str, a: Any, tau: Any) -> None:
+def _check_reflections(what: str, a: Any, tau: Any, tall: bool) -> None:
     check_matrix(what, a)
     check_same_dtype(what, a, tau=tau)
     m, n = a._array.shape[-2:]
@@ -245,10 +245,10 @@ def _check_reflections(what: str, a: Any, tau: Any) -> None:
             f"{what}: tau of shape {tuple(tau.shape)} does not fit the input of shape "
             f"{tuple(a.shape)}"
         )
-    if m < n or tau._array.shape[-1] > n:
+    if (tall and m < n) or tau._array.shape[-1] > min(m, n):
         raise RuntimeError(
-            f"{what} needs as many rows as columns, and no more factors than columns; got "
-            f"{tuple(a.shape)} and {tuple(tau.shape)}"
+            f"{what} needs{' as many rows as columns, and' if tall else ''} no more factors than "
+            f"columns; got {tuple(a.shape)} and {tuple(tau.shape)}"
         )
 
 
@@ -272,10 +272,12 @@ def householder_product(A: Tensor, tau: Tensor) -> Any:
     tensor([[-0.6000],
             [-0.8000]])
     """
-    _check_reflections("linalg.householder_product", A, tau)
+    _check_reflections("linalg.householder_product", A, tau, tall=True)
     m, n = A._array.shape[-2:]
     square = padded(A, ((0, 0),) * (A._array.ndim - 1) + ((0, m - n),))
     start = part(identity_like(square), columns=(0, n, 1))
+    if not tau._array.size:
+        return start + tril_(A, k=-m)  # zeros, with a history
     return _reflected(A, tau, start, reverse=True)
 
 
@@ -314,10 +316,11 @@ def ormqr(
     tensor([[-5.],
             [ 0.]])
     """
-    _check_reflections("ormqr", input, tau)
+    _check_reflections("ormqr", input, tau, tall=False)
+    check_matrix("ormqr", other)
     check_same_dtype("ormqr", input, other=other)
     rows = other._array.shape[-2 if left else -1]
-    if other._array.ndim != input._array.ndim or rows != input._array.shape[-2]:
+    if other._array.shape[:-2] != input._array.shape[:-2] or rows != input._array.shape[-2]:
         raise RuntimeError(
             f"ormqr: an input of shape {tuple(input.shape)} and other of shape "
             f"{tuple(other.shape)} do not fit"

@@ -264,9 +264,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Any:
 
 
 def _powers(what: str, x: Any, N: int | None) -> Any:
-    if not x._array.ndim:
-        raise RuntimeError(f"{what} needs vectors, got a number")
-    count = x._array.shape[-1] if N is None else N
+    count = (x._array.shape[-1] if x._array.ndim else 1) if N is None else N
     if count < 0:
         raise RuntimeError(f"{what}: N is too small, got {N}")
     shape = tuple(x._array.shape)

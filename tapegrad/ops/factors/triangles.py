@@ -15,11 +15,12 @@ from ...core.batch_rules import leading
 from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
 from ..checks import checked
+from ..elementwise import comparison as c
 from ..linalg.diagonals import tril_, triu_
 from ..linalg.matmul import matmul_
 from ..linalg.matrices import LinAlgError, adjoint, check_matrix, on_host, transposed
 from ..precision import check_same_dtype
-from ..ranges import eye
+from ..ranges import arange, eye
 from ..shape.expanding import expand_
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
@@ -372,6 +373,10 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Any:
     """
     check_matrix("cholesky_inverse", L, square=True)
     lower = adjoint(L) if upper else L
+    n = L._array.shape[-1]
+    zeros = c.where(c.equal(lower.diagonal(0, -2, -1).detach(), 0), arange(1, n + 1), 0)
+    message = "cholesky_inverse: the diagonal element {} is zero, counted from 1"
+    lower = checked(lower, zeros.unsqueeze(-2), low=0, high=0, message=message, error=LinAlgError)
     return cholesky_solve_(lower, identity_like(lower))
 
 

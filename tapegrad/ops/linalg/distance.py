@@ -62,6 +62,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """
     for x in (x1, x2):
         refuse_complex(x, "cosine_similarity")
+    dtype = c.result_dtype(x1, x2)
+    if not dtype.is_floating_point:
+        raise RuntimeError(
+            f"cosine_similarity: expected common dtype to be floating point, yet it is {dtype}"
+        )
+    x1, x2 = x1.to(dtype), x2.to(dtype)
     shape = _common_shape("cosine_similarity", x1, x2)
     d = normal_dim(dim, len(shape))
     if not shape:
@@ -78,7 +84,7 @@ def _at_least(x: Any, low: float) -> Any:
 
 
 @op(
-    module="nn.functional",
+    method=False,
     samples=lambda: [
         Sample((3, 4), (3, 4)),
         Sample((3, 4), (4,), p=1.0, keepdim=True),

@@ -23,7 +23,39 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def _from_labels(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The equation and the operands of tensors that are each followed by a list of labels."""
+    count = len(given) // 2
+    terms = [_letters(given[2 * i + 1]) for i in range(count)]
+    out = f"->{_letters(given[-1])}" if len(given) % 2 else ""
+    return ",".join(terms) + out, given[: 2 * count : 2]
+
+
+def _letters(labels: Sequence[Any]) -> str:
+    """Labels 0 to 51 as the letters A to Z and a to z."""
+    text = ""
+    for label in labels:
+        if label is Ellipsis:
+            text += "..."
+        elif 0 <= label < 52:
+            text += chr(65 + label if label < 26 else 71 + label)
+        else:
+            raise ValueError(f"einsum: labels lie in 0..51, got {label}")
+    return text
+
+
+def _check_letters(equation: str) -> None:
+    rest = equation.replace("->", ",", 1).replace(" ", "")
+    for part in rest.split(","):
+        plain = part.replace("...", "", 1)
+        if plain and not (plain.isascii() and plain.isalpha()):
+            raise RuntimeError(f"einsum {equation!r}: {part!r} is not made of letters and one ...")
+
+
 def _parse_einsum(equation: str, operands: list[Any]) -> tuple[list[str], str]:
+    if ". ." in equation:
+        raise RuntimeError(f"einsum {equation!r}: there is a space in an ellipsis")
+    _check_letters(equation)
     equation = equation.replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -73,12 +105,13 @@ def _parse_einsum(equation: str, operands: list[Any]) -> tuple[list[str], str]:
     ],
     autocast={"cuda": "lower"},
 )
-def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Any:
+def einsum(equation: str | Tensor, *operands: Any) -> Any:
     """Sums of products by Einstein's notation.
 
     A letter names a dimension. Letters that are not right of "->" are summed over; without "->"
     the result has the letters that stand once, in alphabetic order. "..." stands for dimensions
-    that broadcast.
+    that broadcast. Instead of an equation, each tensor may be followed by a list of the numbers
+    of its dimensions, with those of the result at the end.
 
     >>> import tapegrad
     >>> a, b = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]])
@@ -86,8 +119,12 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Any:
     tensor([[1., 3.],
             [3., 7.]])
     """
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+    if isinstance(equation, Tensor):
+        equation, operands = _from_labels((equation, *operands))
+    elif len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
+    if not operands:
+        raise ValueError("einsum needs at least one operand")
     tensors: list[Any] = list(operands)
     terms, out = _parse_einsum(equation, tensors)
     sizes: dict[str, int] = {}
@@ -183,6 +220,8 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2) -> 
     Size([3, 4, 5])
     """
     if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot needs dims of at least 0, got {dims}")
         n = a._array.ndim
         pairs = [list(range(n - dims, n)), list(range(dims))]
     else:

@@ -336,6 +336,10 @@ def baddbmm(
     >>> tapegrad.baddbmm(tapegrad.ones(1, 2, 2), a, b, alpha=2).tolist()
     [[[7.0, 7.0], [7.0, 7.0]]]
     """
+    if input._array.dtype != batch1._array.dtype:
+        raise RuntimeError(
+            f"baddbmm needs tensors of one dtype, got {input.dtype} and {batch1.dtype}"
+        )
     return _blend(input, bmm(batch1, batch2), beta, alpha)
 
 

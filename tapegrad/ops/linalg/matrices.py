@@ -130,7 +130,8 @@ def _exponential(x: Any) -> Any:
         return x.copy()
     from scipy.linalg import expm
 
-    return expm(x).astype(x.dtype, copy=False)
+    # In float32 small elements beside large ones would lose their digits.
+    return expm(x.astype(np.result_type(x.dtype, np.float64))).astype(x.dtype, copy=False)
 
 
 def _exponential_gradient(g: Any, x: Any) -> Any:

@@ -28,7 +28,7 @@ from ..shape.reordering import roll
 from ..shape.reshaping import reshape_
 from ..shape.slicing import narrow
 from ..table import In, Sample, op
-from .diagonals import diag
+from .diagonals import diag, tril_
 from .matmul import dot, matmul, outer
 from .matrices import check_square, inverse
 
@@ -105,7 +105,8 @@ def matrix_power(input: Tensor, n: int) -> Any:
     check_square("matrix_power", input)
     if n == 0:
         identity = xp.module(input._array).eye(input._array.shape[-1], dtype=input._array.dtype)
-        return expand_(wrap(identity), shape=tuple(input._array.shape)).clone()
+        ones = expand_(wrap(identity), shape=tuple(input._array.shape))
+        return ones + tril_(input, k=-input._array.shape[-1])  # zeros, with a history
     base, left = (inverse(input), -n) if n < 0 else (input, n)
     out: Any = None
     while left:

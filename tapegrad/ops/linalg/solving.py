@@ -14,11 +14,11 @@ from ...core.batch_rules import leading
 from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
 from ..elementwise.complexes import conjugate, imag_, is_complex
-from ..precision import check_floating
+from ..precision import check_floating, check_same_dtype
 from ..reduce import statistics
 from ..reduce.largest import amax, amin
 from ..reduce.reductions import sum
-from ..shape.dims import normal_dim
+from ..shape.dims import normal_dim, normal_dims
 from ..shape.reordering import movedim
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
@@ -282,6 +282,13 @@ def multi_dot(tensors: Sequence[Tensor]) -> Any:
     xs = list(tensors)
     if len(xs) < 2:
         raise RuntimeError(f"multi_dot needs at least two tensors, got {len(xs)}")
+    for i, x in enumerate(xs):
+        if x._array.ndim != 2 and (x._array.ndim != 1 or 0 < i < len(xs) - 1):
+            raise RuntimeError(
+                f"multi_dot needs matrices, and vectors only at its ends; tensor {i} has shape "
+                f"{tuple(x.shape)}"
+            )
+        check_same_dtype("multi_dot", xs[0], **{f"tensor {i}": x})
     sizes = [tuple(x._array.shape) for x in xs]
     sizes[0] = (1, *sizes[0]) if len(sizes[0]) == 1 else sizes[0]
     sizes[-1] = (*sizes[-1], 1) if len(sizes[-1]) == 1 else sizes[-1]
@@ -345,6 +352,11 @@ def vector_norm(
     >>> tapegrad.linalg.vector_norm(tapegrad.tensor([3.0, -4.0]), ord=1)
     tensor(7.)
     """
+    if isinstance(ord, str):
+        raise RuntimeError(f"linalg.vector_norm has no order {ord!r}; use a number")
+    dims = normal_dims(dim, x._array.ndim)
+    if (ord < 0 or ord == math.inf) and not math.prod([x._array.shape[d] for d in dims]):
+        raise RuntimeError(f"linalg.vector_norm of order {ord} does not exist for no elements")
     if is_complex(x):
         x = (x if dtype is None else x.to(dtype)).abs()
         dtype = None
@@ -387,11 +399,11 @@ def matrix_norm(
     check_floating(x, "linalg.matrix_norm", complex=True)
     if x._array.ndim < 2 or len(dim) != 2:
         raise RuntimeError(f"linalg.matrix_norm needs two dimensions, got {tuple(A.shape)}, {dim}")
-    if ord == "fro":
-        return vector_norm(x, 2, tuple(dim), keepdim)
     rows, columns = (normal_dim(d, x._array.ndim) for d in dim)
     if rows == columns:
         raise RuntimeError(f"linalg.matrix_norm needs two different dimensions, got {dim}")
+    if ord == "fro":
+        return vector_norm(x, 2, (rows, columns), keepdim)
     if ord in ("nuc", 2, -2):
         out = _of_singular_values(x, ord, rows, columns)
     elif ord in (1, -1, math.inf, -math.inf):
@@ -447,6 +459,8 @@ def _norm(
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype)
     if isinstance(dim, int) or (dim is not None and len(dim) == 1):
+        if isinstance(ord, str):
+            raise RuntimeError(f"linalg.norm with ord={ord!r} needs two dimensions, got {dim}")
         return vector_norm(A, ord, dim, keepdim, dtype=dtype)
     if dim is None and A._array.ndim not in (1, 2):
         raise RuntimeError(f"linalg.norm with ord={ord!r} needs a vector or a matrix")

@@ -190,7 +190,8 @@ def _check_labels(
     dim = 0 if len(shape) == 1 else 1
     expected = shape[:1] if len(shape) == 2 else shape[:dim] + shape[dim + 1 :]
     if given != expected:
-        raise RuntimeError(
+        kind = ValueError if given[:1] != expected[:1] else RuntimeError
+        raise kind(
             f"{what}: an input of shape {shape} has labels of shape {expected}, got {given}"
             + (
                 ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...core import numeric
 from ...core.dtypes import bool_, iinfo, int64
 from ..elementwise import comparison as c
+from ..elementwise.complexes import conjugate
 from ..elementwise.extremes import clamp
 from ..index.search import nanmedian
 from ..linalg.solving import vector_norm
@@ -336,6 +337,8 @@ def norm(
     if numeric.is_exact(x._array.dtype):
         raise RuntimeError(f"masked.norm needs a floating tensor, got {x.dtype}")
     order = 2.0 if ord is None else ord
+    if order < 0 and mask is not None and not x.dtype.is_floating_point:
+        raise RuntimeError(f"masked.norm of order {order} needs a real tensor, got {x.dtype}")
     found = chosen(x, mask, math.inf if order < 0 else 0)
     return vector_norm(found, order, dims_of(x, dim), bool(keepdim))
 
@@ -352,7 +355,7 @@ def _variance(
     number = count(x, dims, True, mask)
     middle = reductions.sum(chosen(x, mask, 0), dims, True) / number
     apart = chosen(x - middle, mask, 0)
-    total = reductions.sum(apart * apart, dims, bool(keepdim))
+    total = reductions.sum(apart * conjugate(apart), dims, bool(keepdim))
     number = count(x, dims, bool(keepdim), mask)
     return total / clamp(number - correction, 0)
 

@@ -140,11 +140,13 @@ def embedding_bag(
     _check_bags(input, weight, offsets, mode, sparse, per_sample_weights, scale_grad_by_freq)
     rows = weight._array.shape[0]
     padding = check_padding("embedding_bag", padding_idx, rows)
-    input = check_tokens("embedding_bag", input, rows)
+    input = check_tokens("embedding_bag", input, rows, RuntimeError)
     count, begins = len(input._array), None
     if offsets is not None:
         begins = _check_offsets(offsets, input._array.size, include_last_offset)
         count = len(begins._array) - bool(include_last_offset)
+        if include_last_offset and (padding is not None or mode == "max"):
+            begins = begins[:-1]  # PyTorch's last bag has all tokens that are left here
     if max_norm is not None:
         limit_rows(input, weight, float(max_norm), norm_type)
     found = widened(embedding_(weight, input, padding=padding, by_count=bool(scale_grad_by_freq)))

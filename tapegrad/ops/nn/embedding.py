@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
@@ -121,10 +122,10 @@ def check_padding(what: str, padding_idx: int | None, rows: int) -> int | None:
     return int(padding_idx) % rows
 
 
-def check_tokens(what: str, tokens: Any, rows: int) -> Any:
+def check_tokens(what: str, tokens: Any, rows: int, error: type[Exception] = IndexError) -> Any:
     """The tokens, if all of them name rows."""
     message = f"{what}: token {{}} is out of range for {rows} rows (0 to {rows - 1})"
-    return check_range(tokens, rows, message, IndexError)
+    return check_range(tokens, rows, message, error)
 
 
 def limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
@@ -265,7 +266,7 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return _dropped("dropout1d", input, (*shape[:-1], 1), p, training, inplace)
 
 
-@op(module=F, random=True, samples=lambda: [Sample((2, 3, 2, 2)), Sample((2, 3, 4), 0.2)])
+@op(module=F, random=True, samples=lambda: [Sample((2, 3, 2, 2)), Sample((2, 3, 1, 4), 0.2)])
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Dropout of whole channels of (batch, channels, height, width).
 
@@ -276,8 +277,18 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     tensor(True)
     """
     shape = tuple(input._array.shape)
-    if len(shape) not in (3, 4):
-        raise RuntimeError(f"dropout2d needs 3 or 4 dimensions, got shape {shape}")
+    if len(shape) == 3:
+        warnings.warn(
+            "dropout2d: Received a 3-D input to dropout2d and assuming that channel-wise 1D "
+            "dropout behavior is desired: (batch, channels, length)",
+            stacklevel=2,
+        )
+    elif len(shape) != 4:
+        warnings.warn(
+            f"dropout2d: Received a {len(shape)}-D input to dropout2d, which is deprecated: it "
+            "takes 3 or 4 dimensions",
+            stacklevel=2,
+        )
     return _dropped("dropout2d", input, (*shape[:2], *[1] * (len(shape) - 2)), p, training, inplace)
 
 
@@ -297,9 +308,14 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     """
     shape = tuple(input._array.shape)
     if len(shape) not in (4, 5):
-        raise RuntimeError(f"dropout3d needs 4 or 5 dimensions, got shape {shape}")
-    chosen = len(shape) - 3
-    return _dropped("dropout3d", input, (*shape[:chosen], 1, 1, 1), p, training, inplace)
+        warnings.warn(
+            f"dropout3d: Received a {len(shape)}-D input to dropout3d, which is deprecated: it "
+            "takes 4 or 5 dimensions",
+            stacklevel=2,
+        )
+    chosen = 1 if len(shape) == 4 else 2
+    sizes = (*shape[:chosen], *[1] * (len(shape) - chosen))
+    return _dropped("dropout3d", input, sizes, p, training, inplace)
 
 
 #: what dropped elements become: the limit of SELU at -infinity, with a minus sign

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.tensor import Tensor
 from ..elementwise import exponentials as e
+from ..elementwise.complexes import refuse_complex
 from ..precision import check_floating, rounded
 from ..reduce.reductions import count, sum
 from ..shape.dims import normal_dim
@@ -109,6 +110,7 @@ def _batch_samples() -> list[Sample]:
 def _batch_norm(
     input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: Any, eps: Any
 ) -> tuple[Any, Any, Any]:
+    refuse_complex(input, "native_batch_norm")
     if not training:
         out = _with_statistics(input, mean, var, weight, bias, eps)
         return out, input.new_zeros(0), input.new_zeros(0)

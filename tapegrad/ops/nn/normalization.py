@@ -21,7 +21,6 @@ from ...core.primitive import OPAQUE, define
 from ...core.tensor import Tensor
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
-from ..elementwise.arithmetic import reciprocal
 from ..elementwise.complexes import is_complex
 from ..precision import check_floating, check_parameters, in_dtype, rounded, widened
 from ..reduce.reductions import count, mean_, sum_
@@ -537,5 +536,5 @@ def normalize(
     if not isinstance(dim, (tuple, list)):
         dim = normal_dim(dim, input._array.ndim)
     size = extremes.clamp_numbers(norm(input, p, dim, True), low=float(eps), high=math.inf)
-    result = input * reciprocal(size)
+    result = input / size
     return result if out is None else put("normalize", out, result)

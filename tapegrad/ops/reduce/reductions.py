@@ -186,6 +186,7 @@ any_: Primitive = define(
     kind=REDUCE,
     expression="a or x",
     stores=True,
+    complex=OWN,
 )
 all_: Primitive = define(
     "all",
@@ -193,6 +194,7 @@ all_: Primitive = define(
     kind=REDUCE,
     expression="a and x",
     stores=True,
+    complex=OWN,
 )
 
 

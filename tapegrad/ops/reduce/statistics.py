@@ -343,6 +343,10 @@ def norm(
     x = input if dtype is None else input.to(as_dtype(dtype))
     check_floating(x, "norm", complex=True)
     x = abs(x) if is_complex(x) else x
+    if p == "nuc":
+        from ..factors.older import nuclear_norm  # loaded at first use
+
+        return nuclear_norm(input if dtype is None else input.to(as_dtype(dtype)), dim, keepdim)
     dims = normal_dims(dim, x._array.ndim)
     keepdim = bool(keepdim)
     if p in (2, "fro", None):
@@ -354,7 +358,7 @@ def norm(
     if p == 1:
         return sum_(abs(x), dims=dims, keepdim=keepdim)
     if p == 0:
-        return sum_(sign(abs(x)), dims=dims, keepdim=keepdim)
+        return sum_(c.where(c.isnan(x), 1.0, sign(abs(x))), dims=dims, keepdim=keepdim)
     return norm_.direct(x, {"p": float(p), "dims": dims, "keepdim": keepdim})
 
 

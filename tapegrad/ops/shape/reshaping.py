@@ -126,13 +126,21 @@ def _check_bits(x: Tensor, dtype: dtypes.DType) -> None:
     ],
     torch="Tensor.view",
 )
-def view(input: Tensor, *shape: int | Sequence[int] | dtypes.DType) -> Any:
+def view(
+    input: Tensor,
+    *shape: int | Sequence[int] | dtypes.DType,
+    size: Sequence[int] | None = None,
+    dtype: dtypes.DType | None = None,
+) -> Any:
     """A view in another shape; an error where that would need a copy. Also `view(dtype)`.
 
     >>> import tapegrad
     >>> tapegrad.zeros(3, 4).view(2, 6).shape
     Size([2, 6])
     """
+    if not shape:
+        given = dtype if size is None else size
+        shape = () if given is None else (given,)
     if len(shape) == 1 and isinstance(shape[0], dtypes.DType):
         if shape[0] is input.dtype:
             return reshaped(input, tuple(input._array.shape))

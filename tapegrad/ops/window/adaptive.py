@@ -66,6 +66,15 @@ def _even(inside: Sizes, outside: Sizes) -> Window | None:
     return Window(size, size, (0,) * dims, (1,) * dims, inside, outside)
 
 
+def _check_filled(input: Any, what: str) -> None:
+    """Only the first dimension may be empty, be it the batch or, without one, the channels."""
+    if 0 in input._array.shape[1:]:
+        raise RuntimeError(
+            f"{what} needs an input that is empty along no dimension but the first, got shape "
+            f"{tuple(input.shape)}"
+        )
+
+
 def _nothing(x: Any, outside: Sizes) -> Any:
     """The output if it has no elements, with the history of the input."""
     return reshape_(narrow(x, 2, 0, 0), shape=(*x._array.shape[:2], *outside))
@@ -78,7 +87,9 @@ def _adaptive_mean(dims: int, input: Any, output_size: Any) -> Any:
     what = f"adaptive_avg_pool{dims}d"
     check_floating(input, what)
     # PyTorch takes images without channels here, and only here.
-    x = w.batched(input, what, dims) if dims < 3 else w.filled(input, what, dims)
+    x = w.batched(input, what, dims)
+    if dims == 3:
+        _check_filled(input, what)
     inside = tuple(x._array.shape[2:])
     outside = _wanted(what, inside, output_size)
     if 0 in outside:
@@ -203,7 +214,9 @@ def _at(x: Any, indices: Any) -> Any:
 
 def _adaptive_maximum(dims: int, input: Any, output_size: Any, return_indices: bool) -> Any:
     what = f"adaptive_max_pool{dims}d"
-    x = w.filled(input, what, dims)
+    check_floating(input, what)
+    x = w.batched(input, what, dims)
+    _check_filled(input, what)
     shape = tuple(x._array.shape)
     outside = _wanted(what, shape[2:], output_size)
     if 0 in outside:
@@ -335,7 +348,7 @@ def adaptive_max_pool3d_with_indices(
 
 def _fractional_size(what: str, inside: Sizes, output_size: Any, output_ratio: Any) -> Sizes:
     if output_size is not None:
-        return w.sizes(output_size, f"{what}: output_size", 1, len(inside))
+        return w.sizes(output_size, f"{what}: output_size", 0, len(inside))
     if output_ratio is None:
         raise ValueError(f"{what} needs an output_size or an output_ratio")
     ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else [output_ratio]
@@ -368,14 +381,16 @@ def _fractional(
 ) -> Any:
     what = f"fractional_max_pool{dims}d"
     check_floating(input, what)
-    x = w.filled(input, what, dims)
+    x = w.batched(input, what, dims)
+    _check_filled(input, what)
     shape = tuple(x._array.shape)
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     outside = _fractional_size(what, shape[2:], output_size, output_ratio)
     spare = 0 if dims == 2 else 1  # PyTorch wants volumes to have one element more
-    if min(outside) < 1 or any(
-        k + o - 1 + spare > n for n, k, o in zip(shape[2:], size, outside, strict=True)
-    ):
+    if 0 in outside:
+        out = w.like_input(_nothing(x, outside), input)
+        return (out, out.detach().to(int64)) if return_indices else out
+    if any(k + o - 1 + spare > n for n, k, o in zip(shape[2:], size, outside, strict=True)):
         raise RuntimeError(
             f"{what}: an input of size {shape[2:]} has no room for {outside} windows of size {size}"
         )

@@ -301,7 +301,9 @@ def _check_mode(input: Any, mode: str, align_corners: bool | None, antialias: bo
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ValueError("interpolate: antialias needs mode 'bilinear' or 'bicubic'")
     bytes_too = mode in ("bilinear", "bicubic") and input._array.dtype == np.uint8
-    if kind not in ("nearest", "nearest-exact") and not bytes_too:
+    if kind in ("nearest", "nearest-exact"):
+        bytes_too = input._array.dtype == np.uint8
+    if not bytes_too:
         check_floating(input, f"interpolate with mode {mode!r}")
     return f"smooth-{kind}" if antialias else kind
 

@@ -5,6 +5,7 @@ one optimizer multiply. Rates are plain numbers in `param_groups`; a compiled st
 each run.
 """
 
+from .base import EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING
 from .base import LRScheduler, _LRScheduler
 from .combined import ChainedScheduler, SequentialLR
 from .cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts

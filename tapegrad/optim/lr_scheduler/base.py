@@ -178,12 +178,13 @@ def check_not_captured(scheduler: Any) -> None:
         )
 
 
+EPOCH_DEPRECATION_WARNING = (
+    "The epoch parameter in `scheduler.step()` is deprecated: call `step()` once each epoch"
+)
+
+
 def warn_of_epoch() -> None:
-    warnings.warn(
-        "The epoch parameter in `scheduler.step()` is deprecated: call `step()` once each epoch",
-        UserWarning,
-        stacklevel=3,
-    )
+    warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=3)
 
 
 # -- functions in state dicts --------------------------------------------------------------------

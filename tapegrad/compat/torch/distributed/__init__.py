@@ -1,0 +1,1 @@
+"""`torch.distributed`: what it has beside `tapegrad.distributed`."""

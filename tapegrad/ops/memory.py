@@ -1,0 +1,270 @@
+"""Methods that change or show the memory of a tensor, and functions applied element by element.
+
+In come a tensor and sizes, a storage, or a Python function. `resize_` and `set_` give a tensor
+other memory or another view of it; `apply_` and `map_` call a function for each element. Methods
+that compare in place are here too. `tapegrad/storage.py` has the storages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import dtypes, inplace, storage
+from ..core.layouts import layout, strided
+from ..core.modes import GRAD, STATE, capturing
+from ..core.tensor import Size, Tensor, not_recorded, own, wrap
+from .creation import creation, finished, numpy_dtype, valid_shape
+from .elementwise import comparison, functions
+from .table import TABLE, attach, in_place
+
+if TYPE_CHECKING:
+    from .annotations import DeviceLike, DTypeLike
+
+
+def _resize(self: Tensor, *sizes: int | Sequence[int], memory_format: object = None) -> Tensor:
+    """Give the tensor another shape, in place: elements stay where they are in memory.
+
+    Further elements are not set. Other tensors that share the memory are not changed.
+    """
+    shape = valid_shape(sizes)
+    if capturing() and self._array.size and shape != self._array.shape:
+        for tape in STATE.tapes:
+            tape.refuse_read(self, "resize_()")
+    return inplace.resize(self, shape)
+
+
+def _resize_as(self: Tensor, the_template: Tensor, *, memory_format: object = None) -> Tensor:
+    """Give the tensor the shape of another one, in place."""
+    return _resize(self, the_template._array.shape)
+
+
+def _set(
+    self: Tensor,
+    source: Any = None,
+    storage_offset: int = 0,
+    size: Any = None,
+    stride: Any = None,
+) -> Tensor:
+    """Show the memory of another tensor, or of a storage, from now on."""
+    from ..storage import TypedStorage, UntypedStorage, storage_of, view_of
+
+    if STATE.mode & GRAD and self.requires_grad and self._edge is None:
+        raise RuntimeError("set_() would change a leaf that requires gradients; use .data = ...")
+    if source is None:
+        array: Any = np.empty(0, self._array.dtype)
+    elif isinstance(source, Tensor) and size is None:
+        own(source)
+        array = source._array
+    elif isinstance(source, (Tensor, TypedStorage, UntypedStorage)):
+        memory = storage_of(source) if isinstance(source, Tensor) else source.untyped()
+        shape = (memory.nbytes() // self.dtype.itemsize,) if size is None else valid_shape((size,))
+        array = view_of(memory, self.dtype, storage_offset, shape, stride)
+    else:
+        raise TypeError(f"set_() needs a Tensor or a storage, got {type(source).__name__}")
+    if array.dtype != self._array.dtype:
+        raise RuntimeError(f"set_() of a {self.dtype} tensor to memory of {array.dtype}")
+    for tape in STATE.tapes:
+        tape.note_replaced(self, "set_()")
+    value = wrap(array)
+    self._array = array
+    self._view = None
+    for tape in STATE.tapes:
+        tape.rebind(self, value)
+    return self
+
+
+def _is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether two tensors show the same elements of the same memory in the same order."""
+    a, b = self._array, tensor._array
+    same = storage.owner_of(a) is storage.owner_of(b) and a.dtype == b.dtype
+    at = [x.__array_interface__["data"][0] for x in (a, b)] if same else [0, 1]
+    return bool(at[0] == at[1] and a.shape == b.shape and a.strides == b.strides)
+
+
+def _untyped_storage(self: Tensor) -> Any:
+    """The bytes of the memory that the tensor is a view of."""
+    from ..storage import storage_of
+
+    return storage_of(self)
+
+
+def _storage(self: Tensor) -> Any:
+    """The elements of the memory that the tensor is a view of."""
+    from ..storage import TypedStorage, storage_of
+
+    return TypedStorage(wrap_storage=storage_of(self), dtype=self.dtype)
+
+
+def _storage_type(self: Tensor) -> Any:
+    """The class of the tensor's storage."""
+    from ..storage import TypedStorage
+
+    return TypedStorage
+
+
+def _new(self: Tensor, *args: Any, device: DeviceLike | None = None) -> Tensor:
+    """A tensor of this one's dtype: of sizes with unset values, or of data."""
+    if args and not all(isinstance(a, (int, np.integer)) for a in args):
+        (data,) = args
+        if isinstance(data, Size):
+            return self.new_empty(data)
+        return self.new_tensor(data.detach() if isinstance(data, Tensor) else data)
+    return self.new_empty(args if args else (0,))
+
+
+def _new_empty_strided(
+    self: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
+) -> Tensor:
+    """Unset values of a size, in memory with these strides, of this tensor's dtype."""
+    return empty_strided(
+        size, stride, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad
+    )
+
+
+@creation
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    **unused: Any,
+) -> Tensor:
+    """A tensor whose values are not set, in memory with these strides, which count elements.
+
+    >>> import tapegrad
+    >>> tapegrad.empty_strided((2, 3), (1, 2)).stride()
+    (1, 2)
+    """
+    shape, steps = valid_shape((size,)), tuple(stride)
+    if len(shape) != len(steps) or min(steps, default=0) < 0:
+        raise RuntimeError(f"empty_strided needs a stride of at least 0 for each of {shape}")
+    count = 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=True))
+    memory = np.zeros(0 if 0 in shape else count, numpy_dtype(dtype))
+    item = memory.itemsize
+    raw = memory.view(np.uint8)
+    array: Any = np.ndarray(shape, memory.dtype, raw, 0, [s * item for s in steps])
+    return finished(array, None, device, requires_grad)
+
+
+@creation
+def frombuffer(
+    buffer: Any,
+    *,
+    dtype: DTypeLike,
+    count: int = -1,
+    offset: int = 0,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor in one dimension on the memory of an object with Python's buffer protocol.
+
+    `offset` counts bytes, `count` elements. Memory of a read-only object cannot be written to.
+
+    >>> import tapegrad
+    >>> tapegrad.frombuffer(bytearray([1, 2, 3]), dtype=tapegrad.uint8, offset=1)
+    tensor([2, 3], dtype=tapegrad.uint8)
+    """
+    kind = dtypes.as_dtype(dtype)
+    raw = np.frombuffer(buffer, np.uint8)
+    if not 0 <= offset < max(raw.size, 1):
+        raise ValueError(
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
+            f"({raw.size} bytes) minus 1"
+        )
+    rest = raw.size - offset
+    if count < 0:
+        if rest % kind.itemsize:
+            raise ValueError(
+                f"buffer length ({rest} bytes) after offset ({offset} bytes) must be a multiple of "
+                f"element size ({kind.itemsize})"
+            )
+        count = rest // kind.itemsize
+    if count == 0 or count * kind.itemsize > rest:
+        raise ValueError(
+            f"requested buffer length ({count} * {kind.itemsize} bytes) after offset ({offset} "
+            f"bytes) must be above 0 and not greater than the buffer ({raw.size} bytes)"
+        )
+    out = wrap(raw[offset : offset + count * kind.itemsize].view(kind.numpy))
+    return out.requires_grad_() if requires_grad else out
+
+
+# -- functions of Python -----------------------------------------------------------------------
+
+
+def _apply(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+    """Replace each element by what a function of Python returns for it, in place."""
+    return _mapped(self, (), callable, "apply_")
+
+
+def _map(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    """Replace each element by what a function returns for it and one of another tensor."""
+    return _mapped(self, (tensor,), callable, "map_")
+
+
+def _map2(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+    """Replace each element by what a function returns for it and those of two tensors."""
+    return _mapped(self, (x, y), callable, "map2_")
+
+
+def _mapped(self: Tensor, others: tuple[Tensor, ...], function: Any, what: str) -> Tensor:
+    if any(t.requires_grad for t in (self, *others)):
+        raise RuntimeError(
+            f"Can't call {what}() on Variable that requires grad. Use detach() first"
+        )
+    for t in (self, *others):
+        not_recorded(t, f"{what}()")
+    inplace.check_writable(self, what)
+    shape = self._array.shape
+    spread = [np.broadcast_to(t._array, shape).reshape(-1) for t in others]
+    columns = [x.tolist() for x in (self._array.reshape(-1), *spread)]
+    values = [function(*row) for row in zip(*columns, strict=True)]
+    array = np.array(values).reshape(shape).astype(self._array.dtype)
+    return inplace.assign(self, wrap(array), what)
+
+
+# -- in place ----------------------------------------------------------------------------------
+
+
+#: files with operations that have no in-place method of their own, and their names
+_IN_PLACE = {
+    comparison: ("eq", "ne", "lt", "le", "gt", "ge", "logical_not"),
+    functions: ("heaviside", "float_power"),
+}
+
+for _name in [name for names in _IN_PLACE.values() for name in names]:
+    _entry = TABLE[_name]
+    _changing = in_place(_name, _entry.function, None, None)
+    attach(**{f"{alias}_": _changing for alias in (_name, *_entry.aliases)})
+
+
+def _layout(self: Tensor) -> layout:
+    """`strided`: all tensors are dense."""
+    return strided
+
+
+attach(
+    resize_=_resize,
+    resize_as_=_resize_as,
+    set_=_set,
+    is_set_to=_is_set_to,
+    untyped_storage=_untyped_storage,
+    storage=_storage,
+    _typed_storage=_storage,
+    storage_type=_storage_type,
+    new=_new,
+    new_empty_strided=_new_empty_strided,
+    apply_=_apply,
+    map_=_map,
+    map2_=_map2,
+    layout=property(_layout),
+)
