@@ -68,8 +68,6 @@ class Tensor(TensorMethods):
     _view: tuple[Tensor, tuple[Any, ...], float] | None
     id: int
 
-    # NumPy leaves operators between arrays and tensors to us.
-    __array_ufunc__ = None
     #: tapes see what happens to it; of a wrapped tensor they see its value
     _on_tapes = True
 
