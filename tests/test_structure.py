@@ -69,6 +69,7 @@ UPWARDS = {
     ("core/acceleration", "replay.use"): "large eager operations run as native code",
     ("core/tape", "autograd"): "`Tape.backward`",
     ("core/tape", "insight"): "printing and measuring a tape",
+    ("core/tensor", "array_api"): "`Tensor.__array_namespace__`",
     ("core/tensor", "autograd"): "`Tensor.backward`",
     ("core/tensor", "insight"): "printing a tensor",
     ("cpu/amp", "amp"): "an old path of PyTorch's",

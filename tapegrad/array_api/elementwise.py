@@ -148,4 +148,15 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
     return out.clone() if out is x else out
 
 
-__all__ = [*FUNCTIONS, "clip", "conj", "expm1", "floor_divide", "imag", "positive", "real", "round", "sign"]
+__all__ = [
+    *FUNCTIONS,
+    "clip",
+    "conj",
+    "expm1",
+    "floor_divide",
+    "imag",
+    "positive",
+    "real",
+    "round",
+    "sign",
+]
