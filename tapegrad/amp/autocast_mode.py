@@ -22,6 +22,8 @@ from ..ops.convert import to
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_DEVICES_ELSEWHERE = ("hpu", "ipu", "maia", "mps", "mtia", "privateuseone", "xla", "xpu")
+
 
 def _check_device(device_type: Any) -> str:
     if not isinstance(device_type, str):
@@ -123,7 +125,12 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether autocast is on for a device; without an argument for "cuda", as in PyTorch."""
+    """Whether autocast is on for a device; without an argument for "cuda", as in PyTorch.
+
+    It never is for devices of PyTorch that tapegrad does not have.
+    """
+    if device_type in _DEVICES_ELSEWHERE:
+        return False
     return _check_device(device_type) in casting.settings().enabled
 
 

@@ -40,7 +40,7 @@ class Facade(ModuleType):
         rename_classes(name, vars(self))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__all__":
+        if name.startswith("__") and name not in ("__all__", "__config__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if name == "__all__":
             return self._exported()

@@ -91,7 +91,8 @@ def activate() -> None:
         (memory_format, "memory_format"),
     ):
         rename(kind, "torch", name)
-    load("torch")
+    torch = load("torch")
+    vars(torch)["torch"] = torch  # `torch.torch.Tensor` is written in packages
 
 
 def _is_ours(file: str | None) -> bool:

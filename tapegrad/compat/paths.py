@@ -37,6 +37,7 @@ PATHS = {
     "torch.distributed.tensor.placement_types": PathSource(
         ".distributed.tensor", ("Partial", "Placement", "Replicate", "Shard")
     ),
+    "torch.nn.parallel.distributed": PathSource(".nn.parallel", ("DistributedDataParallel",)),
     "torch.jit.annotations": PathSource(
         ".compat.torch._jit_internal",
         (
@@ -44,5 +45,4 @@ PATHS = {
             *("List", "Optional", "Tuple", "Union"),
         ),
     ),
-    "torch.utils.data._utils.collate": PathSource(".data", ("default_collate", "default_convert")),
 }

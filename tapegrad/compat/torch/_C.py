@@ -5,11 +5,19 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ...core.overriding import DisableTorchFunction, DisableTorchFunctionSubclass
+from ...core.overriding import (
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    disabled_torch_function,
+)
+from ...core.tensor import Tensor
 from ...ops.linalg.matrices import LinAlgError as _LinAlgError  # noqa: F401
 from ..absent import absent_class
 
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet"]
+
+_disabled_torch_function_impl = disabled_torch_function
+_TensorMeta = type(Tensor)
 
 
 def _log_api_usage_once(name: str) -> None:

@@ -24,6 +24,10 @@ _STREAMS = "operations on a GPU run in order, and CuPy's streams can be used"
 Stream = absent_class("torch.Stream", _STREAMS)
 Event = absent_class("torch.Event", _STREAMS)
 
+_FILES = "torch.save and torch.load read and write files"
+PyTorchFileReader = absent_class("torch.PyTorchFileReader", _FILES)
+PyTorchFileWriter = absent_class("torch.PyTorchFileWriter", _FILES)
+
 sparse_coo = LAYOUTS["sparse_coo"]
 sparse_csr = LAYOUTS["sparse_csr"]
 sparse_csc = LAYOUTS["sparse_csc"]

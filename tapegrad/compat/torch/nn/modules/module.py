@@ -1,3 +1,6 @@
 """`torch.nn.modules.module`: names that packages import from there."""
 
+from .....nn.state import IncompatibleKeys
+
+_IncompatibleKeys = IncompatibleKeys
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"

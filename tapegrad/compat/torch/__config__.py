@@ -1,0 +1,20 @@
+"""`torch.__config__`: how the library was built, in words."""
+
+from __future__ import annotations
+
+from ... import __version__, get_num_threads
+
+
+def show() -> str:
+    """What computes: no BLAS that packages ask for, so the names of its options say OFF."""
+    return (
+        f"tapegrad {__version__}\n"
+        "  - native code is compiled by LLVM when it is first needed\n"
+        "  - Build settings: USE_CUDA=OFF, USE_CUDNN=OFF, USE_MKL=OFF, USE_MKLDNN=OFF, USE_MPI=ON, "
+        "USE_NCCL=OFF, USE_OPENMP=OFF\n"
+    )
+
+
+def parallel_info() -> str:
+    """How many threads operations use."""
+    return f"tapegrad's threads: {get_num_threads()}\n"

@@ -1,0 +1,1 @@
+"""`torch._subclasses`: leads to `fake_tensor`."""

@@ -1,0 +1,14 @@
+"""`torch._subclasses.fake_tensor`: tensors without values, which there are none of here."""
+
+from typing import Any
+
+from ...absent import absent_class
+
+_INSTEAD = "tensors always have values"
+FakeTensor = absent_class("torch._subclasses.fake_tensor.FakeTensor", _INSTEAD)
+FakeTensorMode = absent_class("torch._subclasses.fake_tensor.FakeTensorMode", _INSTEAD)
+
+
+def is_fake(x: Any) -> bool:
+    """False: every tensor has values."""
+    return False

@@ -1,0 +1,1 @@
+"""`torch.utils.data`: paths that only PyTorch has."""
