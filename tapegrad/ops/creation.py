@@ -46,7 +46,7 @@ def _let_creation_ask() -> None:
     """Let functions that make tensors ask classes and modes first: under new names of the same."""
     public = sys.modules[__package__.partition(".")[0]].__dict__
     for name, function in CREATION.items():
-        if public.get(name) is function:
+        if public.get(name) is function and name != "is_tensor":  # which is about the class itself
             public[name] = _asking(function)
 
 
