@@ -76,7 +76,9 @@ def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor
         array = converted(array, dtypes.as_dtype(dtype))
     if device is not None or ASKED:
         array = to_device(array, get_default_device() if device is None else as_device(device))
-    out = made(array)
+    out = wrap(array)
+    if STATE.mode & INFERENCE:
+        out._extra = InferenceExtra()
     return out.requires_grad_() if requires_grad else out
 
 
