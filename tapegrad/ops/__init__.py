@@ -5,7 +5,7 @@ Collectives enter the table with `tapegrad.distributed`: loading them takes 4 ms
 
 from typing import Any
 
-from . import convert, creation, drawing, late, memory, ranges, table
+from . import convert, creation, drawing, late, memory, numpy_protocol, ranges, table
 from .creation import CREATION
 from .elementwise import (
     arithmetic,
@@ -61,11 +61,12 @@ from .window import (
 MODULES = (
     activation, adaptive, arithmetic, attention, attention_rewrite, averaging, bags, bits, blends,
     classification, columns, comparing, complexes, convert, convolution, copies, creation, ctc,
-    cumulative, diagonals, distance, drawing, einsum, embedding, expanding, exponentials, extremes,
-    functions, gather, indexing, joining, largest, margin, matmul, matrices, memory, multihead,
-    normalization, padding, pieces, piecewise, pooling, products, ranges, recurrent, reductions,
-    regression, reordering, resampling, reshaping, rounding, sampling, scans, search, sequence,
-    shuffling, slicing, softmax, solving, sorting, statistics, transposed_convolution,
+    cumulative, diagonals, distance, drawing, einsum, embedding, expanding, exponentials,
+    extremes, functions, gather, indexing, joining, largest, margin, matmul, matrices, memory,
+    multihead, normalization, numpy_protocol, padding, pieces, piecewise, pooling, products,
+    ranges, recurrent, reductions, regression, reordering, resampling, reshaping, rounding,
+    sampling, scans, search, sequence, shuffling, slicing, softmax, solving, sorting, statistics,
+    transposed_convolution,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]
