@@ -124,9 +124,6 @@ def as_tensor(
     return made(as_array(data, dtype, device))
 
 
-CREATION["asarray"] = as_tensor
-
-
 @creation
 def from_numpy(array: np.ndarray[Any, Any], requires_grad: bool = False) -> Tensor:
     """A tensor that shares memory with a NumPy array: writing to one changes the other."""
