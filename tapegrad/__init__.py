@@ -94,6 +94,7 @@ enable_autocast = True
 _MODULES = (
     "_vmap_internals",
     "amp",
+    "array_api",
     "autograd",
     "backends",
     "backward_functions",

@@ -122,6 +122,7 @@ from .ops.draws.quantiles import _standard_gamma_grad as _standard_gamma_grad
 from . import _vmap_internals as _vmap_internals
 from . import amp as amp
 from .backends import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
+from . import array_api as array_api
 from .amp.autocast_mode import autocast as autocast
 from .amp.autocast_mode import autocast_decrement_nesting as autocast_decrement_nesting
 from .amp.autocast_mode import autocast_increment_nesting as autocast_increment_nesting

@@ -483,3 +483,46 @@ def test_comparisons() -> None:
     tg.testing.assert_close(x, x.clone())
     with pytest.raises(AssertionError):
         tg.testing.assert_close(x, y)
+
+
+def test_random_numbers_have_both_parts() -> None:
+    tg.manual_seed(0)
+    n = 20_000
+    for x in (
+        tg.randn(n, dtype=tg.complex64),
+        tg.empty(n, dtype=tg.complex64).normal_(),
+        tg.randn_like(tg.zeros(n, dtype=tg.complex64)),
+        tg.normal(tg.zeros(n, dtype=tg.complex64), 1.0),
+    ):
+        assert x.dtype is tg.complex64
+        assert x._base is None
+        for part in (x.real, x.imag):
+            assert abs(part.std().item() - 0.5**0.5) < 0.02
+            assert abs(part.mean().item()) < 0.02
+    for x in (tg.rand(n, dtype=tg.complex128), tg.empty(n, dtype=tg.complex128).uniform_(1, 3)):
+        low, high = (0.0, 1.0) if x.real.max() < 1 else (1.0, 3.0)
+        for part in (x.real, x.imag):
+            assert low <= part.min().item() <= low + 0.01 * (high - low)
+            assert high >= part.max().item() >= high - 0.01 * (high - low)
+    for name in ("exponential_", "cauchy_", "log_normal_", "bernoulli_", "random_"):
+        with pytest.raises(RuntimeError, match="complex"):
+            getattr(tg.zeros(2, dtype=tg.complex64), name)()
+    assert tg.nn.Linear(3, 4, dtype=tg.complex64).weight.imag.abs().min() > 0
+
+
+def test_imaginary_parts_are_not_lost_silently() -> None:
+    x = tg.zeros(2)
+    for call in (
+        lambda: x.fill_(1j),
+        lambda: tg.full((2,), 1j, dtype=tg.float32),
+        lambda: tg.full_like(x, 1j),
+        lambda: x.masked_fill(x == 0, 1j),
+        lambda: x.index_fill(0, tg.tensor([0]), 1j),
+        lambda: x.__setitem__(0, 1j),
+        lambda: tg.add(x, x, alpha=1j),
+    ):
+        with pytest.raises((RuntimeError, TypeError)):
+            call()
+    with pytest.warns(UserWarning, match="discards the imaginary part"):
+        assert tg.tensor([1 + 2j]).to(tg.float32).tolist() == [1.0]
+    assert x.tolist() == [0.0, 0.0]

@@ -43,7 +43,7 @@ class Facade(ModuleType):
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if name == "__all__":
-            return [n for n in dir(self) if not n.startswith("_")]
+            return self._exported()
         sources, limited, only = vars(self)["_facade"]
         error = None
         for source in sources:
@@ -67,6 +67,15 @@ class Facade(ModuleType):
         text = f"module {self.__name__!r} has no attribute {name!r}"
         hint = str(error).partition("; ")[2] if error is not None else ""
         raise AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=None)
+
+    def _exported(self) -> list[str]:
+        """What `from module import *` takes: what the sources say, or all that they show."""
+        listed = [vars(source).get("__all__") for source in vars(self)["_facade"][0]]
+        if None in listed:
+            names = {n for n in dir(self) if not n.startswith("_")}
+        else:
+            names = {name for each in listed for name in each}
+        return sorted(name for name in names if hasattr(self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)

@@ -104,6 +104,11 @@ def converted(array: Any, dtype: dtypes.DType) -> Any:
     return array.astype(dtype.numpy)
 
 
+def fitting(number: Any, dtype: Any) -> Any:
+    """A number to be stored as a NumPy dtype: one with an imaginary part must be complex there."""
+    return number if numeric.is_complex(dtype) else without_imaginary(number)
+
+
 def without_imaginary(number: Any) -> Any:
     """A number that must be real, for `int` and `float`."""
     if not isinstance(number, complex):

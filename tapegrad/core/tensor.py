@@ -471,12 +471,35 @@ class Tensor(TensorMethods):
         array = self.numpy()
         return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
         if self.requires_grad:
             raise BufferError("this tensor requires gradients, which DLPack would lose; detach it")
         not_recorded(self, "__dlpack__()")
         own(self)
-        return self._array.__dlpack__(**kwargs)
+        options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return self._array.__dlpack__(
+            stream=stream, **{name: v for name, v in options.items() if v is not None}
+        )
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The functions of the Array API standard for tensors: `tapegrad.array_api`."""
+        from importlib import import_module
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+            raise ValueError(f"there is no version {api_version!r} of the array API here")
+        return import_module("tapegrad.array_api")
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """This tensor on a device: `to(device)`, in the words of the array API standard."""
+        out: Tensor = self.to(device)
+        return out
 
     def __dlpack_device__(self) -> Any:
         return self._array.__dlpack_device__()

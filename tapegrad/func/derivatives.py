@@ -28,16 +28,16 @@ def _picked(args: tuple[Any, ...], argnums: Argnums) -> tuple[int, ...]:
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for n in numbers:
         if not -len(args) <= n < len(args):
-            raise ValueError(f"argnums {argnums} does not fit a call with {len(args)} arguments")
+            raise RuntimeError(f"argnums {argnums} does not fit a call with {len(args)} arguments")
     return tuple(n % len(args) for n in numbers)
 
 
 def _tracked(x: Any) -> Any:
     """A tensor to differentiate for: connected to `x` if `x` itself is being differentiated."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"cannot differentiate with respect to {type(x).__name__}; give a Tensor")
+        raise ValueError(f"cannot differentiate with respect to {type(x).__name__}; give a Tensor")
     if not numeric.is_differentiable(x._array.dtype):
-        raise TypeError(f"cannot differentiate with respect to a tensor of {x.dtype}")
+        raise RuntimeError(f"cannot differentiate with respect to a tensor of {x.dtype}")
     if x.requires_grad:
         return clone_(x)
     if isinstance(x, Wrapped):  # which stays connected on the levels below
@@ -71,7 +71,7 @@ def _reaches_outside(outputs: Any, inputs: list[Tensor], start: int) -> bool:
 def _without_history(x: Any) -> Any:
     if isinstance(x, Wrapped):
         return x.stripped()
-    return x.detach() if isinstance(x, Tensor) else x
+    return x.detach() if isinstance(x, Tensor) and x.requires_grad else x
 
 
 def _edges_below(x: Any) -> list[Any]:
@@ -172,7 +172,7 @@ def value_and_grad(
         call = _Call(func, args, kwargs, argnums, has_aux)
         found = call.shaped(call.pull(call.scalar(), None))
         value = call.plain(call.output)
-        return ((value, call.aux) if has_aux else value), found
+        return ((value, call.plain(call.aux)) if has_aux else value), found
 
     return both
 
@@ -180,19 +180,19 @@ def value_and_grad(
 def grad_and_value(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """Like `value_and_grad`, in PyTorch's order: (gradient, value).
+    """`value_and_grad` in PyTorch's order: (gradient, value), or (gradient, (value, aux)).
 
     >>> import tapegrad
-    >>> tapegrad.func.grad_and_value(lambda x: x * x)(tapegrad.tensor(3.0))
+    >>> tapegrad.func.grad_and_value(lambda x: x**2)(tapegrad.tensor(3.0))
     (tensor(6.), tensor(9.))
     """
     both = value_and_grad(func, argnums, has_aux)
 
-    def turned(*args: Any, **kwargs: Any) -> Any:
+    def swapped(*args: Any, **kwargs: Any) -> Any:
         value, found = both(*args, **kwargs)
         return found, value
 
-    return turned
+    return swapped
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
@@ -201,10 +201,14 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     def pullback(*cotangents: Any) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
+        if not same_structure(call.output, given):
+            raise RuntimeError(
+                "vjp: expected gradients of the same structure as the output of the function"
+            )
         return call.shaped(call.pull(call.output, given))
 
     value = call.plain(call.output)
-    return (value, pullback, call.aux) if has_aux else (value, pullback)
+    return (value, pullback, call.plain(call.aux)) if has_aux else (value, pullback)
 
 
 def jvp(
@@ -281,7 +285,7 @@ def _parts(y: Any, level: DualLevel, strict: bool) -> tuple[Tensor, Tensor]:
 
 def _with_aux(out: Any) -> tuple[Any, Any]:
     if not isinstance(out, tuple) or len(out) != 2:
-        raise TypeError("with has_aux=True the function must return (output, aux)")
+        raise RuntimeError("with has_aux=True the function must return (output, aux)")
     return out
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from ..core import dtypes, inplace, storage, xp
+from ..core import dtypes, inplace, numeric, source, storage, xp
 from ..core.batch_rules import leading
-from ..core.complexes import OWN
+from ..core.complexes import OWN, fitting
 from ..core.device import as_device, device, to_device
 from ..core.dtypes import DType
 from ..core.modes import STATE
@@ -18,6 +18,7 @@ from ..core.naming import shown
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Size, Tensor, not_recorded, wrap
 from .drawing import as_chance, random_array
+from .elementwise.complexes import is_complex, refuse_complex
 from .elementwise.copies import cast, clone_
 from .shape.dims import normal_dim
 from .shape.reordering import t, transpose
@@ -93,7 +94,13 @@ def to(
     if device is not None:
         out = _moved(out, as_device(device))
     if dtype is not None and out._array.dtype != dtypes.as_dtype(dtype).numpy:
-        out = cast(out, dtype=dtypes.as_dtype(dtype))
+        target = dtypes.as_dtype(dtype)
+        if is_complex(out) and dtypes.BOOL < target.category < dtypes.COMPLEX:
+            warnings.warn(
+                "Casting complex values to real discards the imaginary part; take .real",
+                stacklevel=source.stacklevel(),
+            )
+        out = cast(out, dtype=target)
     return clone_(out) if copy and out is input else out
 
 
@@ -275,11 +282,6 @@ def storage_offset(self: Tensor) -> int:
     return (xp.address(array) - xp.address(whole)) // int(array.itemsize)
 
 
-def _filling(value: Any, dtype: Any) -> Any:
-    """A number as an array; integers that are too large keep their last bits."""
-    return np.asarray(value).astype(dtype) if type(value) is int else np.asarray(value, dtype)
-
-
 def fill_(self: Tensor, value: Operand) -> Tensor:
     """Put one value everywhere, in place.
 
@@ -288,7 +290,8 @@ def fill_(self: Tensor, value: Operand) -> Tensor:
     tensor([3., 3.])
     """
     inplace.check_writable(self, "fill_")
-    filling = value if isinstance(value, Tensor) else wrap(_filling(value, self._array.dtype))
+    dtype = self._array.dtype
+    filling = value if isinstance(value, Tensor) else wrap(np.asarray(fitting(value, dtype), dtype))
     return inplace.assign(self, filling, "fill_", given=filling is value)
 
 
@@ -395,6 +398,8 @@ def _pin_memory(self: Tensor, device: DeviceLike | None = None) -> Tensor:
 def _random_in_place(name: str, make: Any, what: str) -> None:
     def method(self: Tensor, *args: float | Tensor, **kwargs: Any) -> Tensor:
         inplace.check_writable(self, name)
+        if name not in ("uniform_", "normal_"):
+            refuse_complex(self, name)
         generator = kwargs.pop("generator", None)
         value = make(self, generator, *args, **kwargs)
         return inplace.assign(self, value, name)
@@ -405,16 +410,20 @@ def _random_in_place(name: str, make: Any, what: str) -> None:
 
 
 def _like(kind: str, x: Tensor, generator: Any) -> Any:
-    dtype = np.float64 if x._array.dtype == np.float64 else np.float32
+    given = x._array.dtype
+    dtype = given if given == np.float64 or numeric.is_complex(given) else np.float32
     out = random_array(kind, tuple(x._array.shape), dtype, generator)
     return to(out, x.dtype, device=x.device)
 
 
+def _between(x: Tensor, generator: Any, low: Any, high: Any) -> Any:
+    first = complex(low, low) if is_complex(x) else low  # of both parts
+    return _like("uniform", x, generator) * (high - low) + first
+
+
 _random_in_place(
     "uniform_",
-    lambda x, g, a=0.0, b=1.0, **k: (
-        _like("uniform", x, g) * (k.get("to", b) - k.get("from", a)) + k.get("from", a)
-    ),
+    lambda x, g, a=0.0, b=1.0, **k: _between(x, g, k.get("from", a), k.get("to", b)),
     "Draw every element evenly between `from` (0) and `to` (1), in place.",
 )
 _random_in_place(

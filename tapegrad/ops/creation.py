@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..core import dtypes, overriding
-from ..core.complexes import converted
+from ..core.complexes import converted, fitting
 from ..core.device import ASKED, as_device, cupy, get_default_device, to_device
 from ..core.handles import InferenceExtra
 from ..core.modes import INFERENCE, STATE, TAPE
@@ -231,7 +231,8 @@ def full(
         return created_into(out, full, size, fill_value, dtype=dtype, requires_grad=requires_grad)
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
-    return finished(np.full(valid_shape((size,)), value, kind.numpy), None, device, requires_grad)
+    array = np.full(valid_shape((size,)), fitting(value, kind.numpy), kind.numpy)
+    return finished(array, None, device, requires_grad)
 
 
 @creation

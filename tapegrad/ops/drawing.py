@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import random
-from ..core import dtypes
+from ..core import dtypes, numeric
 from ..core.batch_rules import leading
 from ..core.device import ASKED, as_device, get_default_device, to_device
 from ..core.inplace import rebind
@@ -25,6 +25,7 @@ from ..core.tensor import Tensor, wrap
 from ..transforms.batching import drawn_in_batches
 from .checks import checked
 from .creation import as_size, creation, made, made_like, numpy_dtype
+from .elementwise.complexes import complex_
 from .reduce.sorting import argsort_
 from .shape.dims import as_shape
 from .table import attach
@@ -194,7 +195,16 @@ def random_array(
     low: int = 0,
     high: int = 0,
 ) -> Tensor:
-    """A random tensor; on an explicit tape the draw is an entry."""
+    """A random tensor; on an explicit tape the draw is an entry.
+
+    The parts of complex numbers are drawn: of normal ones, each has half of the variance.
+    """
+    if numeric.is_complex(np.dtype(dtype)):
+        real = dtypes.from_numpy_dtype(np.dtype(dtype)).to_real().numpy
+        pairs: Any = random_array(kind, (*shape, 2), real, generator, low, high)
+        pairs = pairs * math.sqrt(0.5) if kind == "normal" else pairs
+        made_of: Tensor = complex_(pairs[..., 0], pairs[..., 1])
+        return made_of
     if STATE.mode & TRANSFORM:
         return drawn_in_batches(
             shape, lambda whole: _drawn(kind, whole, dtype, generator, low, high)

@@ -53,6 +53,8 @@ def arange(
         raise RuntimeError("arange needs a step other than 0")
     if (end - start) * step < 0:
         raise RuntimeError(f"arange from {start} to {end} never arrives with step {step}")
+    if dtype is not None and dtypes.as_dtype(dtype).is_complex:
+        raise NotImplementedError("arange is not implemented for complex numbers; use linspace")
     if dtype is None:
         whole = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
         dtype = dtypes.int64 if whole else dtypes.get_default_dtype()

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ...core import numeric
+from ...core.complexes import fitting
 from ...core.dtypes import finfo
 from ...core.tensor import Tensor
 from ..table import In, Sample, op
@@ -53,8 +54,10 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 def number_for(x: Any, value: Any) -> Any:
     """A factor for the tensor `x`: integer tensors take its whole part, as in PyTorch."""
     dtype = x._array.dtype
-    if numeric.is_inexact(dtype) or isinstance(value, Tensor):
+    if isinstance(value, Tensor):
         return value
+    if numeric.is_inexact(dtype):
+        return fitting(value, dtype)
     return bool(value) if numeric.is_boolean(dtype) else int(value)
 
 

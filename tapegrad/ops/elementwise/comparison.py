@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from ...core import numeric
-from ...core.complexes import OWN
+from ...core.complexes import OWN, fitting
 from ...core.dtypes import number_dtype, result_type
 from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
 from ...core.tensor import Tensor
@@ -339,7 +339,7 @@ def where_(condition: Tensor, input: Operand | None = None, other: Operand | Non
 def _of_dtype(number: Any, dtype: Any) -> Any:
     """A number as a 0-d array, so that NumPy gives the result this dtype."""
     try:
-        return np.asarray(number, dtype.numpy)
+        return np.asarray(fitting(number, dtype.numpy), dtype.numpy)
     except OverflowError:
         raise RuntimeError(f"the number {number} does not fit into {dtype}") from None
 

@@ -361,7 +361,8 @@ def polar(abs: Tensor, angle: Tensor) -> Any:
 
 def _set_part(part: Any) -> Any:
     def assign(self: Tensor, value: Any) -> None:
-        part(self).copy_(value if isinstance(value, Tensor) else self.new_tensor(value))
+        shown = part(self)
+        shown.copy_(value if isinstance(value, Tensor) else shown.new_tensor(value))
 
     return assign
 

@@ -15,6 +15,7 @@ from ...core.tensor import Tensor, not_recorded, wrap
 from ..elementwise import comparison as c
 from ..elementwise import extremes
 from ..elementwise.arithmetic import floor_divide
+from ..elementwise.complexes import refuse_complex
 from ..elementwise.copies import cast
 from ..reduce.reductions import any_, sum_
 from ..reduce.sorting import argsort_, sort
@@ -163,6 +164,8 @@ def isin(
         elements = test_elements.new_tensor(elements)
     if not isinstance(test_elements, Tensor):
         test_elements = elements.new_tensor(test_elements)
+    for x in (elements, test_elements):
+        refuse_complex(x, "isin")
     tests = reshape_(test_elements, shape=(test_elements._array.size,))
     equal = c.equal(unsqueeze(elements, -1), tests)
     found = any_(equal, dims=(equal._array.ndim - 1,), keepdim=False)
@@ -228,6 +231,7 @@ def unique(
     (tensor([1, 3]), tensor([1, 2]))
     """
     not_recorded(input, "unique()")
+    refuse_complex(input, "unique")
     axis = None if dim is None else normal_dim(dim, input._array.ndim)
     module = xp.module(input._array)
     half = numeric.is_bfloat16(input._array.dtype)  # which NumPy cannot order if there is NaN
@@ -278,6 +282,7 @@ def unique_consecutive(
     >>> tapegrad.unique_consecutive(tapegrad.tensor([3, 3, 1, 1, 3]))
     tensor([3, 1, 3])
     """
+    refuse_complex(input, "unique_consecutive")
     not_recorded(input, "unique_consecutive()")
     array = input._array
     module = xp.module(array)
