@@ -282,6 +282,11 @@ def storage_offset(self: Tensor) -> int:
     return (xp.address(array) - xp.address(whole)) // int(array.itemsize)
 
 
+def _filling(value: Any, dtype: Any) -> Any:
+    """A number as an array; integers that are too large keep their last bits."""
+    return np.asarray(value).astype(dtype) if type(value) is int else np.asarray(value, dtype)
+
+
 def fill_(self: Tensor, value: Operand) -> Tensor:
     """Put one value everywhere, in place.
 
@@ -291,7 +296,7 @@ def fill_(self: Tensor, value: Operand) -> Tensor:
     """
     inplace.check_writable(self, "fill_")
     dtype = self._array.dtype
-    filling = value if isinstance(value, Tensor) else wrap(np.asarray(fitting(value, dtype), dtype))
+    filling = value if isinstance(value, Tensor) else wrap(_filling(fitting(value, dtype), dtype))
     return inplace.assign(self, filling, "fill_", given=filling is value)
 
 
