@@ -174,6 +174,7 @@ from . import optim as optim
 from . import overrides as overrides
 from .ops.draws.quantiles import poisson as poisson
 from .insight.tensor_text import printoptions as printoptions
+from . import quasirandom as quasirandom
 from .core.promotion import result_type as result_type
 from .saving import save as save
 from .amp.autocast_mode import set_autocast_cache_enabled as set_autocast_cache_enabled

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import dtypes, numeric, storage
 from .complexes import converted, without_imaginary
-from .device import ASKED, as_device, device, device_of, get_default_device, to_device
+from .device import ASKED, MetaArray, as_device, device, device_of, get_default_device, to_device
 from .dtypes import DType
 from .handles import Extra as Extra
 from .handles import Hooks as Hooks
@@ -408,6 +408,11 @@ class Tensor(TensorMethods):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f".data must be a Tensor, got {type(value).__name__}")
+        if isinstance(value._array, MetaArray):
+            from .meta import replace_data
+
+            replace_data(self, value)
+            return
         array = storage.rejoined(value._array)  # tensors that share data count changes together
         if array is not self._array:
             for tape in STATE.tapes:

@@ -45,6 +45,10 @@ move_: Primitive = define(
 def _moved(x: Tensor, target: device) -> Tensor:
     if x.device == target:
         return x
+    if target.type == "meta":
+        from ..core.meta import meta_tensor
+
+        return meta_tensor(x._array.shape, x._array.dtype)
     out: Tensor = move_(x, target=str(target), source=str(x.device))
     return out
 

@@ -24,7 +24,7 @@ from ..core.primitive import OPAQUE, Primitive, define, record
 from ..core.tensor import Tensor, wrap
 from ..transforms.batching import drawn_in_batches
 from .checks import checked
-from .creation import as_size, creation, made, made_like, numpy_dtype
+from .creation import as_size, creation, made, made_like, numpy_dtype, without_values
 from .elementwise.complexes import complex_
 from .reduce.sorting import argsort_
 from .shape.dims import as_shape
@@ -234,6 +234,8 @@ def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
     if device is not None or ASKED:
         target = get_default_device() if device is None else as_device(device)
         out._array = to_device(out._array, target)
+        if target.type == "meta":
+            return without_values(out._array, requires_grad)
     return out.requires_grad_() if requires_grad else out
 
 
