@@ -139,9 +139,6 @@ def as_tensor(
     return without_values(array, False) if isinstance(array, MetaArray) else made(array)
 
 
-CREATION["asarray"] = as_tensor
-
-
 @creation
 def from_numpy(array: np.ndarray[Any, Any], requires_grad: bool = False) -> Tensor:
     """A tensor that shares memory with a NumPy array: writing to one changes the other."""
