@@ -24,6 +24,8 @@ def special_pair(name: str) -> Any:
 
     def kernel(x: Any, y: Any) -> Any:
         arrays = [z for z in (x, y) if hasattr(z, "dtype")]
+        if numeric.is_exact(arrays[0].dtype):
+            raise RuntimeError(f"{name} needs floating tensors; use .float() first")
         function = getattr(xp.special(arrays[0]), name)
         if any(numeric.is_half(z.dtype) for z in arrays):
             wide = [xp.widened(z) if hasattr(z, "dtype") else z for z in (x, y)]
@@ -57,7 +59,7 @@ igamma: Primitive = binary(
         lambda g, x, y: g * _density(x, y),
     ),
     None,
-    promote="float",
+    promote="same",
     samples=_samples,
     doc="The lower incomplete gamma function of orders `input`, divided by gamma.\n\n"
     "integral of t^(a - 1) e^-t from 0 to x, divided by gamma(a); its gradient is that in x alone.",
@@ -74,7 +76,7 @@ igammac: Primitive = binary(
         lambda g, x, y: -g * _density(x, y),
     ),
     None,
-    promote="float",
+    promote="same",
     samples=_samples,
     doc="The upper incomplete gamma function, divided by gamma: 1 - `igamma`.",
     example=(
