@@ -27,6 +27,7 @@ from .checks import checked
 from .creation import as_size, creation, made, made_like, numpy_dtype
 from .elementwise.complexes import complex_
 from .reduce.sorting import argsort_
+from .precision import check_floating
 from .shape.dims import as_shape
 from .table import attach
 
@@ -370,16 +371,40 @@ def normal(
     size: Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
     out: Tensor | None = None,
+    **unused: Any,
 ) -> Tensor:
-    """Normal random numbers with the given mean and standard deviation."""
+    """Normal random numbers with the given mean and standard deviation.
+
+    Gradients of a mean or deviation are 0; `distributions.Normal.rsample` has those of the draw.
+    """
+    as_size((), unused)
     if out is not None:
         return put("normal", out, normal(mean, std, size, generator=generator))
+    if isinstance(std, (int, float)) and std < 0:
+        raise RuntimeError(f"normal: std must not be negative, got {std}")
     if size is None:
         shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
         size = np.broadcast_shapes(*shapes) if shapes else ()
-    dtype = mean.dtype if isinstance(mean, Tensor) and mean.dtype.is_complex else None
-    drawn: Tensor = randn(size, generator=generator, dtype=dtype) * std + mean
+    if dtype is None and isinstance(mean, Tensor) and mean.dtype.is_complex:
+        dtype = mean.dtype
+    given = [v.detach() if isinstance(v, Tensor) else v for v in (mean, std)]
+    options: Any = {"generator": generator, "dtype": dtype, "device": device}
+    drawn: Tensor = randn(size, **options) * given[1] + given[0]
+    drawn = _without_gradient(drawn, mean, std)
+    return drawn.requires_grad_() if requires_grad else drawn
+
+
+def _without_gradient(drawn: Any, *given: Any) -> Any:
+    """What was drawn, with a history in which the gradients of all that was given are 0."""
+    for x in given:
+        if isinstance(x, Tensor) and x.requires_grad:
+            from .shape.uncommon import blank_
+
+            drawn = drawn + blank_(x)
     return drawn
 
 
@@ -406,7 +431,7 @@ def bernoulli(
         return put("bernoulli", out, bernoulli(input, p, generator=generator))
     chance = as_chance("bernoulli", input.detach() if p is None else p)
     draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
-    drawn: Tensor = (draw < chance).to(input.dtype)
+    drawn: Tensor = _without_gradient((draw < chance).to(input.dtype), input)
     return drawn
 
 
@@ -459,6 +484,11 @@ def multinomial(
     if out is not None:
         indices = multinomial(input, num_samples, replacement, generator=generator)
         return put("multinomial", out, indices)
+    if num_samples < 1:
+        raise RuntimeError(f"multinomial draws at least 1 index, got {num_samples}")
+    if input._array.ndim not in (1, 2):
+        raise RuntimeError(f"multinomial needs 1 or 2 dimensions, got shape {tuple(input.shape)}")
+    check_floating(input, "multinomial")
     shape = tuple(input._array.shape)
     drawn = (*shape[:-1], num_samples) if replacement else shape
     u = random_array("uniform", drawn, np.float64, generator)

@@ -240,6 +240,12 @@ def _cross_product(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     >>> tapegrad.linalg.cross(tapegrad.tensor([1.0, 0.0, 0.0]), tapegrad.tensor([0.0, 1.0, 0.0]))
     tensor([0., 0., 1.])
     """
+    a, b = input._array.shape, other._array.shape
+    if len(a) != len(b):
+        raise RuntimeError(f"linalg.cross needs as many dimensions in both, got {a} and {b}")
+    d = normal_dim(dim, len(a))
+    if a[d] != 3 or b[d] != 3:
+        raise RuntimeError(f"linalg.cross needs size 3 along dim {dim}, got {a} and {b}")
     return _cross(input, other, dim)
 
 
