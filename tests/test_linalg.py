@@ -9,7 +9,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.ops.linalg.solving import _cheapest
-from tapegrad.testing import gradcheck
+from tapegrad.testing import gradcheck, gradgradcheck
 
 
 def matrix(*rows: list[float]) -> tg.Tensor:
@@ -251,3 +251,13 @@ def test_powers_of_0_have_a_gradient_of_zeros() -> None:
     assert y.tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert x.grad is not None
     assert not x.grad.any()
+
+
+def test_the_second_derivative_of_a_singular_determinant() -> None:
+    """It is a polynomial, and exists where the inverse does not."""
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 4):
+        u, v = (np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2))
+        values = np.arange(n - 1.0, -1.0, -1.0)
+        both = np.stack([u * values @ v, rng.standard_normal((n, n))])
+        assert gradgradcheck(tg.det, tg.tensor(both, requires_grad=True))

@@ -466,3 +466,18 @@ def test_parameter_lists_and_dicts() -> None:
     assert len(named) == 1
     named.clear()
     assert "b" not in named
+
+
+def test_train_asks_the_modules_inside() -> None:
+    """A module inside may say itself what `train` does, such as a frozen part of a model."""
+
+    class Frozen(nn.Linear):
+        def train(self, mode: bool = True) -> Frozen:
+            return super().train(False)
+
+    model = nn.Sequential(nn.Sequential(Frozen(2, 2), nn.Dropout()), nn.Linear(2, 2))
+    model.train()
+    inner, outer = model
+    assert (inner[0].training, inner[1].training, outer.training) == (False, True, True)
+    model.eval()
+    assert not any(m.training for m in model.modules())

@@ -13,6 +13,7 @@ import importlib
 from types import FunctionType, ModuleType
 from typing import Any
 
+from ..core.overriding import on_install
 from .renames import rename_classes
 
 #: what files import for themselves
@@ -29,6 +30,7 @@ class Facade(ModuleType):
         super().__init__(name, sources[0].__doc__)
         limited = sources[-1] if only else None
         vars(self)["_facade"] = (tuple(sources), limited, only)
+        _made.append(self)
         for source in reversed(sources):
             given = vars(source)
             for key in only if source is limited else [*given]:
@@ -43,7 +45,7 @@ class Facade(ModuleType):
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if name == "__all__":
-            return [n for n in dir(self) if not n.startswith("_")]
+            return self._exported()
         sources, limited, only = vars(self)["_facade"]
         error = None
         for source in sources:
@@ -68,6 +70,15 @@ class Facade(ModuleType):
         hint = str(error).partition("; ")[2] if error is not None else ""
         raise AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=None)
 
+    def _exported(self) -> list[str]:
+        """What `from module import *` takes: what the sources say, or all that they show."""
+        listed = [vars(source).get("__all__") for source in vars(self)["_facade"][0]]
+        if None in listed:
+            names = {n for n in dir(self) if not n.startswith("_")}
+        else:
+            names = {name for each in listed for name in each}
+        return sorted(name for name in names if hasattr(self, name))
+
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if not name.startswith("__") and not isinstance(value, ModuleType):
@@ -84,6 +95,23 @@ class Facade(ModuleType):
 
     def __repr__(self) -> str:
         return f"<module {self.__name__!r}: tapegrad under PyTorch's name>"
+
+
+_made: list[Facade] = []
+
+
+def _refresh() -> None:
+    """Show what modules have now: functions that make tensors ask `__torch_function__` first."""
+    for facade in _made:
+        sources, limited, only = vars(facade)["_facade"]
+        for source in reversed(sources):
+            for key, value in vars(source).items():
+                shown = key in vars(facade) and key[0] != "_" and _is_shown(value)
+                if shown and (source is not limited or key in only):
+                    vars(facade)[key] = value
+
+
+on_install.append(_refresh)
 
 
 def _read(source: ModuleType, name: str) -> Any:

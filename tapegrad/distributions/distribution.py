@@ -40,6 +40,8 @@ class _Undefined:
     """A class attribute that subclasses have to define."""
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
         raise NotImplementedError
 
 

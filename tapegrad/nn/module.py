@@ -469,8 +469,9 @@ class Module(StateDict):
         """Switch this module and all within it to training (or to evaluation)."""
         if not isinstance(mode, bool):
             raise ValueError(f"the training mode must be True or False, got {mode!r}")
-        for module in self.modules():
-            module.training = mode
+        self.training = mode
+        for module in self.children():
+            module.train(mode)  # which classes may override
         return self
 
     def eval(self) -> Self:
@@ -490,15 +491,18 @@ class Module(StateDict):
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Self:
         """Replace the data of all parameters and buffers by what `fn` makes of it."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)  # which classes may override
         with no_grad():
-            for parameter in self.parameters(recurse):
-                gradient = parameter.grad
-                parameter.data = fn(parameter.data)
-                parameter.grad = None if gradient is None else fn(gradient)
-            for module in self.modules() if recurse else (self,):
-                for name, buffer in module._buffers.items():
-                    if buffer is not None:
-                        module._put("_buffers", name, fn(buffer))
+            for parameter in self._parameters.values():
+                if parameter is not None:
+                    gradient = parameter.grad
+                    parameter.data = fn(parameter.data)
+                    parameter.grad = None if gradient is None else fn(gradient)
+            for name, buffer in self._buffers.items():
+                if buffer is not None:
+                    self._put("_buffers", name, fn(buffer))
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:

@@ -24,10 +24,10 @@ from ..core.primitive import OPAQUE, Primitive, define, record
 from ..core.tensor import Tensor, wrap
 from ..transforms.batching import drawn_in_batches
 from .checks import checked
-from .creation import as_size, creation, made, made_like, numpy_dtype
+from .creation import as_size, creation, made, made_like, numpy_dtype, without_values
 from .elementwise.complexes import complex_
-from .reduce.sorting import argsort_
 from .precision import check_floating
+from .reduce.sorting import argsort_
 from .shape.dims import as_shape
 from .table import attach
 
@@ -235,6 +235,8 @@ def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
     if device is not None or ASKED:
         target = get_default_device() if device is None else as_device(device)
         out._array = to_device(out._array, target)
+        if target.type == "meta":
+            return without_values(out._array, requires_grad)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -364,6 +366,13 @@ def randint_like(input: Tensor, low: int, high: int | None = None, **options: An
     return made_like(lambda size, **o: randint(low, high, size, **o), input, options)
 
 
+def _check_deviation(std: Any) -> None:
+    if isinstance(std, Tensor):
+        checked(std, low=0, message="normal expects all elements of std >= 0.0, found {}")
+    elif std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+
+
 @creation
 def normal(
     mean: Tensor | float = 0.0,
@@ -381,19 +390,16 @@ def normal(
 
     Gradients of a mean or deviation are 0; `distributions.Normal.rsample` has those of the draw.
     """
-    as_size((), unused)
+    as_size((0,), unused)
     if out is not None:
         return put("normal", out, normal(mean, std, size, generator=generator))
-    if isinstance(std, (int, float)) and std < 0:
-        raise RuntimeError(f"normal: std must not be negative, got {std}")
+    _check_deviation(std)
+    like = [v for v in (mean, std) if isinstance(v, Tensor)]
     if size is None:
-        shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
-        size = np.broadcast_shapes(*shapes) if shapes else ()
-    if dtype is None and isinstance(mean, Tensor) and mean.dtype.is_complex:
-        dtype = mean.dtype
-    given = [v.detach() if isinstance(v, Tensor) else v for v in (mean, std)]
-    options: Any = {"generator": generator, "dtype": dtype, "device": device}
-    drawn: Tensor = randn(size, **options) * given[1] + given[0]
+        size = np.broadcast_shapes(*[v._array.shape for v in like]) if like else ()
+    kind = like[0].dtype if like and dtype is None else dtype
+    middle, spread = (v.detach() if isinstance(v, Tensor) else v for v in (mean, std))
+    drawn: Tensor = randn(size, generator=generator, dtype=kind, device=device) * spread + middle
     drawn = _without_gradient(drawn, mean, std)
     return drawn.requires_grad_() if requires_grad else drawn
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,3 +91,23 @@ def test_setitem(case: Any, data: Any) -> None:
         assert v.grad is None or not v.grad.any()
     else:
         assert_same(v.grad, value.grad)
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+@pytest.mark.parametrize(
+    "key",
+    [
+        [slice(0, 2), slice(1, 3)],
+        [Ellipsis, 0],
+        [None, 0],
+        [[0, 1], [1, 2]],
+        [0, slice(1, 3)],
+        [0, 2],
+        [[0, 2]],
+        [(0, 1), 1],
+    ],
+    ids=str,
+)
+def test_lists_that_stand_for_tuples(key: Any) -> None:
+    values = np.arange(12.0).reshape(3, 4)
+    assert wrap(values)[key].tolist() == torch.tensor(values)[key].tolist()

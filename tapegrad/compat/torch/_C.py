@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 from ...core.overriding import DisableTorchFunction, DisableTorchFunctionSubclass
+from ...ops.linalg.matrices import LinAlgError as _LinAlgError  # noqa: F401
 from ..absent import absent_class
 
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet"]

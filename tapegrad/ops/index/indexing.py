@@ -204,7 +204,7 @@ _INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
 def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
     """Split a key into a static index, the shape after new axes, and (dim, index tensor) pairs."""
-    items = list(key) if isinstance(key, tuple) else [key]
+    items = list(key) if isinstance(key, tuple) or _stands_for_tuple(key) else [key]
     items = [_item(i) for i in items]
     used = 0
     for i in items:
@@ -252,6 +252,14 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
                 after.append(shape[dim])
                 dim += 1
     return tuple(static), tuple(after), pairs
+
+
+def _stands_for_tuple(key: Any) -> bool:
+    """Whether a list is what a tuple should have been: `x[[slice(2), 0]]`, as PyTorch reads it."""
+    if not isinstance(key, list) or len(key) >= 32:
+        return False
+    parts = (slice, Tensor, list, tuple, range, np.ndarray)
+    return any(i is None or i is Ellipsis or isinstance(i, parts) for i in key)
 
 
 def _item(i: Any) -> Any:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core import xp
 from ...core.batch_rules import leading
 from ...core.complexes import OWN
+from ...core.modes import capturing
 from ...core.primitive import OPAQUE, Primitive, define
+from ...core.tensor import Tensor
 from ..elementwise.complexes import conjugate, imag_, is_complex
 from ..precision import check_floating, check_same_dtype
 from ..reduce import statistics
@@ -30,7 +32,6 @@ from .products import matrix_power as _matrix_power
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...core.tensor import Tensor
     from ..annotations import Dims, DTypeLike, Number
 
 L = "linalg"
@@ -59,7 +60,24 @@ def _adjugate(x: Any) -> Any:
     return out.astype(x.dtype, copy=False)
 
 
+def _is_singular(x: Any) -> bool:
+    """Whether a matrix of a batch has no inverse; programs are recorded for those that have one."""
+    array = x._array if isinstance(x, Tensor) else x
+    if capturing() or not array.size:
+        return False
+    module = xp.module(array)
+    if not module.isfinite(array).all():
+        return False
+    values = module.linalg.svd(array, compute_uv=False)
+    eps = module.finfo(array.dtype).eps * array.shape[-1]
+    return bool((values[..., -1] <= eps * values[..., 0]).any())
+
+
 def _adjugate_gradient(g: Any, x: Any, out: Any) -> Any:
+    if not is_complex(x) and _is_singular(x):
+        from ..factors.cofactors import adjugate_gradient  # loaded at first use
+
+        return adjugate_gradient(g, x)
     inner = adjoint(inverse_(x))
     scale = (g * conjugate(out)).sum((-1, -2))
     return _over_matrices(scale) * inner - matmul_(inner, matmul_(g, adjoint(out)))
@@ -240,12 +258,14 @@ def _cross_product(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     >>> tapegrad.linalg.cross(tapegrad.tensor([1.0, 0.0, 0.0]), tapegrad.tensor([0.0, 1.0, 0.0]))
     tensor([0., 0., 1.])
     """
-    a, b = input._array.shape, other._array.shape
-    if len(a) != len(b):
-        raise RuntimeError(f"linalg.cross needs as many dimensions in both, got {a} and {b}")
-    d = normal_dim(dim, len(a))
-    if a[d] != 3 or b[d] != 3:
-        raise RuntimeError(f"linalg.cross needs size 3 along dim {dim}, got {a} and {b}")
+    if input._array.ndim != other._array.ndim:
+        raise RuntimeError(
+            f"linalg.cross needs tensors of as many dimensions, got {tuple(input.shape)} and "
+            f"{tuple(other.shape)}"
+        )
+    for x in (input, other):
+        if x._array.shape[normal_dim(dim, x._array.ndim)] != 3:
+            raise RuntimeError(f"linalg.cross needs size 3 along dim {dim}, got {tuple(x.shape)}")
     return _cross(input, other, dim)
 
 

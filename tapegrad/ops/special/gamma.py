@@ -24,6 +24,8 @@ def special_pair(name: str) -> Any:
 
     def kernel(x: Any, y: Any) -> Any:
         arrays = [z for z in (x, y) if hasattr(z, "dtype")]
+        if numeric.is_exact(arrays[0].dtype):
+            raise RuntimeError(f"{name} needs floating tensors; use .float() first")
         function = getattr(xp.special(arrays[0]), name)
         if any(numeric.is_half(z.dtype) for z in arrays):
             wide = [xp.widened(z) if hasattr(z, "dtype") else z for z in (x, y)]
@@ -57,7 +59,7 @@ igamma: Primitive = binary(
         lambda g, x, y: g * _density(x, y),
     ),
     None,
-    promote="float",
+    promote="same",
     samples=_samples,
     numbers="none",
     doc="The lower incomplete gamma function of orders `input`, divided by gamma.\n\n"
@@ -75,7 +77,7 @@ igammac: Primitive = binary(
         lambda g, x, y: -g * _density(x, y),
     ),
     None,
-    promote="float",
+    promote="same",
     samples=_samples,
     numbers="none",
     doc="The upper incomplete gamma function, divided by gamma: 1 - `igamma`.",
