@@ -113,6 +113,7 @@ _MODULES = (
     "multiprocessing",
     "nn",
     "optim",
+    "quasirandom",
     "signal",
     "special",
     "overrides",

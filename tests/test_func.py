@@ -49,11 +49,11 @@ def test_argnums_structures_and_aux():
 def test_errors():
     with pytest.raises(RuntimeError, match="one number"):
         func.grad(lambda v: v * 2)(f64(1.0, 2.0))
-    with pytest.raises(TypeError, match="int64"):
+    with pytest.raises(RuntimeError, match="int64"):
         func.grad(lambda v: v.sum())(tg.tensor([1, 2]))
-    with pytest.raises(ValueError, match="argnums"):
+    with pytest.raises(RuntimeError, match="argnums"):
         func.grad(lambda v: v.sum(), argnums=3)(f64(1.0))
-    with pytest.raises(TypeError, match="has_aux"):
+    with pytest.raises(RuntimeError, match="has_aux"):
         func.grad(lambda v: v.sum(), has_aux=True)(f64(1.0))
 
 

@@ -148,7 +148,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     hand = _OPEN.level
     if hand is not None and isinstance(tensor, Dual) and _hand_of(tensor) is hand:
         value: Tensor = PRIMITIVES["reshape"](tensor._extra.value, shape=tuple(tensor.shape))
-        return UnpackedDualTensor(value, tensor._extra.tangent)
+        return UnpackedDualTensor(value, tensor._extra.level.tangent_of(tensor))
     return UnpackedDualTensor(tensor, None)
 
 

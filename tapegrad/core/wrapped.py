@@ -27,13 +27,15 @@ _new = object.__new__
 class Wrapping(Extra):
     """What a wrapped tensor has beside the usual: its level, its value, a tangent of a `Dual`."""
 
-    __slots__ = ("level", "tangent", "value")
+    __slots__ = ("lent", "level", "tangent", "value")
 
     def __init__(self, level: Any, value: Tensor, tangent: Tensor | None = None) -> None:
         super().__init__()
         self.level = level
         self.value = value
         self.tangent = tangent
+        #: the memory of the tangent is that of another tensor's: it is copied before a write
+        self.lent = False
 
 
 class Wrapped(Tensor):

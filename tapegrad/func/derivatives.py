@@ -28,16 +28,16 @@ def _picked(args: tuple[Any, ...], argnums: Argnums) -> tuple[int, ...]:
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for n in numbers:
         if not -len(args) <= n < len(args):
-            raise ValueError(f"argnums {argnums} does not fit a call with {len(args)} arguments")
+            raise RuntimeError(f"argnums {argnums} does not fit a call with {len(args)} arguments")
     return tuple(n % len(args) for n in numbers)
 
 
 def _tracked(x: Any) -> Any:
     """A tensor to differentiate for: connected to `x` if `x` itself is being differentiated."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"cannot differentiate with respect to {type(x).__name__}; give a Tensor")
+        raise ValueError(f"cannot differentiate with respect to {type(x).__name__}; give a Tensor")
     if not numeric.is_differentiable(x._array.dtype):
-        raise TypeError(f"cannot differentiate with respect to a tensor of {x.dtype}")
+        raise RuntimeError(f"cannot differentiate with respect to a tensor of {x.dtype}")
     if x.requires_grad:
         return clone_(x)
     if isinstance(x, Wrapped):  # which stays connected on the levels below
@@ -71,7 +71,7 @@ def _reaches_outside(outputs: Any, inputs: list[Tensor], start: int) -> bool:
 def _without_history(x: Any) -> Any:
     if isinstance(x, Wrapped):
         return x.stripped()
-    return x.detach() if isinstance(x, Tensor) else x
+    return x.detach() if isinstance(x, Tensor) and x.requires_grad else x
 
 
 def _edges_below(x: Any) -> list[Any]:
@@ -172,7 +172,7 @@ def value_and_grad(
         call = _Call(func, args, kwargs, argnums, has_aux)
         found = call.shaped(call.pull(call.scalar(), None))
         value = call.plain(call.output)
-        return ((value, call.aux) if has_aux else value), found
+        return ((value, call.plain(call.aux)) if has_aux else value), found
 
     return both
 
@@ -180,31 +180,36 @@ def value_and_grad(
 def grad_and_value(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """Like `value_and_grad`, in PyTorch's order: (gradient, value).
+    """`value_and_grad` in PyTorch's order: (gradient, value), or (gradient, (value, aux)).
 
     >>> import tapegrad
-    >>> tapegrad.func.grad_and_value(lambda x: x * x)(tapegrad.tensor(3.0))
+    >>> tapegrad.func.grad_and_value(lambda x: x**2)(tapegrad.tensor(3.0))
     (tensor(6.), tensor(9.))
     """
     both = value_and_grad(func, argnums, has_aux)
 
-    def turned(*args: Any, **kwargs: Any) -> Any:
+    def swapped(*args: Any, **kwargs: Any) -> Any:
         value, found = both(*args, **kwargs)
         return found, value
 
-    return turned
+    return swapped
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """The value, and a function from gradients of the output to gradients of the inputs."""
     call = _Call(func, primals, {}, tuple(range(len(primals))), has_aux)
+    check_outputs("vjp", call.output)
 
     def pullback(*cotangents: Any) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
+        if not same_structure(call.output, given):
+            raise RuntimeError(
+                "vjp: expected gradients of the same structure as the output of the function"
+            )
         return call.shaped(call.pull(call.output, given))
 
     value = call.plain(call.output)
-    return (value, pullback, call.aux) if has_aux else (value, pullback)
+    return (value, pullback, call.plain(call.aux)) if has_aux else (value, pullback)
 
 
 def jvp(
@@ -242,6 +247,7 @@ def jvp(
         aux = None
         if has_aux:
             out, aux = _with_aux(out)
+        check_outputs("jvp", out)
         parts = [_parts(y, level, strict) for y in leaves(out)]
         value = rebuilt(out, iter([y for y, _ in parts]))
         tangent = rebuilt(out, iter([t for _, t in parts]))
@@ -267,10 +273,6 @@ def _dual(x: Any, tangent: Any, level: DualLevel) -> Any:
 
 
 def _parts(y: Any, level: DualLevel, strict: bool) -> tuple[Tensor, Tensor]:
-    if not isinstance(y, Tensor):
-        raise RuntimeError(
-            f"jvp: expected the function to return only tensors, got {type(y).__name__}"
-        )
     value, tangent = parts_of(y, level)
     if tangent is None:
         if strict:
@@ -279,9 +281,21 @@ def _parts(y: Any, level: DualLevel, strict: bool) -> tuple[Tensor, Tensor]:
     return value, tangent
 
 
+def check_outputs(what: str, out: Any) -> None:
+    """Raise unless a function has returned tensors, at least one, and nothing else."""
+    found = list(leaves(out))
+    if not found:
+        raise RuntimeError(f"{what}: expected a function that has non-empty output, got {out!r}")
+    for y in found:
+        if not isinstance(y, Tensor):
+            raise RuntimeError(
+                f"{what}: expected the function to return only tensors, got {type(y).__name__}"
+            )
+
+
 def _with_aux(out: Any) -> tuple[Any, Any]:
     if not isinstance(out, tuple) or len(out) != 2:
-        raise TypeError("with has_aux=True the function must return (output, aux)")
+        raise RuntimeError("with has_aux=True the function must return (output, aux)")
     return out
 
 

@@ -45,6 +45,10 @@ move_: Primitive = define(
 def _moved(x: Tensor, target: device) -> Tensor:
     if x.device == target:
         return x
+    if target.type == "meta":
+        from ..core.meta import meta_tensor
+
+        return meta_tensor(x._array.shape, x._array.dtype)
     out: Tensor = move_(x, target=str(target), source=str(x.device))
     return out
 
@@ -282,6 +286,11 @@ def storage_offset(self: Tensor) -> int:
     return (xp.address(array) - xp.address(whole)) // int(array.itemsize)
 
 
+def _filling(value: Any, dtype: Any) -> Any:
+    """A number as an array; integers that are too large keep their last bits."""
+    return np.asarray(value).astype(dtype) if type(value) is int else np.asarray(value, dtype)
+
+
 def fill_(self: Tensor, value: Operand) -> Tensor:
     """Put one value everywhere, in place.
 
@@ -291,7 +300,7 @@ def fill_(self: Tensor, value: Operand) -> Tensor:
     """
     inplace.check_writable(self, "fill_")
     dtype = self._array.dtype
-    filling = value if isinstance(value, Tensor) else wrap(np.asarray(fitting(value, dtype), dtype))
+    filling = value if isinstance(value, Tensor) else wrap(_filling(fitting(value, dtype), dtype))
     return inplace.assign(self, filling, "fill_", given=filling is value)
 
 
@@ -443,13 +452,40 @@ _random_in_place(
 )
 
 
+def _check_limits(dtype: DType, low: int, high: int, digits: int | None) -> None:
+    """Limits that a dtype cannot hold are errors; those that it cannot hold exactly, warnings."""
+    if low >= high:
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        )
+    if dtype.category == dtypes.FLOAT:
+        limits: Any = dtypes.finfo(dtype)
+    else:
+        limits = dtypes.iinfo(dtype) if dtype is not dtypes.bool_ else None
+    least, most = (0, 1) if limits is None else (limits.min, limits.max)
+    for name, value in (("from", low), ("to - 1", high - 1)):
+        if not least <= value <= most:
+            raise RuntimeError(f"{name} is out of bounds for {dtype}")
+        if digits is not None and abs(value) > 1 << digits:
+            warnings.warn(
+                f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision "
+                f"limitations {dtype} can support discrete uniform distribution only within this "
+                "range.",
+                UserWarning,
+                stacklevel=4,
+            )
+
+
 def _whole_numbers(x: Tensor, generator: Any, *limits: Any, **named: Any) -> Any:
     """Integers from 0, or the first of two limits, up to but not including the last."""
     low, high = (0, None) if not limits else (0, limits[0]) if len(limits) == 1 else limits
     low, high = named.get("from", low), named.get("to", high)
+    digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}.get(x.dtype.name)
     if high is None:
-        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}.get(x.dtype.name)
-        high = dtypes.iinfo(x.dtype).max if digits is None else 1 << digits
+        whole = x.dtype.category == dtypes.INTEGER
+        high = dtypes.iinfo(x.dtype).max if whole else 2 if digits is None else (1 << digits) + 1
+    elif limits or named:
+        _check_limits(x.dtype, int(low), int(high), digits)
     out = random_array("integers", tuple(x._array.shape), np.int64, generator, int(low), int(high))
     return to(out, x.dtype, device=x.device)
 

@@ -24,7 +24,7 @@ from ..core.primitive import OPAQUE, Primitive, define, record
 from ..core.tensor import Tensor, wrap
 from ..transforms.batching import drawn_in_batches
 from .checks import checked
-from .creation import as_size, creation, made, made_like, numpy_dtype
+from .creation import as_size, creation, made, made_like, numpy_dtype, without_values
 from .elementwise.complexes import complex_
 from .reduce.sorting import argsort_
 from .shape.dims import as_shape
@@ -234,6 +234,8 @@ def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
     if device is not None or ASKED:
         target = get_default_device() if device is None else as_device(device)
         out._array = to_device(out._array, target)
+        if target.type == "meta":
+            return without_values(out._array, requires_grad)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -363,6 +365,13 @@ def randint_like(input: Tensor, low: int, high: int | None = None, **options: An
     return made_like(lambda size, **o: randint(low, high, size, **o), input, options)
 
 
+def _check_deviation(std: Any) -> None:
+    if isinstance(std, Tensor):
+        checked(std, low=0, message="normal expects all elements of std >= 0.0, found {}")
+    elif std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+
+
 @creation
 def normal(
     mean: Tensor | float = 0.0,
@@ -370,17 +379,24 @@ def normal(
     size: Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
     out: Tensor | None = None,
+    **unused: Any,
 ) -> Tensor:
     """Normal random numbers with the given mean and standard deviation."""
+    as_size((0,), unused)
     if out is not None:
         return put("normal", out, normal(mean, std, size, generator=generator))
+    _check_deviation(std)
     if size is None:
         shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
         size = np.broadcast_shapes(*shapes) if shapes else ()
-    dtype = mean.dtype if isinstance(mean, Tensor) and mean.dtype.is_complex else None
-    drawn: Tensor = randn(size, generator=generator, dtype=dtype) * std + mean
-    return drawn
+    like = [v for v in (mean, std) if isinstance(v, Tensor)]
+    kind = like[0].dtype if like and dtype is None else dtype
+    drawn: Tensor = randn(size, generator=generator, dtype=kind, device=device) * std + mean
+    return drawn.requires_grad_() if requires_grad else drawn
 
 
 def as_chance(what: str, p: Any) -> Any:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..core import inplace, numeric, xp
+from ..core import inplace, numeric, storage, xp
 from ..core.complexes import HOLOMORPHIC
 from ..core.modes import AUTOCAST, GRAD, STATE, switched
 from ..core.primitive import CONTRACTION, ELEMENTWISE, PRIMITIVES, Primitive
 from ..core.tensor import Tensor, wrap
-from ..core.wrapped import Dual, Wrapping, dual, requires_somewhere
+from ..core.wrapped import Dual, Wrapping, dual, requires_somewhere, whole_of
 from .levels import Level, rules_of, saved_of
 
 
@@ -31,15 +31,34 @@ class DualLevel(Level):
 
     def run(self, p: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> tuple[Any, ...]:
         primals = [self.value(x) for x in inputs]
-        tangents = [x._extra.tangent if self.has(x) else None for x in inputs]
+        tangents = [self.tangent_of(x) for x in inputs]
         out = p(*primals, **params)
         outs = out if isinstance(out, tuple) else (out,)
         if not p.differentiable:
             return outs
         found = tangents_of(p, primals, tangents, outs, params)
-        return tuple(
-            [y if t is None else dual(y, t, self) for y, t in zip(outs, found, strict=True)]
-        )
+        results = []
+        for y, t in zip(outs, found, strict=True):
+            made = y if t is None else dual(y, t, self)
+            if t is not None and not p.view:
+                owner = _memory_of(t)
+                made._extra.lent = any(s is not None and _memory_of(s) is owner for s in tangents)
+            results.append(made)
+        return tuple(results)
+
+    def tangent_of(self, x: Any) -> Any:
+        """The tangent of an input, None if it has none.
+
+        That of a view is where its base has its own: a write may have moved it.
+        """
+        if not self.has(x):
+            return None
+        made = x._extra
+        if x._view is not None:
+            base, chain, _ = x._view
+            if self.has(base) and _memory_of(base._extra.tangent) is not _memory_of(made.tangent):
+                made.tangent = inplace.through(chain, base._extra.tangent)
+        return made.tangent
 
     def adopt(self, tensor: Any, what: str) -> None:
         """Give a tensor a tangent of zeros; the memory that it shows gets one with it."""
@@ -70,6 +89,10 @@ class DualLevel(Level):
 
     def refuse(self, x: Any) -> None:
         """A dual tensor is its value after the level has ended."""
+
+
+def _memory_of(x: Any) -> Any:
+    return storage.owner_of(whole_of(x)._array)
 
 
 def zeros_like(x: Any) -> Any:
@@ -239,7 +262,7 @@ def _in_dtype(t: Any, like: Any) -> Any:
 def parts_of(x: Any, level: DualLevel) -> tuple[Any, Any]:
     """The value and the tangent of a tensor, None for a tangent that it does not have."""
     if level.has(x):
-        return x._extra.value, x._extra.tangent
+        return x._extra.value, level.tangent_of(x)
     return level.value(x), None
 
 

@@ -195,7 +195,7 @@ def _on_duals(
     level: DualLevel, cls: Any, ctx: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     primals = tuple([level.value(a) for a in args])
-    tangents = [a._extra.tangent if level.has(a) else None for a in args]
+    tangents = [level.tangent_of(a) for a in args]
     has_rule = getattr(cls, "jvp", None) is not functions.Function.jvp
     if not has_rule:
         return _like_backward(level, cls, ctx, args, primals, tangents, kwargs)

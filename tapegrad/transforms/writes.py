@@ -51,8 +51,7 @@ def assign(tensor: Tensor, value: Tensor, what: str, since: float, given: bool) 
         tensor._array = ghost_of(made.value)
     else:
         assert isinstance(tensor, Dual)
-        has = level.has(value)
-        tangent: Any = new._extra.tangent if has else None
+        tangent: Any = level.tangent_of(new)
         inplace.assign(made.value, level.value(value), what, since, given)
         tensor._array = made.value._array
         assert made.tangent is not None
@@ -70,9 +69,9 @@ def _make_room(tensor: Any, tangent: Tensor) -> None:
     base = tensor if tensor._view is None else tensor._view[0]
     before = base._extra.tangent
     wide = with_batches_of(before, tangent)
-    if wide is before and whole_of(before)._array.flags.writeable:
-        return
-    base._extra.tangent = PRIMITIVES["clone"](wide)
+    if wide is not before or base._extra.lent or not whole_of(before)._array.flags.writeable:
+        base._extra.tangent = PRIMITIVES["clone"](wide)
+        base._extra.lent = False
     if tensor is not base:
         tensor._extra.tangent = inplace.through(tensor._view[1], base._extra.tangent)
 
