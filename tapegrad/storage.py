@@ -79,6 +79,11 @@ class UntypedStorage:
 
     size = __len__ = nbytes
 
+    @property
+    def filename(self) -> str | None:
+        """None: the memory is no file."""
+        return None
+
     def element_size(self) -> int:
         """1: an element is a byte."""
         return 1

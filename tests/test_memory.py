@@ -149,9 +149,13 @@ def test_frombuffer() -> None:
     x[0] = 9
     assert struct.unpack("<4f", memory)[0] == 9
     assert tg.frombuffer(memory, dtype=tg.float32, offset=4, count=2).tolist() == [2, 3]
-    assert tg.frombuffer(b"\x80\x3f", dtype=tg.bfloat16).tolist() == [1]
+    assert tg.frombuffer(bytearray(b"\x80\x3f"), dtype=tg.bfloat16).tolist() == [1]
+    with pytest.warns(UserWarning, match="not writable"):
+        fixed = tg.frombuffer(b"ab", dtype=tg.uint8)
     with pytest.raises(RuntimeError, match="read-only"):
-        tg.frombuffer(b"ab", dtype=tg.uint8).fill_(0)
+        fixed.fill_(0)
+    with pytest.raises(ValueError, match="buffer protocol"):
+        tg.frombuffer([1, 2], dtype=tg.uint8)
     for options in ({"offset": 16}, {"count": 5}, {"count": 0}, {"offset": 1}, {"offset": -1}):
         with pytest.raises(ValueError, match="buffer"):
             tg.frombuffer(memory, dtype=tg.float32, **options)
@@ -237,3 +241,52 @@ def test_default_device() -> None:
     assert made() == tg.device("cpu")
     assert tg.device(1) == tg.device("cuda", 1)
     assert np.asarray(tg.zeros(1)).tolist() == [0]
+
+
+def test_asarray() -> None:
+    x = tg.arange(3.0)
+    array = x.numpy()
+    assert tg.asarray(x).data_ptr() == x.data_ptr()
+    assert tg.asarray(array, copy=False).data_ptr() == x.data_ptr()
+    assert tg.asarray(array, copy=True).data_ptr() != x.data_ptr()
+    assert tg.asarray(x, dtype=tg.float64).dtype is tg.float64
+    memory = bytearray(8)
+    assert tg.asarray(memory, dtype=tg.float32).shape == (2,)
+    w = tg.ones(2, requires_grad=True)
+    history = w * 2
+    assert not tg.asarray(history).requires_grad
+    assert tg.asarray(history, requires_grad=True).grad_fn is not None
+    assert tg.asarray([1.0], requires_grad=True).is_leaf
+    for call, error in (
+        (lambda: tg.asarray(x, dtype=tg.float64, copy=False), ValueError),
+        (lambda: tg.asarray([1.0], copy=False), ValueError),
+        (lambda: tg.asarray(np.float64(1), copy=False), RuntimeError),
+    ):
+        with pytest.raises(error, match="can't alias"):
+            call()  # type: ignore[no-untyped-call]
+
+
+def test_limits_of_random_integers() -> None:
+    x = tg.zeros(100, dtype=tg.uint8)
+    for low, high in ((-1, 5), (5, 300)):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            x.random_(low, high)
+    with pytest.raises(RuntimeError, match="less than"):
+        x.random_(5, 5)
+    assert set(tg.zeros(100, dtype=tg.bool).random_().tolist()) == {True, False}
+    with pytest.warns(UserWarning, match="precision"):
+        tg.zeros(2, dtype=tg.float16).random_(0, 5000)
+
+
+def test_ranges() -> None:
+    with pytest.warns(UserWarning, match="deprecated"):
+        assert tg.range(0, 1, 0.5).tolist() == [0, 0.5, 1]
+    x = tg.zeros(2, 3)
+    tg.arange(0, 4, out=x[:, 1:])
+    assert x.tolist() == [[0, 0, 1], [0, 2, 3]]
+    with pytest.raises(RuntimeError, match="std"):
+        tg.normal(0.0, -1.0, (2,))
+    assert tg.normal(0.0, 1.0, (2,), dtype=tg.float64).dtype is tg.float64
+    with pytest.raises(TypeError, match="tuple of Tensors"):
+        tg.hstack(x)
+    assert tg.zeros(1, dtype=tg.uint8).fill_(-1).item() == 255

@@ -22,6 +22,7 @@ ROOMS = [
         "futures",
         "multiprocessing",
         "random",
+        "quasirandom",
         "autograd",
         "transforms",
         "storage",

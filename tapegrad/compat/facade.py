@@ -13,6 +13,7 @@ import importlib
 from types import FunctionType, ModuleType
 from typing import Any
 
+from ..core.overriding import on_install
 from .renames import rename_classes
 
 #: what files import for themselves
@@ -29,6 +30,7 @@ class Facade(ModuleType):
         super().__init__(name, sources[0].__doc__)
         limited = sources[-1] if only else None
         vars(self)["_facade"] = (tuple(sources), limited, only)
+        _made.append(self)
         for source in reversed(sources):
             given = vars(source)
             for key in only if source is limited else [*given]:
@@ -93,6 +95,23 @@ class Facade(ModuleType):
 
     def __repr__(self) -> str:
         return f"<module {self.__name__!r}: tapegrad under PyTorch's name>"
+
+
+_made: list[Facade] = []
+
+
+def _refresh() -> None:
+    """Show what modules have now: functions that make tensors ask `__torch_function__` first."""
+    for facade in _made:
+        sources, limited, only = vars(facade)["_facade"]
+        for source in reversed(sources):
+            for key, value in vars(source).items():
+                shown = key in vars(facade) and key[0] != "_" and _is_shown(value)
+                if shown and (source is not limited or key in only):
+                    vars(facade)[key] = value
+
+
+on_install.append(_refresh)
 
 
 def _read(source: ModuleType, name: str) -> Any:

@@ -94,6 +94,11 @@ class device:
 
 Device = device
 CPU = device("cpu")
+META = device("meta")
+
+
+class MetaArray(np.ndarray[Any, Any]):
+    """The array of a tensor on the device "meta": a shape and a dtype over one element."""
 
 
 class _Default(threading.local):
@@ -162,6 +167,8 @@ def to_device(array: Any, target: device) -> Any:
     on_cpu = isinstance(array, np.ndarray)
     if target.type == "cpu":
         return array if on_cpu else array.get()
+    if target.type == "meta":
+        return np.broadcast_to(np.zeros((), array.dtype), array.shape).view(MetaArray)
     if target.type != "cuda":
         raise NotImplementedError(
             f"device {str(target)!r} is a name only: tapegrad has no tensors there; "

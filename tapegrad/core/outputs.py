@@ -66,9 +66,13 @@ def created_into(
     *args: Any,
     dtype: Any = None,
     requires_grad: bool = False,
+    counted: bool = False,
     **options: Any,
 ) -> Tensor:
-    """What a function that makes tensors would make, in `out`, whose dtype it has."""
+    """What a function that makes tensors would make, in `out`, whose dtype it has.
+
+    Numbers that are `counted` fill an `out` of as many elements, whatever its shape.
+    """
     name = function.__name__
     (out,) = _tensors_of(name, out)
     if dtype is not None and dtypes.as_dtype(dtype) is not out.dtype:
@@ -81,7 +85,10 @@ def created_into(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
             "but one of the arguments requires grad"
         )
-    put(name, out, function(*args, dtype=out.dtype, **options), warn=False)
+    value = function(*args, dtype=out.dtype, **options)
+    if counted and value._array.size == out._array.size:
+        value = value.reshape(out._array.shape)
+    put(name, out, value, warn=False)
     return out.requires_grad_() if requires_grad else out
 
 

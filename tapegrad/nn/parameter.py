@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from ..core.device import MetaArray
 from ..core.overriding import disabled_torch_function
 from ..core.tensor import Tensor, own
 
@@ -22,7 +23,18 @@ class Parameter(Tensor):
     def __new__(cls, data: Any = (), requires_grad: bool = True) -> Self:
         if isinstance(data, Tensor):
             own(data)
+            if isinstance(data._array, MetaArray):
+                empty: Self = _without_values(cls, data, requires_grad)
+                return empty
         return super().__new__(cls, data, requires_grad=requires_grad)
+
+
+def _without_values(kind: Any, data: Tensor, requires_grad: bool) -> Any:
+    from ..core.meta import meta_tensor
+
+    parameter = meta_tensor(data._array.shape, data._array.dtype, kind)
+    parameter._requires = requires_grad
+    return parameter
 
 
 class Buffer(Tensor):

@@ -45,6 +45,10 @@ move_: Primitive = define(
 def _moved(x: Tensor, target: device) -> Tensor:
     if x.device == target:
         return x
+    if target.type == "meta":
+        from ..core.meta import meta_tensor
+
+        return meta_tensor(x._array.shape, x._array.dtype)
     out: Tensor = move_(x, target=str(target), source=str(x.device))
     return out
 
@@ -282,6 +286,11 @@ def storage_offset(self: Tensor) -> int:
     return (xp.address(array) - xp.address(whole)) // int(array.itemsize)
 
 
+def _filling(value: Any, dtype: Any) -> Any:
+    """A number as an array; integers that are too large keep their last bits."""
+    return np.asarray(value).astype(dtype) if type(value) is int else np.asarray(value, dtype)
+
+
 def fill_(self: Tensor, value: Operand) -> Tensor:
     """Put one value everywhere, in place.
 
@@ -291,7 +300,7 @@ def fill_(self: Tensor, value: Operand) -> Tensor:
     """
     inplace.check_writable(self, "fill_")
     dtype = self._array.dtype
-    filling = value if isinstance(value, Tensor) else wrap(np.asarray(fitting(value, dtype), dtype))
+    filling = value if isinstance(value, Tensor) else wrap(_filling(fitting(value, dtype), dtype))
     return inplace.assign(self, filling, "fill_", given=filling is value)
 
 
@@ -416,7 +425,22 @@ def _like(kind: str, x: Tensor, generator: Any) -> Any:
     return to(out, x.dtype, device=x.device)
 
 
+def _above_zero(what: str, number: Any, least: bool = False) -> Any:
+    """A parameter of a distribution, if it is positive, or at `least` 0."""
+    if not isinstance(number, Tensor) and not (number > 0 or (least and number == 0)):
+        raise RuntimeError(f"{what} must be {'at least' if least else 'above'} 0, got {number}")
+    return number
+
+
+def _chance_of_success(p: Any) -> Any:
+    if not isinstance(p, Tensor) and not 0 < p < 1:
+        raise RuntimeError(f"geometric_ needs a probability between 0 and 1, got {p}")
+    return p
+
+
 def _between(x: Tensor, generator: Any, low: Any, high: Any) -> Any:
+    if not isinstance(low, Tensor) and not isinstance(high, Tensor) and low > high:
+        raise RuntimeError(f"uniform_ needs a range from low to high, got {low} to {high}")
     first = complex(low, low) if is_complex(x) else low  # of both parts
     return _like("uniform", x, generator) * (high - low) + first
 
@@ -428,7 +452,9 @@ _random_in_place(
 )
 _random_in_place(
     "normal_",
-    lambda x, g, mean=0.0, std=1.0: _like("normal", x, g) * std + mean,
+    lambda x, g, mean=0.0, std=1.0: (
+        _like("normal", x, g) * _above_zero("std of normal_", std, least=True) + mean
+    ),
     "Draw every element from a normal distribution (`mean=0`, `std=1`), in place.",
 )
 _random_in_place(
@@ -438,18 +464,45 @@ _random_in_place(
 )
 _random_in_place(
     "exponential_",
-    lambda x, g, lambd=1.0: -(1 - _like("uniform", x, g)).log() / lambd,
+    lambda x, g, lambd=1.0: -(1 - _like("uniform", x, g)).log() / _above_zero("lambd", lambd),
     "Draw every element from an exponential distribution with the rate `lambd` (1), in place.",
 )
+
+
+def _check_limits(dtype: DType, low: int, high: int, digits: int | None) -> None:
+    """Limits that a dtype cannot hold are errors; those that it cannot hold exactly, warnings."""
+    if low >= high:
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        )
+    if dtype.category == dtypes.FLOAT:
+        limits: Any = dtypes.finfo(dtype)
+    else:
+        limits = dtypes.iinfo(dtype) if dtype is not dtypes.bool_ else None
+    least, most = (0, 1) if limits is None else (limits.min, limits.max)
+    for name, value in (("from", low), ("to - 1", high - 1)):
+        if not least <= value <= most:
+            raise RuntimeError(f"{name} is out of bounds for {dtype}")
+        if digits is not None and abs(value) > 1 << digits:
+            warnings.warn(
+                f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision "
+                f"limitations {dtype} can support discrete uniform distribution only within this "
+                "range.",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 def _whole_numbers(x: Tensor, generator: Any, *limits: Any, **named: Any) -> Any:
     """Integers from 0, or the first of two limits, up to but not including the last."""
     low, high = (0, None) if not limits else (0, limits[0]) if len(limits) == 1 else limits
     low, high = named.get("from", low), named.get("to", high)
+    digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}.get(x.dtype.name)
     if high is None:
-        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}.get(x.dtype.name)
-        high = dtypes.iinfo(x.dtype).max if digits is None else 1 << digits
+        whole = x.dtype.category == dtypes.INTEGER
+        high = dtypes.iinfo(x.dtype).max if whole else 2 if digits is None else (1 << digits) + 1
+    elif limits or named:
+        _check_limits(x.dtype, int(low), int(high), digits)
     out = random_array("integers", tuple(x._array.shape), np.int64, generator, int(low), int(high))
     return to(out, x.dtype, device=x.device)
 
@@ -461,18 +514,22 @@ _random_in_place(
 )
 _random_in_place(
     "log_normal_",
-    lambda x, g, mean=1.0, std=2.0: (_like("normal", x, g) * std + mean).exp(),
+    lambda x, g, mean=1.0, std=2.0: (
+        _like("normal", x, g) * _above_zero("std of log_normal_", std) + mean
+    ).exp(),
     "Draw elements whose logarithms are normal (`mean=1`, `std=2`), in place.",
 )
 _random_in_place(
     "geometric_",
-    lambda x, g, p: ((1 - _like("uniform", x, g)).log() / math.log1p(-p)).floor() + 1,
+    lambda x, g, p: (
+        ((1 - _like("uniform", x, g)).log() / math.log1p(-_chance_of_success(p))).floor() + 1
+    ),
     "Draw the number of tries up to the first success, which has the probability `p`, in place.",
 )
 _random_in_place(
     "cauchy_",
     lambda x, g, median=0.0, sigma=1.0: (
-        ((_like("uniform", x, g) - 0.5) * math.pi).tan() * sigma + median
+        ((_like("uniform", x, g) - 0.5) * math.pi).tan() * _above_zero("sigma", sigma) + median
     ),
     "Draw every element from a Cauchy distribution (`median=0`, `sigma=1`), in place.",
 )

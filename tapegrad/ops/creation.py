@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import dtypes, overriding
 from ..core.complexes import converted, fitting
-from ..core.device import ASKED, as_device, cupy, get_default_device, to_device
+from ..core.device import ASKED, MetaArray, as_device, cupy, get_default_device, to_device
 from ..core.handles import InferenceExtra
 from ..core.modes import INFERENCE, STATE, TAPE
 from ..core.outputs import created_into
@@ -46,7 +46,7 @@ def _let_creation_ask() -> None:
     """Let functions that make tensors ask classes and modes first: under new names of the same."""
     public = sys.modules[__package__.partition(".")[0]].__dict__
     for name, function in CREATION.items():
-        if public.get(name) is function:
+        if public.get(name) is function and name != "is_tensor":  # which is about the class itself
             public[name] = _asking(function)
 
 
@@ -76,7 +76,19 @@ def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor
         array = converted(array, dtypes.as_dtype(dtype))
     if device is not None or ASKED:
         array = to_device(array, get_default_device() if device is None else as_device(device))
-    out = made(array)
+        if isinstance(array, MetaArray):
+            return without_values(array, requires_grad)
+    out = wrap(array)
+    if STATE.mode & INFERENCE:
+        out._extra = InferenceExtra()
+    return out.requires_grad_() if requires_grad else out
+
+
+def without_values(array: Any, requires_grad: bool) -> Tensor:
+    """A tensor on the device "meta", of the shape and dtype of an array."""
+    from ..core.meta import meta_tensor
+
+    out = meta_tensor(array.shape, array.dtype)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -104,6 +116,8 @@ def tensor(
     (tensor([1., 2.]), tapegrad.int64)
     """
     array = as_array(data, dtype, device)
+    if isinstance(array, MetaArray):
+        return without_values(array, requires_grad)
     if isinstance(data, (Tensor, np.ndarray)) or hasattr(data, "__cuda_array_interface__"):
         source = data._array if isinstance(data, Tensor) else data
         on_cpu = isinstance(array, np.ndarray) and isinstance(source, np.ndarray)
@@ -121,10 +135,8 @@ def as_tensor(
     if isinstance(data, Tensor):
         out = data if dtype is None else data.to(dtypes.as_dtype(dtype))
         return out if device is None else out.to(as_device(device))
-    return made(as_array(data, dtype, device))
-
-
-CREATION["asarray"] = as_tensor
+    array = as_array(data, dtype, device)
+    return without_values(array, False) if isinstance(array, MetaArray) else made(array)
 
 
 @creation
@@ -193,6 +205,12 @@ def empty(
     if out is not None:
         return created_into(out, empty, *size, dtype=dtype, requires_grad=requires_grad, **unused)
     shape = as_size(size, unused)
+    if device is not None or ASKED:
+        place = get_default_device() if device is None else as_device(device)
+        if place.type == "meta":
+            return without_values(
+                np.broadcast_to(np.zeros((), numpy_dtype(dtype)), shape), requires_grad
+            )
     # On a tape unset values are zeros: two recordings of one function must agree.
     unset = np.zeros if STATE.mode & TAPE else np.empty
     return finished(unset(shape, numpy_dtype(dtype)), None, device, requires_grad)

@@ -24,8 +24,9 @@ from ..core.primitive import OPAQUE, Primitive, define, record
 from ..core.tensor import Tensor, wrap
 from ..transforms.batching import drawn_in_batches
 from .checks import checked
-from .creation import as_size, creation, made, made_like, numpy_dtype
+from .creation import as_size, creation, made, made_like, numpy_dtype, without_values
 from .elementwise.complexes import complex_
+from .precision import check_floating
 from .reduce.sorting import argsort_
 from .shape.dims import as_shape
 from .table import attach
@@ -234,6 +235,8 @@ def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
     if device is not None or ASKED:
         target = get_default_device() if device is None else as_device(device)
         out._array = to_device(out._array, target)
+        if target.type == "meta":
+            return without_values(out._array, requires_grad)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -363,6 +366,13 @@ def randint_like(input: Tensor, low: int, high: int | None = None, **options: An
     return made_like(lambda size, **o: randint(low, high, size, **o), input, options)
 
 
+def _check_deviation(std: Any) -> None:
+    if isinstance(std, Tensor):
+        checked(std, low=0, message="normal expects all elements of std >= 0.0, found {}")
+    elif std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+
+
 @creation
 def normal(
     mean: Tensor | float = 0.0,
@@ -370,16 +380,37 @@ def normal(
     size: Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
     out: Tensor | None = None,
+    **unused: Any,
 ) -> Tensor:
-    """Normal random numbers with the given mean and standard deviation."""
+    """Normal random numbers with the given mean and standard deviation.
+
+    Gradients of a mean or deviation are 0; `distributions.Normal.rsample` has those of the draw.
+    """
+    as_size((0,), unused)
     if out is not None:
         return put("normal", out, normal(mean, std, size, generator=generator))
+    _check_deviation(std)
+    like = [v for v in (mean, std) if isinstance(v, Tensor)]
     if size is None:
-        shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
-        size = np.broadcast_shapes(*shapes) if shapes else ()
-    dtype = mean.dtype if isinstance(mean, Tensor) and mean.dtype.is_complex else None
-    drawn: Tensor = randn(size, generator=generator, dtype=dtype) * std + mean
+        size = np.broadcast_shapes(*[v._array.shape for v in like]) if like else ()
+    kind = like[0].dtype if like and dtype is None else dtype
+    middle, spread = (v.detach() if isinstance(v, Tensor) else v for v in (mean, std))
+    drawn: Tensor = randn(size, generator=generator, dtype=kind, device=device) * spread + middle
+    drawn = _without_gradient(drawn, mean, std)
+    return drawn.requires_grad_() if requires_grad else drawn
+
+
+def _without_gradient(drawn: Any, *given: Any) -> Any:
+    """What was drawn, with a history in which the gradients of all that was given are 0."""
+    for x in given:
+        if isinstance(x, Tensor) and x.requires_grad:
+            from .shape.uncommon import blank_
+
+            drawn = drawn + blank_(x)
     return drawn
 
 
@@ -406,7 +437,7 @@ def bernoulli(
         return put("bernoulli", out, bernoulli(input, p, generator=generator))
     chance = as_chance("bernoulli", input.detach() if p is None else p)
     draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
-    drawn: Tensor = (draw < chance).to(input.dtype)
+    drawn: Tensor = _without_gradient((draw < chance).to(input.dtype), input)
     return drawn
 
 
@@ -459,6 +490,11 @@ def multinomial(
     if out is not None:
         indices = multinomial(input, num_samples, replacement, generator=generator)
         return put("multinomial", out, indices)
+    if num_samples < 1:
+        raise RuntimeError(f"multinomial draws at least 1 index, got {num_samples}")
+    if input._array.ndim not in (1, 2):
+        raise RuntimeError(f"multinomial needs 1 or 2 dimensions, got shape {tuple(input.shape)}")
+    check_floating(input, "multinomial")
     shape = tuple(input._array.shape)
     drawn = (*shape[:-1], num_samples) if replacement else shape
     u = random_array("uniform", drawn, np.float64, generator)

@@ -7,16 +7,18 @@ that compare in place are here too. `tapegrad/storage.py` has the storages.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import dtypes, inplace, storage
+from ..core.device import as_device
 from ..core.layouts import layout, strided
 from ..core.modes import GRAD, STATE, capturing
-from ..core.tensor import Size, Tensor, not_recorded, own, wrap
-from .creation import creation, finished, numpy_dtype, valid_shape
+from ..core.tensor import Size, Tensor, as_array, not_recorded, own, wrap
+from .creation import CREATION, creation, finished, numpy_dtype, valid_shape
 from .elementwise import comparison, functions
 from .table import TABLE, attach, in_place
 
@@ -175,7 +177,21 @@ def frombuffer(
     tensor([2, 3], dtype=tapegrad.uint8)
     """
     kind = dtypes.as_dtype(dtype)
-    raw = np.frombuffer(buffer, np.uint8)
+    try:
+        raw = np.frombuffer(buffer, np.uint8)
+    except TypeError:
+        raise ValueError(
+            f"object does not implement Python buffer protocol: {type(buffer).__name__}"
+        ) from None
+    except ValueError:  # no bytes at all
+        raw = np.empty(0, np.uint8)
+    if not raw.flags.writeable:
+        warnings.warn(
+            "The given buffer is not writable. The tensor cannot be written to either; copy the "
+            "buffer, or clone() the tensor.",
+            UserWarning,
+            stacklevel=2,
+        )
     if not 0 <= offset < max(raw.size, 1):
         raise ValueError(
             f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
@@ -196,6 +212,53 @@ def frombuffer(
         )
     out = wrap(raw[offset : offset + count * kind.itemsize].view(kind.numpy))
     return out.requires_grad_() if requires_grad else out
+
+
+@creation
+def asarray(
+    obj: Any,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Anything as a tensor: another tensor, an array, a buffer, numbers.
+
+    Memory is shared where that is possible. With `copy=True` it never is, with `copy=False` it is
+    an error if it cannot be. History is kept only with `requires_grad=True`.
+
+    >>> import tapegrad
+    >>> tapegrad.asarray([1, 2], dtype=tapegrad.float64)
+    tensor([1., 2.], dtype=tapegrad.float64)
+    """
+    kind = None if dtype is None else dtypes.as_dtype(dtype)
+    if isinstance(obj, np.generic) and copy is False:
+        raise RuntimeError("can't alias NumPy scalars.")
+    if isinstance(obj, Tensor):
+        found = obj if requires_grad else obj.detach()
+    elif isinstance(obj, np.ndarray) or hasattr(obj, "__cuda_array_interface__"):
+        found = wrap(as_array(obj))
+    elif hasattr(obj, "__dlpack__") and not isinstance(obj, np.generic):
+        found = CREATION["from_dlpack"](obj)
+    elif isinstance(obj, (bytes, bytearray, memoryview)):
+        found = frombuffer(obj, dtype=dtypes.get_default_dtype() if kind is None else kind)
+    else:
+        if copy is False:
+            raise ValueError("can't alias arbitrary sequence into a tensor.")
+        found = wrap(as_array(obj, kind, device))
+        return found.requires_grad_() if requires_grad else found
+    place = found.device if device is None else as_device(device)
+    if copy is False and place != found.device:
+        raise ValueError(f"can't alias tensor from device '{found.device}' to '{place}'.")
+    if copy is False and kind is not None and kind is not found.dtype:
+        raise ValueError(f"can't alias tensor with dtype '{found.dtype}' into dtype '{kind}'.")
+    made: Any = found.to(place, found.dtype if kind is None else kind)
+    if copy and made is found:
+        made = found.clone()
+    if requires_grad and not made.requires_grad:
+        made = (made.detach() if made is obj else made).requires_grad_()
+    return made  # type: ignore[no-any-return]  # `to` is from the table
 
 
 # -- functions of Python -----------------------------------------------------------------------

@@ -7,6 +7,7 @@ the coordinates of a grid. All functions are in the main namespace.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +41,9 @@ def arange(
     (tensor([0, 1, 2]), tensor([1, 3, 5]), tensor([0.0000, 0.5000]))
     """
     if out is not None:
-        return created_into(out, arange, start, end, step, dtype=dtype, requires_grad=requires_grad)
+        return created_into(
+            out, arange, start, end, step, dtype=dtype, requires_grad=requires_grad, counted=True
+        )
     if end is None:
         start, end = 0, start
     start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
@@ -61,6 +64,50 @@ def arange(
 
 
 @creation
+def range_(
+    start: Number | Tensor = 0,
+    end: Number | Tensor | None = None,
+    step: Number | Tensor = 1,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+    out: Tensor | None = None,
+    **unused: Any,
+) -> Tensor:
+    """Floating numbers from start up to and including end; `arange` stops before the end.
+
+    >>> import tapegrad, warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     tapegrad.range(1, 3)
+    tensor([1., 2., 3.])
+    """
+    if out is not None:
+        return created_into(
+            out, range_, start, end, step, dtype=dtype, requires_grad=requires_grad, counted=True
+        )
+    warnings.warn(
+        "torch.range is deprecated and will be removed in a future release because its behavior is "
+        "inconsistent with Python's range builtin. Instead, use torch.arange.",
+        UserWarning,
+        stacklevel=2,
+    )
+    if end is None:
+        start, end = 0, start
+    first, last, by = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
+    if by == 0:
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(first) and math.isfinite(last)):
+        raise RuntimeError(f"unsupported range: {first} -> {last}")
+    if (last - first) * by < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    count = math.floor((last - first) / by) + 1
+    array = (first + np.arange(count) * by).astype(numpy_dtype(dtype))
+    return finished(array, None, device, requires_grad)
+
+
+@creation
 def linspace(
     start: Number | Tensor,
     end: Number | Tensor,
@@ -74,7 +121,7 @@ def linspace(
     """`steps` numbers evenly spaced from start to end: `linspace(0, 1, 3)` is [0, 0.5, 1]."""
     if out is not None:
         return created_into(
-            out, linspace, start, end, steps, dtype=dtype, requires_grad=requires_grad
+            out, linspace, start, end, steps, dtype=dtype, requires_grad=requires_grad, counted=True
         )
     start, end = _number(start), _number(end)
     _check_steps(steps)
@@ -121,7 +168,15 @@ def logspace(
     """base**start to base**end in `steps` numbers: `logspace(0, 2, 3)` is [1, 10, 100]."""
     if out is not None:
         return created_into(
-            out, logspace, start, end, steps, base, dtype=dtype, requires_grad=requires_grad
+            out,
+            logspace,
+            start,
+            end,
+            steps,
+            base,
+            dtype=dtype,
+            requires_grad=requires_grad,
+            counted=True,
         )
     _check_steps(steps)
     start, end = _number(start), _number(end)
@@ -184,7 +239,16 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         tensors = tuple(tensors[0])
     if indexing not in ("ij", "xy"):
-        raise ValueError(f"indexing must be 'ij' or 'xy', got {indexing!r}")
+        raise RuntimeError(
+            f"meshgrid: indexing must be one of 'xy' or 'ij', but received: {indexing!r}"
+        )
+    if not tensors:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    for x in tensors:
+        if isinstance(x, Tensor) and x._array.ndim > 1:
+            raise RuntimeError(
+                f"meshgrid: Expected 0D or 1D tensor in the tensor list but got {x.ndim} dimensions"
+            )
     parts: list[Any] = list(tensors)
     if len({p._array.dtype for p in parts}) > 1:
         shown = " and ".join(sorted({str(p.dtype) for p in parts}))

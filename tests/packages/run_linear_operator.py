@@ -45,7 +45,7 @@ for name, operator in made.items():
         record(f"{name}.quadratic", [quadratic, logdet])
     if name in ("dense", "sum", "added"):
         root = operator.root_decomposition().root
-        record(f"{name}.root", root @ root.mT)
+        record(f"{name}.root", (root @ root.mT).to_dense())
         record(f"{name}.cholesky", operator.cholesky().to_dense())
         loss = quadratic + logdet
         record(f"{name}.gradients", torch.autograd.grad(loss, [matrix, right], retain_graph=True))
@@ -58,5 +58,4 @@ with (
 ):
     record("cg", dense.solve(right))
 record("psd_safe", linear_operator.utils.cholesky.psd_safe_cholesky(matrix))
-record("sqrt", dense.sqrt_inv_matmul(right) if hasattr(dense, "sqrt_inv_matmul") else 0)
 finish()

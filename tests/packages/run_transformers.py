@@ -1,5 +1,7 @@
 """transformers: GPT-2, BERT, Llama, T5 and others from random weights; generation; files."""
 
+import tempfile
+
 import torch
 import transformers as tr
 from common import data, finish, prepared, record, record_step
@@ -45,6 +47,11 @@ for name, kind, config in (
     record(f"{name}.beams", model.generate(**start, max_new_tokens=6, num_beams=3, do_sample=False))
     record(f"{name}.cache", model(tokens[:, :3], use_cache=True).logits)
 record("t5.generated", t5.generate(tokens, max_new_tokens=6, do_sample=False))
+
+with tempfile.TemporaryDirectory() as folder:
+    model.save_pretrained(folder)
+    again = tr.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    record("saved", again(tokens).logits)
 
 VIT = tr.ViTConfig(image_size=16, patch_size=4, hidden_size=16, num_hidden_layers=2,
                    num_attention_heads=2, intermediate_size=24, num_labels=4)  # fmt: skip

@@ -14,7 +14,7 @@ from ..elementwise import comparison as c
 from ..elementwise.rounding import abs
 from ..precision import widened
 from ..table import In, Sample, op
-from .dims import as_shape
+from .dims import as_shape, check_sequence
 from .joining import cat
 from .reshaping import reshape_
 
@@ -194,6 +194,7 @@ def hstack(tensors: Sequence[Tensor]) -> Any:
     >>> tapegrad.hstack([tapegrad.tensor([1, 2]), tapegrad.tensor([3])])
     tensor([1, 2, 3])
     """
+    check_sequence(tensors, "hstack")
     parts = _several(_at_least(1, tuple(tensors)))
     return cat(parts, 0 if parts[0]._array.ndim == 1 else 1)
 
@@ -207,6 +208,7 @@ def vstack(tensors: Sequence[Tensor]) -> Any:
     tensor([[1, 2],
             [3, 4]])
     """
+    check_sequence(tensors, "vstack")
     return cat(_several(_at_least(2, tuple(tensors))), 0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from ...core.tensor import Size
+from ...core.tensor import Size, Tensor
 
 #: all dims of tensors with few of them
 ALL_DIMS = tuple([tuple(range(n)) for n in range(6)])
@@ -61,3 +61,9 @@ def as_shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
         return tuple(operator.index(n) for n in sizes)
     except TypeError:
         raise TypeError(f"a shape must be made of integers, got {sizes}") from None
+
+
+def check_sequence(tensors: Any, what: str) -> None:
+    """Raise an error unless tensors are given as a sequence of them."""
+    if isinstance(tensors, Tensor):
+        raise TypeError(f"{what}(): argument 'tensors' must be tuple of Tensors, not Tensor")

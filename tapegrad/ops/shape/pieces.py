@@ -19,7 +19,7 @@ from ...core.strided import strided_
 from ...core.tensor import Tensor, not_recorded, wrap
 from ..index.indexing import take_
 from ..table import In, Sample, op
-from .dims import normal_dim
+from .dims import check_sequence, normal_dim
 from .joining import cat, cat_
 from .reordering import flip, permute_, transpose
 from .reshaping import reshape_
@@ -283,6 +283,7 @@ def dstack(tensors: Sequence[Tensor]) -> Any:
     >>> tapegrad.dstack([tapegrad.zeros(3), tapegrad.ones(3)]).shape
     Size([1, 3, 2])
     """
+    check_sequence(tensors, "dstack")
     return cat([_with_three_dimensions(x) for x in tensors], 2)
 
 
@@ -304,6 +305,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Any:
     tensor([[1, 3],
             [2, 4]])
     """
+    check_sequence(tensors, "column_stack")
     columns = [reshape_(x, shape=(x._array.size, 1)) if x._array.ndim < 2 else x for x in tensors]
     return cat(columns, 1)
 
