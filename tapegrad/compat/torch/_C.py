@@ -20,6 +20,21 @@ _disabled_torch_function_impl = disabled_torch_function
 _TensorMeta = type(Tensor)
 
 
+class _nn:
+    """Functions of layers."""
+
+    @staticmethod
+    def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+        """What the arguments of `Module.to` mean: device, dtype, non_blocking, memory format."""
+        from ...core.device import as_device
+        from ...nn.module import _parse_to
+
+        place, dtype = _parse_to(args, dict(kwargs))
+        blocking = bool(kwargs.get("non_blocking", False))
+        place = None if place is None else as_device(place)
+        return place, dtype, blocking, kwargs.get("memory_format")
+
+
 def _log_api_usage_once(name: str) -> None:
     """Nothing to do: as in PyTorch, unless a program has set a logger."""
 

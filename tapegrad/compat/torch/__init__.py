@@ -10,10 +10,11 @@ from ...core import dtypes
 from ...core.layouts import FORMATS, LAYOUTS
 from ...core.tensor import Tensor
 from ..absent import NamedDType, absent_class
+from .jit import ScriptModule
 from .serialization import load, save
 from .torch_version import TorchVersion, __version__
 
-__all__ = ["TorchVersion", "__version__", "load", "save"]
+__all__ = ["ScriptModule", "TorchVersion", "__version__", "load", "save"]
 
 _SYMBOLIC = "sizes are plain numbers: use int, float and bool"
 SymInt = absent_class("torch.SymInt", _SYMBOLIC)
@@ -138,6 +139,11 @@ def set_default_tensor_type(t: Any) -> None:
 
 def set_flush_denormal(mode: bool) -> bool:
     """Always False: numbers near zero are not rounded to it."""
+    return False
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Always False: all operations are deterministic, so there is nothing to warn of."""
     return False
 
 

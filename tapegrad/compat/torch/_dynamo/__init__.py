@@ -6,8 +6,12 @@ from typing import Any
 
 from ..compiler import allow_in_graph, assume_constant_result, disable, is_compiling, reset
 from . import config
+from .eval_frame import OptimizedModule
 
-__all__ = ["allow_in_graph", "assume_constant_result", "config", "disable", "is_compiling", "reset"]
+__all__ = [
+    *("OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable"),
+    *("is_compiling", "reset"),
+]
 
 
 def graph_break(msg: str = "") -> None:

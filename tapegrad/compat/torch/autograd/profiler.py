@@ -8,4 +8,5 @@ __all__ = ["emit_nvtx", "profile", "record_function"]
 _INSTEAD = "use explain() of a compiled function, or Python's own profilers"
 
 profile = absent_class("torch.autograd.profiler.profile", _INSTEAD)
+EventList = absent_class("torch.autograd.profiler.EventList", _INSTEAD)
 emit_nvtx = absent_class("torch.autograd.profiler.emit_nvtx", _INSTEAD)

@@ -113,6 +113,10 @@ def _node_type(tree: Any) -> Any:
     return tuple if _is_namedtuple(tree) else None
 
 
+def _get_node_type(tree: Any) -> Any:
+    return type(tree)
+
+
 def _taken_apart(tree: Any) -> tuple[Any, list[Any], Any]:
     """The class of a container, its children, and what else rebuilds it."""
     kind = type(tree)
