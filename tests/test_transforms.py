@@ -759,3 +759,48 @@ def test_gradcheck_of_tangents_and_batches() -> None:
         check(Wrong.apply, (x,), check_forward_ad=True)
     with pytest.raises(ValueError, match="requires check_forward_ad"):
         check(Wrong.apply, (x,), check_batched_forward_grad=True)
+
+
+def test_modules_taken_apart() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
+    with pytest.raises(RuntimeError, match="has buffers"):
+        func.make_functional(model)
+    f, params, buffers = func.make_functional_with_buffers(model.eval())
+    x = f64(5, 3)
+    same(f(params, buffers, x), model(x))
+    plain = nn.Linear(3, 2).double()
+    g, weights = func.make_functional(plain, disable_autograd_tracking=True)
+    assert not any(w.requires_grad for w in weights)
+    same(g(tuple(w * 2 for w in weights), x), plain(x) * 2)
+    models = [nn.Linear(3, 2).double() for _ in range(3)]
+    whole, stacked, none = func.combine_state_for_ensemble(models)
+    out = tg.vmap(whole, in_dims=(0, 0, None))(stacked, none, x)
+    same(out, tg.stack([m(x) for m in models]))
+    func.replace_all_batch_norm_modules_(model.train())
+    xs = f64(2, 5, 3)
+    same(tg.vmap(model)(xs), tg.stack([model(x) for x in xs]))
+
+
+def test_long_attention_in_batches() -> None:
+    q, m = f64(2, 2, 300, 4), f64(2, 300, 300, seed=1)
+    attend = lambda q, m: nn.functional.scaled_dot_product_attention(q, q, q, m)  # noqa: E731
+    for x, mask in ((q, m), (q[:, 0], m)):
+        same(tg.vmap(attend)(x, mask), per_example(attend, x, mask))
+        same(tg.vmap(attend, in_dims=(0, None))(x, mask[0]), tg.stack([attend(a, m[0]) for a in x]))
+    drop = lambda q: nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5)  # noqa: E731
+    same_draw = tg.vmap(drop, randomness="same")(q[:1].expand(3, 2, 300, 4))
+    assert (same_draw == same_draw[0]).all()
+
+
+@pytest.mark.parametrize("empty", [(), [], {}, None, 3.0])
+def test_functions_must_return_tensors(empty: Any) -> None:
+    x = f64(3)
+    for run in (
+        lambda: func.vjp(lambda x: empty, x),
+        lambda: func.jvp(lambda x: empty, (x,), (x,)),
+        lambda: func.jacrev(lambda x: empty)(x),
+        lambda: func.jacfwd(lambda x: empty)(x),
+        lambda: func.grad(lambda x: empty)(x),
+    ):
+        with pytest.raises(RuntimeError):
+            run()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .checkpointing import checkpoint, saved_tensors_hooks
     from .function import Context, Function, custom_op, once_differentiable
     from .gradients import GradientMap, Gradients
-    from .multithreading import set_multithreading_enabled
+    from .multithreading import is_multithreading_enabled, set_multithreading_enabled
     from .nodes import SavedTensor
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "inference_mode",
     "is_anomaly_enabled",
     "is_grad_enabled",
+    "is_multithreading_enabled",
     "no_grad",
     "once_differentiable",
     "saved_tensors_hooks",
@@ -61,7 +62,7 @@ _SOURCES = {
     ".api": ("grad",),
     ".checkpointing": ("checkpoint", "saved_tensors_hooks"),
     ".nodes": ("SavedTensor",),
-    ".multithreading": ("set_multithreading_enabled",),
+    ".multithreading": ("is_multithreading_enabled", "set_multithreading_enabled"),
     ".function": ("Context", "Function", "custom_op", "once_differentiable"),
     ".gradients": ("GradientMap", "Gradients"),
     "..core.modes": (

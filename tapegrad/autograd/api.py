@@ -36,11 +36,13 @@ def _placed(tensors: Any) -> Any:
         return [tensors]
     if hasattr(tensors, "ownership_token"):
         return [_tensor_at(tensors)]
-    return [_tensor_at(t) if hasattr(t, "ownership_token") else t for t in tensors]
+    return [t if isinstance(t, Tensor) else _tensor_at(t) for t in tensors]
 
 
-def _tensor_at(place: Any) -> Tensor:
-    node = place.node
+def _tensor_at(place: Any) -> Any:
+    if not hasattr(place, "ownership_token"):
+        return place  # no edge: whoever takes it will say so
+    node = getattr(place.node, "_entry", place.node)
     if not isinstance(node, Entry):
         variable: Tensor = node.variable
         return variable
@@ -193,14 +195,13 @@ def _bounded(call: C) -> C:
 
     @functools.wraps(call)
     def bounded(*args: Any, **kwargs: Any) -> Any:
-        depth = STATE.depth
-        if depth >= DEEPEST:
+        outer = STATE.walk
+        if outer is not None and outer.depth >= DEEPEST:
             return _in_another_thread(call, args, kwargs)
-        STATE.depth, outer = depth + 1, STATE.walk
         try:
             return call(*args, **kwargs)
         finally:
-            STATE.depth, STATE.walk = depth, outer
+            STATE.walk = outer
 
     return bounded  # type: ignore[return-value]  # wraps keeps the signature
 
@@ -239,6 +240,7 @@ def backward(
     The mapping that is returned has no gradient of a leaf whose hook has set `.grad` to None.
     """
     walk = STATE.walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
+    walk.fills = True
     outputs = _placed(outputs)
     _settle(outputs)
     targets: list[Tensor] | None = None

@@ -57,6 +57,8 @@ class Walk:
     value_gradients: dict[int, Any] | None = None
     #: what takes the final gradient of a leaf, and whether nobody else can see its array
     deliver: Callable[[Tensor, Any, bool], None] | None = None
+    #: whether `.grad` is filled, so that hooks before the nodes of asked-for tensors run too
+    fills = False
     #: whether hooks wait for final gradients while the walk goes on
     hurries = False
     #: by tensor id: how often entries that were not visited yet use a leaf, once counted
@@ -73,6 +75,8 @@ class Walk:
         self.leaves: dict[int, tuple[Tensor, Any, bool]] = {}
         #: entries whose pending gradient is an array made here, so that it may be added to in place
         self.owned: set[Entry] = set()
+        #: how many backward calls are around this one, in this thread
+        self.depth: int = 0 if STATE.walk is None else STATE.walk.depth + 1
         #: where the walk begins, and id() of all that it reaches, once somebody has asked
         self.starts: list[Any] = []
         self.reached: set[int] | None = None
@@ -145,10 +149,14 @@ class Walk:
                     ]
                 )
                 if all(e is None for e in edges):
+                    if self.fills and entry.hooks is not None:
+                        self.entered(entry, g)
                     continue  # the way ends here: what the entry saved stays
-            late = None
             if entry.hooks is not None:
                 g, late = self.entered(entry, g)
+                if late:
+                    self.visit(entry, g, edges, late)
+                    continue
             saved = entry.saved
             if saved.__class__ is not tuple:
                 saved = unpack(entry, saved)
@@ -157,7 +165,7 @@ class Walk:
             if on_tensors:
                 saved = as_tensors(entry, saved)
             p = entry.primitive
-            if p.into is not None and not (on_tensors or anomaly or late):
+            if p.into is not None and not (on_tensors or anomaly):
                 total = self.total_of(edges[0])
                 if total is not None and total.dtype is g.dtype:
                     p.into(total, g, **entry.params)
@@ -168,11 +176,11 @@ class Walk:
                     continue
                 if edges[0].__class__ is Entry and edges[0] not in pending:
                     self.owned.add(edges[0])  # what the rule makes is nobody else's
-            large = chains and not late and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
+            large = chains and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
             if large and fused.run(self, entry, g, edges, saved):
                 continue  # those that it has visited are counted there
             results: Any = NotImplemented
-            if chains and not late and g.__class__ is _ndarray and g.size >= p.native_size:
+            if chains and g.__class__ is _ndarray and g.size >= p.native_size:
                 results = self.added(entry, g, edges, saved)
             if results is NotImplemented:
                 pull = p._pull or p.pull
@@ -190,8 +198,6 @@ class Walk:
                 entry.saved = FREED if p.release is None else p.release(entry.saved, g)
             if anomaly:
                 _check_nan(entry, g, results)
-            if late:
-                results = self.left(entry, late, results, g)
             shapes = entry.shapes
             i = -1
             for r in results:
@@ -212,6 +218,33 @@ class Walk:
                     self.send(edge, r, _is_fresh(p, g, r, results))
             if self.hurries:
                 self.visited(edges)
+
+    def visit(self, entry: Entry, g: Any, edges: tuple[Any, ...], hooks: list[Any]) -> None:
+        """Visit one entry that has hooks to run after it: as `run` does, without its short cuts."""
+        saved = entry.saved
+        if saved.__class__ is not tuple:
+            saved = unpack(entry, saved)
+        else:
+            _check_versions(entry, saved)
+        if self.on_tensors:
+            saved = as_tensors(entry, saved)
+        p = entry.primitive
+        results = p.pull(g, edges, saved, entry.params)
+        if self.on_tensors and p.composite:
+            for tape in STATE.tapes:
+                if not _any_wrapped(g, saved):
+                    tape.enclose_vjp(entry, g, edges, saved, results)
+        if bfloat16._numpy is not None and not self.on_tensors:
+            results = _rounded(p, g, edges, results)
+        if not self.retain and saved and p.keeps_values:
+            entry.saved = FREED if p.release is None else p.release(entry.saved, g)
+        if STATE.mode & ANOMALY:
+            _check_nan(entry, g, results)
+        for r, edge in zip(self.left(entry, hooks, results, g), edges, strict=True):
+            if r is not None and edge is not None:
+                self.send(edge, as_whole_array(r), False)
+        if self.hurries:
+            self.visited(edges)
 
     # -- leaves ------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from ..core.modes import STATE
 from ..core.tape import AccumulateGrad, Entry, accumulator_of
 from ..core.tensor import RemovableHandle, Tensor, wrap
 from .checkpointing import saved_tensors_hooks
+from .nodes import FunctionNode
 
-Node = Entry | AccumulateGrad
+Node = Entry | AccumulateGrad | FunctionNode
 
 
 class GradientEdge(NamedTuple):

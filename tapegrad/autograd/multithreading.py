@@ -5,15 +5,23 @@ A backward pass runs in the thread of its caller here, whatever is said.
 
 from __future__ import annotations
 
+_enabled = [True]
+
 
 class set_multithreading_enabled:
-    """Accepted at once and as a context; it changes nothing."""
+    """Switch at once, and for a block in a `with`; only `is_multithreading_enabled` shows it."""
 
     def __init__(self, mode: bool) -> None:
-        self.mode = bool(mode)
+        self.mode, self._before = bool(mode), _enabled[0]
+        _enabled[0] = self.mode
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exc: object) -> None:
-        pass
+        _enabled[0] = self._before
+
+
+def is_multithreading_enabled() -> bool:
+    """True, as in PyTorch unless it is switched off; nothing depends on it here."""
+    return _enabled[0]

@@ -7,6 +7,7 @@ its static parameters (`_saved_dim`). `run` calls a node like a function. Called
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -50,17 +51,57 @@ class SavedTensor:
         entry.saved = Packed(tuple(values))
 
 
+class FunctionNode:
+    """The node of a Function: what its context has, and what nodes have.
+
+    Its class has the name of the node, such as `SquareBackward`.
+    """
+
+    _entry: Entry
+
+    def __init__(self, entry: Entry) -> None:
+        object.__setattr__(self, "_entry", entry)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "saved_tensors":
+            return saved_tensors(self._entry)
+        if name == "_raw_saved_tensors":
+            count = len(self._entry.primitive.slots)
+            return tuple(SavedTensor(self._entry, i) for i in range(count))
+        if hasattr(type(self._entry), name):
+            return getattr(self._entry, name)
+        return getattr(self._entry.primitive.context, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._entry.primitive.context, name, value)
+
+    def __call__(self, *grad_outputs: Any) -> Any:
+        return run(self._entry, grad_outputs)
+
+    def __repr__(self) -> str:
+        return repr(self._entry)
+
+
+@functools.cache
+def _node_class(name: str) -> type[FunctionNode]:
+    return type(name, (FunctionNode,), {})
+
+
+def function_node(entry: Entry) -> FunctionNode:
+    """The node of a Function's entry: one and the same as long as somebody holds it."""
+    context = entry.primitive.context
+    reference: Any = getattr(context, "_node", None)
+    node: FunctionNode | None = None if reference is None else reference()
+    if node is None or node._entry is not entry:
+        node = _node_class(entry.name())(entry)
+        context._node = weakref.ref(node)
+    return node
+
+
 def attribute_of(entry: Entry, name: str) -> Any:
     """The attribute of a node that is not one of all nodes."""
     if name == "metadata":
         return _METADATA.setdefault(entry, {})
-    context = entry.primitive.context
-    if context is not None:
-        if name == "saved_tensors":
-            return saved_tensors(entry)
-        if name == "_raw_saved_tensors":
-            return tuple(SavedTensor(entry, i) for i in range(len(entry.primitive.slots)))
-        return getattr(context, name)
     for prefix in ("_saved_", "_raw_saved_"):
         if name.startswith(prefix):
             return _saved(entry, name.removeprefix(prefix), raw=prefix == "_raw_saved_")

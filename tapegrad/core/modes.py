@@ -57,8 +57,6 @@ class ThreadState(threading.local):
     without_saved_hooks: str | None = None
     #: the backward pass that runs now
     walk: Any = None
-    #: how many backward calls of this thread run inside of each other
-    depth: int = 0
 
     def __init__(self) -> None:
         # Runs once in each thread. np.errstate around every operation would cost 1.1 µs.

@@ -26,7 +26,7 @@ from .layouts import layout, strided
 from .methods import TensorMethods
 from .modes import GRAD, INFERENCE, STATE, TAPE, capturing, numbers
 from .size import Size as Size
-from .tape import Entry, Output, add_hook
+from .tape import Entry, Output, add_hook, shown_node
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
@@ -239,7 +239,8 @@ class Tensor(TensorMethods):
         if not self.requires_grad:
             return None
         edge = self._edge
-        return edge.entry if isinstance(edge, Output) else edge
+        entry = edge.entry if isinstance(edge, Output) else edge
+        return None if entry is None else shown_node(entry)
 
     @property
     def output_nr(self) -> int:
@@ -421,6 +422,9 @@ class Tensor(TensorMethods):
         self._view = None
         for tape in STATE.tapes:
             tape.rebind(self, value)
+
+    def _is_view(self) -> bool:
+        return self._view is not None
 
     def is_inference(self) -> bool:
         """Whether this tensor, or what it is a view of, was made inside of inference_mode."""

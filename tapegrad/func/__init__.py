@@ -1,6 +1,7 @@
 """Functions of functions: derivatives and batches, nestable to any order.
 
-derivatives (grad, vjp, jvp, ...), jacobians, calling (modules as functions), and `vmap`
+The files: derivatives (grad, vjp, jvp, ...), jacobians, and for modules as functions of their state
+calling and functional_modules. `vmap` comes from `transforms`.
 """
 
 from typing import TYPE_CHECKING
@@ -8,9 +9,16 @@ from typing import TYPE_CHECKING
 from ..transforms.vmap import vmap
 from .calling import functional_call, stack_module_state
 from .derivatives import grad, grad_and_value, hvp, jvp, linearize, value_and_grad, vjp
+from .functional_modules import (
+    combine_state_for_ensemble,
+    make_functional,
+    make_functional_with_buffers,
+    replace_all_batch_norm_modules_,
+)
 from .jacobians import hessian, jacfwd, jacrev
 
 __all__ = [
+    "combine_state_for_ensemble",
     "functional_call",
     "grad",
     "grad_and_value",
@@ -20,6 +28,9 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "make_functional",
+    "make_functional_with_buffers",
+    "replace_all_batch_norm_modules_",
     "stack_module_state",
     "value_and_grad",
     "vjp",

@@ -198,6 +198,7 @@ def grad_and_value(
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """The value, and a function from gradients of the output to gradients of the inputs."""
     call = _Call(func, primals, {}, tuple(range(len(primals))), has_aux)
+    check_outputs("vjp", call.output)
 
     def pullback(*cotangents: Any) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
@@ -246,6 +247,7 @@ def jvp(
         aux = None
         if has_aux:
             out, aux = _with_aux(out)
+        check_outputs("jvp", out)
         parts = [_parts(y, level, strict) for y in leaves(out)]
         value = rebuilt(out, iter([y for y, _ in parts]))
         tangent = rebuilt(out, iter([t for _, t in parts]))
@@ -271,16 +273,24 @@ def _dual(x: Any, tangent: Any, level: DualLevel) -> Any:
 
 
 def _parts(y: Any, level: DualLevel, strict: bool) -> tuple[Tensor, Tensor]:
-    if not isinstance(y, Tensor):
-        raise RuntimeError(
-            f"jvp: expected the function to return only tensors, got {type(y).__name__}"
-        )
     value, tangent = parts_of(y, level)
     if tangent is None:
         if strict:
             raise RuntimeError("jvp: an output does not depend on the inputs (strict=True)")
         tangent = zeros_like(value)
     return value, tangent
+
+
+def check_outputs(what: str, out: Any) -> None:
+    """Raise unless a function has returned tensors, at least one, and nothing else."""
+    found = list(leaves(out))
+    if not found:
+        raise RuntimeError(f"{what}: expected a function that has non-empty output, got {out!r}")
+    for y in found:
+        if not isinstance(y, Tensor):
+            raise RuntimeError(
+                f"{what}: expected the function to return only tensors, got {type(y).__name__}"
+            )
 
 
 def _with_aux(out: Any) -> tuple[Any, Any]:

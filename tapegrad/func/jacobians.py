@@ -17,7 +17,7 @@ import numpy as np
 from ..core.tensor import Tensor, wrap
 from ..core.tree import leaves, rebuilt
 from ..transforms.vmap import vmap
-from .derivatives import Argnums, _Call, _picked, jvp
+from .derivatives import Argnums, _Call, _picked, check_outputs, jvp
 
 
 def unit_vectors(parts: Sequence[Tensor]) -> list[Tensor]:
@@ -39,6 +39,7 @@ def jacrev(
     *,
     has_aux: bool = False,
     chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:
     """The Jacobian in reverse mode: for functions with fewer results than inputs.
 
@@ -56,11 +57,7 @@ def jacrev(
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         call = _Call(func, args, kwargs, argnums, has_aux)
         outs = list(leaves(call.output))
-        for y in outs:
-            if not isinstance(y, Tensor):
-                raise RuntimeError(
-                    f"jacrev: expected the function to return only tensors, got {type(y).__name__}"
-                )
+        check_outputs("jacrev", call.output)
 
         def rows_of(*cotangents: Tensor) -> Any:
             return call.pull(outs, list(cotangents))

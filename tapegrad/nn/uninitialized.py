@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from ..core.overriding import disabled_torch_function
 from ..core.tensor import Tensor
 from ..ops.creation import CREATION
 from .parameter import Buffer, Parameter
@@ -18,27 +17,6 @@ if TYPE_CHECKING:
 
 class UninitializedTensorMixin:
     """What parameters and buffers without a shape share."""
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if getattr(func, "__name__", "") in _ALLOWED:
-            return disabled_torch_function(func, types, args, kwargs)
-        name = getattr(func, "__name__", func)
-        raise ValueError(
-            f"Attempted to use an uninitialized parameter in {name}: a parameter or buffer of a "
-            "lazy layer has no shape yet: call the layer once, or load a state dict into it"
-        )
-
-
-#: what can be done without a shape
-_ALLOWED = {
-    *("to", "half", "float", "double", "bfloat16", "cpu", "cuda", "type", "detach"),
-    *("is_complex", "is_floating_point", "__deepcopy__", "__reduce_ex__", "__hash__"),
-    *("copy_", "zero_", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook"),
-    *("__get__", "__set__", "__repr__", "__format__", "pin_memory"),
-}
 
 
 def _no_shape(self: Tensor) -> NoReturn:
@@ -55,7 +33,7 @@ def _materialize(self: Tensor, shape: Any, device: Any, dtype: Any) -> None:
     self._array = made._array
 
 
-class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc]
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A parameter of a lazy layer that does not know its shape yet."""
 
     shape = property(_no_shape)
@@ -85,7 +63,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: igno
         return "<UninitializedParameter>"
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # type: ignore[misc]
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     """A buffer of a lazy layer that does not know its shape yet."""
 
     shape = property(_no_shape)

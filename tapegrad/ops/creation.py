@@ -78,7 +78,9 @@ def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor
         array = to_device(array, get_default_device() if device is None else as_device(device))
         if isinstance(array, MetaArray):
             return without_values(array, requires_grad)
-    out = made(array)
+    out = wrap(array)
+    if STATE.mode & INFERENCE:
+        out._extra = InferenceExtra()
     return out.requires_grad_() if requires_grad else out
 
 

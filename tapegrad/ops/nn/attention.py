@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core.dtypes import bool_, float32
+from ...core.modes import STATE, TRANSFORM
 from ...core.tensor import Tensor
 from ..drawing import random_array, reserved_state
 from ..elementwise.comparison import greater_equal
@@ -132,7 +133,8 @@ def scaled_dot_product_attention(
     if k._array.shape[-2] == 0:
         return matmul_(matmul_(q, swapped(k)), v)  # sums of nothing
     options = {"scale": factor, "causal": bool(is_causal), "dropout": float(dropout_p)}
-    if _is_long(q, k, v):
+    # The numbers of tiles are drawn as they are needed, not for one example or for each.
+    if _is_long(q, k, v) and not (dropout_p and STATE.mode & TRANSFORM):
         state = reserved_state(math.prod(scores)) if dropout_p else None
         return tiled_attention_(q, k, v, attn_mask, state, **options, safe=True)[0]
     kept = None

@@ -300,22 +300,22 @@ def _wide(dtype: Any) -> Any:
 def attention_batch(p: Any, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
     """Examples are more of the first dimension; a mask is repeated for all that share it."""
     size = size_of(inputs, batched)
-    at = p.inputs.index("mask")
-    query = p.inputs.index("q")
+    at, query, state = (p.inputs.index(name) for name in ("mask", "q", "state"))
     rank = len(inputs[query].shape) - batched[query]
-    given = list(inputs)
-    flags = list(batched)
+    given, flags = list(inputs), list(batched)
     if given[at] is not None:
         mask = given[at] if flags[at] else with_batch(given[at], size)
-        mask = aligned(mask, rank)
-        first = inputs[query].shape[int(batched[query])]
-        given[at] = PRIMITIVES["expand"](mask, shape=(size, first, *mask.shape[2:]))
-        flags[at] = True
-    state = p.inputs.index("state")
+        given[at], flags[at] = aligned(mask, rank), True
+        if rank > 2:
+            first = inputs[query].shape[int(batched[query])]
+            given[at] = PRIMITIVES["expand"](given[at], shape=(size, first, *given[at].shape[2:]))
     kept, given[state] = given[state], None
-    whole = [joined(x) if has_shape(x) else x for x in spread(given, flags)]
+    whole = spread(given, flags)
+    if rank > 2:
+        whole = [joined(x) if has_shape(x) else x for x in whole]
     whole[state] = kept
-    return tuple([separated(y, size) for y in p(*whole, **params)])
+    out = p(*whole, **params)
+    return tuple([separated(y, size) for y in out]) if rank > 2 else out
 
 
 tiled_attention_ = define(
