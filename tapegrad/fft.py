@@ -33,7 +33,7 @@ def fftfreq(
     layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """The frequencies of the elements of `fft` of n values that lie `d` apart.
 
     >>> import tapegrad
@@ -55,7 +55,7 @@ def rfftfreq(
     layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """The frequencies of the elements of `rfft` of n values that lie `d` apart.
 
     >>> import tapegrad

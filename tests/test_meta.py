@@ -71,6 +71,8 @@ def test_modules_are_built_and_get_their_memory_later():
     model.load_state_dict(real.state_dict(), assign=True)
     assert type(model[0].weight) is nn.Parameter
     assert (model[0].weight == real[0].weight).all()
+    kind = type(nn.Linear(2, 3, device="meta").weight)
+    assert type(kind(tg.ones(2), requires_grad=False)) is nn.Parameter
     layer = nn.Linear(2, 3, device="meta").to_empty(device="cpu")
     assert type(layer.weight) is nn.Parameter
     assert (layer.weight.device.type, layer.weight.requires_grad) == ("cpu", True)

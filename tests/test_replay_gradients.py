@@ -576,7 +576,7 @@ def test_first_sample_of_every_operation(name: str, backend: str) -> None:
         given = [x for x in flat([args, list(kwargs.values())]) if isinstance(x, Tensor)]
         inputs = [x for x in given if x.requires_grad]
         for more in reversed(range(order)):
-            total = sum((o * o).sum() for o in outs if o.requires_grad)
+            total = sum((o * o).sum().real for o in outs if o.requires_grad)
             if not inputs or not isinstance(total, Tensor):
                 break
             found = tg.autograd.grad(total, inputs, create_graph=more > 0, allow_unused=True)

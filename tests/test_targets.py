@@ -219,7 +219,7 @@ def test_every_operation_with_composites_whole(name: str, whole: Whole) -> None:
         outs = [o for o in flat(function(*args, **kwargs)) if isinstance(o, Tensor)]
         given = [x for x in flat([args, list(kwargs.values())]) if isinstance(x, Tensor)]
         inputs = [x for x in given if x.requires_grad]
-        total = sum((o * o).sum() for o in outs if o.requires_grad)
+        total = sum((o * o).sum().real for o in outs if o.requires_grad)
         if not inputs or not isinstance(total, Tensor):
             return outs
         found = tg.autograd.grad(total, inputs, allow_unused=True)

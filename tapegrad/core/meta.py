@@ -37,6 +37,10 @@ _FREE = {
 class MetaTensor(Tensor):
     """A tensor without values."""
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """`type(parameter)(data)` makes what data is: with values or without."""
+        return plain_kind(cls)(*args, **kwargs)
+
     @property
     def device(self) -> device:
         """`meta`"""

@@ -122,7 +122,7 @@ def view_as_real(input: Tensor) -> Any:
     return view_as_real_.direct(input, NO_PARAMS)
 
 
-@op(samples=lambda: [Sample((3, 2)), Sample((2,)), Sample((2, 3, 2))], method=False)
+@op(samples=lambda: [Sample((3, 2)), Sample((2,)), Sample((2, 3, 2))], method=False, half=None)
 def view_as_complex(input: Tensor) -> Any:
     """A complex view of a real tensor whose last dimension has real and imaginary parts.
 
@@ -133,7 +133,7 @@ def view_as_complex(input: Tensor) -> Any:
     array = input._array
     if input.dtype not in (float32, float64):
         raise RuntimeError(
-            f"view_as_complex is only supported for float32 and float64 tensors, not {input.dtype}"
+            f"view_as_complex does not exist for {input.dtype}; use float32 or float64"
         )
     if array.ndim == 0 or array.shape[-1] != 2:
         raise RuntimeError(
@@ -323,7 +323,7 @@ def _check_parts(name: str, x: Tensor, y: Tensor) -> None:
         if not isinstance(part, Tensor):
             raise TypeError(f"{name} needs two tensors, got {type(part).__name__}")
         if part.dtype not in (float32, float64):
-            raise RuntimeError(f"{name} needs float32 or float64 tensors, got {part.dtype}")
+            raise RuntimeError(f"{name} does not exist for {part.dtype}; use float32 or float64")
     if x.dtype is not y.dtype:
         raise RuntimeError(f"{name} needs tensors of one dtype, got {x.dtype} and {y.dtype}")
 
@@ -332,6 +332,7 @@ def _check_parts(name: str, x: Tensor, y: Tensor) -> None:
     "complex",
     samples=lambda: [Sample((3, 4), (3, 4)), Sample((3, 1), (4,)), Sample((), ())],
     method=False,
+    half=None,
 )
 def complex_of(real: Tensor, imag: Tensor) -> Any:
     """`real + i imag`, with broadcasting.
@@ -347,6 +348,7 @@ def complex_of(real: Tensor, imag: Tensor) -> Any:
 @op(
     samples=lambda: [Sample(In(3, 4, low=0.3), (3, 4)), Sample(In(3, 1, low=0.3), (4,))],
     method=False,
+    half=None,
 )
 def polar(abs: Tensor, angle: Tensor) -> Any:
     """The complex numbers with these absolute values and angles.

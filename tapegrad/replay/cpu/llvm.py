@@ -81,6 +81,8 @@ def literal(number: Any, dtype: Any) -> Register:
         return Register(f"0x{struct.unpack('<Q', struct.pack('<d', wide))[0]:016X}", dtype)
     if dtype == BOOL:
         return Register("true" if number else "false", dtype)
+    if numeric.is_complex(dtype):
+        return Register(str(int.from_bytes(np.asarray(number, dtype).tobytes(), "little")), dtype)
     type_of(dtype)
     if int(number) != number:
         raise NoLowering(f"{number} does not fit into {dtype}")
