@@ -425,7 +425,22 @@ def _like(kind: str, x: Tensor, generator: Any) -> Any:
     return to(out, x.dtype, device=x.device)
 
 
+def _above_zero(what: str, number: Any, least: bool = False) -> Any:
+    """A parameter of a distribution, if it is positive, or at `least` 0."""
+    if not isinstance(number, Tensor) and not (number > 0 or (least and number == 0)):
+        raise RuntimeError(f"{what} must be {'at least' if least else 'above'} 0, got {number}")
+    return number
+
+
+def _chance_of_success(p: Any) -> Any:
+    if not isinstance(p, Tensor) and not 0 < p < 1:
+        raise RuntimeError(f"geometric_ needs a probability between 0 and 1, got {p}")
+    return p
+
+
 def _between(x: Tensor, generator: Any, low: Any, high: Any) -> Any:
+    if not isinstance(low, Tensor) and not isinstance(high, Tensor) and low > high:
+        raise RuntimeError(f"uniform_ needs a range from low to high, got {low} to {high}")
     first = complex(low, low) if is_complex(x) else low  # of both parts
     return _like("uniform", x, generator) * (high - low) + first
 
@@ -437,7 +452,9 @@ _random_in_place(
 )
 _random_in_place(
     "normal_",
-    lambda x, g, mean=0.0, std=1.0: _like("normal", x, g) * std + mean,
+    lambda x, g, mean=0.0, std=1.0: (
+        _like("normal", x, g) * _above_zero("std of normal_", std, least=True) + mean
+    ),
     "Draw every element from a normal distribution (`mean=0`, `std=1`), in place.",
 )
 _random_in_place(
@@ -447,7 +464,7 @@ _random_in_place(
 )
 _random_in_place(
     "exponential_",
-    lambda x, g, lambd=1.0: -(1 - _like("uniform", x, g)).log() / lambd,
+    lambda x, g, lambd=1.0: -(1 - _like("uniform", x, g)).log() / _above_zero("lambd", lambd),
     "Draw every element from an exponential distribution with the rate `lambd` (1), in place.",
 )
 
@@ -497,18 +514,22 @@ _random_in_place(
 )
 _random_in_place(
     "log_normal_",
-    lambda x, g, mean=1.0, std=2.0: (_like("normal", x, g) * std + mean).exp(),
+    lambda x, g, mean=1.0, std=2.0: (
+        _like("normal", x, g) * _above_zero("std of log_normal_", std) + mean
+    ).exp(),
     "Draw elements whose logarithms are normal (`mean=1`, `std=2`), in place.",
 )
 _random_in_place(
     "geometric_",
-    lambda x, g, p: ((1 - _like("uniform", x, g)).log() / math.log1p(-p)).floor() + 1,
+    lambda x, g, p: (
+        ((1 - _like("uniform", x, g)).log() / math.log1p(-_chance_of_success(p))).floor() + 1
+    ),
     "Draw the number of tries up to the first success, which has the probability `p`, in place.",
 )
 _random_in_place(
     "cauchy_",
     lambda x, g, median=0.0, sigma=1.0: (
-        ((_like("uniform", x, g) - 0.5) * math.pi).tan() * sigma + median
+        ((_like("uniform", x, g) - 0.5) * math.pi).tan() * _above_zero("sigma", sigma) + median
     ),
     "Draw every element from a Cauchy distribution (`median=0`, `sigma=1`), in place.",
 )

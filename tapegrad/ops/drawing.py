@@ -26,6 +26,7 @@ from ..transforms.batching import drawn_in_batches
 from .checks import checked
 from .creation import as_size, creation, made, made_like, numpy_dtype, without_values
 from .elementwise.complexes import complex_
+from .precision import check_floating
 from .reduce.sorting import argsort_
 from .shape.dims import as_shape
 from .table import attach
@@ -385,18 +386,32 @@ def normal(
     out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
-    """Normal random numbers with the given mean and standard deviation."""
+    """Normal random numbers with the given mean and standard deviation.
+
+    Gradients of a mean or deviation are 0; `distributions.Normal.rsample` has those of the draw.
+    """
     as_size((0,), unused)
     if out is not None:
         return put("normal", out, normal(mean, std, size, generator=generator))
     _check_deviation(std)
-    if size is None:
-        shapes = [v._array.shape for v in (mean, std) if isinstance(v, Tensor)]
-        size = np.broadcast_shapes(*shapes) if shapes else ()
     like = [v for v in (mean, std) if isinstance(v, Tensor)]
+    if size is None:
+        size = np.broadcast_shapes(*[v._array.shape for v in like]) if like else ()
     kind = like[0].dtype if like and dtype is None else dtype
-    drawn: Tensor = randn(size, generator=generator, dtype=kind, device=device) * std + mean
+    middle, spread = (v.detach() if isinstance(v, Tensor) else v for v in (mean, std))
+    drawn: Tensor = randn(size, generator=generator, dtype=kind, device=device) * spread + middle
+    drawn = _without_gradient(drawn, mean, std)
     return drawn.requires_grad_() if requires_grad else drawn
+
+
+def _without_gradient(drawn: Any, *given: Any) -> Any:
+    """What was drawn, with a history in which the gradients of all that was given are 0."""
+    for x in given:
+        if isinstance(x, Tensor) and x.requires_grad:
+            from .shape.uncommon import blank_
+
+            drawn = drawn + blank_(x)
+    return drawn
 
 
 def as_chance(what: str, p: Any) -> Any:
@@ -422,7 +437,7 @@ def bernoulli(
         return put("bernoulli", out, bernoulli(input, p, generator=generator))
     chance = as_chance("bernoulli", input.detach() if p is None else p)
     draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
-    drawn: Tensor = (draw < chance).to(input.dtype)
+    drawn: Tensor = _without_gradient((draw < chance).to(input.dtype), input)
     return drawn
 
 
@@ -475,6 +490,11 @@ def multinomial(
     if out is not None:
         indices = multinomial(input, num_samples, replacement, generator=generator)
         return put("multinomial", out, indices)
+    if num_samples < 1:
+        raise RuntimeError(f"multinomial draws at least 1 index, got {num_samples}")
+    if input._array.ndim not in (1, 2):
+        raise RuntimeError(f"multinomial needs 1 or 2 dimensions, got shape {tuple(input.shape)}")
+    check_floating(input, "multinomial")
     shape = tuple(input._array.shape)
     drawn = (*shape[:-1], num_samples) if replacement else shape
     u = random_array("uniform", drawn, np.float64, generator)

@@ -267,6 +267,7 @@ def _powers(what: str, x: Any, N: int | None) -> Any:
     count = (x._array.shape[-1] if x._array.ndim else 1) if N is None else N
     if count < 0:
         raise RuntimeError(f"{what}: N is too small, got {N}")
+    x = x if x._array.ndim else reshape_(x, shape=(1,))
     shape = tuple(x._array.shape)
     one = x.new_ones((*shape, 1))
     if not count:

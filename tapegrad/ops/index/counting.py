@@ -364,8 +364,11 @@ def index_reduce(
     d = normal_dim(dim, input._array.ndim)
     if source.dtype is not input.dtype:
         raise RuntimeError(f"index_reduce: source is {source.dtype}, the tensor is {input.dtype}")
-    if input._array.ndim:
-        _check_slices(input, d, index, source, "index_reduce")
+    if not input._array.ndim:
+        given = [reshape_(x, shape=(1,)) for x in (input, index, source)]
+        out = index_reduce(given[0], 0, *given[1:], reduce, include_self=include_self)
+        return reshape_(out, shape=())
+    _check_slices(input, d, index, source, "index_reduce")
     shape = [-1 if k == d else 1 for k in range(source._array.ndim)]
     places = index.reshape(shape).expand(source._array.shape)
     return scatter_reduce(input, d, places, source, reduce, include_self=include_self)

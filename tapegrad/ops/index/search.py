@@ -529,6 +529,10 @@ def scatter_reduce(
             f"scatter_reduce supports sum, prod, mean, amax and amin, got {reduce!r}"
         )
     d = normal_dim(dim, input._array.ndim)
+    if not input._array.ndim or not index._array.ndim:
+        parts = [x if x._array.ndim else reshape_(x, shape=(1,)) for x in (input, index, src)]
+        out = scatter_reduce(parts[0], 0, *parts[1:], reduce, include_self=include_self)
+        return reshape_(out, shape=tuple(input._array.shape))
     _check_gather(input, index, d, "scatter_reduce")
     size = input._array.shape[d] if input._array.ndim else 1
     xp.check_index(index._array, size, "scatter_reduce", RuntimeError)

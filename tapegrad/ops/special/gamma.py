@@ -61,6 +61,7 @@ igamma: Primitive = binary(
     None,
     promote="same",
     samples=_samples,
+    numbers="none",
     doc="The lower incomplete gamma function of orders `input`, divided by gamma.\n\n"
     "integral of t^(a - 1) e^-t from 0 to x, divided by gamma(a); its gradient is that in x alone.",
     example=(
@@ -78,6 +79,7 @@ igammac: Primitive = binary(
     None,
     promote="same",
     samples=_samples,
+    numbers="none",
     doc="The upper incomplete gamma function, divided by gamma: 1 - `igamma`.",
     example=(
         "tapegrad.igammac(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([1.0, 1.0]))",
