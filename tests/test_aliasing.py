@@ -269,8 +269,11 @@ def test_in_place_inside_a_checkpoint():
     x = tg.ones(3, requires_grad=True)
     tg.checkpoint(lambda v: (v * w).relu_() * w, x).sum().backward()
     assert w.grad.tolist() == [2, 2, 2]
+    # The repetition ends when everything is saved, before the change.
+    tg.checkpoint(lambda v: (v * 1).mul_(w), x).sum().backward()
+    assert w.grad.tolist() == [3, 3, 3]
     with pytest.raises(RuntimeError, match="checkpointed"):
-        tg.checkpoint(lambda v: (v * 1).mul_(w), x).sum().backward()
+        tg.checkpoint(lambda v: (v * 1).mul_(w), x, early_stop=False).sum().backward()
 
 
 def test_grad_leaves_the_graph_behind_its_inputs():

@@ -804,3 +804,20 @@ def test_functions_must_return_tensors(empty: Any) -> None:
     ):
         with pytest.raises(RuntimeError):
             run()
+
+
+def test_backward_inside_is_refused() -> None:
+    w = f64(3).requires_grad_()
+
+    def function(x: tg.Tensor) -> tg.Tensor:
+        (x * w).sum().backward()
+        return x
+
+    with pytest.raises(RuntimeError, match="inside a functorch transform"):
+        tg.vmap(function)(f64(2, 3))
+    with pytest.raises(RuntimeError, match="inside a functorch transform"):
+        func.jvp(function, (f64(3),), (f64(3),))
+    assert w.grad is None
+    with forward_ad.dual_level():
+        (forward_ad.make_dual(f64(3), f64(3)) * w).sum().backward()
+    same(w.grad, f64(3))

@@ -239,6 +239,12 @@ def backward(
 
     The mapping that is returned has no gradient of a leaf whose hook has set `.grad` to None.
     """
+    if STATE.mode & TRANSFORM and any(level.is_function for level in STATE.levels):
+        raise RuntimeError(
+            "backward() called inside a functorch transform (vmap, jvp). This is not supported, "
+            "please use func.grad or func.vjp, or autograd.grad, instead, or call backward() "
+            "outside of the transform"
+        )
     walk = STATE.walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
     walk.fills = True
     outputs = _placed(outputs)

@@ -39,6 +39,8 @@ class _Open(threading.local):
 class HandLevel(DualLevel):
     """A level that the user has entered. Levels of one hand are one to the user."""
 
+    is_function = False
+
     def __init__(self, hand: HandLevel | None = None) -> None:
         super().__init__(strict=False)
         self.hand = hand or self

@@ -311,7 +311,8 @@ def _inside(level: Level, args: Sequence[Any]) -> bool:
     for a in args:
         if isinstance(a, Tensor) and a.requires_grad:
             node = node_of(a._edge or a)
-            if (node.number if isinstance(node, Entry) else node.id) > level.started:
+            number = node.number if isinstance(node, Entry) else node.id
+            if number > level.started or not level.is_function:
                 return True
     return False
 

@@ -35,6 +35,9 @@ _PLAIN = (Tensor, int, float, complex, type(None))
 class Level:
     """One run of a transform."""
 
+    #: it runs a function; else the user has entered it
+    is_function = True
+
     def __init__(self) -> None:
         self.depth = len(STATE.levels) + 1
         #: what has a higher number was made inside
@@ -167,7 +170,7 @@ def record_on(
         edges[i] = x._edge or x
         node = node_of(edges[i])
         number = node.number if isinstance(node, Entry) else node.id
-        inside = inside or number > level.started
+        inside = inside or number > level.started or not level.is_function
     if not inside:
         return
     saved = saved_of(p, tensors, results, edges, _kept)
