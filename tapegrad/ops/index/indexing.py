@@ -7,6 +7,7 @@ index tensors, as PyTorch does. Index values are checked here, since CuPy does n
 from __future__ import annotations
 
 import operator
+import warnings
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -269,7 +270,7 @@ def _item(i: Any) -> Any:
         i = wrap(i)
     if isinstance(i, Tensor):
         if i._array.dtype == np.uint8:
-            i = i.bool()  # PyTorch reads bytes as masks
+            i = as_mask(i)
         is_mask = numeric.is_boolean(i._array.dtype)
         if is_mask and i._array.ndim == 0:
             return bool(i)
@@ -309,8 +310,21 @@ def check_mask_shape(mask: tuple[int, ...], shape: tuple[int, ...], dim: int) ->
         )
 
 
+def as_mask(index: Tensor) -> Tensor:
+    """A mask of bytes, which older code has, as one of booleans."""
+    warnings.warn(
+        "indexing with dtype uint8 is now deprecated, please use a dtype bool instead.",
+        UserWarning,
+        stacklevel=4,
+    )
+    mask: Tensor = index.bool()
+    return mask
+
+
 def as_indices(index: Tensor, shape: tuple[int, ...], dim: int) -> list[Tensor]:
     """Index tensors of integers; a mask becomes the positions where it holds."""
+    if index._array.dtype == np.uint8:
+        index = as_mask(index)
     if not numeric.is_boolean(index._array.dtype):
         return [index]
     mask = index._array
@@ -397,7 +411,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     if not isinstance(value, Tensor):
         value = wrap(xp.module(self._array).asarray(value, dtype=self._array.dtype))
     if isinstance(key, Tensor) and key._array.dtype == np.uint8:
-        key = key.bool()
+        key = as_mask(key)
     if isinstance(key, Tensor) and numeric.is_boolean(key._array.dtype) and value._array.ndim == 0:
         _fill(self, key, value)
         return
@@ -467,7 +481,11 @@ def _check_fits(value: Tensor, shape: tuple[int, ...]) -> None:
         )
 
 
-attach(__getitem__=getitem, __setitem__=setitem)
+def _delitem(self: Tensor, key: Any) -> None:
+    raise TypeError("Tensor does not support deleting items")
+
+
+attach(__getitem__=getitem, __setitem__=setitem, __delitem__=_delitem)
 
 # -- masks -------------------------------------------------------------------------------------
 
