@@ -10,8 +10,9 @@ from monai.networks.nets import UNETR, BasicUNet, DenseNet121, SegResNet, UNet
 torch.manual_seed(0)
 model = prepared(UNet(2, 1, 2, (4, 8, 16), (2, 2), num_res_units=1))
 record_step("unet", model, model(data(1, 1, 16, 16)))
-model = prepared(SegResNet(2, init_filters=8, in_channels=1, out_channels=2, blocks_down=(1, 1),
-                        blocks_up=(1,)))
+model = prepared(
+    SegResNet(2, init_filters=8, in_channels=1, out_channels=2, blocks_down=(1, 1), blocks_up=(1,))
+)
 record_step("segresnet", model, model(data(1, 1, 16, 16)))
 model = prepared(BasicUNet(2, 1, 2, features=(4, 4, 8, 8, 8, 4))).eval()
 record_step("basic", model, model(data(1, 1, 32, 32)))

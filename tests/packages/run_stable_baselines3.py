@@ -51,7 +51,9 @@ for kind in (SAC, TD3, DQN):
     policy = prepared(model.policy).float()
     record(f"{kind.__name__}.chosen", policy.predict(np.ones((3, 2)), deterministic=True)[0])
     if kind is not DQN:
-        record(f"{kind.__name__}.critic", list(policy.critic(data(4, 2).float(), data(4, 1).float())))
+        record(
+            f"{kind.__name__}.critic", list(policy.critic(data(4, 2).float(), data(4, 1).float()))
+        )
     else:
         record(f"{kind.__name__}.critic", policy.q_net(data(4, 2).float()))
 finish()

@@ -9,8 +9,13 @@ from . import config
 from .eval_frame import OptimizedModule
 
 __all__ = [
-    *("OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable"),
-    *("is_compiling", "reset"),
+    "OptimizedModule",
+    "allow_in_graph",
+    "assume_constant_result",
+    "config",
+    "disable",
+    "is_compiling",
+    "reset",
 ]
 
 
