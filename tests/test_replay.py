@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -729,3 +730,22 @@ def test_building_leaves_the_search_for_cycles_as_it_was(searching: bool) -> Non
         assert gc.isenabled() is searching
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_an_attribute_of_an_argument_is_no_secret() -> None:
+    @tg.compile
+    def f(x: Any) -> Any:
+        return x * 2 if getattr(x, "doubled", False) else x + 1
+
+    plain, marked = tg.full((3,), 5.0), tg.full((3,), 5.0)
+    for _ in range(4):
+        assert f(plain).tolist() == [6.0] * 3
+    marked.doubled = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tensors with attributes run eagerly, and it says so
+        assert f(marked).tolist() == [10.0] * 3
+        assert f(plain).tolist() == [6.0] * 3
+        plain.doubled = True
+        assert f(plain).tolist() == [10.0] * 3
+        del plain.doubled
+        assert f(plain).tolist() == [6.0] * 3

@@ -205,10 +205,38 @@ METHODS: dict[str, Callable[[Tensor], Any]] = {
     "T": lambda x: x.T @ x.mT.T,
     "dlpack": lambda x: tg.from_dlpack(x) * 2,
     "from_numpy": lambda x: tg.from_numpy(x.numpy()) * 2,
+    "eq_": lambda x: x.clone().eq_(x.relu()),
+    "ne_": lambda x: x.clone().ne_(x.relu()),
+    "not_equal_": lambda x: x.clone().not_equal_(x.relu()),
+    "lt_": lambda x: x.clone().lt_(0.2),
+    "less_": lambda x: x.clone().less_(0.2),
+    "le_": lambda x: x.clone().le_(x.T.reshape(3, 4)),
+    "less_equal_": lambda x: x.clone().less_equal_(0.2),
+    "gt_": lambda x: x.clone().gt_(0.2),
+    "greater_": lambda x: x.clone().greater_(0.2),
+    "ge_": lambda x: x.clone().ge_(0.2),
+    "greater_equal_": lambda x: x.clone().greater_equal_(0.2),
+    "logical_not_": lambda x: x.relu().logical_not_(),
+    "float_power_": lambda x: x.double().float_power_(2),
+    "heaviside_": lambda x: x.clone().heaviside_(x.abs()),
+    "polygamma": lambda x: (x.abs() + 1).polygamma(1),
+    "polygamma_": lambda x: (x.abs() + 1).polygamma_(1),
+    "apply_": lambda x: x.clone().apply_(lambda value: 2 * value + 1),
+    "map_": lambda x: x.clone().map_(x.relu(), lambda a, b: a + 2 * b),
+    "map2_": lambda x: x.clone().map2_(x.relu(), x.abs(), lambda a, b, c: a + b * c),
+    "storage": lambda x: tg.tensor(list((x * 2).storage())),
+    "untyped_storage": lambda x: tg.tensor(list((x * 2).untyped_storage())),
+    "resize_": lambda x: (x * 2).resize_(2, 4) + 1,
+    "resize_as_": lambda x: (x * 2).resize_as_(tg.zeros(2, 2)) + 1,
+    "set_": lambda x: tg.zeros(3, 4).set_(x * 2) + 1,
+    "new": lambda x: x.new([1.0, 2.0]) * x[0, 0],
+    "as_subclass": lambda x: x.as_subclass(tg.Tensor) * 2,
+    "to_device": lambda x: x.to_device("cpu") * 2,
     "grad of a leaf": lambda x: tg.autograd.grad((y := x.detach().requires_grad_()).sum() * 2, y),
 }
 
 
+@pytest.mark.filterwarnings("ignore:indexing with dtype uint8")
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_on_changing_data(name: str) -> None:
     rng = np.random.default_rng(3)
@@ -238,6 +266,10 @@ def test_every_method_is_swept() -> None:
         *("register_hook", "register_post_accumulate_grad_hook", "retains_grad", "shape", "short"),
         *("size", "storage_offset", "stride", "swapaxes_", "swapdims_", "type", "unsqueeze_"),
         *("H", "cdouble", "cfloat", "chalf", "imag", "mH", "real"),
+        *("is_inference", "is_mkldnn", "is_mps", "is_mtia", "is_set_to", "is_sparse_csr"),
+        *("is_vulkan", "is_xla", "is_xpu", "layout", "new_empty_strided", "storage_type"),
+        # They raise.
+        *("eig", "lstsq", "solve", "symeig"),
     }
     found = {n for n in dir(Tensor) if not n.startswith("_")}
     assert found - swept - silent - set(METHODS) == set()

@@ -12,6 +12,7 @@ from sweep import NAMES, call, cases, differentiated, gradients
 import tapegrad
 from tapegrad import Tape
 from tapegrad.core import primitive
+from tapegrad.core.batch_rules import rule_of
 from tapegrad.core.primitive import ELEMENTWISE, PRIMITIVES, Primitive, define
 from tapegrad.core.rules import abstract
 from tapegrad.core.tensor import Tensor, wrap
@@ -22,6 +23,8 @@ Call = tuple[Primitive, list[Any], dict[str, Any], tuple[Any, ...]]
 #: made by in-place changes of views only, with other primitives in their parameters; and indexing
 #: with a mask, whose number of elements depends on data
 NOT_SWEPT = {"write", "to_device", "pick", "unpick"}
+#: the number of results would depend on the example; what ranks hold is no batch
+WITHOUT_BATCHES = {"nonzero_static", "copy_to", "gather_from", "reduce_from", "split_to"}
 
 
 class Inlining(Tape):
@@ -65,7 +68,9 @@ def test_abstract_and_batch(calls: list[Call]) -> None:
         assert (got if len(expected) > 1 else (got,)) == expected, (
             f"{p.name}{specs(arrays)}{params}"
         )
-        for batched in choices(arrays) if not p.collective else ():
+        alone = p.collective or p.name in WITHOUT_BATCHES
+        assert alone == (p.collective or (rule_of(p) is None and not p.composite)), p.name
+        for batched in () if alone else choices(arrays):
             check_batch(p, arrays, params, batched)
 
 

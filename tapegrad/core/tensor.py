@@ -638,10 +638,15 @@ def _first(data: Any) -> Any:
     return data
 
 
+_NUMBERS = {bool, int, float, complex}
+
+
 def _holds_tensors(data: Any) -> bool:
     if not isinstance(data, (list, tuple)):
         return False
     kinds = set(map(type, data))
+    if kinds <= _NUMBERS:
+        return False
     if any(issubclass(kind, Tensor) for kind in kinds):
         return True
     nested = any(issubclass(kind, (list, tuple)) for kind in kinds)

@@ -149,7 +149,7 @@ def function(name: str) -> Callable[..., Any]:
 def _removed(name: str) -> Callable[..., Any]:
     """A method that PyTorch has removed: it says what to use."""
 
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Tensor, *args: object, **kwargs: object) -> Any:
         from .factors import removed
 
         getattr(removed, name)()

@@ -47,7 +47,8 @@ class Arguments:
         self.parts: list[Any] = []
         parts: list[Any] = [first]
         for value in args:
-            if value.__class__ is Tensor and value._view is None and value._extra is None:
+            plain = value.__class__ is Tensor and value._view is None and value._extra is None
+            if plain and not value.__dict__:
                 self.tensors.append(value)
                 parts.append(facts_of(value))
             else:
@@ -173,7 +174,8 @@ def likeness(args: tuple[Any, ...], kwargs: Any) -> Callable[[tuple[Any, ...]], 
     tensors with memory of their own are `unlike` any others.
     """
     few = not kwargs and 0 < len(args) <= MOST_COMPARED and STATE.autocast is None
-    plain = all(type(t) is Tensor and t._view is None and t._extra is None for t in args)
+    plain = all(type(t) is Tensor and t._view is t._extra is None for t in args)
+    plain = plain and not any(t.__dict__ for t in args)
     if not few or not plain or not _is_apart(list(args)):
         return unlike
     tests = Conjunction()
@@ -189,6 +191,7 @@ def likeness(args: tuple[Any, ...], kwargs: Any) -> Callable[[tuple[Any, ...]], 
         tests.add(f"(t{i} := args[{i}]).__class__ is {kinds[0]}")
         tests.add(f"t{i}._view is None")
         tests.add(f"t{i}._extra is None")
+        tests.add(f"not t{i}.__dict__")
         tests.add_is(f"t{i}._requires", tensor._requires)
         if tensor._requires:
             tests.add(f"t{i}._edge is {'' if tensor._edge is None else 'not '}None")
