@@ -26,17 +26,20 @@ from tapegrad.ops import TABLE
 
 HALF = [tapegrad.bfloat16, tapegrad.float16]
 each_half = pytest.mark.parametrize("dtype", HALF, ids=[d.name for d in HALF])
+#: PyTorch squares a window of half precision in that precision, and divides by the sum of it
+ROUNDED = {"istft"}
 DIFFERENTIATED = [
     n
     for n in NAMES
     if TABLE[n].torch is not None and not TABLE[n].random and TABLE[n].differentiable
+    if n not in ROUNDED
 ]
 
 #: PyTorch rounds in the middle: its own gradients have this many times the usual error
 LOOSE = {"addbmm": 4.0, "cosine_similarity": 4.0, "conv_transpose3d": 2.0, "corrcoef": 2.0}
 
 #: PyTorch rounds places, which moves some past the edge of a cell: it is asked in float32 here
-IN_FLOAT32 = {"nn.functional.grid_sample"}
+IN_FLOAT32 = {"grid_sampler", "grid_sampler_2d", "nn.functional.grid_sample"}
 
 
 @each_half

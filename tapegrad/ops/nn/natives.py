@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 _TRIPLE = "tuple[Tensor, Tensor, Tensor]"
 
+
+
+def _of_statistics(input: Tensor, *parameters: Tensor | None) -> Tensor:
+    """The tensor whose dtype statistics have: that of the parameters, if there are any."""
+    return next((p for p in parameters if p is not None), input)
+
+
 # -- statistics of samples ---------------------------------------------------------------------
 
 
@@ -52,7 +59,8 @@ def native_layer_norm(
     x = _ordered(input)
     out, mean, var = standardize_(x, weight, bias, dims=dims, spread=shape, eps=float(eps))
     mean, var = mean.detach(), var.detach()
-    return out, rounded(mean, input), rounded(e.rsqrt(var + eps), input)
+    like = _of_statistics(input, weight, bias)
+    return out, rounded(mean, like), rounded(e.rsqrt(var + eps), like)
 
 
 @op(
@@ -93,7 +101,8 @@ def native_group_norm(
     )
     mean, var = (reshape_(x, shape=(N, group)) for x in (mean, var))
     out = reshape_(out, shape=tuple(input._array.shape))
-    return out, rounded(mean, input), rounded(e.rsqrt(var + eps), input)
+    like = _of_statistics(input, weight, bias)
+    return out, rounded(mean, like), rounded(e.rsqrt(var + eps), like)
 
 
 # -- statistics of batches ---------------------------------------------------------------------
@@ -111,9 +120,10 @@ def _batch_norm(
     input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: Any, eps: Any
 ) -> tuple[Any, Any, Any]:
     refuse_complex(input, "native_batch_norm")
+    like = _of_statistics(input, weight, bias, mean, var)
     if not training:
         out = _with_statistics(input, mean, var, weight, bias, eps)
-        return out, input.new_zeros(0), input.new_zeros(0)
+        return out, like.new_zeros(0), like.new_zeros(0)
     check_floating(input, "native_batch_norm")
     shape = input._array.shape
     dims = (0, *range(2, len(shape)))
@@ -122,7 +132,7 @@ def _batch_norm(
     out, now, spread_now = standardize_(x, weight, bias, dims=dims, spread=spread, eps=float(eps))
     now, spread_now = (reshape_(v.detach(), shape=(shape[1],)) for v in (now, spread_now))
     _track_batch(mean, var, now, spread_now, count(shape, dims), momentum)
-    return out, rounded(now, input), rounded(e.rsqrt(spread_now + eps), input)
+    return out, rounded(now, like), rounded(e.rsqrt(spread_now + eps), like)
 
 
 @op(method=False, samples=_batch_samples, result=_TRIPLE)
