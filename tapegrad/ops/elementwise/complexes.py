@@ -122,7 +122,12 @@ def view_as_real(input: Tensor) -> Any:
     return view_as_real_.direct(input, NO_PARAMS)
 
 
-@op(samples=lambda: [Sample((3, 2)), Sample((2,)), Sample((2, 3, 2))], method=False, half=None)
+@op(
+    samples=lambda: [Sample((3, 2)), Sample((2,)), Sample((2, 3, 2))],
+    method=False,
+    half=None,
+    autocast={"cpu": "full"},
+)
 def view_as_complex(input: Tensor) -> Any:
     """A complex view of a real tensor whose last dimension has real and imaginary parts.
 
@@ -349,6 +354,7 @@ def complex_of(real: Tensor, imag: Tensor) -> Any:
     samples=lambda: [Sample(In(3, 4, low=0.3), (3, 4)), Sample(In(3, 1, low=0.3), (4,))],
     method=False,
     half=None,
+    autocast={"cpu": "full"},
 )
 def polar(abs: Tensor, angle: Tensor) -> Any:
     """The complex numbers with these absolute values and angles.

@@ -87,7 +87,11 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Any:
 # -- products and norms ------------------------------------------------------------------------
 
 
-@op(method=False, samples=lambda: [Sample((2, 3), (3, 4), (4, 2)), Sample((2, 3))])
+@op(
+    method=False,
+    autocast={"cuda": "lower"},
+    samples=lambda: [Sample((2, 3), (3, 4), (4, 2)), Sample((2, 3))],
+)
 def chain_matmul(*matrices: Tensor) -> Any:
     """The product of matrices, in the order that takes the least work: see `linalg.multi_dot`.
 
@@ -106,7 +110,11 @@ def chain_matmul(*matrices: Tensor) -> Any:
     return given[0].clone() if len(given) == 1 else multi_dot(list(given))
 
 
-@op(method=False, samples=lambda: [Sample((3, 4), 1), Sample((3, 4), [0, 1], True)])
+@op(
+    method=False,
+    autocast={"cuda": "full"},
+    samples=lambda: [Sample((3, 4), 1), Sample((3, 4), [0, 1], True)],
+)
 def frobenius_norm(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
     """The root of the sum of squares along dimensions; `linalg.norm` is the newer name.
 
@@ -117,7 +125,12 @@ def frobenius_norm(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
     return norm(input, 2, dim, keepdim)
 
 
-@op(method=False, half=False, samples=lambda: [Sample(TALL), Sample(SQUARES, [1, 2], True)])
+@op(
+    method=False,
+    half=False,
+    autocast={"cuda": "full"},
+    samples=lambda: [Sample(TALL), Sample(SQUARES, [1, 2], True)],
+)
 def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The sum of the singular values of matrices; `linalg.matrix_norm` is the newer name.
 

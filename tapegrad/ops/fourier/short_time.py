@@ -62,7 +62,7 @@ _WINDOW = In(8, low=0.2, high=1.0)
         Sample(In(20, kind="complex"), 8, 4),
     ],
     half=None,
-    autocast="full",
+    autocast={"cpu": "full"},
 )
 def stft(
     input: Tensor,
@@ -146,7 +146,7 @@ def stft(
         Sample(In(8, 7, kind="complex"), 8, 2, onesided=False, return_complex=True),
     ],
     half=None,
-    autocast="full",
+    autocast={"cpu": "full"},
 )
 def istft(
     input: Tensor,

@@ -156,7 +156,7 @@ def _samples(kinds: tuple[str, ...], least: int = 1) -> Callable[[], list[Sample
 _BOTH = ("float", "complex")
 
 
-@op(module=M, half=None, samples=_samples(_BOTH))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(_BOTH))
 def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The discrete Fourier transform along a dimension.
 
@@ -171,7 +171,7 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = N
     return _transformed("fft", input, {d: size}, norm, True)
 
 
-@op(module=M, half=None, samples=_samples(_BOTH))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(_BOTH))
 def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The inverse of `fft`.
 
@@ -183,7 +183,7 @@ def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     return _transformed("ifft", input, {d: size}, norm, False)
 
 
-@op(module=M, half=None, samples=_samples(("float",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("float",)))
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The first n // 2 + 1 elements of the `fft` of a real tensor: they decide about the others.
 
@@ -195,7 +195,7 @@ def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     return _halved("rfft", input, {d: size}, _norm(norm, True))
 
 
-@op(module=M, half=None, samples=_samples(("complex",), 2))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("complex",), 2))
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The inverse of `rfft`; without `n`, of an even number of elements.
 
@@ -207,7 +207,7 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     return _whole("irfft", input, {d: size}, None if n is None else size, _norm(norm, False))
 
 
-@op(module=M, half=None, samples=_samples(("complex",), 2))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("complex",), 2))
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The `fft`, which is real, of n elements of which the second half are conjugates of the first.
 
@@ -220,7 +220,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     return _whole("hfft", given, {d: size}, None if n is None else size, _norm(norm, True))
 
 
-@op(module=M, half=None, samples=_samples(("float",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("float",)))
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The inverse of `hfft`.
 
@@ -257,7 +257,7 @@ def _space_samples(kinds: tuple[str, ...]) -> Callable[[], list[Sample]]:
     return samples
 
 
-@op(module=M, half=None, samples=_plane_samples(_BOTH))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(_BOTH))
 def fft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -271,7 +271,7 @@ def fft2(
     return _transformed("fft2", input, _several("fft2", input, s, dim), norm, True)
 
 
-@op(module=M, half=None, samples=_plane_samples(_BOTH))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(_BOTH))
 def ifft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -285,7 +285,7 @@ def ifft2(
     return _transformed("ifft2", input, _several("ifft2", input, s, dim), norm, False)
 
 
-@op(module=M, half=None, samples=_plane_samples(("float",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("float",)))
 def rfft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -299,7 +299,7 @@ def rfft2(
     return _halved("rfft2", input, _several("rfft2", input, s, dim), _norm(norm, True))
 
 
-@op(module=M, half=None, samples=_plane_samples(("complex",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("complex",)))
 def irfft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -314,7 +314,7 @@ def irfft2(
     return _whole("irfft2", input, sizes, _last_size(s), _norm(norm, False))
 
 
-@op(module=M, half=None, samples=_plane_samples(("complex",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("complex",)))
 def hfft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -329,7 +329,7 @@ def hfft2(
     return _whole("hfft2", conjugate(input), sizes, _last_size(s), _norm(norm, True))
 
 
-@op(module=M, half=None, samples=_plane_samples(("float",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("float",)))
 def ihfft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -344,7 +344,7 @@ def ihfft2(
     return conjugate(_halved("ihfft2", input, sizes, _norm(norm, False)))
 
 
-@op(module=M, half=None, samples=_space_samples(_BOTH))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(_BOTH))
 def fftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
@@ -360,7 +360,7 @@ def fftn(
     return _transformed("fftn", input, _several("fftn", input, s, dim), norm, True)
 
 
-@op(module=M, half=None, samples=_space_samples(_BOTH))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(_BOTH))
 def ifftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
@@ -374,7 +374,7 @@ def ifftn(
     return _transformed("ifftn", input, _several("ifftn", input, s, dim), norm, False)
 
 
-@op(module=M, half=None, samples=_space_samples(("float",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("float",)))
 def rfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
@@ -387,7 +387,7 @@ def rfftn(
     return _halved("rfftn", input, _several("rfftn", input, s, dim), _norm(norm, True))
 
 
-@op(module=M, half=None, samples=_space_samples(("complex",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("complex",)))
 def irfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
@@ -401,7 +401,7 @@ def irfftn(
     return _whole("irfftn", input, sizes, _last_size(s), _norm(norm, False))
 
 
-@op(module=M, half=None, samples=_space_samples(("complex",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("complex",)))
 def hfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
@@ -418,7 +418,7 @@ def hfftn(
     return _whole("hfftn", conjugate(input), sizes, _last_size(s), _norm(norm, True))
 
 
-@op(module=M, half=None, samples=_space_samples(("float",)))
+@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("float",)))
 def ihfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:

@@ -265,7 +265,7 @@ def dot(input: Tensor, tensor: Tensor) -> Any:
 
 @op(
     samples=lambda: [Sample((4,), (4,)), Sample((2, 3), (4, 5, 3)), Sample((), (2, 3))],
-    autocast={"cpu": "keep", "cuda": "widest"},
+    autocast={"cpu": "keep"},
 )
 def inner(input: Tensor, other: Tensor) -> Any:
     """Sums of products over the last dimensions: (n, k) and (m, k) give (n, m).

@@ -90,7 +90,6 @@ def _int_mm(input: Tensor, mat2: Tensor) -> Any:
         Sample((4,), (3, 2), (2, 4)),
         Sample((3, 4), (3, 2), (2, 4), beta=0.5, alpha=2, use_gelu=True),
     ],
-    autocast={"cuda": "lower"},
 )
 def _addmm_activation(
     input: Tensor,

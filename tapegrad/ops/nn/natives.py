@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _TRIPLE = "tuple[Tensor, Tensor, Tensor]"
 
 
-
 def _of_statistics(input: Tensor, *parameters: Tensor | None) -> Tensor:
     """The tensor whose dtype statistics have: that of the parameters, if there are any."""
     return next((p for p in parameters if p is not None), input)
@@ -40,6 +39,7 @@ def _of_statistics(input: Tensor, *parameters: Tensor | None) -> Tensor:
         Sample((2, 3, 4), [4], (4,), (4,), 1e-5),
         Sample((3, 4), [4], None, None, 1e-3),
     ],
+    autocast={"cuda": "full"},
     result=_TRIPLE,
 )
 def native_layer_norm(

@@ -71,6 +71,7 @@ def grid_sampler_3d(
         Sample(In(*_IMAGE), _GRID, 1, 2, False),
         Sample(In(*_IMAGE), _GRID, 2, 1, True),
     ],
+    autocast={"cuda": "widest"},
 )
 def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool

@@ -174,7 +174,7 @@ def likeness(args: tuple[Any, ...], kwargs: Any) -> Callable[[tuple[Any, ...]], 
     tensors with memory of their own are `unlike` any others.
     """
     few = not kwargs and 0 < len(args) <= MOST_COMPARED and STATE.autocast is None
-    plain = all(type(t) is Tensor and t._view is t._extra is None for t in args)
+    plain = all(type(t) is Tensor and t._view is None and t._extra is None for t in args)
     plain = plain and not any(t.__dict__ for t in args)
     if not few or not plain or not _is_apart(list(args)):
         return unlike
