@@ -14,7 +14,6 @@ import pytest
 from test_attention import mask_of, numbers, operands, tensors
 
 import tapegrad as tg
-from tapegrad.core.rules import batch
 from tapegrad.nn import functional as F
 from tapegrad.ops import drawing
 from tapegrad.ops.nn import attention as public
@@ -226,12 +225,16 @@ def test_directional_derivatives_against_differences(causal: bool) -> None:
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-8)
 
 
-def test_batches_are_computed_one_by_one_with_the_same_draw() -> None:
-    q, k, v = (numbers(4, *x.shape, seed=i) for i, x in enumerate(operands(SHAPES[0])[:3]))
-    state = np.array([3, 5], np.int64)
-    options = {"scale": 0.4, "causal": True, "dropout": 0.3, "safe": True}
-    given, batched = [q, k, v, None, state], [True, True, True, False, False]
-    out, _ = batch(tiled.tiled_attention_, given, batched, options)
-    for i in range(4):
-        one, _ = tiled.tiled_attention_.kernel(q[i], k[i], v[i], None, state, **options)
-        np.testing.assert_allclose(out[i], one, rtol=0, atol=1e-12)
+def test_examples_of_a_batch_may_share_a_draw() -> None:
+    q = tg.randn(3, 1, 2, 600, 8, dtype=tg.float64)
+
+    def attend(q: Any) -> Any:
+        return F.scaled_dot_product_attention(q, q, q, dropout_p=0.3)
+
+    state = tg.get_rng_state()
+    out = tg.vmap(attend, randomness="same")(q)
+    for i in range(3):
+        tg.set_rng_state(state)
+        np.testing.assert_allclose(out[i].numpy(), attend(q[i]).numpy(), rtol=0, atol=1e-12)
+    apart = tg.vmap(attend, randomness="different")(q[:1].expand(2, 1, 2, 600, 8))
+    assert not (apart[0] == apart[1]).all()

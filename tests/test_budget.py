@@ -164,6 +164,7 @@ def test_a_budget_is_kept_and_changes_no_result(name: str) -> None:
     assert again
 
 
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
 @pytest.mark.parametrize("first", range(0, 120, 10))
 def test_random_programs_on_the_smallest_budget(
     first: int, monkeypatch: pytest.MonkeyPatch

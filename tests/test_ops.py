@@ -462,6 +462,7 @@ NOT_DIFFERENTIABLE = {
     *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
     *("bitwise_left_shift", "bitwise_right_shift"),
     *("argmax", "argmin", "argsort", "bag_winners", "one_hot", "searchsorted"),
+    *("bin_counts", "mode_places"),
     *("gcd", "lcm", "nonzero_static", "pivot_rows", "running_places", "sign_det", "view_dtype"),
     "floor_divide",  # as in PyTorch
     "detach",  # cuts gradients

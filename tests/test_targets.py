@@ -235,6 +235,7 @@ def test_every_operation_with_composites_whole(name: str, whole: Whole) -> None:
             close(a, b, 1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_replay, "BACKEND", "numpy")

@@ -168,6 +168,9 @@ def retain_grad_inside(compile):
 def post_accumulate_hook_on_a_parameter_removed(compile):
     w = vec(1, requires_grad=True)
 
+    def halve(p):
+        p.grad.mul_(0.5)
+
     def f(x):
         (x * w).sum().backward()
         return x * 2
@@ -176,7 +179,7 @@ def post_accumulate_hook_on_a_parameter_removed(compile):
     handle = None
     for i in range(9):
         if i == 3:
-            handle = w.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5))
+            handle = w.register_post_accumulate_grad_hook(halve)
         if i == 6:
             handle.remove()
         yield g(vec(i)), w.grad

@@ -274,7 +274,7 @@ def vjp(
     with _recording(create_graph):
         values, pull = _func.vjp(called, *_kept(points, create_graph))
         why = "the user-provided function returns"
-        found = pull(*_vector("vjp", v, values, not form[0], why))
+        found = pull(tuple(_vector("vjp", v, values, not form[0], why)))
     return (
         _plain(_same_form(values, form[0]), create_graph),
         _plain(_same_form(found, single), create_graph),

@@ -23,6 +23,7 @@ from ..core.device import device, to_device
 from ..core.layouts import layout
 from ..core.tensor import Size, Tensor, not_recorded, own
 from ..nn.parameter import Parameter
+from ..nn.state import SavedState
 from ..saving.container import bytes_of
 from ..saving.pytorch import Archive
 
@@ -79,6 +80,8 @@ class ZipPickler(pickle.Pickler):
             return self._reduced_tensor(obj)
         if isinstance(obj, Size):
             return Size, (tuple(obj),)
+        if isinstance(obj, SavedState):  # PyTorch has a plain OrderedDict
+            return OrderedDict, (), vars(obj) or None, None, iter(obj.items())
         if isinstance(obj, device):
             return device, ((obj.type,) if obj.index is None else (obj.type, obj.index))
         if isinstance(obj, layout):

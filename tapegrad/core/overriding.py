@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import locks
 from .modes import OVERRIDDEN, switched
 from .tensor import Tensor
 
@@ -342,7 +343,7 @@ def prepare_subclass(kind: type[Tensor]) -> None:
 
 # -- modes -------------------------------------------------------------------------------------
 
-_patching = threading.Lock()
+_patching = locks.new()
 _open_modes = 0
 
 

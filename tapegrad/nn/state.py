@@ -47,10 +47,6 @@ class SavedState(OrderedDict[str, Any]):
         made._metadata = getattr(self, "_metadata", {})
         return made
 
-    def __reduce__(self) -> Any:
-        """A pickle has PyTorch's class, which other programs know."""
-        return OrderedDict, (), vars(self) or None, None, iter(self.items())
-
 
 class _Loading(OrderedDict[str, Any]):
     """The state dict that modules see while they load, and what becomes of their values.

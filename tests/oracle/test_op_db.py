@@ -250,6 +250,8 @@ def shown(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_entry(name: str) -> None:
+    if not {torch.float32, torch.int64, torch.bool} & ENTRIES[name].dtypes:
+        pytest.skip("for half precision and complex numbers alone, or for no CPU")
     found = failures(name)
     assert not found, f"{len(found)} samples fail, the first: {found[0]}"
 

@@ -81,6 +81,9 @@ LAPACK += ("linalg.matrix_power", "linalg.solve", "linalg.cholesky")
 HALF = (tapegrad.float16, tapegrad.bfloat16)
 PERMISSIVE |= {(name, dtype) for name in ("nanquantile", "quantile", *LAPACK) for dtype in HALF}
 
+#: PyTorch squares a window of half precision in that precision, and divides by the sum of it
+ROUNDED = {"istft"}
+
 #: a dtype for every float tensor of the samples, instead of float32
 #: (tests/oracle/test_complex_torch.py has complex numbers)
 OTHERS = [d for d in ALL if d not in (tapegrad.float32, tapegrad.float64) and not d.is_complex]
@@ -105,6 +108,10 @@ def test_other_dtypes(name: str, dtype: Any) -> None:
                     lambda op=op, ours=ours: call(op, ours),
                     f"{what} gives {{}}, PyTorch raises {error}",
                 )
+            continue
+        if getattr(expected, "dtype", None) is torch.complex32 or (
+            name in ROUNDED and dtype in HALF
+        ):
             continue
         got = call(op, ours)
         # Which of several equal elements is found is left open.
@@ -140,7 +147,12 @@ BINARY = [
     *("add", "sub", "mul", "div", "pow", "remainder", "fmod", "floor_divide", "atan2", "maximum"),
     *("eq", "lt", "ge", "logical_and", "bitwise_and", "bitwise_or", "fmax", "copysign", "xlogy"),
 ]
-PAIRS = list(itertools.product(ALL, ALL))
+#: PyTorch computes float16 and complex numbers in complex32, of which there are no tensors here
+PAIRS = [
+    (a, b)
+    for a, b in itertools.product(ALL, ALL)
+    if not (tapegrad.float16 in (a, b) and (a.is_complex or b.is_complex))
+]
 SHAPES = [((2,), (2,)), ((2,), ()), ((), (2,)), ((), ()), ((0,), (0,))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, NoReturn
 
 from ...core.tensor import Tensor
@@ -17,8 +18,6 @@ def load_library(path: str) -> NoReturn:
 
 def import_module(module: str) -> None:
     """Import a module that registers operations."""
-    import importlib
-
     importlib.import_module(module)
 
 
@@ -88,9 +87,8 @@ class AtenOperation:
 
 def _function(name: str) -> Any:
     """A function or method of tapegrad; None if there is none of that name."""
-    import tapegrad
-
-    for owner in (Tensor, tapegrad, tapegrad.nn.functional):
+    library = importlib.import_module(__name__.partition(".")[0])
+    for owner in (Tensor, library, library.nn.functional):
         function = getattr(owner, name, None)
         if callable(function):
             return function

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ...core import source
+from ...core import numeric, source
 from ...core.tensor import Tensor
 from ..checks import checked
 from ..creation import ones
@@ -89,6 +89,8 @@ def stft(
     >>> tapegrad.stft(x, 16, window=tapegrad.hann_window(16), return_complex=True).shape
     Size([9, 17])
     """
+    if not numeric.is_inexact(input._array.dtype):
+        raise RuntimeError(f"stft: expected a floating or complex signal, got {input.dtype}")
     input = inexact("stft", input)
     shape = input._array.shape
     n_fft = int(n_fft)
