@@ -318,12 +318,20 @@ class Writer:
             for n in self.values
             if self.scope[n].dtype.is_floating_point
             and self.scope[n].numel()
+            and self.has_a_history(n)
             and fits(self.scope[n])
         ]
         if not usable:
             return None
         recent = usable[-4:] if self.random.random() < 0.6 else usable
         return self.random.choice(recent)
+
+    def has_a_history(self, name: str) -> bool:
+        """Not one of several views that one call returned, after a change in place."""
+        try:
+            return self.scope[name].requires_grad is not None
+        except RuntimeError:
+            return False
 
     def partner(self, name: str) -> str:
         """A value that broadcasts with another one."""
