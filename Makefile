@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+# Sweeps try some of their cases, other ones for each commit; `make test THIN=` tries all.
+THIN ?= --thin
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 
@@ -13,10 +15,11 @@ RUN := $(VENV)/bin/python -m
 
 help:
 	@echo "make demo     train a reader of digits here, eager and replay (pictures: build/)"
-	@echo "make test     run the tests (JOBS=$(JOBS) processes)"
+	@echo "make test     run the tests (JOBS=$(JOBS) processes), with some cases of each sweep; all: THIN="
 	@echo "make smoke    run the few tests that take seconds"
-	@echo "make soak     interrupt and fork native programs, kill ranks, run 20000 programs (hours)"
-	@echo "make oracle   compare results with PyTorch (installs torch)"
+	@echo "make soak     run all cases of all tests, interrupt and fork native programs, kill ranks,"
+	@echo "              run 20000 programs (hours)"
+	@echo "make oracle   compare results with PyTorch (installs torch), as above"
 	@echo "make packages compare packages written for PyTorch with and without it (installs them)"
 	@echo "make lint     check style (make style) and types (make types)"
 	@echo "make docs     write docs/reference and the stub files again"
@@ -27,19 +30,20 @@ demo: $(VENV)/.installed-test
 	@$(VENV)/bin/tapegrad demo digits --output build
 
 test: $(VENV)/.installed-test $(VENV)/.installed-mpi
-	$(RUN) pytest tests --ignore=tests/oracle -m "not oracle" -n $(JOBS)
+	$(RUN) pytest tests --ignore=tests/oracle -m "not oracle" -n $(JOBS) --dist loadfile $(THIN)
 
 smoke: $(VENV)/.installed-test
 	$(RUN) pytest -q tests/test_smoke.py
 
 soak: $(VENV)/.installed-test $(VENV)/.installed-mpi
+	$(MAKE) test oracle THIN=
 	$(VENV)/bin/python tests/soak_signals.py 1000
 	$(VENV)/bin/python tests/soak_forks.py 200
 	$(VENV)/bin/python tests/soak_ranks.py 200
 	$(VENV)/bin/python tests/fuzz_replay.py --count 20000 --jobs $(JOBS)
 
 oracle: $(VENV)/.installed-test $(VENV)/.installed-oracle
-	$(RUN) pytest tests -m oracle
+	$(RUN) pytest tests/oracle $$(grep -l mark.oracle tests/test_*.py) -m oracle -n $(JOBS) $(THIN)
 
 # The packages come without their dependencies: nothing may install PyTorch beside them.
 PACKAGES := build/packages

@@ -49,13 +49,17 @@ class Times(Generic[C]):
         return f"{dtype}, {counted}" if dtype else counted
 
     def measure(self, cells: Sequence[C]) -> None:
-        """One turn of every library."""
-        for library in self.libraries:
-            label = f"{self.job}, {library}, {self.title}"
-            found = self.ask(label, job=self.job, library=library, cells=cells, **self.settings)
-            for cell, seconds in zip(cells, found["seconds"] if found else (), strict=False):
-                key = (library, cell)
-                self.best[key] = min(self.best.get(key, math.inf), seconds)
+        """One turn of every library, cell by cell."""
+        for cell in cells:
+            for library in self.libraries:
+                label = f"{self.job}, {library}, {self.title}"
+                found = self.ask(
+                    label, job=self.job, library=library, cells=[cell], **self.settings
+                )
+                if found:
+                    (seconds,) = found["seconds"]
+                    key = (library, cell)
+                    self.best[key] = min(self.best.get(key, math.inf), seconds)
 
     def measure_low(self, cells: Sequence[C], low: float, times: int) -> None:
         """Further turns of the cells whose ratio is below `low`, as long as there are any."""

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.grow_child`: one job of the suite `grow`, in a process of its own.
+"""`python -m benchmarks.grow_child`: jobs of the suite `grow`, in a process of its own.
 
-Comes in: a job as JSON on the standard input. Goes out: what was found, as JSON in the last line.
+Comes in: jobs as JSON, in lines of the standard input. Goes out: what each found, in a line too.
 A library is imported only in the processes that measure it (torch also in those of JAX, where it
 makes the first parameters): its threads would spin on the cores that another library needs.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any
 from . import grow_convolutions, grow_products
 from .child import forget_peak, give_back, resident
 from .grow_models import made
-from .measure import alone
+from .measure import alone, callbacks
 from .peers import Absent, Step, started_by_torch
 from .problems import Problem
 from .small_cases import measured as small
@@ -104,8 +105,7 @@ def _tapegrad_compiled(model: str, small: bool) -> Started:
         run()
     if not any(replay.count for replay in compiled.replays):
         raise Absent(f"it was not replayed: {compiled.explain()}")
-    callbacks = sum(len(r.executable.callbacks) for r in compiled.replays if r.executable)
-    return Started(problem, run, loss, callbacks)
+    return Started(problem, run, loss, callbacks(compiled))
 
 
 def _torch_compiled(model: str, small: bool) -> Started:
@@ -145,12 +145,16 @@ JOBS: dict[str, Callable[..., Any]] = {
 
 
 def main() -> None:
-    job = json.load(sys.stdin)
-    try:
-        found = JOBS[job.pop("job")](**job)
-    except Absent as reason:
-        found = {"absent": str(reason)}
-    print(json.dumps(found))
+    # What a library prints goes to the standard error: only answers go out.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            found = JOBS[job.pop("job")](**job)
+        except Absent as reason:
+            found = {"absent": str(reason)}
+        print(json.dumps(found), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .grow_cells import Times, thread_counts
-from .measure import Report, alone
+from .measure import Report, alone, check_native
 
 
 class Layer(NamedTuple):
@@ -161,9 +161,7 @@ def _tapegrad(threads: int, layer: Layer, what: str) -> Callable[[], Any]:
     compiled = tapegrad.compile(call)
     for _ in range(4):
         compiled()
-    said = compiled.explain(full=True)
-    if "and 0 callbacks" not in said:
-        raise ValueError(f"the convolution is not native:\n{said}")
+    check_native(compiled)
     return compiled
 
 

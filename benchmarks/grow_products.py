@@ -3,9 +3,11 @@
 A cell is (batch, rows, inner, columns, layout); all libraries write into an existing result.
 tapegrad's product is a native kernel in a compiled function. A call of that costs 8 µs, whatever is
 in it, and a call of the others about 1 µs. Below `LONG` operations a cell is therefore `SEVERAL`
-products of different matrices: in one compiled function, or one call after another. A cell's ratio
-is the rate of tapegrad divided by the better rate of the other two. Cells below `LOW` are measured
-again, in all libraries, up to `AGAIN` times; the shortest time of each library counts.
+products of different matrices: in one compiled function, or one call after another. Where several
+threads make a longer product take as little time, a cell is as many as have `LONG` operations for
+each thread. A cell's ratio is the rate of tapegrad divided by the better rate of the other two.
+Cells below `LOW` are measured again, in all libraries, up to `AGAIN` times; the shortest time of
+each library counts.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from .grow_cells import Times, thread_counts
-from .measure import Report, alone
+from .measure import Report, alone, check_native
 
 #: (batch, rows, inner, columns)
 SHAPES: tuple[tuple[int, int, int, int], ...] = (
@@ -60,7 +62,8 @@ DTYPES = ("float32", "float64")
 
 MEAN, LOW, SHARE_LOW, WORST = 0.95, 0.8, 0.03, 0.65
 AGAIN = 3
-#: from this many operations on, the cost of a call is small; below, so many are measured at once
+#: from this many operations of a thread on, the cost of a call is small; below, so many products
+#: are measured at once
 LONG = 2e7
 SEVERAL = 32
 #: of counted calls in a cell; a third more goes by before, and large products take longer
@@ -79,10 +82,17 @@ def measured(
     prepare = {"tapegrad": _tapegrad, "torch": _torch, "numpy": _numpy}[library](threads)
     found = []
     for cell in cells:
-        count = SEVERAL if operations(cell) < LONG else 1
+        count = products_of(cell, threads)
         products = [operands(dtype, *cell) for _ in range(count)]
         found.append(alone(prepare(products), seconds) / count)
     return {"seconds": found}
+
+
+def products_of(cell: Cell, threads: int) -> int:
+    """How many products are measured at once, so that the cost of a call is small."""
+    if operations(cell) < LONG:
+        return SEVERAL
+    return min(SEVERAL, math.ceil(threads * LONG / operations(cell)))
 
 
 def operations(cell: Cell) -> float:
@@ -153,9 +163,7 @@ def _tapegrad(threads: int) -> Callable[..., Callable[[], Any]]:
 
         for _ in range(4):
             product()
-        said = product.explain(full=True)
-        if " and 0 callbacks" not in said:
-            raise ValueError(f"a product is not native code:\n{said}")
+        check_native(product)
         return product
 
     return prepare

@@ -13,6 +13,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 
 def interleaved(
@@ -44,6 +45,17 @@ def interleaved(
                 stop = time.perf_counter()
                 counted.append(stop - start)
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def callbacks(step: Any) -> int:
+    """How many operations of a compiled function run as NumPy callbacks."""
+    return sum(len(replay.executable.callbacks) for replay in step.replays if replay.executable)
+
+
+def check_native(step: Any) -> None:
+    """Raise unless a compiled function is replayed, and all of it is native code."""
+    if callbacks(step) or not any(replay.count for replay in step.replays):
+        raise ValueError(f"not all of it is native code:\n{step.explain(full=True)}")
 
 
 def alone(function: Callable[[], object], seconds: float, least_calls: int = 3) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from .measure import Columns, Report, duration, interleaved
+from .measure import Columns, Report, callbacks, duration, interleaved
 from .models import blocks
 from .problems import Problem, generator, leaf, normal, training
 
@@ -249,7 +249,7 @@ def run(report: Report, rounds: int = 6) -> None:
     import tapegrad
 
     from .peers import Absent, compiled_by_torch
-    from .replay import callbacks, compiled
+    from .replay import compiled
 
     with_compile = "--compile" in sys.argv
     names = ["torch eager", *(["torch.compile"] if with_compile else []), "eager", "replay"]

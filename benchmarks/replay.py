@@ -20,7 +20,7 @@ import torch
 
 import tapegrad
 
-from .measure import Columns, Report, duration, interleaved, verdict
+from .measure import Columns, Report, callbacks, duration, interleaved, verdict
 from .models import MODELS, tiny_chain, tiny_step
 from .peers import Absent, compiled_by_jax, compiled_by_torch
 from .problems import Problem, normal
@@ -44,11 +44,6 @@ def compiled(problem: Problem, **options: Any) -> tuple[Any, Callable[[], Any]]:
     """A problem's step under tapegrad.compile, and a call of it."""
     step = tapegrad.compile(problem.step, **options)
     return step, functools.partial(step, *problem.inputs)
-
-
-def callbacks(step: Any) -> int:
-    """How many operations of a compiled function run as NumPy callbacks."""
-    return sum(len(replay.executable.callbacks) for replay in step.replays if replay.executable)
 
 
 def candidates(name: str) -> tuple[dict[str, Callable[[], Any]], Any]:

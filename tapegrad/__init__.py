@@ -5,10 +5,10 @@ parts that not every program needs (`nn`, `optim`, `func`, `compile`, ...) are l
 use.
 """
 
+import gc as _gc
 from importlib import import_module as _import_module
 from math import e, inf, nan, pi
 
-from . import ops as _ops
 from .autograd.gradients import GradientMap, Gradients
 from .core.allocator import keep_freed_memory as _keep_freed_memory
 from .core.device import Device, device, get_default_device, set_default_device
@@ -42,6 +42,7 @@ from .core.dtypes import (
     uint64,
 )
 from .core.layouts import FORMATS as _FORMATS
+from .core.layouts import LAYOUTS as _LAYOUTS
 from .core.layouts import layout, memory_format
 from .core.layouts import strided as _strided
 from .core.modes import (
@@ -66,6 +67,14 @@ from .random import (
     set_rng_state,
 )
 
+_collecting = _gc.isenabled()
+_gc.disable()  # what an import makes stays: collections in between take 8 ms of 60
+try:
+    from . import ops as _ops
+finally:
+    if _collecting:
+        _gc.enable()
+
 __version__ = "0.1.0"
 
 bool = bool_
@@ -86,12 +95,14 @@ channels_last_3d = _FORMATS["channels_last_3d"]
 contiguous_format = _FORMATS["contiguous_format"]
 preserve_format = _FORMATS["preserve_format"]
 strided = _strided
+sparse_coo = _LAYOUTS["sparse_coo"]
 
 #: with False, `autocast` contexts that are entered from then on change nothing
 enable_autocast = True
 
 #: modules that are loaded at first use
 _MODULES = (
+    "__future__",
     "_vmap_internals",
     "amp",
     "array_api",
@@ -114,7 +125,9 @@ _MODULES = (
     "nn",
     "optim",
     "quasirandom",
+    "serialization",
     "signal",
+    "sparse",
     "special",
     "overrides",
     "storage",
@@ -188,7 +201,9 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "SavingError": (".saving", "SavingError"),
     "Variable": (".dialects", "Variable"),
     "are_deterministic_algorithms_enabled": (".backends", "are_deterministic_algorithms_enabled"),
+    **{name: (".nn.functional", name) for name in ("celu_", "rrelu_", "selu_", "threshold_")},
     "can_cast": (".core.promotion", "can_cast"),
+    "set_default_tensor_type": (".typed", "set_default_tensor_type"),
     "checkpoint": (".autograd.checkpointing", "checkpoint"),
     "compile": (".replay", "compile"),
     "custom_op": (".autograd.function", "custom_op"),
@@ -199,6 +214,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "is_anomaly_enabled": (".autograd.anomaly", "is_anomaly_enabled"),
     "load": (".saving", "load"),
     "result_type": (".core.promotion", "result_type"),
+    "sparse_coo_tensor": (".ops.sparse.creation", "sparse_coo_tensor"),
+    "spmm": (".sparse", "mm"),
     "printoptions": (".insight.tensor_text", "printoptions"),
     "save": (".saving", "save"),
     "set_float32_matmul_precision": (".backends", "set_float32_matmul_precision"),
@@ -215,9 +232,10 @@ _INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "type
 
 #: methods that change their tensor, and that PyTorch has as functions too
 _CHANGING = """
-    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_
-    atan_ atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ cos_ cosh_ deg2rad_ detach_ erf_
-    erfc_ exp2_ exp_ expm1_ fill_ floor_ frac_ gcd_ index_put_ lcm_ ldexp_ log10_ log1p_
+    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ as_strided_ asin_
+    asinh_ atan_ atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_
+    deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_ frac_ gcd_ i0_ index_put_
+    lcm_ ldexp_ log10_ log1p_
     log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ resize_as_ round_ rsqrt_
     sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """

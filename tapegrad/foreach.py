@@ -23,7 +23,7 @@ def _checked(name: str, tensors: Any) -> Sequence[Tensor]:
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(f"{name} needs a list of tensors, got {type(tensors).__name__}")
     if not tensors:
-        raise RuntimeError(f"{name}: Tensor list must have at least one tensor.")
+        raise RuntimeError(f"{name} needs a list of at least one tensor")
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} needs a list of tensors, one item is {type(x).__name__}")
@@ -36,8 +36,8 @@ def _spread(name: str, tensors: Sequence[Tensor], other: Any) -> list[Any]:
         return [other] * len(tensors)
     if len(other) != len(tensors):
         raise RuntimeError(
-            f"{name}: Tensor lists must have the same number of tensors, got {len(tensors)} and "
-            f"{len(other)}"
+            f"{name}: the lists have {len(tensors)} and {len(other)} tensors, and must have "
+            "equally many"
         )
     return list(other)
 

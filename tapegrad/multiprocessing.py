@@ -90,7 +90,7 @@ class SpawnContext:
         except EOFError:  # it has not come to tell
             said = None
         if said is not None:
-            message = f"\n\n-- Process {index} terminated with the following error:\n{said}"
+            message = f"\n\nprocess {index} ended with this error:\n{said}"
             raise ProcessRaisedException(message, index, process.pid)
         raise ProcessExitedException(
             f"process {index} terminated with exit code {process.exitcode}",

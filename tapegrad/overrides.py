@@ -109,6 +109,7 @@ def is_tensor_like(inp: Any) -> bool:
 def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     """The functions that classes can override, for each module or class that has them."""
     tapegrad = sys.modules[__package__]
+    ops.late.load_all()
     members = overriding.overridable_members().values()
     return {
         tapegrad: [

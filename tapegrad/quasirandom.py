@@ -32,9 +32,7 @@ class SobolEngine:
 
     def __init__(self, dimension: int, scramble: bool = False, seed: int | None = None) -> None:
         if not 1 <= dimension <= self.MAXDIM:
-            raise ValueError(
-                f"Supported range of dimensionality for SobolEngine is [1, {self.MAXDIM}]"
-            )
+            raise ValueError(f"dimension must lie between 1 and {self.MAXDIM}, got {dimension}")
         self.dimension = dimension
         self.scramble = scramble
         self.seed = seed
@@ -80,10 +78,8 @@ class SobolEngine:
         total = self.num_generated + n
         if total & (total - 1):
             raise ValueError(
-                "The balance properties of Sobol' points require n to be a power of 2. "
-                f"{self.num_generated} points have been previously generated, then: "
-                f"n={self.num_generated}+2**{m}={total}. "
-                "If you still want to do this, please use 'SobolEngine.draw()' instead."
+                "draw_base2 keeps the points balanced only if their number stays a power of 2; "
+                f"{self.num_generated} + 2**{m} = {total} is none: use draw()"
             )
         return self.draw(n, out=out, dtype=dtype)
 

@@ -6,12 +6,13 @@ state is (seed, offset), so it is cheap to save, to restore for recomputation an
 a tensor of two integers, which compiled functions read and advance in its own memory.
 
 `philox_uint64` and the `sine_of_turn` functions are written in the language of
-`replay/cpu/math.py`, so that native code computes the same.
+`replay/native/functions.py`, so that native code computes the same.
 """
 
 from __future__ import annotations
 
 import os
+import weakref
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from .core.tensor import Tensor, not_recorded, wrap
 
 _MASK = (1 << 64) - 1
 
+#: by id: the states of generators, which are in host memory whatever the device of a draw is
+STATES: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+
 
 class Generator:
     """A stream of random numbers: `Generator().manual_seed(0)`."""
@@ -33,10 +37,13 @@ class Generator:
         self.lock = locks.new()
         #: the seed and the offset, as int64
         self.state = wrap(np.zeros(2, np.int64))
+        STATES[self.state.id] = self.state
         self.seed()
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of this seed from its beginning."""
+        if not -(1 << 63) <= int(seed) < 1 << 64:
+            raise ValueError(f"a seed has 64 bits, got {seed}")
         self.set_state((int(seed), 0))
         return self
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class UntypedStorage:
 
     @property
     def is_cuda(self) -> bool:
-        """False: the memory is the computer's own."""
+        """False: the memory is on the CPU."""
         return False
 
     def data_ptr(self) -> int:
@@ -81,8 +82,9 @@ class UntypedStorage:
 
     @property
     def filename(self) -> str | None:
-        """None: the memory is no file."""
-        return None
+        """The file that writes reach, if the memory is one."""
+        file = self._owner.base
+        return str(file.filename) if isinstance(file, np.memmap) and file.mode == "r+" else None
 
     def element_size(self) -> int:
         """1: an element is a byte."""
@@ -150,12 +152,16 @@ class UntypedStorage:
         return self
 
     def cpu(self) -> UntypedStorage:
-        """The storage itself: it is in the computer's own memory."""
+        """The storage itself: its memory is on the CPU."""
         return self
 
     def is_shared(self) -> bool:
-        """False: the memory belongs to this process."""
-        return False
+        """Whether processes forked from this one share the memory with it."""
+        owner: Any = self._owner
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        owner = owner.obj if isinstance(owner, memoryview) else owner
+        return isinstance(owner, mmap)
 
     def is_pinned(self, device: Any = None) -> bool:
         """False: memory is not pinned."""
@@ -208,7 +214,7 @@ class TypedStorage:
 
     @property
     def is_cuda(self) -> bool:
-        """False: the memory is the computer's own."""
+        """False: the memory is on the CPU."""
         return False
 
     def untyped(self) -> UntypedStorage:
@@ -278,12 +284,12 @@ class TypedStorage:
         return self
 
     def cpu(self) -> TypedStorage:
-        """The storage itself: it is in the computer's own memory."""
+        """The storage itself: its memory is on the CPU."""
         return self
 
     def is_shared(self) -> bool:
-        """False: the memory belongs to this process."""
-        return False
+        """Whether processes forked from this one share the memory with it."""
+        return self._untyped_storage.is_shared()
 
     def __repr__(self) -> str:
         return f"TypedStorage of {len(self)} elements of {self.dtype} on {self.device}"

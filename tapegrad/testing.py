@@ -72,23 +72,21 @@ def gradcheck(
     checked = [i for i, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad]
     if not checked:
         raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient: call requires_grad_()"
+            "gradcheck has nothing to check: no input requires gradients; call requires_grad_()"
         )
     for i in checked:
         array = arguments[i]._array
         if any(step == 0 and n > 1 for step, n in zip(array.strides, array.shape, strict=True)):
             raise RuntimeError(
-                f"The {i}th input has a dimension with stride 0: gradcheck changes single "
-                "elements, so it needs inputs whose elements do not overlap; call .contiguous()"
+                f"input {i} has a dimension of stride 0: gradcheck changes single elements, so "
+                "it needs inputs whose elements do not overlap; call .contiguous()"
             )
     if any(arguments[i].dtype.to_real().itemsize < 8 for i in checked):
         # The analytical side is rounded to the inputs' own dtype.
         worst = max(dtypes.finfo(arguments[i].dtype).eps for i in checked)
         atol, rtol = max(atol, 100 * worst), max(rtol, 100 * worst)
     if check_batched_forward_grad and not check_forward_ad:
-        raise ValueError(
-            "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
-        )
+        raise ValueError("check_batched_forward_grad=True needs check_forward_ad=True")
     try:
         if check_backward_ad:
             _check_backward(func, arguments, checked, nondet_tol, check_grad_dtypes)
@@ -168,7 +166,7 @@ def gradgradcheck(
         return tuple(g for g in found if g is not None)
 
     if not check_rev_over_rev and not check_fwd_over_rev:
-        raise ValueError("expected at least one of check_fwd_over_rev and check_rev_over_rev")
+        raise ValueError("one of check_fwd_over_rev and check_rev_over_rev must be True")
     return gradcheck(
         first_derivative,
         (*arguments, *starts),
@@ -343,8 +341,8 @@ def _check_jacobians(
                 numerical[k] = ((above - below) / (2 * eps)).reshape(-1)
             if not np.allclose(jacobian, numerical, rtol, atol, equal_nan=True):
                 raise GradcheckError(
-                    f"Jacobian mismatch for output {j} with respect to input {i}\n"
-                    f"numerical:\n{numerical}\nanalytical:\n{jacobian}"
+                    f"the gradient of output {j} by input {i} is not what differences give\n"
+                    f"differences:\n{numerical}\ngradient:\n{jacobian}"
                 )
 
 
@@ -382,8 +380,8 @@ def _check_forward(
                 analytical = np.zeros_like(numerical) if t is None else _host(t.detach())
                 if not np.allclose(analytical, numerical, rtol, atol, equal_nan=True):
                     raise GradcheckError(
-                        f"Jacobian computed with forward mode mismatch for output {j} with respect "
-                        f"to input {i}\nnumerical:\n{numerical}\nanalytical:\n{analytical}"
+                        f"forward mode: the derivative of output {j} by input {i} is not what "
+                        f"differences give\ndifferences:\n{numerical}\nderivative:\n{analytical}"
                     )
 
 
@@ -457,8 +455,8 @@ def _check_direction(
             analytical = float((_host(g) * direction).sum())
             if not np.isclose(analytical, numerical, rtol, atol, equal_nan=True):
                 raise GradcheckError(
-                    f"Jacobian mismatch for output {j} with respect to input {i}, along a random "
-                    f"direction\nnumerical: {numerical}\nanalytical: {analytical}"
+                    f"the gradient of output {j} by input {i}, along a random direction, is not "
+                    f"what differences give\ndifferences: {numerical}\ngradient: {analytical}"
                 )
 
 

@@ -47,3 +47,19 @@ ShortTensor = _typed("ShortTensor", dtypes.int16)
 CharTensor = _typed("CharTensor", dtypes.int8)
 ByteTensor = _typed("ByteTensor", dtypes.uint8)
 BoolTensor = _typed("BoolTensor", dtypes.bool_)
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Make the dtype of a type such as `DoubleTensor`, or of its name, the default one.
+
+    >>> import tapegrad
+    >>> tapegrad.set_default_tensor_type("tapegrad.FloatTensor")
+    >>> tapegrad.get_default_dtype()
+    tapegrad.float32
+    """
+    name = t if isinstance(t, str) else f"torch.{t.__name__}"
+    try:
+        dtype = Tensor(()).type(name).dtype
+    except ValueError as error:
+        raise TypeError(str(error)) from None
+    dtypes.set_default_dtype(dtype)

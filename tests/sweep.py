@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from thinning import some
 
 import tapegrad
 import tapegrad.distributed.functional  # enters collectives in the table
@@ -30,14 +31,38 @@ def generator(name: str, number: int) -> np.random.Generator:
     return np.random.default_rng([zlib.crc32(name.encode()), number])
 
 
+def samples_of(name: str) -> list[tuple[int, Sample]]:
+    """All samples of an op with their numbers."""
+    samples = TABLE[name].samples
+    assert samples is not None
+    return list(enumerate(samples()))
+
+
 def cases(
     name: str, dtype: Any = tapegrad.float64, requires_grad: bool = True
 ) -> Iterator[tuple[Op, Sample, Arguments]]:
     """Each sample of an op with its arguments made."""
     op = TABLE[name]
-    assert op.samples is not None
-    for number, sample in enumerate(op.samples()):
+    for number, sample in samples_of(name):
         yield op, sample, make_arguments(sample, generator(name, number), dtype, requires_grad)
+
+
+def numbered_cases(
+    name: str, dtype: Any = tapegrad.float64, requires_grad: bool = True
+) -> Iterator[tuple[int, Op, Sample, Arguments]]:
+    """Samples of an op with their numbers and arguments: each, or some in a thinned run."""
+    op = TABLE[name]
+    for number, sample in some(samples_of(name)):
+        arguments = make_arguments(sample, generator(name, number), dtype, requires_grad)
+        yield number, op, sample, arguments
+
+
+def some_cases(
+    name: str, dtype: Any = tapegrad.float64, requires_grad: bool = True
+) -> Iterator[tuple[Op, Sample, Arguments]]:
+    """What `cases` gives, or some of it in a thinned run: what most sweeps take."""
+    for _, *case in numbered_cases(name, dtype, requires_grad):
+        yield tuple(case)
 
 
 def call(op: Op, arguments: Arguments) -> Any:

@@ -174,7 +174,7 @@ def test_functions_of_the_state():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="device_type"):
+    with pytest.raises(ValueError, match="device type"):
         tg.autocast(3)
     with pytest.raises(RuntimeError, match="abacus"):
         tg.autocast("abacus")
@@ -602,25 +602,25 @@ def test_the_order_of_calls_is_checked():
     (w,) = parameters(1.0)
     optimizer = tg.optim.SGD([w], lr=0.5)
     scaler = tg.amp.GradScaler("cpu")
-    with pytest.raises(AssertionError, match="prior to update"):
+    with pytest.raises(AssertionError, match="no gradients that were checked"):
         scaler.update()
-    with pytest.raises(AssertionError, match="No inf checks"):
+    with pytest.raises(AssertionError, match="no gradients to check"):
         scaler.step(optimizer)
     scaler = tg.amp.GradScaler("cpu")
     scaler.scale(w.sum()).backward()
     scaler.unscale_(optimizer)
-    with pytest.raises(RuntimeError, match="already been called"):
+    with pytest.raises(RuntimeError, match="once in each iteration"):
         scaler.unscale_(optimizer)
-    with pytest.raises(RuntimeError, match="Closure"):
+    with pytest.raises(RuntimeError, match="closure"):
         scaler.step(optimizer, closure=lambda: w.sum())
-    with pytest.raises(RuntimeError, match="Closure"):
+    with pytest.raises(RuntimeError, match="closure"):
         scaler.step(optimizer, lambda: w.sum())
     scaler.step(optimizer)
-    with pytest.raises(RuntimeError, match="already been called"):
+    with pytest.raises(RuntimeError, match="called twice"):
         scaler.step(optimizer)
-    with pytest.raises(RuntimeError, match=r"after step\(\)"):
+    with pytest.raises(RuntimeError, match=r"before step"):
         scaler.unscale_(optimizer)
-    with pytest.raises(AssertionError, match="pickled"):
+    with pytest.raises(AssertionError, match="between iterations"):
         pickle.dumps(scaler)
     scaler.update()
     assert pickle.loads(pickle.dumps(scaler)).state_dict() == scaler.state_dict()

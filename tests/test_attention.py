@@ -138,6 +138,7 @@ def torch_results(arrays: list[Any], mask: Any, causal: bool) -> list[Any]:
 
 
 @pytest.mark.oracle
+@pytest.mark.sweep(keep=1 / 8)
 @pytest.mark.parametrize("way", ways(), ids=["eager", "compiled"])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("causal", [False, True])
@@ -151,6 +152,7 @@ def test_same_as_torch(shape: Any, causal: bool, mask: str, way: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
@@ -172,6 +174,7 @@ def test_numpy_kernels(
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", ways(), ids=["eager", "compiled"])
 @pytest.mark.parametrize("mask", ["none", "bool", "float"])
 @pytest.mark.parametrize("causal", [False, True])
@@ -211,6 +214,7 @@ def test_half_precision_is_computed_in_float32(dtype: Any, way: Any) -> None:
 # -- threads, layouts, processors ------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 @pytest.mark.parametrize("batches", [1, 2, 7])
 @pytest.mark.parametrize("causal", [False, True])
@@ -304,6 +308,8 @@ def test_shared_heads_and_a_gradient_that_is_broadcast(way: Any) -> None:
 BAD = list(itertools.product(("q", "k", "v"), (np.nan, np.inf, -np.inf)))
 
 
+@pytest.mark.oracle
+@pytest.mark.sweep(keep=1 / 8)
 @pytest.mark.parametrize(("where", "number"), BAD)
 @pytest.mark.parametrize("mask", ["none", "bool", "float"])
 @pytest.mark.parametrize("causal", [False, True])

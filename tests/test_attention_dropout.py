@@ -77,6 +77,7 @@ def replayed(attend: Any) -> Any:
     return call
 
 
+@pytest.mark.sweep(keep=1 / 8)
 @pytest.mark.parametrize("way", [eager, replayed])
 @pytest.mark.parametrize("mask", ["none", "bool", "padding", "float"])
 @pytest.mark.parametrize("causal", [False, True])
@@ -98,6 +99,7 @@ def test_same_as_whole_matrices(shape: Any, causal: bool, mask: str, way: Any, c
     assert found[-1] == expected[-1]  # the generator has moved on as far
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", [eager, replayed])
 @pytest.mark.parametrize("dtype", [tg.float32, tg.float16, tg.bfloat16])
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.999, 1.0])

@@ -203,7 +203,7 @@ def test_gradcheck_finds_a_missing_conjugate() -> None:
     x = randn(3, requires_grad=True)
     assert gradcheck(Right.apply, x)
     assert gradgradcheck(Right.apply, x)
-    with pytest.raises(RuntimeError, match="Jacobian"):
+    with pytest.raises(RuntimeError, match="is not what differences give"):
         gradcheck(Wrong.apply, x)
 
 
@@ -523,6 +523,6 @@ def test_imaginary_parts_are_not_lost_silently() -> None:
     ):
         with pytest.raises((RuntimeError, TypeError)):
             call()
-    with pytest.warns(UserWarning, match="discards the imaginary part"):
+    with pytest.warns(UserWarning, match="imaginary part is lost"):
         assert tg.tensor([1 + 2j]).to(tg.float32).tolist() == [1.0]
     assert x.tolist() == [0.0, 0.0]

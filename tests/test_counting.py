@@ -64,7 +64,7 @@ def test_histograms_equal_numpys() -> None:
 def test_errors() -> None:
     x = tg.tensor([1.0, 2.0])
     for call, error, message in (
-        (lambda: tg.histc(x, 0), RuntimeError, "bins must be > 0"),
+        (lambda: tg.histc(x, 0), RuntimeError, "bins must be at least 1"),
         (lambda: tg.histc(x, 3, 2, 1), RuntimeError, "max must be larger"),
         (lambda: tg.histc(tg.tensor([1.0, float("nan")]), 3), RuntimeError, "not finite"),
         (lambda: tg.histc(x, 3, 0, float("inf")), RuntimeError, "not finite"),
@@ -72,11 +72,11 @@ def test_errors() -> None:
         (lambda: tg.histogram(x, 3, weight=tg.ones(3)), RuntimeError, "weight for each point"),
         (lambda: tg.histogramdd(x, 3), RuntimeError, "at least 2 dimensions"),
         (lambda: tg.histogramdd(tg.ones(3, 2), [3]), RuntimeError, "each of 2 dimensions"),
-        (lambda: tg.mode(tg.zeros(0, 3), 0), IndexError, "non-zero size"),
+        (lambda: tg.mode(tg.zeros(0, 3), 0), IndexError, "is empty"),
         (lambda: x.put(tg.tensor([0, 5]), x), IndexError, "out of"),
         (lambda: x.put(tg.tensor([0]), x), IndexError, "as many values"),
         (lambda: x.put(tg.tensor([0]), tg.tensor([1])), RuntimeError, "put"),
-        (lambda: x.index_reduce(0, tg.tensor([0]), x[:1], "sum"), RuntimeError, "one of prod"),
+        (lambda: x.index_reduce(0, tg.tensor([0]), x[:1], "sum"), RuntimeError, "'prod', 'mean'"),
     ):
         with pytest.raises(error, match=message):
             call()  # type: ignore[no-untyped-call]

@@ -377,7 +377,7 @@ def test_collate_keeps_the_structure():
         ([{1}], TypeError, "set"),
         ([np.array(["a"])], TypeError, "U1"),
         ([np.array([b"x"])], TypeError, "S1"),
-        ([[1, 2], [1]], RuntimeError, "equal size"),
+        ([[1, 2], [1]], RuntimeError, "different lengths"),
         ([np.ones(2), np.ones(3)], RuntimeError, r"sample 0 has \[2\] and sample 1 has \[3\]"),
         ([tg.ones(2), tg.ones(3)], RuntimeError, "collate_fn that pads"),
         ([{"a": 1}, {"b": 1}], KeyError, "a"),

@@ -35,6 +35,7 @@ def test_what_ranks_have_in_common() -> None:
         "buffers_follow_the_first_rank",
         "starts_alike",
         "different_models",
+        "sparse_gradients",
     ]
     results = run_ranks(PROGRAMS, 2, names)
     for rank, result in enumerate(results):
@@ -42,6 +43,7 @@ def test_what_ranks_have_in_common() -> None:
         assert "layers.1.weight" in result["forgotten_parameters"]
         assert "find_unused_parameters" in result["forgotten_parameters"]
         assert result["uneven_batches"][1] == rank + 2
+        assert result["sparse_gradients"] == [False, [0.5, 0.5, 0.0, 1.0, 0.0]]
         assert "rank 0: DistributedDataParallel" in result["different_models"]
         assert "rank 1: DistributedDataParallel" in result["different_models"]
         for name in ("uneven_batches", "starts_alike"):

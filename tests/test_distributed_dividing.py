@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ranks import needs_mpi, run_ranks
+from thinning import some
 
 import tapegrad as tg
 from tapegrad import nn
@@ -14,7 +15,7 @@ from tapegrad.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSG
 from tapegrad.distributed.pipelining import PipelineStage, Schedule1F1B
 from tapegrad.distributed.tensor.parallel import ColumnParallelLinear, ParallelTransformerBlock
 
-SIZES = (2, 4)
+SIZES = some((2, 4), 1 / 2, of="dividing in ranks")
 DIVIDED = (
     *("tensor_parallel", "tensor_parallel_compiled", "two_dimensions", "cross_entropy_options"),
     *("sequence_parallel", "sequence_parallel_compiled", "ring_second_order", "half_precision"),

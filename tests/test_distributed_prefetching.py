@@ -5,6 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 from ranks import HERE, MISSING, run_ranks
+from thinning import some
 
 pytestmark = pytest.mark.skipif(MISSING, reason="needs the mpi extra: pip install '.[mpi]'")
 
@@ -15,7 +16,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=some((2, 4), 1 / 2, of="prefetching in ranks"))
 def job(request):
     """What each rank of one job returns."""
     return request.param, run_ranks(FILE, request.param, NAMES)

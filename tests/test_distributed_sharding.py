@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ranks import HERE, MISSING, launch, run_ranks
+from thinning import some
 
 pytestmark = pytest.mark.skipif(MISSING, reason="needs the mpi extra: pip install '.[mpi]'")
 
@@ -33,7 +34,7 @@ def reference():
     }
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=some((2, 4), 1 / 2, of="sharding in ranks"))
 def job(request):
     """What each rank of one job returns."""
     names = ["training", "memory", "zero_interface", "sharded_interface", "sharded_layers"]

@@ -336,7 +336,7 @@ def test_compiled_steps_check_arguments() -> None:
     for bad, what in (
         ((-one, one, one), "parameter concentration .*GreaterThan"),
         ((one, one * math.nan, one), "parameter rate"),
-        ((one, one, -one), "value argument .*support"),
+        ((one, one, -one), "outside of the support of Gamma"),
     ):
         with pytest.raises(ValueError, match=what):
             fast(*bad)
@@ -376,23 +376,23 @@ def test_compiled_training_of_a_variational_model() -> None:
 def test_errors() -> None:
     with pytest.raises(ValueError, match=r"parameter scale \(Tensor of shape \(2,\)\)"):
         D.Normal(tg.zeros(2), tg.tensor([1.0, -1.0]))
-    with pytest.raises(ValueError, match="within the support"):
+    with pytest.raises(ValueError, match="outside of the support"):
         D.Exponential(1.0).log_prob(tg.tensor(-1.0))
-    with pytest.raises(ValueError, match="must be a Tensor"):
+    with pytest.raises(ValueError, match="takes a Tensor, got float"):
         D.Normal(0.0, 1.0).log_prob(1.0)
-    with pytest.raises(ValueError, match="not broadcastable"):
+    with pytest.raises(ValueError, match="does not broadcast"):
         D.Normal(tg.zeros(3), 1.0).log_prob(tg.zeros(2))
-    with pytest.raises(ValueError, match="right-most size"):
+    with pytest.raises(ValueError, match="event_shape"):
         D.Dirichlet(tg.ones(3)).log_prob(tg.ones(2) / 2)
     with pytest.raises(ValueError, match="not both"):
         D.Bernoulli(probs=0.5, logits=0.0)
     with pytest.raises(ValueError, match="not both"):
         D.Categorical()
-    with pytest.raises(ValueError, match="all be instances of Number"):
+    with pytest.raises(ValueError, match="expected numbers"):
         D.Normal([0.0], 1.0)
-    with pytest.raises(ValueError, match="Expected reinterpreted_batch_ndims"):
+    with pytest.raises(ValueError, match="only 0 batch dimensions"):
         D.Independent(D.Normal(0.0, 1.0), 1)
-    with pytest.raises(NotImplementedError, match="No KL"):
+    with pytest.raises(NotImplementedError, match="no formula for the KL"):
         D.kl_divergence(D.Normal(0.0, 1.0), D.StudentT(1.0))
     with pytest.raises(NotImplementedError):
         D.Poisson(tg.tensor(1.0)).rsample()
@@ -418,7 +418,7 @@ def test_subclasses() -> None:
         pass
 
     assert type(Same(0.0, 1.0).expand((3,))) is Same
-    with pytest.raises(NotImplementedError, match="custom"):
+    with pytest.raises(NotImplementedError, match="expand"):
         Shifted(tg.zeros(1)).expand((3,))
 
     class Silent(D.Distribution):
@@ -428,7 +428,7 @@ def test_subclasses() -> None:
         Silent()
     d = Silent(validate_args=False)
     d._validate_args = True
-    with pytest.warns(UserWarning, match="does not define `support`"):
+    with pytest.warns(UserWarning, match="has no support"):
         d._validate_sample(tg.tensor(0.0))
 
     @D.register_kl(Same, Same)

@@ -25,7 +25,7 @@ CASES = {
     "dim twice": (lambda: tg.ones(2, 3).sum((0, -2)), RuntimeError, "twice"),
     "index": (lambda: tg.ones(3)[5], IndexError, "size 3"),
     "too many indices": (lambda: tg.ones(3)[0, 0], IndexError, "2 indices"),
-    "float index": (lambda: tg.ones(3)[tg.ones(1)], IndexError, "integers or bool"),
+    "float index": (lambda: tg.ones(3)[tg.ones(1)], IndexError, "integers or of bool"),
     "index tensor": (lambda: tg.ones(3)[tg.tensor([3])], IndexError, "out of range"),
     "mask": (lambda: tg.ones(3)[tg.tensor([True, False])], IndexError, "mask"),
     "negative step": (lambda: tg.ones(3)[::-1], ValueError, "flip"),
@@ -141,7 +141,7 @@ def test_a_missing_name_answers_with_the_nearest_one(module, name, nearest):
         (tg, "mse_loss", "did you mean 'tapegrad.nn.functional.mse_loss'"),
         (tg, "jit", "use tapegrad.compile"),
         (tg.nn, "relu", "did you mean 'tapegrad.nn.functional.relu'"),
-        (tg.nn, "DataParallel", "distributed training is not supported"),
+        (tg.nn, "DataParallel", "use tapegrad.nn.parallel.DistributedDataParallel"),
         (tg.optim, "StepLR", "did you mean 'tapegrad.optim.lr_scheduler.StepLR'"),
     ],
 )

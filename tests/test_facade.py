@@ -588,6 +588,40 @@ print(tree.keystr(tree.tree_leaves_with_path({"a": [1, 2]})[1][0]))
     assert printed == ["a tree of 6 leaves cannot have 1", "['a'][1]"]
 
 
+def test_iterators_of_loaders_have_classes(program):
+    printed = program(
+        """
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter, _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter)
+
+class Squares(_BaseDataLoaderIter):
+    def __init__(self, loader):
+        super().__init__(loader)
+        self.rest = iter(loader.dataset)
+
+    def _next_data(self):
+        return next(self.rest) ** 2
+
+loader = DataLoader(range(4), batch_size=2)
+assert isinstance(_BaseDataLoaderIter, type) and isinstance(iter(loader), _BaseDataLoaderIter)
+assert issubclass(_MultiProcessingDataLoaderIter, _BaseDataLoaderIter)
+assert not isinstance(iter([]), _BaseDataLoaderIter)
+print(list(Squares(loader)), len(Squares(loader)))
+print([batch.tolist() for batch in _SingleProcessDataLoaderIter(loader)])
+try:
+    next(_BaseDataLoaderIter(loader))
+except NotImplementedError as error:
+    print(error)
+"""
+    )
+    assert printed == [
+        "[0, 1, 4, 9] 2",
+        "[[0, 1], [2, 3]]",
+        "BatchIterator needs a method _next_data",
+    ]
+
+
 def test_the_version_stands_in_one_place():
     from importlib.metadata import PathDistribution
 
@@ -598,3 +632,42 @@ def test_the_version_stands_in_one_place():
     assert PathDistribution(folder).version == VERSION
     assert folder.name == f"torch-{VERSION}.dist-info"
     assert json.dumps(VERSION).startswith('"2.13')
+
+
+def test_sparse_tensors(program):
+    printed = program(
+        """
+import io, torch
+x = torch.sparse_coo_tensor([[0, 1, 1]], [1.0, 2.0, 3.0], (3,))
+print(x.type(), x.layout, x.is_sparse, torch.is_tensor(x), isinstance(x, torch.Tensor))
+print(isinstance(x, torch.sparse.FloatTensor), isinstance(x, torch.sparse.DoubleTensor))
+print(isinstance(torch.ones(2), torch.sparse.FloatTensor))
+print(torch.sparse.FloatTensor(torch.tensor([[0, 2]]), torch.ones(2), torch.Size([4])).to_dense())
+print(torch.sparse.mm(torch.eye(2).to_sparse(), torch.ones(2, 1)).tolist())
+for weights_only in (True, False):
+    for y in (x, x.coalesce()):
+        file = io.BytesIO()
+        torch.save({"x": y}, file)
+        file.seek(0)
+        z = torch.load(file, weights_only=weights_only)["x"]
+        print(z.is_sparse, z.to_dense().tolist(), z.is_coalesced())
+for name in ("sparse_csr_tensor", "sparse.spsolve"):
+    try:
+        eval(f"torch.{name}")(x)
+    except NotImplementedError as error:
+        print(name, "sparse_coo_tensor" in str(error) or "to_dense" in str(error))
+print(torch.nn.modules.sparse.Embedding, torch.optim.SparseAdam, torch.sparse_coo)
+"""
+    )
+    assert printed == [
+        "torch.sparse.FloatTensor torch.sparse_coo True True True",
+        "True False",
+        "False",
+        "tensor([1., 0., 1., 0.])",
+        "[[1.0], [1.0]]",
+        *["True [1.0, 5.0, 0.0] False", "True [1.0, 5.0, 0.0] True"] * 2,
+        "sparse_csr_tensor True",
+        "sparse.spsolve True",
+        "<class 'torch.nn.modules.sparse.Embedding'> <class 'torch.optim.sparse_adam.SparseAdam'> "
+        "torch.sparse_coo",
+    ]

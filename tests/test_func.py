@@ -106,3 +106,42 @@ def test_inputs_that_require_grad_stay_connected():
     g = func.grad(lambda v: (v**3).sum())(x)
     (h,) = tg.autograd.grad(g.sum(), x)
     assert h.tolist() == [6, 12]
+
+
+def test_derivatives_inside_of_no_grad_leave_no_history():
+    w, held = f64(1.0, 2.0).requires_grad_(), f64(2.0, 2.0).requires_grad_()
+
+    def cubes(v):
+        return v**3 * held
+
+    with tg.no_grad():
+        found, value = func.grad_and_value(lambda v: cubes(v).sum())(w)
+        output, pull = func.vjp(cubes, w)
+        results = [
+            *(found, value, output, *pull(f64(1.0, 1.0)), func.jacrev(cubes)(w)),
+            *func.jvp(func.grad(lambda v: cubes(v).sum()), (w,), (f64(1.0, 1.0),)),
+            tg.vmap(func.grad(lambda v: v**3 * held[0]))(w),
+        ]
+    assert found.tolist() == [6, 24]
+    assert results[-2].tolist() == [12, 24]
+    assert not any(x.requires_grad for x in results)
+
+
+def test_an_outer_derivative_does_not_see_what_no_grad_hides():
+    def product(v):
+        with tg.no_grad():
+            factor = func.grad(lambda u: (u**3).sum())(v)
+        return (factor * v).sum()
+
+    assert func.grad(product)(f64(1.0, 2.0)).tolist() == [3, 12]
+    # Forward mode goes on inside of no_grad.
+    assert func.jvp(product, (f64(1.0, 2.0),), (f64(1.0, 1.0),))[1].item() == 9 + 36
+
+
+def test_gradients_of_cotangents():
+    cotangent = f64(3.0, 4.0).requires_grad_()
+    _, pull = func.vjp(lambda v: v**3, f64(1.0, 2.0))
+    (found,) = pull(cotangent)
+    assert tg.autograd.grad((found**2).sum(), cotangent)[0].tolist() == [54, 1152]
+    with tg.no_grad():
+        assert not pull(cotangent)[0].requires_grad

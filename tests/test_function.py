@@ -385,3 +385,33 @@ def test_a_view_that_a_function_returns_in_a_compiled_function():
         plain = tg.ones(2)
         assert written(plain).tolist() == [4, 4]
         assert plain.tolist() == [2, 2]
+
+
+def test_a_gradient_that_nobody_needs_may_have_any_shape():
+    class Scaled(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, times):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2, tg.ones(7)
+
+    x = tg.ones(3, requires_grad=True)
+    Scaled.apply(x, tg.ones(5)).sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_hooks_of_one_tensor_get_one_gradient():
+    x = tg.ones(2, requires_grad=True)
+    y = x * 2
+    seen = []
+    y.register_hook(lambda g: seen.append(g))
+    y.register_hook(lambda g: setattr(g, "mark", 5))
+    y.register_hook(lambda g: seen.append(g) or g * 3)
+    y.register_hook(lambda g: seen.append(g))
+    y.sum().backward()
+    assert seen[0] is seen[1]
+    assert seen[0].mark == 5
+    assert seen[2].tolist() == [3, 3]
+    assert x.grad.tolist() == [6, 6]

@@ -62,7 +62,7 @@ def test_hooks_of_a_large_node() -> None:
 def test_a_hook_that_returns_too_few() -> None:
     y = leaf(1.0) * leaf(2.0)
     y.grad_fn.register_hook(lambda inputs, _: (inputs[0],))
-    with pytest.raises(RuntimeError, match="incorrect number"):
+    with pytest.raises(RuntimeError, match="as many values"):
         y.backward()
 
 
@@ -122,7 +122,7 @@ def test_nodes_show_what_they_saved() -> None:
     assert z.grad_fn._saved_result.grad_fn is z.grad_fn
     assert x.unsqueeze(0).sum(dim=1).grad_fn._saved_keepdim is False
     z.sum().backward()
-    with pytest.raises(RuntimeError, match="freed"):
+    with pytest.raises(RuntimeError, match="are gone"):
         _ = z.grad_fn._saved_result
     with pytest.raises(AttributeError):
         _ = z.grad_fn._saved_nothing
@@ -140,9 +140,9 @@ def test_hooks_on_one_saved_tensor() -> None:
     def spoil(t: Any) -> Any:
         return t.detach().add_(1)
 
-    with pytest.raises(RuntimeError, match="in place"):
+    with pytest.raises(RuntimeError, match="changed the tensor"):
         y.grad_fn._raw_saved_result.register_hooks(spoil, lambda t: t)
-    with pytest.raises(RuntimeError, match="forbidden"):
+    with pytest.raises(RuntimeError, match="made by operations"):
         tg.autograd.SavedTensor()
 
 
@@ -182,7 +182,7 @@ def test_saved_tensors_may_be_changed() -> None:
         w = (y**2).sum()
     assert x.grad.tolist() == [2, 4]
     assert not list(kept.cloned.items())
-    with pytest.raises(AssertionError, match="outside"):
+    with pytest.raises(AssertionError, match="must run there"):
         w.backward()
 
 
@@ -295,13 +295,13 @@ def test_tensors_of_inference_mode() -> None:
     assert made[:1].is_inference()
     assert not (made * 2).is_inference()
     assert not made.clone().is_inference()
-    with pytest.raises(RuntimeError, match="outside InferenceMode"):
+    with pytest.raises(RuntimeError, match="made inside of inference_mode"):
         made.add_(1)
-    with pytest.raises(RuntimeError, match="outside InferenceMode"):
+    with pytest.raises(RuntimeError, match="made inside of inference_mode"):
         made[:1].add_(1)
-    with pytest.raises(RuntimeError, match="outside InferenceMode"):
+    with pytest.raises(RuntimeError, match="made inside of inference_mode"):
         made.requires_grad_()
-    with pytest.raises(RuntimeError, match="version counter"):
+    with pytest.raises(RuntimeError, match="no version"):
         _ = made._version
     assert (made * leaf(1.0)).requires_grad
 
@@ -319,7 +319,7 @@ def test_details_of_functions() -> None:
         def backward(ctx: Any, g: Any) -> Any:  # type: ignore[override]
             return g
 
-    with pytest.raises(RuntimeError, match="Legacy"):
+    with pytest.raises(RuntimeError, match="static methods"):
         Same()(leaf(1.0))
     assert Same.generate_vmap_rule is False
 

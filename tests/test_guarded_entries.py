@@ -146,18 +146,22 @@ def test_replays_of_many_modules_see_each_attribute() -> None:
     def f(x: Any) -> Any:
         return model(x)
 
+    def replay_agrees() -> bool:
+        # Each layer's output has a size near 1; a replay rounds another way than eager does.
+        return tg.allclose(f(x), model(x), atol=1e-5)
+
     x = tg.randn(3, 4)
     for _ in range(4):
-        assert tg.allclose(f(x), model(x))
+        assert replay_agrees()
     count = sum(s.recordings for s in f._signatures)
     f(x)
     assert sum(s.recordings for s in f._signatures) == count
     for layer in model:
         layer.eps = 10.0
-        assert tg.allclose(f(x), model(x))
+        assert replay_agrees()
     model[5].weight = tg.nn.Parameter(tg.full((4,), 3.0))
-    assert tg.allclose(f(x), model(x))
+    assert replay_agrees()
     model[7].forward = lambda y: y * 0  # type: ignore[method-assign]
-    assert tg.allclose(f(x), model(x))
+    assert replay_agrees()
     del model[7].forward
-    assert tg.allclose(f(x), model(x))
+    assert replay_agrees()

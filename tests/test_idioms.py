@@ -51,7 +51,7 @@ def test_formatting():
     assert f"{torch.ones(2)}" == "tensor([1., 1.])"
 
 
-@pytest.mark.filterwarnings("ignore:indexing with dtype uint8")
+@pytest.mark.filterwarnings("ignore:a mask of uint8")
 def test_masks():
     x = torch.arange(3)
     assert x[torch.tensor([0, 1, 1], dtype=torch.uint8)].tolist() == [1, 2]

@@ -387,11 +387,11 @@ def test_gradients_through_overlapping_windows_that_are_written_to(turned):
 
 @pytest.mark.parametrize(
     "change",
-    [lambda u: u.add_(1), lambda u: u.fill_(1.0), lambda u: u.T.mul_(2), lambda u: u[:2].neg_()],
+    [lambda u: u.add_(1), lambda u: u.exp_(), lambda u: u.T.mul_(2), lambda u: u[:2].neg_()],
 )
 def test_overlapping_windows_cannot_be_written_to_at_once(change):
     x = tg.arange(5.0)
-    with pytest.raises(RuntimeError, match="single memory location"):
+    with pytest.raises(RuntimeError, match="share memory"):
         change(x.unfold(0, 3, 1))
     assert x.tolist() == [0, 1, 2, 3, 4]
     change(x[:4].unfold(0, 2, 2))
@@ -417,3 +417,48 @@ def test_windows_in_a_compiled_function():
         found, x = step(tg.arange(5.0))
         assert found.tolist() == [20, 56, 68]
         assert x.tolist() == [0, 2, 4, 6, 4]
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_older_order_of_a_factor(tracked):
+    other = tg.tensor([3.0, 4.0])
+    for name, expected in (("add", [7.0, 9.0]), ("sub", [-5.0, -7.0])):
+        for label in (name, f"{name}_"):
+            x = tg.ones(2, requires_grad=tracked) * 1
+            assert getattr(x, label)(2, other).tolist() == expected
+        assert getattr(tg, name)(tg.ones(2), 2, other).tolist() == expected
+    for name, expected in (("addcmul", [19.0, 33.0]), ("addcdiv", [3.0, 3.0])):
+        for label in (name, f"{name}_"):
+            x = tg.ones(2, requires_grad=tracked) * 1
+            assert getattr(x, label)(2, other, other).tolist() == expected
+    assert other.tolist() == [3, 4]  # np.add(x, 2, other) would have written into it
+
+
+def test_a_number_comes_first():
+    x = tg.tensor([2.0, 4.0])
+    assert tg.div(1.0, x).tolist() == [0.5, 0.25]
+    assert tg.mul(3, x).tolist() == [6, 12]
+    assert tg.sub(1, x, alpha=2).tolist() == [-3, -7]
+    assert tg.floor_divide(9, x).tolist() == [4, 2]
+    with pytest.raises(TypeError, match="expected a Tensor"):
+        tg.fmod(1.0, x)
+
+
+def test_a_factor_is_not_rounded_to_the_narrower_dtype():
+    narrow = tg.tensor([0.1235, 1.234]).bfloat16()
+    wide = tg.ones(2, dtype=tg.float64)
+    exact = narrow.double()
+    assert wide.add(narrow, alpha=-0.02).tolist() == (wide - 0.02 * exact).tolist()
+    assert wide.clone().add_(narrow, alpha=-0.02).tolist() == (wide - 0.02 * exact).tolist()
+    assert wide.addcmul(narrow, narrow, value=0.3).tolist() == (wide + exact * exact * 0.3).tolist()
+    half = tg.tensor([[1.0, 0.33], [0.21, 3.1]]).half()
+    once = (0.1 * half.float() + 0.7 * (half.float() @ half.float())).half()
+    assert tg.addmm(half, half, half, beta=0.1, alpha=0.7).tolist() == once.tolist()
+
+
+def test_in_asks_for_numbers():
+    x = tg.tensor([1.0, 2.0])
+    assert 2 in x
+    assert 3.0 not in x
+    with pytest.raises(RuntimeError, match="only supports Tensor or scalar"):
+        "lr" in x  # noqa: B015

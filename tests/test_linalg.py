@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -261,3 +262,49 @@ def test_the_second_derivative_of_a_singular_determinant() -> None:
         values = np.arange(n - 1.0, -1.0, -1.0)
         both = np.stack([u * values @ v, rng.standard_normal((n, n))])
         assert gradgradcheck(tg.det, tg.tensor(both, requires_grad=True))
+
+
+def _second_derivative(x: tg.Tensor, weight: tg.Tensor) -> Any:
+    """The gradient of a weighted sum of the gradient of a determinant."""
+    value = tg.det(x)
+    if x.is_complex():
+        value = value.real * 1.3 + value.imag * 0.4
+    (first,) = tg.autograd.grad(value, x, create_graph=True)
+    total = (first * weight).sum()
+    total = total.real if x.is_complex() else total
+    return tg.autograd.grad(total, x, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize(
+    "values",
+    [(0.0,), (1.0, 0.0), (2.0, 1.0, 0.0), (1.0, 1.0, 0.0), (0.0,) * 3, (2.0, 2.0, 0.0, 0.0)],
+)
+def test_derivatives_of_singular_determinants(values: tuple[float, ...], is_complex: bool) -> None:
+    """The second and the third, also where singular values are equal."""
+    rng = np.random.default_rng(1)
+    n = len(values)
+
+    def unitary() -> Any:
+        drawn = rng.standard_normal((2, n, n))
+        return np.linalg.qr(drawn[0] + 1j * drawn[1] if is_complex else drawn[0])[0]
+
+    x = unitary() * values @ unitary()
+    weight, direction = tg.tensor(unitary()), unitary()
+    assert gradgradcheck(tg.det, tg.tensor(np.stack([x, unitary()]), requires_grad=True))
+
+    def total(array: Any) -> tuple[Any, tg.Tensor]:
+        leaf = tg.tensor(array, requires_grad=True)
+        second = _second_derivative(leaf, weight)
+        return (second.real if is_complex else second).triu().sum(), leaf
+
+    at, leaf = total(x)
+    third = tg.autograd.grad(at, leaf, allow_unused=True, materialize_grads=True)[0]
+    slope = (total(x + 1e-5 * direction)[0] - total(x - 1e-5 * direction)[0]).item() / 2e-5
+    assert abs(np.vdot(third.numpy(), direction).real - slope) < 1e-3
+
+
+def test_second_derivatives_of_determinants_inside_of_vmap() -> None:
+    x = tg.tensor([[[2.0, 1.0], [0.5, 3.0]], [[1.0, 0.0], [0.0, 4.0]]], dtype=tg.float64)
+    whole = tg.vmap(tg.func.hessian(tg.det))(x)
+    tg.testing.assert_close(whole[0], tg.func.hessian(tg.det)(x[0]))

@@ -154,7 +154,7 @@ def test_frombuffer() -> None:
         fixed = tg.frombuffer(b"ab", dtype=tg.uint8)
     with pytest.raises(RuntimeError, match="read-only"):
         fixed.fill_(0)
-    with pytest.raises(ValueError, match="buffer protocol"):
+    with pytest.raises(ValueError, match="object with a buffer"):
         tg.frombuffer([1, 2], dtype=tg.uint8)
     for options in ({"offset": 16}, {"count": 5}, {"count": 0}, {"offset": 1}, {"offset": -1}):
         with pytest.raises(ValueError, match="buffer"):
@@ -186,7 +186,7 @@ def test_functions_of_python() -> None:
     x.map2_(tg.ones(2, 2), tg.zeros(2, 2), lambda a, b, c: a - b + c)
     assert x.tolist() == [[10, 21], [30, 41]]
     assert tg.arange(3).apply_(lambda v: v + 0.5).tolist() == [0, 1, 2]
-    with pytest.raises(RuntimeError, match="requires grad"):
+    with pytest.raises(RuntimeError, match="without gradients"):
         tg.ones(2, requires_grad=True).apply_(lambda v: v)
 
 
@@ -262,7 +262,7 @@ def test_asarray() -> None:
         (lambda: tg.asarray([1.0], copy=False), ValueError),
         (lambda: tg.asarray(np.float64(1), copy=False), RuntimeError),
     ):
-        with pytest.raises(error, match="can't alias"):
+        with pytest.raises(error, match="copy=False"):
             call()  # type: ignore[no-untyped-call]
 
 
@@ -271,22 +271,22 @@ def test_limits_of_random_integers() -> None:
     for low, high in ((-1, 5), (5, 300)):
         with pytest.raises(RuntimeError, match="out of bounds"):
             x.random_(low, high)
-    with pytest.raises(RuntimeError, match="less than"):
+    with pytest.raises(RuntimeError, match="must be larger"):
         x.random_(5, 5)
     assert set(tg.zeros(100, dtype=tg.bool).random_().tolist()) == {True, False}
-    with pytest.warns(UserWarning, match="precision"):
+    with pytest.warns(UserWarning, match="will not be drawn"):
         tg.zeros(2, dtype=tg.float16).random_(0, 5000)
 
 
 def test_ranges() -> None:
-    with pytest.warns(UserWarning, match="deprecated"):
+    with pytest.warns(UserWarning, match="use arange"):
         assert tg.range(0, 1, 0.5).tolist() == [0, 0.5, 1]
     x = tg.zeros(2, 3)
     tg.arange(0, 4, out=x[:, 1:])
     assert x.tolist() == [[0, 0, 1], [0, 2, 3]]
-    with pytest.raises(RuntimeError, match="std"):
+    with pytest.raises(RuntimeError, match="standard deviation"):
         tg.normal(0.0, -1.0, (2,))
     assert tg.normal(0.0, 1.0, (2,), dtype=tg.float64).dtype is tg.float64
-    with pytest.raises(TypeError, match="tuple of Tensors"):
+    with pytest.raises(TypeError, match="sequence of tensors"):
         tg.hstack(x)
     assert tg.zeros(1, dtype=tg.uint8).fill_(-1).item() == 255

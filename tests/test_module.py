@@ -481,3 +481,24 @@ def test_train_asks_the_modules_inside() -> None:
     assert (inner[0].training, inner[1].training, outer.training) == (False, True, True)
     model.eval()
     assert not any(m.training for m in model.modules())
+
+
+def test_a_module_may_have_the_name_of_a_class_attribute():
+    class Wrapper(nn.Module):
+        head = None
+
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(2, 1)
+            self.inner = nn.Linear(1, 1)
+
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.inner, name)
+
+    found = Wrapper()
+    assert [*found._modules] == ["head", "inner"]
+    assert found.head is None
+    assert found.in_features == 1

@@ -189,3 +189,28 @@ def test_modules_have_hook_dictionaries_once_they_are_asked_for() -> None:
     module._forward_hooks[7] = lambda m, args, out: seen.append(out)
     module(tapegrad.ones(2))
     assert len(seen) == 1
+
+
+def test_a_hooked_module_returns_the_memory_of_its_result() -> None:
+    layer = nn.Linear(3, 2)
+    kept: list[Any] = []
+    layer.register_forward_hook(lambda module, args, output: kept.append((args[0], output)))
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    x = tapegrad.ones(4, 3, requires_grad=True)
+    result = layer(x)
+    ((given, made),) = kept
+    assert (given.data_ptr(), made.data_ptr()) == (x.data_ptr(), result.data_ptr())
+    with pytest.raises(RuntimeError, match="in place"):
+        result.mul_(2)
+
+
+def test_results_with_older_hooks_may_be_changed_in_place() -> None:
+    layer, expected = nn.Linear(3, 2), nn.Linear(3, 2)
+    expected.load_state_dict(layer.state_dict())
+    shown: list[Any] = []
+    layer.register_backward_hook(lambda module, grad_input, grad_output: shown.append(grad_output))
+    x = tapegrad.ones(4, 3)
+    layer(x).relu_().sum().backward()
+    expected(x).relu().sum().backward()
+    assert tapegrad.equal(layer.weight.grad, expected.weight.grad)
+    assert len(shown) == 1

@@ -22,6 +22,7 @@ from sweep import (
     cases,
     differentiated,
     mapped,
+    numbered_cases,
     strided,
     tensors,
     transposed,
@@ -174,7 +175,7 @@ def outcome(op: Op, arguments: Arguments) -> list[Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_operation_and_its_derivatives(name: str, everywhere: Counting) -> None:
-    for number, (op, _, made) in enumerate(cases(name)):
+    for number, op, _, made in numbered_cases(name):
         arguments = mapped(LAYOUTS[number % len(LAYOUTS)], made)
         try:
             expected = in_numpy(outcome, op, arguments)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sweep import NAMES, assert_close, call, cases, differentiated, flat, gradients
+from sweep import NAMES, assert_close, call, differentiated, flat, gradients, some_cases
 
 import tapegrad
 from tapegrad import Tape, Tensor, nn
@@ -179,7 +179,7 @@ COMPOSED = [name for name in NAMES if TABLE[name].module == "nn.functional" or n
 
 @pytest.mark.parametrize("name", COMPOSED)
 def test_composites_inlined_equal_their_own_rules(name: str) -> None:
-    for op, sample, arguments in cases(name):
+    for op, sample, arguments in some_cases(name):
         inputs = differentiated(arguments)
         expected = call(op, arguments)
         with Inlining():
@@ -369,7 +369,6 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: F.instance_norm(ones(2, 3, 1)), ValueError, "more than 1 place"),
     (lambda: F.embedding(ones(2), ones(3, 3)), RuntimeError, "integer tokens"),
     (lambda: F.embedding(whole(0), ones(3)), RuntimeError, "matrix of rows"),
-    (lambda: F.embedding(whole(0), ones(3, 3), sparse=True), RuntimeError, "sparse"),
     (lambda: F.embedding(whole(0), ones(3, 3), 3), RuntimeError, "padding_idx 3"),
     (lambda: F.one_hot(whole(0, 4), 3), RuntimeError, "label 4 is out of range"),
     (lambda: F.one_hot(ones(2)), RuntimeError, "integer labels"),

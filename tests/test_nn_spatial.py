@@ -434,3 +434,14 @@ def test_gradients_of_maxima_of_any_windows(size: Any, ceil_mode: bool) -> None:
         expected = pooled_gradient(x, size, stride, padding, dilation, ceil_mode)
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6, atol=1e-6)
         assert callbacks(fast) == []
+
+
+def test_a_list_of_one_number_serves_all_dimensions_of_a_convolution():
+    plain = nn.Conv2d(2, 3, 3, stride=2, padding=1, dilation=1)
+    listed = nn.Conv2d(2, 3, 3, stride=[2], padding=(1,), dilation=[1])
+    listed.load_state_dict(plain.state_dict())
+    assert (listed.stride, listed.padding, listed.dilation) == ((2,), (1,), (1,))
+    x = tg.randn(1, 2, 7, 7)
+    assert tg.equal(listed(x), plain(x))
+    with pytest.raises(ValueError, match="kernel_size needs 2 integers"):
+        nn.Conv2d(2, 3, [3])

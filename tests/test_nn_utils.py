@@ -392,11 +392,57 @@ def test_calls_with_other_tensors() -> None:
     )(tg.eye(2))
     assert gradient.tolist() == [[1.0, 1.0], [1.0, 1.0]]
     with pytest.raises(RuntimeError, match="'odd'"):
-        functional_call(net, {"odd": tg.ones(1)}, tg.zeros(1, 2))
+        functional_call(net, {"odd": tg.ones(1)}, tg.zeros(1, 2), strict=True)
+    functional_call(net, {"odd": tg.ones(1)}, tg.zeros(1, 2))
+    assert not hasattr(net, "odd")
+    with pytest.raises(AttributeError, match="no module"):
+        functional_call(net, {"7.weight": tg.ones(1)}, tg.zeros(1, 2))
+    with pytest.raises(RuntimeError, match="property or method"):
+        functional_call(net, {"forward": tg.ones(1)}, tg.zeros(1, 2))
+    with pytest.raises(ValueError, match="one tensor"):
+        functional_call(net, {"0.bias": tg.ones(2), "1.bias": tg.ones(2)}, tg.zeros(1, 2))
+    functional_call(net, other, tg.zeros(1, 2), strict=True)  # tied: nothing is missing
     with pytest.raises(RuntimeError, match="missing"):
         functional_call(shared, {"weight": tg.eye(2)}, tg.zeros(1, 2), strict=True)
     with pytest.raises(ValueError, match="given twice"):
         functional_call(shared, (other, other), tg.zeros(1, 2))
+
+
+def test_calls_with_names_that_are_no_parameters() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor, self.count = tg.ones(1), 3
+
+        def forward(self, x: tg.Tensor) -> tg.Tensor:
+            shift = getattr(self, "shift", None)
+            return x * self.factor if shift is None else x * self.factor + shift
+
+    model = Scaled()
+    given = {"factor": tg.full((1,), 5.0), "shift": tg.ones(1)}
+    assert functional_call(model, given, tg.ones(1)).tolist() == [6]
+    assert model(tg.ones(1)).tolist() == [1]
+    assert not hasattr(model, "shift")
+    for name, error in (("count", TypeError), ("part.weight", AttributeError), ("", KeyError)):
+        with pytest.raises(error):
+            functional_call(model, {"factor": tg.zeros(1), name: tg.ones(1)}, tg.ones(1))
+        assert model.factor.tolist() == [1]
+
+
+def test_calls_hand_back_what_the_module_replaced() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", tg.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.count = self.count + 1
+            return x + self.count
+
+    counter, state = Counter(), {"count": tg.tensor([5.0])}
+    assert functional_call(counter, state, tg.zeros(1)).tolist() == [6.0]
+    assert state["count"].tolist() == [6.0]
+    assert counter.count.tolist() == [0.0]
 
 
 def test_skipped_first_values() -> None:

@@ -356,7 +356,7 @@ def test_parameters_that_make_no_sense():
         optim.SGD([p, 1.0])
     with pytest.raises(ValueError, match="result of an operation"):
         optim.SGD([p * 2])
-    with pytest.raises(ValueError, match="more than one"):
+    with pytest.raises(ValueError, match="two groups"):
         optim.SGD([{"params": [p]}, {"params": [p]}])
     with pytest.raises(ValueError, match="'params'"):
         optim.SGD([{"lr": 1.0}])
@@ -567,3 +567,31 @@ def test_an_optimizer_around_another():
     outer.zero_grad()
     assert w.tolist() == [0.5, 0.5]
     assert w.grad is None
+
+
+def test_an_optimizer_of_ones_own_keeps_its_state():
+    class Factored(tg.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 0.1})
+
+        def __setstate__(self, state):
+            super().__setstate__(state)
+            for group in self.param_groups:
+                group.setdefault("added", True)
+
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                state = self.state[p]
+                state["step"] = state.get("step", 0) + 1
+                state["rows"] = p.grad.square().mean(1)
+
+    x = tg.ones(3, 2, requires_grad=True)
+    optimizer = Factored([x])
+    x.sum().backward()
+    optimizer.step()
+    other = Factored([x])
+    other.load_state_dict(optimizer.state_dict())
+    assert other.state[x]["step"] == 1
+    assert type(other.state[x]["step"]) is int
+    assert other.state[x]["rows"].shape == (3,)
+    assert other.param_groups[0]["added"] is True

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sweep import NAMES, array_of, call, cases
+from sweep import NAMES, array_of, call, some_cases
 
 import tapegrad
 from tapegrad import Tensor
@@ -30,7 +30,7 @@ def _like(result: Any) -> Any:
 def test_every_operation_takes_out(name: str) -> None:
     if TABLE[name].samples is None or TABLE[name].module == "method":
         pytest.skip("a method")
-    for op, sample, arguments in cases(name, requires_grad=False):
+    for op, sample, arguments in some_cases(name, requires_grad=False):
         expected = call(op, arguments)
         out = _like(expected)
         positional, keywords = arguments
@@ -54,7 +54,7 @@ def test_every_operation_takes_out(name: str) -> None:
 def test_other_sizes_are_resized_with_a_warning() -> None:
     x = tapegrad.arange(3.0)
     out = tapegrad.empty(2)
-    with pytest.warns(UserWarning, match="resized since it had shape"):
+    with pytest.warns(UserWarning, match="was resized to"):
         assert tapegrad.add(x, 1, out=out) is out
     assert out.tolist() == [1, 2, 3]
     with warnings.catch_warnings():
@@ -77,7 +77,7 @@ def test_a_smaller_result_stays_in_the_memory() -> None:
 
 def test_dtypes() -> None:
     x = tapegrad.arange(3.0)
-    with pytest.raises(RuntimeError, match="can't be cast"):
+    with pytest.raises(RuntimeError, match="cannot hold"):
         tapegrad.add(x, x, out=tapegrad.empty(3, dtype=tapegrad.int64))
     wide = tapegrad.add(x, x, out=tapegrad.empty(3, dtype=tapegrad.float64))
     assert wide.dtype is tapegrad.float64
@@ -96,17 +96,15 @@ def test_dtypes() -> None:
     assert exact.dtype is tapegrad.float64
 
 
-def test_out_may_be_or_overlap_an_input() -> None:
+def test_out_may_be_an_input() -> None:
     x = tapegrad.arange(4.0)
     assert tapegrad.add(x, x, out=x) is x
     assert x.tolist() == [0, 2, 4, 6]
-    tapegrad.add(x[:3], 1, out=x[1:])
-    assert x.tolist() == [0, 1, 3, 5]
     m = tapegrad.arange(4.0).reshape(2, 2)
     tapegrad.matmul(m, m, out=m)
     assert m.tolist() == [[2, 3], [6, 11]]
     tapegrad.cumsum(x, 0, out=x)
-    assert x.tolist() == [0, 1, 4, 9]
+    assert x.tolist() == [0, 2, 6, 12]
     parts = tapegrad.tensor([3.0, 1.0, 2.0])
     tapegrad.sort(parts, out=(parts, tapegrad.empty(3, dtype=tapegrad.int64)))
     assert parts.tolist() == [1, 2, 3]
@@ -123,7 +121,7 @@ def test_gradients_are_refused() -> None:
         lambda: tapegrad.where(x > 0, x, w, out=out),
         lambda: tapegrad.zeros(3, out=w),
     ):
-        with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        with pytest.raises(RuntimeError, match="gradients have to flow"):
             call_()
     assert out.tolist() == [0, 0, 0]
     assert w.tolist() == [1, 1, 1]
@@ -162,7 +160,7 @@ def test_wrong_outputs() -> None:
     with pytest.raises(RuntimeError, match="share one place"):
         tapegrad.add(x, x, out=tapegrad.zeros(1).expand(3))
     values, indices = tapegrad.zeros(3), tapegrad.zeros(3, dtype=tapegrad.bool)
-    with pytest.raises(RuntimeError, match="can't be cast"):
+    with pytest.raises(RuntimeError, match="does not match the dtype of out="):
         tapegrad.sort(x, out=(values, indices))
     assert values.tolist() == [0, 0, 0]  # bad input changes nothing
     assert tapegrad.add(x, x, out=None).tolist() == [2, 2, 2]
@@ -223,3 +221,64 @@ def test_compiled_resizing_of_an_argument_runs_eagerly() -> None:
             warnings.simplefilter("ignore")
             fast(tapegrad.ones(2) + i, out)
         assert out.tolist() == [2 + 2 * i] * 2
+
+
+def test_dtypes_that_must_be_those_of_the_result() -> None:
+    x = tapegrad.tensor([[3.0, 1.0], [2.0, 4.0]])
+    wide, places = (
+        tapegrad.empty(2, dtype=tapegrad.float64),
+        tapegrad.empty(2, dtype=tapegrad.int64),
+    )
+    for refused in (
+        lambda: tapegrad.sort(x[0], out=(wide, places)),
+        lambda: tapegrad.max(x, 0, out=(wide, places)),
+        lambda: tapegrad.max(x, 0, out=(tapegrad.empty(2), tapegrad.empty(2))),
+        lambda: tapegrad.mv(x, x[0], out=wide),
+        lambda: tapegrad.floor(x[0], out=wide),
+        lambda: tapegrad.argmax(x, 0, out=wide),
+        lambda: tapegrad.any(x, 0, out=wide),
+        lambda: tapegrad.take(x, tapegrad.tensor([0, 1]), out=wide),
+        lambda: tapegrad.sum(x, 0, dtype=tapegrad.float32, out=wide),
+        lambda: tapegrad.cumsum(x[0], 0, dtype=tapegrad.int64, out=wide),
+    ):
+        with pytest.raises(RuntimeError, match="does not match the dtype of out="):
+            refused()
+    assert tapegrad.exp(x[0] * 0, out=wide).tolist() == [1, 1]
+    assert tapegrad.add(x[0], 1, out=wide).tolist() == [4, 2]
+    assert tapegrad.sum(x, 0, out=wide).tolist() == [5, 5]
+    assert tapegrad.cat([x[0], x[1, :0]], out=wide).tolist() == [3, 1]
+    small = tapegrad.empty(2, dtype=tapegrad.uint8)
+    assert tapegrad.all(x > 1, 0, out=small).tolist() == [1, 0]
+
+
+def test_memory_that_is_partly_an_input() -> None:
+    x = tapegrad.arange(6.0)
+    for refused in (
+        lambda: tapegrad.exp(x[:5], out=x[1:]),
+        lambda: tapegrad.add(x[:5], x[1:], out=x[:5]),
+        lambda: tapegrad.pow(2, x[1:], out=x[:5]),
+        lambda: tapegrad.gather(x, 0, tapegrad.tensor([0, 1]), out=x[:2]),
+        lambda: tapegrad.index_select(x, 0, tapegrad.arange(6), out=x),
+        lambda: tapegrad.masked_select(x, x > 2, out=x),
+        lambda: x.index_add_(0, tapegrad.tensor([0, 1]), x[:2]),
+        lambda: x.scatter_(0, tapegrad.arange(6), x),
+        lambda: x.put_(tapegrad.tensor([0]), x[:1]),
+    ):
+        with pytest.raises(RuntimeError, match="shares memory"):
+            refused()
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+    tapegrad.add(x, 1, out=x)
+    tapegrad.add(x[:3], x[3:], out=x[:3])
+    tapegrad.mul(x[::2], x[1::2], out=x[::2])
+    assert x.tolist() == [35, 7, 36, 4, 30, 6]
+
+
+def test_multinomial_writes_indices_only() -> None:
+    out = tapegrad.zeros(1, 2)
+    with pytest.raises(RuntimeError, match="must be int64"):
+        tapegrad.multinomial(tapegrad.ones(1, 2), 2, out=out)
+    assert out.tolist() == [[0.0, 0.0]]
+    found = tapegrad.multinomial(
+        tapegrad.ones(1, 2), 2, out=tapegrad.zeros(1, 2, dtype=tapegrad.int64)
+    )
+    assert sorted(found[0].tolist()) == [0, 1]

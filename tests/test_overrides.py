@@ -181,9 +181,9 @@ def test_the_innermost_class_decides() -> None:
     assert type(b + d) is Derived
     assert type(tapegrad.add(d, b)) is Derived
     o = tapegrad.ones(2).as_subclass(Other)
-    with pytest.raises(TypeError, match="no implementation found"):
+    with pytest.raises(TypeError, match="declined"):
         tapegrad.add(o, o)
-    with pytest.raises(TypeError, match="no implementation found"):
+    with pytest.raises(TypeError, match="declined"):
         tapegrad.add(b, o)  # neither knows the other
 
 

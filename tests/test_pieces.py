@@ -201,3 +201,17 @@ def test_bits_of_another_size_need_whole_rows() -> None:
     for x in (tg.ones(2, 3).t(), tg.ones(2, 3)[:, ::2], tg.ones(2, 3), tg.ones(())):
         with pytest.raises(RuntimeError, match="view"):
             x.view(tg.int64)
+
+
+def test_tensor_split_takes_the_names_of_all_its_forms():
+    x = tg.arange(5)
+    assert [p.tolist() for p in x.tensor_split(indices=(1, 4))] == [[0], [1, 2, 3], [4]]
+    assert [p.tolist() for p in tg.tensor_split(x, sections=2, dim=0)] == [[0, 1, 2], [3, 4]]
+    cuts = tg.tensor([2])
+    assert [p.tolist() for p in x.tensor_split(tensor_indices_or_sections=cuts)] == [
+        [0, 1],
+        [2, 3, 4],
+    ]
+    for given in ({}, {"indices": (1,), "sections": 2}):
+        with pytest.raises(TypeError, match="once"):
+            x.tensor_split(**given)

@@ -72,7 +72,7 @@ def test_remove() -> None:
     assert tg.equal(m.weight.detach(), pruned)
     assert not prune.is_pruned(m)
     assert set(m.state_dict()) == {"weight", "bias"}
-    with pytest.raises(ValueError, match="has to be pruned before"):
+    with pytest.raises(ValueError, match="is not pruned"):
         prune.remove(m, "weight")
 
 
@@ -90,7 +90,7 @@ def test_across_modules() -> None:
     assert int((model[0].weight_mask == 0).sum()) >= 10
     with pytest.raises(TypeError, match="unstructured"):
         prune.global_unstructured(pairs, prune.RandomStructured, amount=1)
-    with pytest.raises(TypeError, match="Iterable"):
+    with pytest.raises(TypeError, match="iterable"):
         prune.global_unstructured(3, prune.L1Unstructured, amount=1)
 
 
@@ -109,16 +109,16 @@ def test_masks_of_users() -> None:
 
 def test_errors_leave_the_module_as_it_was() -> None:
     m = layer()
-    with pytest.raises(TypeError, match="Invalid type for amount"):
+    with pytest.raises(TypeError, match="an int or a float"):
         prune.l1_unstructured(m, "weight", "half")
     for amount in (-1, 1.5, -0.1):
-        with pytest.raises(ValueError, match="should either be"):
+        with pytest.raises(ValueError, match="a share between 0 and 1"):
             prune.random_unstructured(m, "weight", amount)
-    with pytest.raises(ValueError, match="number of parameters"):
+    with pytest.raises(ValueError, match="cannot prune"):
         prune.l1_unstructured(m, "weight", 13)
-    with pytest.raises(ValueError, match="multidimensional"):
+    with pytest.raises(ValueError, match="two dimensions"):
         prune.random_structured(m, "bias", 1, dim=0)
-    with pytest.raises(IndexError, match="Invalid index"):
+    with pytest.raises(IndexError, match="out of range"):
         prune.ln_structured(m, "weight", 1, n=2, dim=2)
     with pytest.raises(AttributeError):
         prune.l1_unstructured(m, "nothing", 1)
@@ -130,7 +130,7 @@ def test_errors_leave_the_module_as_it_was() -> None:
     other = prune.Identity()
     other._tensor_name = "b"
     container._tensor_name = "a"
-    with pytest.raises(ValueError, match="Can only add"):
+    with pytest.raises(ValueError, match="does not fit"):
         container.add_pruning_method(other)
 
 

@@ -38,7 +38,7 @@ def test_scrambled_points_depend_on_the_seed() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ValueError, match="dimensionality"):
+    with pytest.raises(ValueError, match="between 1 and"):
         SobolEngine(0)
     engine = SobolEngine(2)
     engine.draw(3)

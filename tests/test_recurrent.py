@@ -194,16 +194,16 @@ def test_no_batch_rows_and_no_steps() -> None:
     out, (h, c) = layer(tg.zeros(5, 0, 3))
     assert out.shape == (5, 0, 4)
     assert h.shape == c.shape == (1, 0, 4)
-    with pytest.raises(RuntimeError, match="sequence length"):
+    with pytest.raises(RuntimeError, match="no time steps"):
         layer(tg.zeros(0, 2, 3))
 
 
 def test_errors_of_layers() -> None:
     layer, x, z = nn.LSTM(3, 4, 2, bidirectional=True), randn(5, 2, 3), tg.zeros(4, 2, 4)
     for arguments, error, text in (
-        ((x[..., :2],), RuntimeError, "input_size. Expected 3, got 2"),
-        ((x[0, 0],), ValueError, "2D or 3D, got 1D"),
-        ((x.double(),), ValueError, "does not match weight dtype"),
+        ((x[..., :2],), RuntimeError, "input_size = 3, got 2"),
+        ((x[0, 0],), ValueError, "or a batch of that, got 1"),
+        ((x.double(),), ValueError, "the weights are"),
         ((x, z), RuntimeError, "pair"),
         ((x, (z, z[:2])), RuntimeError, r"hidden\[1\] size \(4, 2, 4\), got \[2, 2, 4\]"),
         ((x, (z[..., :1], z)), RuntimeError, r"hidden\[0\] size"),
@@ -218,17 +218,17 @@ def test_errors_of_layers() -> None:
 
 def test_errors_of_options() -> None:
     for make, error, text in (
-        (lambda: nn.LSTM(3, 0), ValueError, "hidden_size must be greater"),
-        (lambda: nn.LSTM(0, 3), ValueError, "input_size must be greater"),
-        (lambda: nn.LSTM(3, 4, 0), ValueError, "num_layers must be greater"),
-        (lambda: nn.LSTM(3, 4.0), TypeError, "of type int"),
+        (lambda: nn.LSTM(3, 0), ValueError, "hidden_size must be at least 1"),
+        (lambda: nn.LSTM(0, 3), ValueError, "input_size must be at least 1"),
+        (lambda: nn.LSTM(3, 4, 0), ValueError, "num_layers must be at least 1"),
+        (lambda: nn.LSTM(3, 4.0), TypeError, "must be an int"),
         (lambda: nn.LSTM(3, 4, dropout=2.0), ValueError, "dropout"),
         (lambda: nn.LSTM(3, 4, dropout=True), ValueError, "dropout"),
-        (lambda: nn.LSTM(3, 4, proj_size=4), ValueError, "smaller than hidden_size"),
-        (lambda: nn.LSTM(3, 4, proj_size=-1), ValueError, "positive"),
-        (lambda: nn.GRU(3, 4, proj_size=2), ValueError, "only supported for LSTM"),
-        (lambda: nn.RNN(3, 4, proj_size=2), ValueError, "only supported for LSTM"),
-        (lambda: nn.RNN(3, 4, nonlinearity="gelu"), ValueError, "Unknown nonlinearity"),
+        (lambda: nn.LSTM(3, 4, proj_size=4), ValueError, "less than hidden_size"),
+        (lambda: nn.LSTM(3, 4, proj_size=-1), ValueError, "0 .no projection. or more"),
+        (lambda: nn.GRU(3, 4, proj_size=2), ValueError, "only LSTM"),
+        (lambda: nn.RNN(3, 4, proj_size=2), ValueError, "only LSTM"),
+        (lambda: nn.RNN(3, 4, nonlinearity="gelu"), ValueError, "nonlinearity must be"),
         (lambda: nn.RNNBase("QRNN", 3, 4), ValueError, "mode"),
     ):
         with pytest.raises(error, match=text):
@@ -239,16 +239,16 @@ def test_errors_of_cells() -> None:
     x, z = randn(2, 3), tg.zeros(2, 4)
     cell = nn.LSTMCell(3, 4)
     for arguments, error, text in (
-        ((x[:, :2],), RuntimeError, "inconsistent input_size: got 2 expected 3"),
-        ((x[None],), ValueError, "1D or 2D, got 3D"),
+        ((x[:, :2],), RuntimeError, "must have 3 features, got 2"),
+        ((x[None],), ValueError, r"or \(batch, features\), got 3"),
         ((x, z), TypeError, "hidden, cell"),
-        ((x, (z[:1], z)), RuntimeError, "batch size 2 doesn't match hidden0 batch size 1"),
-        ((x, (z, z[:, :1])), RuntimeError, "hidden1 has inconsistent hidden_size"),
-        ((x, (z[None], z)), ValueError, r"hx\[0\] to be 1D or 2D"),
+        ((x, (z[:1], z)), RuntimeError, "a batch of 2, hidden state 0 one of 1"),
+        ((x, (z, z[:, :1])), RuntimeError, "hidden state 1 must have"),
+        ((x, (z[None], z)), ValueError, r"hx\[0\] must be \(features,\)"),
     ):
         with pytest.raises(error, match=text):
             cell(*arguments)
-    with pytest.raises(RuntimeError, match="Unknown nonlinearity"):
+    with pytest.raises(RuntimeError, match="nonlinearity must be"):
         nn.RNNCell(3, 4, nonlinearity="gelu")(x)
     with pytest.raises(RuntimeError, match="both biases"):
         tg.gru_cell(x, z, tg.zeros(12, 3), tg.zeros(12, 4), tg.zeros(12))

@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sweep import array_of, as_real, call, cases, differentiated, flat, gradients
+from sweep import (
+    array_of,
+    as_real,
+    call,
+    differentiated,
+    flat,
+    gradients,
+    numbered_cases,
+    samples_of,
+)
 
 from tapegrad.ops import TABLE
 
@@ -52,9 +61,9 @@ def test_every_op_has_reference_values() -> None:
 @pytest.mark.parametrize("name", [name for name in REFERENCE if name in TABLE])
 def test_reference(name: str) -> None:
     stored = REFERENCE[name]
-    samples = list(cases(name))
-    assert [str(sample) for _, sample, _ in samples] == [s["sample"] for s in stored], CURRENT
-    for (op, sample, arguments), reference in zip(samples, stored, strict=True):
+    assert [str(sample) for _, sample in samples_of(name)] == [s["sample"] for s in stored], CURRENT
+    for number, op, sample, arguments in numbered_cases(name):
+        reference = stored[number]
         result = call(op, arguments)
         for got, expected in zip(flat(result), reference["results"], strict=True):
             compare(got, expected, f"{name}{sample}")

@@ -19,8 +19,8 @@ import pytest
 import tapegrad as tg
 from tapegrad.core.primitive import PRIMITIVES, Primitive, define
 from tapegrad.replay.cpu import budget, cache, jit, progress, stored, tuning, vectors
-from tapegrad.replay.cpu.plan import Plan
 from tapegrad.replay.ir.program import Program
+from tapegrad.replay.native.plan import Plan
 
 pytest.importorskip("llvmlite")
 

@@ -68,13 +68,16 @@ CASES: dict[str, Case] = {
         lambda w, y: F.cross_entropy(grid(w), y, label_smoothing=0.1),
         (with_one(-100, ROWS),), (with_one(-99, ROWS),)
     ),
-    "cross_entropy int32": (
-        lambda w, y: F.cross_entropy(grid(w), y.int(), ignore_index=2),
+    "cross_entropy ignored": (
+        lambda w, y: F.cross_entropy(grid(w), y, ignore_index=2),
         (labels(ROWS),), (with_one(-1, ROWS),)
     ),
     "cross_entropy weighted": (
         lambda w, y: F.cross_entropy(grid(w), y, weight=tg.arange(5.0) + 1),
         (labels(ROWS),), (with_one(-2, ROWS),)
+    ),
+    "cross_entropy bytes": (
+        lambda w, y: F.cross_entropy(grid(w), y.byte()), (labels(ROWS),), (with_one(9, ROWS),)
     ),
     "nll_loss": (
         lambda w, y: F.nll_loss(grid(w).log_softmax(1), y), (labels(ROWS),), (with_one(-1, ROWS),)

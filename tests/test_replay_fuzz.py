@@ -26,7 +26,7 @@ def _threads() -> Iterator[None]:
     pool.pool.threads = before
 
 
-@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.filterwarnings("ignore:a complex tensor became real")
 @pytest.mark.parametrize("first", range(0, PROGRAMS, EACH))
 def test_random_programs(first: int) -> None:
     outcomes: Counter[str] = Counter()
@@ -37,7 +37,7 @@ def test_random_programs(first: int) -> None:
     assert outcomes["same"] >= EACH // 2, outcomes
 
 
-@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.filterwarnings("ignore:a complex tensor became real")
 @pytest.mark.parametrize("first", SURROUNDED)
 def test_random_programs_with_surroundings(first: int) -> None:
     outcomes: Counter[str] = Counter()

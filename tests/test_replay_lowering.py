@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from replaying import callbacks, close, randn, replayed
-from sweep import NAMES, flat, generator
+from sweep import NAMES, flat, generator, samples_of
+from thinning import some
 
 import tapegrad as tg
 from tapegrad import nn, random
 from tapegrad.core.tensor import Tensor
 from tapegrad.ops import TABLE
-from tapegrad.ops.table import Sample
 from tapegrad.replay import CaptureError, Compiled
 from tapegrad.replay.cpu import pool
 from tapegrad.testing import make_arguments
@@ -153,18 +153,13 @@ def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     return f
 
 
-def samples_of(name: str) -> list[Sample]:
-    samples = TABLE[name].samples
-    assert samples is not None
-    return samples()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_first_samples_of_every_operation(name: str) -> None:
     """Values and gradients of an op, recorded on other data than it is replayed on."""
     f = with_gradients(TABLE[name].function)
     in_numpy: set[str] = set()
-    for sample in samples_of(name)[:5]:
+    first = [sample for _, sample in samples_of(name)[:5]]
+    for sample in (tried := some(first)):
         fast = tg.compile(f, fullgraph=True)
         for i in range(3):
             results = []
@@ -191,14 +186,16 @@ def test_first_samples_of_every_operation(name: str) -> None:
             assert replayed(fast) == 1
         if not any(isinstance(x, Tensor) and x.is_complex() for x in flat([results, args])):
             in_numpy |= set(callbacks(fast))  # complex numbers have no native code
-    assert in_numpy == IN_NUMPY.get(name, set())
+    listed = IN_NUMPY.get(name, set())
+    assert in_numpy == listed if len(tried) == len(first) else in_numpy <= listed
 
 
+@pytest.mark.sweep(keep=1 / 2)
 @pytest.mark.parametrize("dtype", [tg.float16, tg.bfloat16], ids=["float16", "bfloat16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_half_precision_rounds_where_the_recording_did(name: str, dtype: Any) -> None:
     f = tg.compile(with_gradients(TABLE[name].function), fullgraph=True)
-    sample = samples_of(name)[0]
+    sample = samples_of(name)[0][1]
     results = []
     for _ in range(3):
         args, kwargs = make_arguments(sample, generator(name, 0), dtype, True)
@@ -242,7 +239,7 @@ def test_draws_are_those_of_eager_code(threads: int) -> None:
             tg.rand(9, dtype=tg.float16),
             tg.rand(3, 5, dtype=tg.bfloat16),
             tg.randint(-5, 100, (77,)),
-            tg.randint(0, 2**40, (5, 2), dtype=tg.int32),
+            tg.randint(0, 2**30, (5, 2), dtype=tg.int32),
             tg.randperm(20),
             tg.bernoulli(tg.full((10, 3), 0.3)),
             tg.rand(()),
@@ -529,7 +526,7 @@ def test_places_of_extremes(shape: tuple[int, ...]) -> None:
         out = []
         for t in tensors:
             for d in (None, *range(t.ndim)):
-                out += [t.argmax(d), t.argmin(d), t.half().argmax(d), (t > 0).argmax(d)]
+                out += [t.argmax(d), t.argmin(d), t.half().argmax(d), (t > 0).byte().argmax(d)]
                 if d is not None:
                     out += [*t.max(d), *t.min(d, keepdim=True)]
             out += [t.max(), t.min()]

@@ -21,7 +21,7 @@ import tapegrad as tg
 from tapegrad import nn
 from tapegrad.replay.cpu import jit, pool
 from tapegrad.replay.cpu.machine import CPUMachine
-from tapegrad.replay.cpu.plan import plan
+from tapegrad.replay.native.plan import plan
 from tapegrad.replay.passes.pipeline import passes_for
 
 F = nn.functional

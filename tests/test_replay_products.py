@@ -15,6 +15,7 @@ from tapegrad.ops.linalg.triangular import triangular_
 from tapegrad.replay.cpu import gemm as matrices
 from tapegrad.replay.cpu import pool, products, tuning
 from tapegrad.replay.cpu import vectors as registers_of
+from tapegrad.replay.cpu.driver_layout import MAX_THREADS
 
 pytest.importorskip("llvmlite")
 
@@ -110,6 +111,36 @@ def test_a_product_in_blocks_of_rows_and_columns(
     assert len(set(results)) == 1
     expected = 2 * x.numpy() @ y.numpy() + total.numpy()
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [4, 6, 16])
+def test_a_product_in_more_blocks_than_threads(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAPEGRAD_CACHE", "0")
+    monkeypatch.setattr(tuning, "MIN_OPERATIONS_FOR_BLOCKS", 1)
+    monkeypatch.setattr(tuning, "OPERATIONS_PER_SECTION", 0)
+    monkeypatch.setattr(tuning, "MIN_OPERATIONS_OF_BLOCK", 1)
+    monkeypatch.setattr(tuning, "OPERATIONS_PER_PACKED_ELEMENT", 0)
+    counts = []
+    choose = products._in_blocks
+
+    def spied(*arguments: Any) -> Any:
+        found = choose(*arguments)
+        counts.append(0 if found is None else found.down * found.across)
+        return found
+
+    monkeypatch.setattr(products, "_in_blocks", spied)
+    x, y = tg.randn(384, 70), tg.randn(70, 512)
+    results = []
+    for many in (1, threads):
+        tg.set_num_threads(many)
+        fast = tg.compile(lambda x, y: (2 * x) @ y + 1)
+        for _ in range(40):  # which thread has which block changes from call to call
+            results.append(fast(x, y).numpy().tobytes())
+    assert len(set(results)) == 1
+    assert threads < counts[-1] <= MAX_THREADS
+    np.testing.assert_allclose(fast(x, y).numpy(), 2 * x.numpy() @ y.numpy() + 1, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

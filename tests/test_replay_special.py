@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from replaying import recorded, replayed
-from sweep import NAMES, cases, differentiated, generator, tensors
+from sweep import NAMES, differentiated, generator, some_cases, tensors
 
 import tapegrad as tg
 from tapegrad.core.tensor import Tensor
@@ -88,7 +88,7 @@ def compare(fast: Any, op: Any, arguments: Any, what: str) -> None:
 def test_recordings_of_every_sample(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording differentiates composites as eager mode does, not part by part."""
     monkeypatch.setattr(Undo, "back", recorded)
-    for op, sample, arguments in cases(name, tg.float32):
+    for op, sample, arguments in some_cases(name, tg.float32):
         for what, filling in FILLINGS.items():
             fill(arguments, filling)
             # A new function each time, so that every call is a recording.

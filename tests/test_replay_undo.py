@@ -12,6 +12,7 @@ from replaying import randn, replayed
 
 import tapegrad as tg
 from tapegrad import nn, optim
+from tapegrad.replay.trace.results import kept_elsewhere
 from tapegrad.replay.use import undo
 from tapegrad.replay.use.replay import Replay
 
@@ -213,3 +214,14 @@ def test_what_is_changed_several_times_is_copied_once() -> None:
     ((tensor, _, copy),) = capture.overwritten
     assert tensor is x
     assert copy.tolist() == [1, 1, 1]
+
+
+def test_a_result_that_frozen_objects_hold_counts_as_kept() -> None:
+    holder = {"result": [1.0]}
+    gc.collect()
+    gc.freeze()  # after that, Python does not say who refers to an object
+    try:
+        witness = object()
+        assert kept_elsewhere(holder["result"], witness, set())
+    finally:
+        gc.unfreeze()

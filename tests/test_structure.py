@@ -33,10 +33,12 @@ ROOMS = [
         "masked",
         "signal",
         "special",
+        "sparse",
         "array_api",
     ),
     "foreach",
-    *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.cpu"),
+    *("replay.ir", "replay.passes", "replay.guards", "replay.trace", "replay.native"),
+    *("replay.cpu", "replay.cuda"),
     *(
         "replay.reference",
         "replay.use",
@@ -52,8 +54,18 @@ ROOMS = [
         "backends",
         "typed",
         "_vmap_internals",
+        "__future__",
     ),
-    *("nn", "optim", "saving", "parallel", "utils", "backward_functions", "dialects"),
+    *(
+        "nn",
+        "optim",
+        "saving",
+        "serialization",
+        "parallel",
+        "utils",
+        "backward_functions",
+        "dialects",
+    ),
     "overrides",
     *("__init__", "distributions", "compat", "demos", "cli", "__main__"),
 ]
@@ -186,6 +198,31 @@ def test_replay_never_names_an_operation(path):
             named = [s for s in sides if isinstance(s, ast.Attribute) and s.attr == "name"]
             strings = {s.value for s in sides if isinstance(s, ast.Constant)}
             assert not (named and strings & set(PRIMITIVES)), "replay asks for an operation's name"
+
+
+#: what an import statement may name beside the standard library and the package itself: the
+#: dependencies, the extras whose types the checker is told to skip, and what it brings along
+IMPORTED_BY_NAME = {
+    *("numpy", "llvmlite", "scipy", "safetensors", "ml_dtypes", "rich"),
+    *("cuda", "cupy", "cupyx", "mpi4py", "typing_extensions"),
+}
+
+
+def test_imports_name_only_what_is_declared():
+    """PyTorch's name among them would type-check only where PyTorch happens to be installed."""
+    found = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module]
+            else:
+                continue
+            for name in names:
+                found.setdefault(name.split(".")[0], set()).add(str(path.relative_to(PACKAGE)))
+    unknown = found.keys() - sys.stdlib_module_names - IMPORTED_BY_NAME
+    assert {name: found[name] for name in unknown} == {}, "load it with import_module"
 
 
 #: files that change the modes of a thread: the contexts, and what the contexts stand for

@@ -207,14 +207,14 @@ def test_parts_that_somebody_else_reads_stay(whole: Whole) -> None:
     assert whole.names().count("softmax") == 2
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_operation_with_composites_whole(name: str, whole: Whole) -> None:
+def compare_operation(name: str, backend: str, dtype: Any, tolerance: float, samples: int) -> None:
+    """Run some samples of an operation, with gradients, eagerly and on a target."""
     op = TABLE[name]
     assert op.samples is not None
-    fast = tg.compile(op.function, fullgraph=True, backend="whole")
+    fast = tg.compile(op.function, fullgraph=True, backend=backend)
 
-    def run(function: Any, i: int) -> Any:
-        args, kwargs = make_arguments(op.samples()[0], generator(name, i), tg.float64, True)
+    def run(function: Any, i: int, sample: Any) -> Any:
+        args, kwargs = make_arguments(sample, generator(name, i), dtype, True)
         tg.manual_seed(i)
         outs = [o for o in flat(function(*args, **kwargs)) if isinstance(o, Tensor)]
         given = [x for x in flat([args, list(kwargs.values())]) if isinstance(x, Tensor)]
@@ -225,17 +225,23 @@ def test_every_operation_with_composites_whole(name: str, whole: Whole) -> None:
         found = tg.autograd.grad(total, inputs, allow_unused=True)
         return [*outs, *(g for g in found if g is not None)]
 
-    for i in range(3):
-        try:
-            results = [run(op.function, i), run(fast, i)]
-        except CaptureError:
-            return
-        for a, b in zip(*results, strict=True):
-            assert (a.dtype, a.shape) == (b.dtype, b.shape)
-            close(a, b, 1e-8)
+    for sample in op.samples()[:samples]:
+        for i in range(3):
+            try:
+                results = [run(op.function, i, sample), run(fast, i, sample)]
+            except CaptureError:
+                return
+            for a, b in zip(*results, strict=True):
+                assert (a.dtype, a.shape) == (b.dtype, b.shape)
+                close(a, b, tolerance)
 
 
-@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_operation_with_composites_whole(name: str, whole: Whole) -> None:
+    compare_operation(name, "whole", tg.float64, 1e-8, samples=1)
+
+
+@pytest.mark.filterwarnings("ignore:a complex tensor became real")
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_replay, "BACKEND", "numpy")

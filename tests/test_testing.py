@@ -41,7 +41,7 @@ def test_one_float32_tensor() -> None:
 @pytest.mark.parametrize("fast_mode", [False, True])
 def test_wrong_gradients_are_shown(fast_mode: bool) -> None:
     x, y = leaf(2), leaf(2)
-    with pytest.raises(GradcheckError, match=r"output 0 with respect to input 1[\s\S]*numerical"):
+    with pytest.raises(GradcheckError, match=r"output 0 by input 1[\s\S]*differences"):
         gradcheck(lambda x, y: x + half_gradient(y), (x, y), fast_mode=fast_mode)
     assert not gradcheck(half_gradient, x, raise_exception=False, fast_mode=fast_mode)
 
@@ -59,12 +59,12 @@ def test_wrong_second_derivatives_are_found() -> None:
             return g * 3 * x * x.detach()
 
     assert gradcheck(Cube.apply, leaf(2))
-    with pytest.raises(GradcheckError, match="mismatch"):
+    with pytest.raises(GradcheckError, match="is not what differences give"):
         gradgradcheck(Cube.apply, leaf(2))
 
 
 def test_nothing_to_check_is_refused() -> None:
-    with pytest.raises(ValueError, match="to require gradient"):
+    with pytest.raises(ValueError, match="nothing to check"):
         gradcheck(lambda x: x, tapegrad.ones(2))
 
 
@@ -132,7 +132,7 @@ def test_assert_close_names_the_first_difference() -> None:
         close(1, 2, msg="mine")
     with pytest.raises(AssertionError, match=r"(?s)^loss: Scalars are not equal.*got 1"):
         close(1, 2, msg=lambda m: f"loss: {m}")
-    with pytest.raises(ValueError, match="Both"):
+    with pytest.raises(ValueError, match="give both or none"):
         close(1.0, 1.0, rtol=1e-3)
-    with pytest.raises(TypeError, match="type <class 'str'>"):
+    with pytest.raises(TypeError, match="cannot compare a <class 'str'>"):
         close("a", "b")

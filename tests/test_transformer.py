@@ -163,24 +163,34 @@ def test_custom_encoder() -> None:
 def test_errors_of_attention() -> None:
     layer, q, k = nn.MultiheadAttention(8, 2), randn(5, 3, 8), randn(7, 3, 8)
     for arguments, options, error, text in (
-        ((q, k, q), {}, AssertionError, "does not match value shape"),
-        ((q[..., :4], k, k), {}, AssertionError, "embedding dimension of 8, but got 4"),
-        ((q, k, k), {"attn_mask": tg.zeros(5, 5)}, RuntimeError, r"should be \(5, 7\)"),
-        ((q, k, k), {"attn_mask": tg.zeros(2, 5, 7)}, RuntimeError, r"should be \(6, 5, 7\)"),
-        ((q, k, k), {"attn_mask": tg.zeros(1, 1, 5, 7)}, AssertionError, "2-D or 3-D"),
-        ((q, k, k), {"attn_mask": tg.zeros(5, 7).long()}, AssertionError, "bool and floating"),
-        ((q, k, k), {"key_padding_mask": tg.zeros(3, 5).bool()}, AssertionError, "to be 7"),
-        ((q, k, k), {"key_padding_mask": tg.zeros(7).bool()}, AssertionError, "2-D"),
-        ((q, k, k), {"is_causal": True}, RuntimeError, "Need attn_mask"),
-        ((q[:, 0], k, k), {}, AssertionError, "expected `key` and `value` to be 2-D"),
-        ((q[0, 0], k, k), {}, AssertionError, "1-D query"),
+        ((q, k, q), {}, AssertionError, "must have the same shape"),
+        ((q[..., :4], k, k), {}, AssertionError, "8 features, got 4"),
+        ((q, k, k), {"attn_mask": tg.zeros(5, 5)}, RuntimeError, r"must have the shape \(5, 7\)"),
+        (
+            (q, k, k),
+            {"attn_mask": tg.zeros(2, 5, 7)},
+            RuntimeError,
+            r"must have the shape \(6, 5, 7\)",
+        ),
+        ((q, k, k), {"attn_mask": tg.zeros(1, 1, 5, 7)}, AssertionError, "2 or 3 dimensions"),
+        ((q, k, k), {"attn_mask": tg.zeros(5, 7).long()}, AssertionError, "bool or floating"),
+        ((q, k, k), {"key_padding_mask": tg.zeros(3, 5).bool()}, AssertionError, "7 columns"),
+        (
+            (q, k, k),
+            {"key_padding_mask": tg.zeros(7).bool()},
+            AssertionError,
+            "must have 2 dimensions",
+        ),
+        ((q, k, k), {"is_causal": True}, RuntimeError, "give the mask"),
+        ((q[:, 0], k, k), {}, AssertionError, "must have 2 dimensions"),
+        ((q[0, 0], k, k), {}, AssertionError, "got 1 dimensions"),
         ((q, k.double(), k.double()), {}, RuntimeError, "one dtype"),
     ):
         with pytest.raises(error, match=text):
             layer(*arguments, **options)
-    with pytest.raises(AssertionError, match="divisible"):
+    with pytest.raises(AssertionError, match="a multiple of num_heads"):
         nn.MultiheadAttention(8, 3)
-    with pytest.raises(ValueError, match="greater than 0"):
+    with pytest.raises(ValueError, match="at least 1"):
         nn.MultiheadAttention(8, 0)
     with pytest.raises(AssertionError, match="k_proj_weight is None"):
         F.multi_head_attention_forward(
@@ -192,9 +202,9 @@ def test_errors_of_attention() -> None:
 
 def test_errors_of_transformers() -> None:
     model, q, k = nn.Transformer(8, 2, 1, 1, 16), randn(5, 3, 8), randn(7, 3, 8)
-    with pytest.raises(RuntimeError, match="batch number"):
+    with pytest.raises(RuntimeError, match="batch size"):
         model(q, k[:, :2])
-    with pytest.raises(RuntimeError, match="feature number"):
+    with pytest.raises(RuntimeError, match="features"):
         model(q[..., :4], k)
-    with pytest.raises(RuntimeError, match="relu/gelu"):
+    with pytest.raises(RuntimeError, match="'relu', 'gelu'"):
         nn.TransformerEncoderLayer(8, 2, 16, activation="tanh")

@@ -211,7 +211,8 @@ def test_operations_return_what_they_show(name):
 
 def test_help_shows_types():
     assert str(inspect.signature(tapegrad.add)) == (
-        "(input: 'Tensor', other: 'Operand', *, alpha: 'Number' = 1) -> 'Tensor'"
+        "(input: 'Operand', other: 'Operand', scaled: 'Tensor | None' = None, *, "
+        "alpha: 'Number' = 1) -> 'Tensor'"
     )
     assert results_of(tapegrad.ones(2).max) == ["Tensor", "Extreme"]
     assert results_of(F.max_pool2d) == ["Tensor", "tuple[Tensor, Tensor]"]

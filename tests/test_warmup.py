@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import weakref
 
 import pytest
 
+from tapegrad.core import acceleration
 from tapegrad.demos import common_forms
+from tapegrad.replay.cpu import jit
+from tapegrad.replay.use import eager
 
 pytest.importorskip("llvmlite")
 
@@ -62,10 +67,16 @@ def test_a_script_runs_as_python_would_run_it(folder: pathlib.Path) -> None:
     assert "all kernels were there already" in warmup(folder, "inside/train.py").stdout
 
 
-def test_a_script_is_stopped_after_some_seconds(folder: pathlib.Path) -> None:
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_script_is_stopped_after_some_seconds(folder: pathlib.Path, ignored: bool) -> None:
     script = f"{SCRIPT}\nwhile True:\n    f(tg.ones(3, 3))\n"
     (folder / "inside" / "train.py").write_text(script)
-    done = warmup(folder, "--seconds", "3", "inside/train.py")
+    # A process that a shell starts in the background ignores interrupts.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        done = warmup(folder, "--seconds", "3", "inside/train.py")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done.returncode == 0, done.stderr
     assert "stopped inside/train.py after 3 s" in done.stdout
     assert "cache: " in done.stdout
@@ -129,5 +140,12 @@ def test_a_folder_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("name", ["losses", "large eager operations"])
-def test_common_forms_run(name: str) -> None:
+def test_common_forms_fill_the_cache(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process that has compiled nothing yet."""
+    monkeypatch.setenv("TAPEGRAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(jit, "_functions", weakref.WeakValueDictionary())
+    monkeypatch.setattr(acceleration, "_accelerator", eager.Native())
     common_forms.GROUPS[name]()
+    assert list((tmp_path / "cache").glob("k*")), "kernels are kept"

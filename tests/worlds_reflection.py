@@ -184,7 +184,13 @@ def with_getattr():
     m = mod("attack_m4")
     del m.rate
     vals = {"rate": 2.0}
-    m.__getattr__ = lambda name: vals[name]
+
+    def found(name):
+        if name not in vals:
+            raise AttributeError(name)
+        return vals[name]
+
+    m.__getattr__ = found
 
     def f(x):
         import attack_m4

@@ -51,6 +51,9 @@ PAGES = (
     Page("linalg", "linalg", "`tapegrad.linalg`: matrices and norms.", ("linalg",)),
     Page("fft", "fft", "`tapegrad.fft`: Fourier transforms.", ("fft",)),
     Page("masked", "masked", "`tapegrad.masked`: functions of chosen elements.", ("masked",)),
+    Page(
+        "sparse", "sparse", "`tapegrad.sparse`: products and sums of sparse tensors.", ("sparse",)
+    ),
     Page("signal", "signal.windows", "`tapegrad.signal.windows`.", ("signal.windows",)),
     Page("special", "special", "`tapegrad.special`: special functions.", ("special",)),
     Page(

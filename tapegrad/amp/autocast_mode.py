@@ -28,8 +28,8 @@ _DEVICES_ELSEWHERE = ("hpu", "ipu", "maia", "mps", "mtia", "privateuseone", "xla
 def _check_device(device_type: Any) -> str:
     if not isinstance(device_type, str):
         raise ValueError(
-            f"expected `device_type` of type `str`, got {type(device_type).__name__}; autocast "
-            f"takes one of {', '.join(map(repr, DEVICES))}"
+            f"autocast takes the name of a device type, one of {', '.join(map(repr, DEVICES))}; "
+            f"got {type(device_type).__name__}"
         )
     if device_type not in DEVICES:
         raise RuntimeError(

@@ -84,8 +84,8 @@ class GradScaler:
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
-        self._scale = full((), self._init_scale, dtype=float32)
-        self._growth_tracker = zeros((), dtype=int32)
+        self._scale = full((), self._init_scale, dtype=float32, device=device)
+        self._growth_tracker = zeros((), dtype=int32, device=device)
         self._progress: dict[int, _Progress] = {}
 
     # -- one step of training ------------------------------------------------------------------
@@ -95,7 +95,7 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            return outputs * self._scale
+            return outputs * self._scale.to(outputs.device)
         if isinstance(outputs, Iterable):
             scaled = [self.scale(x) for x in outputs]
             return type(outputs)(scaled) if isinstance(outputs, (list, tuple)) else iter(scaled)
@@ -108,10 +108,13 @@ class GradScaler:
         progress = self._progress_of(optimizer)
         if progress.stage == UNSCALED:
             raise RuntimeError(
-                "unscale_() has already been called on this optimizer since the last update()."
+                "unscale_() divides the gradients of an optimizer once in each iteration: call "
+                "update() before the next unscale_()"
             )
         if progress.stage == STEPPED:
-            raise RuntimeError("unscale_() is being called after step().")
+            raise RuntimeError(
+                "unscale_() must come before step(), which has already used these gradients"
+            )
         gradients = [
             p.grad
             for group in optimizer.param_groups
@@ -123,13 +126,15 @@ class GradScaler:
                 "Attempting to unscale FP16 gradients: keep the parameters in float32 and let "
                 "autocast choose float16"
             )
+        # Of sparse ones, all that are added up in the end must be finite, not the sums.
+        gradients = [g._values() if g.is_sparse else g for g in gradients]
         with no_grad():
             finite: Any = None
             factor = self._scale.double().reciprocal().float()
             for gradient in gradients:
-                whole = gradient.isfinite().all().cpu()
+                whole = gradient.isfinite().all().to(factor.device)
                 finite = whole if finite is None else finite.logical_and(whole)
-                gradient.mul_(factor)
+                gradient.mul_(factor.to(gradient.device))
             progress.found_inf = None if finite is None else finite.logical_not().float()
         progress.stage = UNSCALED
 
@@ -138,14 +143,22 @@ class GradScaler:
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs or any(callable(a) for a in args):
-            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+            raise RuntimeError(
+                "an enabled GradScaler cannot step with a closure: compute the loss and its "
+                "gradients before step()"
+            )
         progress = self._progress_of(optimizer)
         if progress.stage == STEPPED:
-            raise RuntimeError("step() has already been called since the last update().")
+            raise RuntimeError(
+                "step() was called twice with this optimizer: call update() between the two"
+            )
         if progress.stage == READY:
             self.unscale_(optimizer)
         found_inf = progress.found_inf
-        assert found_inf is not None, "No inf checks were recorded for this optimizer."
+        assert found_inf is not None, (
+            "this optimizer has no gradients to check: call backward() on the scaled loss "
+            "before step()"
+        )
         result = None
         if capturing():
             result = _chosen_step(optimizer, found_inf, args, kwargs)
@@ -163,7 +176,9 @@ class GradScaler:
         else:
             progresses = self._progress.values()
             found = [p.found_inf for p in progresses if p.found_inf is not None]
-            assert found, "No inf checks were recorded prior to update."
+            assert found, (
+                "update() found no gradients that were checked: call step() or unscale_() first"
+            )
             self._adapt(found)
         for progress in self._progress.values():
             progress.stage, progress.found_inf = READY, None
@@ -186,7 +201,9 @@ class GradScaler:
     def _set_scale(self, new_scale: Any) -> None:
         if isinstance(new_scale, Tensor):
             single = new_scale.numel() == 1 and not new_scale.requires_grad
-            assert single, "new_scale should be a float or a tensor of 1 element without gradient."
+            assert single, (
+                "new_scale must be a number, or a tensor of one element that requires no gradient"
+            )
             with no_grad():
                 self._scale.copy_(new_scale.reshape(()))
         else:
@@ -260,8 +277,7 @@ class GradScaler:
             return
         if not state_dict:
             raise RuntimeError(
-                "The source state dict is empty, possibly because it was saved from a disabled "
-                "instance of GradScaler."
+                "this state dict is empty: a GradScaler with enabled=False has no state to load"
             )
         scale, tracker = float(state_dict["scale"]), int(state_dict["_growth_tracker"])
         factors = state_dict["growth_factor"], state_dict["backoff_factor"]
@@ -275,8 +291,8 @@ class GradScaler:
         state = self.__dict__.copy()
         if self._enabled:
             assert all(p.stage == READY for p in self._progress.values()), (
-                "A GradScaler instance may only be pickled at the beginning of an iteration, or at "
-                "the end after scaler.update()."
+                "pickle a GradScaler between iterations: after update(), or before the first "
+                "unscale_() or step()"
             )
             state["_progress"] = {}
         return state

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..core import locks, numeric, storage
 from ..core.modes import AUTOCAST, GRAD, STATE, TAPE, TRANSFORM, switched
+from ..core.sparse import SparseArray
 from ..core.tape import Entry, Output, Tape, node_of
 from ..core.tensor import Extra, Tensor, own, refresh, wrap
 from .engine import Walk, is_whole
@@ -79,7 +80,7 @@ def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], tape
                     f"shape {tuple(array.shape)}; reduce it (for example with .sum()) or pass "
                     "its gradient (grad_outputs= of autograd.grad)"
                 )
-            if numeric.is_complex(array.dtype):
+            if array.dtype.kind in numeric.COMPLEX:
                 raise RuntimeError(
                     "backward without a gradient needs a real tensor, this one is "
                     f"{output.dtype}; take .real or .abs(), or pass its gradient"
@@ -141,13 +142,16 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
             returned = hook((g if isinstance(g, Tensor) else wrap(g),))
             if returned is not None:
                 changed = returned[0] if isinstance(returned, (tuple, list)) else returned
-                g, fresh = (changed if isinstance(g, Tensor) else changed._array), False
+                as_tensor = isinstance(g, Tensor) or changed.is_sparse
+                g, fresh = (changed if as_tensor else changed._array), False
     with _accumulate_lock:
         grad = leaf._grad
         if isinstance(g, Tensor):
             # Rules hand the same tensor to several inputs, so each .grad is a copy.
             if grad is None:
                 leaf._grad = g.clone()
+            elif grad.is_sparse and not g.is_sparse:
+                leaf._grad = g + grad
             elif create_graph:
                 leaf._grad = grad + g
             else:
@@ -159,6 +163,8 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
             else:
                 grad = wrap(_contiguous_copy(g, leaf._array))
             leaf._grad = grad
+        elif grad._array.__class__ is SparseArray:
+            leaf._grad = wrap(g) + grad
         else:
             own(grad)
             np.add(grad._array, g, out=grad._array)
@@ -195,13 +201,14 @@ def _bounded(call: C) -> C:
 
     @functools.wraps(call)
     def bounded(*args: Any, **kwargs: Any) -> Any:
-        outer = STATE.walk
+        state = STATE.__dict__  # of this thread: found once
+        outer = state.get("walk")
         if outer is not None and outer.depth >= DEEPEST:
             return _in_another_thread(call, args, kwargs)
         try:
             return call(*args, **kwargs)
         finally:
-            STATE.walk = outer
+            state["walk"] = outer
 
     return bounded  # type: ignore[return-value]  # wraps keeps the signature
 
@@ -239,15 +246,15 @@ def backward(
 
     The mapping that is returned has no gradient of a leaf whose hook has set `.grad` to None.
     """
-    if STATE.mode & TRANSFORM and any(level.is_function for level in STATE.levels):
+    walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
+    if walk.transforms and any(level.is_function for level in STATE.levels):
         raise RuntimeError(
-            "backward() called inside a functorch transform (vmap, jvp). This is not supported, "
-            "please use func.grad or func.vjp, or autograd.grad, instead, or call backward() "
-            "outside of the transform"
+            "backward() does not work inside of vmap or jvp: call it outside of them, or use "
+            "func.grad, func.vjp or autograd.grad inside"
         )
-    walk = STATE.walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
+    state = STATE.__dict__  # of this thread: found once
+    state["walk"] = walk
     walk.fills = True
-    outputs = _placed(outputs)
     _settle(outputs)
     targets: list[Tensor] | None = None
     if inputs is not None:
@@ -266,7 +273,8 @@ def backward(
                 accumulate(leaf, g, fresh)
 
         walk.deliver = deliver
-    outer, STATE.endings = STATE.endings, []
+    endings: list[Callable[[], Any]] = []
+    outer, state["endings"] = state.get("endings"), endings
     try:
         with switched(*_modes_of(walk)):
             _start(walk, outputs, gradients, taped=False)
@@ -279,10 +287,10 @@ def backward(
                     continue  # an edge of the graph, which has no .grad
                 if target._edge is not None and g is not None and target.id not in walk.retained:
                     accumulate(target, g, False)
-            for ending in STATE.endings:
+            for ending in endings:
                 ending()
     finally:
-        STATE.endings = outer
+        state["endings"] = outer
     return result
 
 
@@ -352,8 +360,8 @@ def grad(
     outs, ins = _placed(outputs), _placed(inputs)
     if materialize_grads and allow_unused is False:
         raise ValueError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, but got "
-            "allow_unused=False"
+            "materialize_grads=True gives zeros for inputs that were not used, so allow_unused "
+            "cannot be False"
         )
     if grad_outputs is None:
         starts: list[Any] = [None] * len(outs)
@@ -377,7 +385,8 @@ def grad(
             if materialize_grads:
                 if target._array is None:
                     raise RuntimeError(
-                        "materialize_grads cannot be used when the given input is a GradientEdge"
+                        "materialize_grads needs tensors as inputs: the shape of the zeros is "
+                        "not known for a GradientEdge"
                     )
                 g = wrap(np.zeros_like(target._array)).requires_grad_(create_graph)
             elif not allow_unused:
@@ -411,9 +420,8 @@ def _batched_grad(
     for y, g in zip(outs, given, strict=True):
         if tuple(g.shape[1:]) != tuple(y.shape) or not g.ndim:
             raise RuntimeError(
-                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
-                "as the batch dimension. The sizes of the remaining dimensions are expected to "
-                f"match the shape of the output, {tuple(y.shape)}, but got {tuple(g.shape)}"
+                "with is_grads_batched=True, a gradient has one more dimension in front than "
+                f"its output: expected (batch, *{tuple(y.shape)}), got {tuple(g.shape)}"
             )
     found: list[bool] = []
 

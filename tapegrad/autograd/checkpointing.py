@@ -129,11 +129,11 @@ class _Region:
                 tape.repeat(False)
         if [(t._array.shape, t._array.dtype) for t in found] != self.shapes:
             kind = (
-                "Recomputed values for the following tensors have different metadata"
+                "tensors have other shapes or dtypes the second time"
                 if len(found) == len(self.shapes)
-                else "trying to save more tensors during recomputation than in forward"
+                else "more tensors were saved the second time"
                 if len(found) > len(self.shapes)
-                else "A different number of tensors was saved"
+                else "fewer tensors were saved the second time"
             )
             raise RuntimeError(
                 f"{kind}: a checkpointed function did something else when it ran again: it saved "

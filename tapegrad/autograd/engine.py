@@ -22,7 +22,7 @@ import numpy as np
 
 from ..core import numeric, source, storage
 from ..core.dtypes import bfloat16
-from ..core.modes import ANOMALY, STATE, TRANSFORM, capturing, numbers
+from ..core.modes import ANOMALY, CAPTURE, STATE, TRANSFORM, numbers
 from ..core.primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
 from ..core.tape import (
     AFTER,
@@ -39,7 +39,7 @@ from ..core.tape import (
 )
 from ..core.tensor import Extra, Tensor, wrap
 from ..core.wrapped import Wrapped
-from . import fused
+from .fused import run as run_fused
 
 _ndarray = np.ndarray
 _sum = np.add.reduce
@@ -68,7 +68,10 @@ class Walk:
         self.retain = retain
         self.create_graph = create_graph
         #: whether rules run on Tensors instead of raw arrays
-        self.on_tensors = create_graph or capturing() or bool(STATE.mode & TRANSFORM)
+        mode = STATE.mode
+        self.on_tensors = create_graph or mode & (CAPTURE | TRANSFORM) != 0
+        #: whether a transform is around it
+        self.transforms = mode & TRANSFORM != 0
         self.heap: list[tuple[int, Entry]] = []
         self.pending: dict[Entry, Any] = {}
         #: by tensor id: the leaf, its gradient, and whether nobody else can see that array
@@ -76,7 +79,8 @@ class Walk:
         #: entries whose pending gradient is an array made here, so that it may be added to in place
         self.owned: set[Entry] = set()
         #: how many backward calls are around this one, in this thread
-        self.depth: int = 0 if STATE.walk is None else STATE.walk.depth + 1
+        outer = STATE.walk
+        self.depth: int = 0 if outer is None else outer.depth + 1
         #: where the walk begins, and id() of all that it reaches, once somebody has asked
         self.starts: list[Any] = []
         self.reached: set[int] | None = None
@@ -99,9 +103,11 @@ class Walk:
             found = self.leaves.get(edge.id)
             if found is not None:
                 total = found[1]
-                if total.__class__ is _ndarray and total.size >= ARRAY_SIZE:
+                if total.__class__ is not _ndarray or g.__class__ is not _ndarray:
+                    total = _added(total, g)
+                elif total.size >= ARRAY_SIZE:
                     total = _summed(total, g)
-                elif found[2] and total.__class__ is _ndarray and is_whole(total):
+                elif found[2] and is_whole(total):
                     np.add(total, g, out=total)
                 else:
                     total = as_whole_array(total + g)
@@ -148,7 +154,10 @@ class Walk:
                         for e in edges
                     ]
                 )
-                if all(e is None for e in edges):
+                for edge in edges:
+                    if edge is not None:
+                        break
+                else:
                     if self.fills and entry.hooks is not None:
                         self.entered(entry, g)
                     continue  # the way ends here: what the entry saved stays
@@ -177,7 +186,7 @@ class Walk:
                 if edges[0].__class__ is Entry and edges[0] not in pending:
                     self.owned.add(edges[0])  # what the rule makes is nobody else's
             large = chains and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
-            if large and fused.run(self, entry, g, edges, saved):
+            if large and run_fused(self, entry, g, edges, saved):
                 continue  # those that it has visited are counted there
             results: Any = NotImplemented
             if chains and g.__class__ is _ndarray and g.size >= p.native_size:
@@ -287,12 +296,13 @@ class Walk:
             return  # no gradient has reached it
         _, g, fresh = found
         if leaf._extra is not None:
+            shown = None
             for hook in list(leaf._extra.hooks.values()):
-                g = run_hook(hook, g, self.on_tensors)
+                g, shown = run_hook(hook, g, self.on_tensors, shown)
                 fresh = False  # the hook may have kept it
         if isinstance(g, Tensor):
             if g._array.dtype != leaf._array.dtype:
-                g = PRIMITIVES["cast"](g, dtype=leaf.dtype)
+                g = g.to(leaf.dtype)
         elif g.dtype != leaf._array.dtype:
             # Of a complex gradient a real leaf gets the real part.
             g, fresh = PRIMITIVES["cast"](g, dtype=leaf.dtype), True
@@ -314,7 +324,7 @@ class Walk:
         if edge.__class__ is Output:
             return None
         _, total, ours = self.leaves.get(edge.id, _NOTHING)
-        return total if ours and is_whole(total) else None
+        return total if ours and not isinstance(total, Tensor) and is_whole(total) else None
 
     def added(self, entry: Entry, g: Any, edges: Sequence[Any], saved: Any) -> Any:
         """The results of a native rule, added to what leaves have got already, if they have.
@@ -346,10 +356,13 @@ class Walk:
         """The whole gradient of an entry's results is known: run hooks, keep what is wanted."""
         several = isinstance(g, list)
         parts = g if several else [g]
+        shown: list[Tensor | None] = [None] * len(parts)
         # Tensors that retain their gradient keep what the other hooks have made of it.
         for index, hook in sorted(entry.hooks or (), key=lambda h: hasattr(h[1], "retains")):
             if index >= 0 and parts[index] is not None:
-                parts[index] = run_hook(hook, parts[index], self.on_tensors)
+                parts[index], shown[index] = run_hook(
+                    hook, parts[index], self.on_tensors, shown[index]
+                )
                 if hasattr(hook, "retains"):
                     self.retained[hook.retains] = parts[index]
         if self.wanted is not None:
@@ -411,7 +424,7 @@ class Walk:
 
     def _taken(self, part: Any) -> Any:
         """A gradient that a hook has returned, as the walk has it."""
-        return part if part is None or self.on_tensors else part._array
+        return part if part is None or self.on_tensors or part.is_sparse else part._array
 
 
 def _shown(part: Any) -> Any:
@@ -422,8 +435,8 @@ def _shown(part: Any) -> Any:
 def _check_count(returned: Sequence[Any], shown: Sequence[Any]) -> None:
     if len(returned) != len(shown):
         raise RuntimeError(
-            f"hook has returned an incorrect number of values (got {len(returned)}, but expected "
-            f"{len(shown)})"
+            f"a hook must return as many values as it gets, {len(shown)}; it returned "
+            f"{len(returned)}"
         )
 
 
@@ -434,6 +447,15 @@ def _is_hooked(leaf: Tensor) -> bool:
     node = getattr(extra, "accumulator", None)
     own = bool(extra.hooks or extra.post_hooks)
     return own or (node is not None and bool(node.prehooks or node.posthooks))
+
+
+def _added(a: Any, b: Any) -> Any:
+    """The sum of two gradients of a leaf that are not both arrays of NumPy: one may be sparse."""
+    if isinstance(a, Tensor) and a.is_sparse and not (isinstance(b, Tensor) and b.is_sparse):
+        a, b = b, a  # a sparse one is added to a dense one
+    if isinstance(b, Tensor) and b.is_sparse and not isinstance(a, Tensor):
+        return (wrap(a) + b)._array
+    return as_whole_array(a + b)
 
 
 def _summed(a: Any, b: Any) -> Any:
@@ -611,7 +633,7 @@ def _same_value(entry: Entry, tensor: Tensor, values: Any, index: int) -> None:
 
 def _check_nan(entry: Entry, g: Any, results: Sequence[Any]) -> None:
     for i, r in enumerate(results):
-        array = r._array if isinstance(r, Tensor) else r
+        array = _values_of(r)
         if array is not None and bool(np.isnan(array).any()):
             incoming = g._array if isinstance(g, Tensor) else g
             if isinstance(incoming, list) or not bool(np.isnan(incoming).any()):
@@ -621,11 +643,22 @@ def _check_nan(entry: Entry, g: Any, results: Sequence[Any]) -> None:
                 )
 
 
-def run_hook(hook: Any, g: Any, on_tensors: bool) -> Any:
-    tensor = g if isinstance(g, Tensor) else _lent(g)
+def _values_of(r: Any) -> Any:
+    """The numbers of a gradient, as an array."""
+    if isinstance(r, Tensor):
+        return r._array.elements._array if r.is_sparse else r._array
+    return r
+
+
+def run_hook(hook: Any, g: Any, on_tensors: bool, shown: Tensor | None) -> tuple[Any, Tensor]:
+    """The gradient after a hook, and the tensor that the next hook gets.
+
+    All of them get the same one until one returns another: they may leave attributes on it.
+    """
+    tensor = shown if shown is not None else g if isinstance(g, Tensor) else _lent(g)
     replacement = hook(tensor)
     if replacement is None:
-        return g
+        return g, tensor
     if not isinstance(replacement, Tensor):
         raise TypeError(
             f"a gradient hook must return a Tensor or None, got {type(replacement).__name__}"
@@ -635,7 +668,8 @@ def run_hook(hook: Any, g: Any, on_tensors: bool) -> Any:
             f"a gradient hook got a gradient of shape {tuple(tensor.shape)} and returned one of "
             f"shape {tuple(replacement.shape)}"
         )
-    return replacement if on_tensors else replacement._array
+    raw = replacement if on_tensors or replacement.is_sparse else replacement._array
+    return raw, replacement
 
 
 def _lent(array: Any) -> Tensor:

@@ -53,8 +53,8 @@ def enter_dual_level() -> int:
     """Let tensors carry tangents from now on; returns the number of the level, 0."""
     if _OPEN.level is not None:
         raise RuntimeError(
-            "Nested forward mode AD is not supported at the moment: a dual level is open already; "
-            "tapegrad.func.jvp can be nested"
+            "a dual level is open already, and these levels do not nest; use tapegrad.func.jvp, "
+            "which does"
         )
     _OPEN.level = HandLevel()
     _OPEN.context = _OPEN.level.entered()
@@ -66,8 +66,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     """Leave the level: tensors lose their tangents."""
     if _OPEN.level is None or level not in (None, 0):
         raise RuntimeError(
-            "Trying to exit a forward AD level that was not the last one that was created. This is "
-            "not supported"
+            "dual levels must be left in the order opposite to that in which they were entered"
         )
     _OPEN.level.alive = False
     _OPEN.context.__exit__()
@@ -96,24 +95,22 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     """`tensor` with a tangent, as a new tensor of the same memory."""
     if _OPEN.level is None:
         raise RuntimeError(
-            "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
-            "enter_dual_level() first"
+            "make_dual needs an open level: call it inside of `with dual_level():`, or after "
+            "enter_dual_level()"
         )
     for what, part in (("primal", tensor), ("tangent", tangent)):
         if not isinstance(part, Tensor) or not numeric.is_differentiable(part._array.dtype):
             shown = part.dtype if isinstance(part, Tensor) else type(part).__name__
-            raise ValueError(
-                f"Expected {what} to be a floating point or complex tensor, but got: {shown}"
-            )
+            raise ValueError(f"{what} must have a floating or complex dtype, got {shown}")
     if tuple(tensor.shape) != tuple(tangent.shape):
         raise RuntimeError(
-            "Trying to set a forward gradient that has a different size than that of the original "
-            f"Tensor, this is not supported. Tensor is of shape {tuple(tensor.shape)} while the "
-            f"given forward gradient is of shape {tuple(tangent.shape)}"
+            f"a tangent has the shape of its tensor: expected {tuple(tensor.shape)}, got "
+            f"{tuple(tangent.shape)}"
         )
     if isinstance(tangent, Dual) and _hand_of(tangent) is _OPEN.level:
         raise RuntimeError(
-            "Trying to set a forward gradient that itself has a forward gradient at the same level"
+            "this tangent has a tangent of its own in the open level; detach it with "
+            "unpack_dual() first"
         )
     if tensor.dtype != tangent.dtype:
         raise RuntimeError(

@@ -155,22 +155,22 @@ class Function:
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
         """The tangents of the outputs, given those of the arguments: for forward mode."""
         raise NotImplementedError(
-            "You must implement the jvp function for custom autograd.Function to use it with "
-            "forward mode AD"
+            "forward mode needs the derivative of this Function: write a static method jvp(ctx, "
+            "*tangents)"
         )
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         """The outputs of a whole batch, and the dimension of the batch in each."""
         raise NotImplementedError(
-            "To use autograd.Function with vmap, you must either override the vmap static method "
-            "or set generate_vmap_rule=True"
+            "vmap needs to know how to run this Function: write a static method vmap, or set "
+            "generate_vmap_rule=True"
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
-            "Legacy autograd function with non-static forward method is deprecated: make forward "
-            f"and backward static methods, and call {type(self).__name__}.apply(...)"
+            "forward and backward must be static methods that take ctx first; call "
+            f"{type(self).__name__}.apply(...)"
         )
 
     #: with this, forward takes no ctx and `setup_context(ctx, inputs, output)` fills it
@@ -201,11 +201,12 @@ class Function:
             if not any(changed is a for a in args):
                 if changed._view is not None:
                     raise RuntimeError(
-                        f"{cls.__name__}: mark_dirty received a tensor that was not an input."
+                        f"{cls.__name__}: mark_dirty takes inputs that forward has changed, and "
+                        "this tensor is not an input"
                     )
                 warnings.warn(
-                    "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an "
-                    "input, there is no need to pass it to mark_dirty().",
+                    "mark_dirty is for inputs that forward changes in place; other tensors need "
+                    "not be given to it",
                     stacklevel=2,
                 )
                 continue
@@ -213,10 +214,28 @@ class Function:
         ctx._dirty = tuple(t for t in ctx._dirty if any(t is a for a in args))
         several = isinstance(out, (tuple, list))
         outs = tuple(out) if several else (out,)
+        if ctx._dirty:
+            _check_dirty(cls, ctx, outs)
         results = _record(cls, ctx, args, outs, mode, inlined)
         if not several:
             return results[0]
         return type(out)(*results) if hasattr(out, "_fields") else type(out)(results)
+
+
+def _check_dirty(cls: type[Function], ctx: Context, outs: tuple[Any, ...]) -> None:
+    """Refuse changes of inputs whose history nobody could tell."""
+    if not all(any(t is o for o in outs) for t in ctx._dirty):
+        raise RuntimeError(
+            f"{cls.__name__}: forward must return every input that it gave to mark_dirty; its "
+            "history would not show the change otherwise"
+        )
+    views = any(t._view is not None for t in ctx._dirty)
+    recorded = STATE.mode & GRAD and any(ctx.needs_input_grad)
+    if views and recorded and sum(isinstance(o, Tensor) for o in outs) > 1:
+        raise RuntimeError(
+            f"{cls.__name__} changes a view of another tensor in place and has several results, so "
+            "the other tensor's history cannot be told; return the view alone, or change a clone()"
+        )
 
 
 def applied(cls: type[Function], ctx: Context, args: Any, kwargs: Any) -> Any:
@@ -236,8 +255,7 @@ def backward_of(cls: type[Function]) -> Callable[..., Any]:
         return cls.vjp
     if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
         raise RuntimeError(
-            f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed, as "
-            f"{cls.__name__} does. You should only implement one of them"
+            f"{cls.__name__} has both backward and vjp, which mean the same: keep one of them"
         )
     return cls.backward
 
@@ -413,8 +431,10 @@ def _pull(
             f"{cls.__name__}.backward returned {len(results)} gradients, but forward has "
             f"{len(layout)} arguments; return None for those without a gradient"
         )
+    needed = ctx.needs_input_grad  # what others get is dropped, whatever it is
     checked = [
-        _checked(cls, i, r, shape) for i, (r, shape) in enumerate(zip(results, layout, strict=True))
+        _checked(cls, i, r, place) if place is None or needed[i] else None
+        for i, (r, place) in enumerate(zip(results, layout, strict=True))
     ]
     tensors = [r for r, shape in zip(checked, layout, strict=True) if shape is not None]
     return [r if on_tensors or r is None else r._array for r in tensors]

@@ -36,8 +36,8 @@ def _each(values: Any, what: str, name: str) -> tuple[tuple[Any, ...], bool]:
         if not isinstance(x, Tensor):
             where = "" if single else f" at index {i}"
             raise TypeError(
-                f"The {what} given to {name} must be either a Tensor or a tuple of Tensors but "
-                f"the value{where} has type {type(x)}"
+                f"{name}: {what} must be a Tensor or a tuple of Tensors; the value{where} is a "
+                f"{type(x).__name__}"
             )
     return found, single
 
@@ -65,32 +65,34 @@ def _vector(name: str, v: Any, like: tuple[Any, ...], several: bool, why: str) -
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
             raise RuntimeError(
-                f"The vector v can only be None if {why} a single Tensor with a single element"
+                f"{name}: v can be left out only where {why} one tensor of one element"
             )
         return (ones_like(like[0]),)
     given, _ = _each(v, "v", name)
     if len(given) != len(like):
         if several:
-            raise RuntimeError(
-                f"v is a tuple of invalid length: should be {len(like)} but got {len(given)}"
-            )
-        raise RuntimeError("The given v should contain a single Tensor.")
+            raise RuntimeError(f"{name}: v must have {len(like)} tensors, got {len(given)}")
+        raise RuntimeError(f"{name}: v must be one tensor, got {len(given)}")
     for i, (t, x) in enumerate(zip(given, like, strict=True)):
         if tuple(t.shape) != tuple(x.shape):
-            where = f"Entry {i} in " if several else ""
-            raise RuntimeError(f"{where}v has invalid size: should be {x.shape} but got {t.shape}")
+            where = f"[{i}]" if several else ""
+            raise RuntimeError(
+                f"{name}: v{where} must have the shape {tuple(x.shape)}, got {tuple(t.shape)}"
+            )
     return given
 
 
 def _one_number(name: str, function: Function) -> Function:
     def checked(*args: Any) -> Any:
-        found, single = _each(function(*args), "outputs of the user-provided function", name)
+        found, single = _each(function(*args), "the outputs", name)
         if not single:
-            raise RuntimeError(f"The function given to {name} should return a single Tensor")
+            raise RuntimeError(
+                f"{name}: the function must return one tensor, got a tuple of {len(found)}"
+            )
         if found[0].numel() != 1:
             raise RuntimeError(
-                f"The Tensor returned by the function given to {name} should contain a single "
-                "element"
+                f"{name}: the function must return one element, got the shape "
+                f"{tuple(found[0].shape)}"
             )
         return found[0].reshape(())
 
@@ -110,39 +112,33 @@ def _check_strict(
     """
     with enable_grad():
         leaves = [p.detach().requires_grad_() for p in points]
-        found = _each(function(*leaves), "outputs of the user-provided function", name)[0]
+        found = _each(function(*leaves), "the outputs", name)[0]
         for i, y in enumerate(found):
             if not y.requires_grad:
                 raise RuntimeError(
-                    f"Output {i} of the user-provided function does not require gradients. The "
-                    "outputs must be computed in a differentiable manner from the input when "
-                    "running in strict mode"
+                    f"{name} with strict=True: output {i} has no gradient, because it was not "
+                    "computed from the inputs"
                 )
         for i, y in enumerate(found):
             slopes = _grad(y.sum(), leaves, create_graph=True, allow_unused=True)
             for j, slope in enumerate(slopes):
                 if second and (slope is None or not slope.requires_grad):
                     if slope is None and name != "hessian":
-                        raise RuntimeError(_independent("The output", j))
+                        raise RuntimeError(_independent("the output", j))
                     raise RuntimeError(
-                        f"While computing the {name}, found that the jacobian of the user-provided "
-                        f"function with respect to input {j} is independent of the input. This is "
-                        "not allowed in strict mode: the function must be twice differentiable and "
-                        "not linear"
+                        f"{name} with strict=True: the first derivative by input {j} is "
+                        "constant, so the second does not exist or is 0 everywhere"
                     )
                 if slope is None:
-                    which = f"Output {i}" if name == "jacobian" else "The output"
+                    which = f"output {i}" if name == "jacobian" else "the output"
                     raise RuntimeError(_independent(which, j))
                 if create_graph and not slope.requires_grad:
-                    what = _independent("The jacobian", j)
+                    what = _independent("the Jacobian", j)
                     raise RuntimeError(f"{what} when create_graph=True")
 
 
 def _independent(what: str, index: int) -> str:
-    return (
-        f"{what} of the user-provided function is independent of input {index}. This is not "
-        "allowed in strict mode"
-    )
+    return f"{what} does not depend on input {index}, and strict=True refuses that"
 
 
 def _recording(create_graph: bool) -> Any:
@@ -179,26 +175,26 @@ def jacobian(
     """
     if strategy not in _STRATEGIES:
         raise AssertionError(
-            f"Expected strategy to be either 'forward-mode' or 'reverse-mode', got {strategy!r}; "
-            "prefer forward-mode if there are more outputs than inputs"
+            f"strategy must be 'forward-mode' or 'reverse-mode', got {strategy!r}; forward mode "
+            "is faster if there are more outputs than inputs"
         )
     if strategy == "forward-mode":
         if create_graph:
             raise NotImplementedError(
-                "jacobian: create_graph=True and strategy='forward-mode' are not supported "
-                "together; use tapegrad.func.jacfwd"
+                "jacobian: forward mode keeps no graph here; take create_graph=False, "
+                "strategy='reverse-mode' or tapegrad.func.jacfwd"
             )
         if not vectorize:
-            raise NotImplementedError(
-                "Computing Jacobian using forward-AD is only implemented for vectorize=True"
-            )
+            raise NotImplementedError("jacobian: strategy='forward-mode' needs vectorize=True")
     if strict and vectorize:
-        raise RuntimeError("jacobian: strict=True and vectorize=True are not supported together")
-    points, single = _each(inputs, "inputs", "jacobian")
+        raise RuntimeError(
+            "jacobian: strict=True checks one row at a time, so it needs vectorize=False"
+        )
+    points, single = _each(inputs, "the inputs", "jacobian")
     several: list[bool] = []
 
     def checked(*args: Any) -> Any:
-        found, alone = _each(func(*args), "outputs of the user-provided function", "jacobian")
+        found, alone = _each(func(*args), "the outputs", "jacobian")
         several[:] = [not alone]
         return found
 
@@ -221,10 +217,10 @@ def hessian(
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
     """The second derivatives of a function whose result is one number."""
-    points, single = _each(inputs, "inputs", "hessian")
+    points, single = _each(inputs, "the inputs", "hessian")
     if outer_jacobian_strategy not in _STRATEGIES:
         raise AssertionError(
-            "Expected strategy to be either 'forward-mode' or 'reverse-mode', got "
+            "outer_jacobian_strategy must be 'forward-mode' or 'reverse-mode', got "
             f"{outer_jacobian_strategy!r}"
         )
     forward = outer_jacobian_strategy == "forward-mode"
@@ -235,10 +231,12 @@ def hessian(
         )
     if forward and not vectorize:
         raise NotImplementedError(
-            "Computing forward-over-reverse Hessian is only implemented for vectorize=True"
+            "hessian: outer_jacobian_strategy='forward-mode' needs vectorize=True"
         )
     if strict and vectorize:
-        raise RuntimeError("hessian: strict=True and vectorize=True are not supported together")
+        raise RuntimeError(
+            "hessian: strict=True checks one row at a time, so it needs vectorize=False"
+        )
     number = _one_number("hessian", func)
     argnums = tuple(range(len(points)))
     slopes = _func.grad(number, argnums=argnums)
@@ -261,19 +259,19 @@ def vjp(
     strict: bool = False,
 ) -> Any:
     """The value, and `v` times the Jacobian (v is 1 for a function with one number as result)."""
-    points, single = _each(inputs, "inputs", "vjp")
+    points, single = _each(inputs, "the inputs", "vjp")
     if strict:
         _check_strict("vjp", func, points, create_graph)
     form: list[bool] = []
 
     def called(*args: Any) -> Any:
-        found, alone = _each(func(*args), "outputs of the user-provided function", "vjp")
+        found, alone = _each(func(*args), "the outputs", "vjp")
         form[:] = [alone]
         return found
 
     with _recording(create_graph):
         values, pull = _func.vjp(called, *_kept(points, create_graph))
-        why = "the user-provided function returns"
+        why = "the function returns"
         found = pull(tuple(_vector("vjp", v, values, not form[0], why)))
     return (
         _plain(_same_form(values, form[0]), create_graph),
@@ -289,14 +287,14 @@ def jvp(
     strict: bool = False,
 ) -> Any:
     """The value, and the Jacobian times `v`."""
-    points, _ = _each(inputs, "inputs", "jvp")
-    why = "the input to the user-provided function is"
+    points, _ = _each(inputs, "the inputs", "jvp")
+    why = "the input is"
     directions = _vector("jvp", v, points, isinstance(inputs, tuple), why)
     if strict:
         _check_strict("jvp", func, points, create_graph)
 
     def called(*args: Any) -> Any:
-        found, alone = _each(func(*args), "outputs of the user-provided function", "jvp")
+        found, alone = _each(func(*args), "the outputs", "jvp")
         return found[0] if alone else found
 
     with _recording(create_graph):
@@ -329,8 +327,8 @@ def vhp(
 def _product(
     name: str, func: Function, inputs: Any, v: Any, create_graph: bool, strict: bool
 ) -> Any:
-    points, single = _each(inputs, "inputs", name)
-    why = "the input to the user-provided function is"
+    points, single = _each(inputs, "the inputs", name)
+    why = "the input is"
     directions = _vector(name, v, points, not single, why)
     number = _one_number(name, func)
     if strict:

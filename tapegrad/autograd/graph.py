@@ -40,10 +40,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     0
     """
     if not tensor.requires_grad:
-        raise RuntimeError(
-            "It is not possible to get the gradient edge for a Tensor that does not require "
-            "gradients"
-        )
+        raise RuntimeError("a tensor that does not require gradients has no gradient edge")
     node = accumulator_of(tensor) if tensor.grad_fn is None else tensor.grad_fn
     return GradientEdge(node, tensor.output_nr)
 
@@ -102,7 +99,7 @@ def register_multi_grad_hook(
     [[tensor([1.]), tensor([1.])]]
     """
     if mode not in ("all", "any"):
-        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+        raise ValueError(f"mode must be 'all' or 'any', got {mode!r}")
     passes: dict[int, list[Tensor | None]] = {}
 
     def of_all(index: int) -> Callable[[Tensor], None]:
@@ -170,8 +167,8 @@ class _Mutations:
         found = self.originals.get(handle) if found is None else found
         if found is None or STATE.mutations is not self:
             raise AssertionError(
-                "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in "
-                "which the graph was originally recorded."
+                "this graph was recorded inside of allow_mutation_on_saved_tensors, so backward "
+                "must run there too"
             )
         return wrap(found)
 

@@ -29,8 +29,8 @@ class SavedTensor:
     def __init__(self, entry: Entry | None = None, place: int = 0) -> None:
         if entry is None:
             raise RuntimeError(
-                "Trying to create a SavedTensor object from Python is forbidden: nodes show theirs "
-                "as _raw_saved_ attributes"
+                "saved tensors are made by operations alone; the _raw_saved_ attributes of a "
+                "node show them"
             )
         self._entry, self._place = entry, place
 
@@ -43,7 +43,7 @@ class SavedTensor:
         _check_not_freed(saved)
         values = list(saved.values if isinstance(saved, Packed) else saved)
         if isinstance(values[place], Handle):
-            raise RuntimeError("Calling register_hooks on a saved tensor that has hooks already")
+            raise RuntimeError("this saved tensor has hooks already, and can have one pair of them")
         if not hasattr(values[place], "nbytes"):
             raise RuntimeError("Calling register_hooks on a value that is no tensor")
         shown = _shown(entry, place, values[place])
@@ -128,8 +128,8 @@ def _saved(entry: Entry, name: str, raw: bool) -> Any:
 def _check_not_freed(saved: Any) -> None:
     if isinstance(saved, Freed):
         raise RuntimeError(
-            "Trying to access saved tensors after they have already been freed: backward went "
-            "through this graph before. Specify retain_graph=True to keep them"
+            "the saved tensors of this graph are gone, because backward ran through it; run it "
+            "with retain_graph=True to keep them"
         )
 
 

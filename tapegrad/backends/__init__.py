@@ -7,8 +7,7 @@ as in PyTorch, so that `import tapegrad.backends.cudnn as cudnn` works.
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..core.switches import switches
 from . import cuda, cudnn, mkl, mkldnn, mps, openmp
 
 __all__ = [
@@ -25,26 +24,28 @@ __all__ = [
 ]
 
 _PRECISIONS = ("highest", "high", "medium")
-_settings: dict[str, Any] = {"precision": "highest", "deterministic": False}
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Keep what is asked for; products of float32 matrices are exact to float32 in any case."""
+    """How exact products of float32 matrices are on a GPU; on the CPU they are always exact.
+
+    "high" and "medium" let it round the factors to TensorFloat32, which has 10 bits.
+    """
     if precision not in _PRECISIONS:
         raise RuntimeError(f"the precision must be one of {_PRECISIONS}, got {precision!r}")
-    _settings["precision"] = precision
+    switches.precision = precision
 
 
 def get_float32_matmul_precision() -> str:
     """What was asked for."""
-    return str(_settings["precision"])
+    return switches.precision
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Keep what is asked for; on the CPU a run repeats bit for bit in any case."""
-    _settings["deterministic"] = bool(mode)
+    switches.deterministic = bool(mode)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """What was asked for."""
-    return bool(_settings["deterministic"])
+    return switches.deterministic

@@ -38,7 +38,7 @@ def absent_class(name: str, instead: str, *bases: type) -> Any:
 
 
 class NamedDType(DType):
-    """A dtype that has a name and facts, and no tensors."""
+    """A dtype with a name and properties, of which there are no tensors."""
 
     __slots__ = ()
 

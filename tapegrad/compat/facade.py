@@ -42,7 +42,7 @@ class Facade(ModuleType):
         rename_classes(name, vars(self))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in ("__all__", "__config__"):
+        if name.startswith("__") and name not in ("__all__", "__config__", "__future__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if name == "__all__":
             return self._exported()
@@ -118,9 +118,7 @@ def _read(source: ModuleType, name: str) -> Any:
     """A name of a module; of the private ones, only functions and classes of the library."""
     if not name.startswith("_") or f"{__package__}." in source.__name__:
         return getattr(source, name)
-    value = vars(source).get(name)
-    if value is None and source.__spec__ is None:
-        value = getattr(source, name)  # a module of layers, which finds them by name
+    value = getattr(source, name)
     if not isinstance(value, (type, FunctionType)):
         raise AttributeError(name)
     return value

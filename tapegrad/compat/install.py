@@ -34,8 +34,8 @@ def install_as_torch(*, shadow: bool = False) -> None:
     """Let `import torch` find tapegrad, for code and packages written for PyTorch.
 
     Call it before anything imports torch. If PyTorch is installed, this is an error, unless
-    `shadow=True` says that tapegrad shall stand before it. Classes are shown under PyTorch's names
-    from then on: `str(torch.float32)` is "torch.float32".
+    `shadow=True` lets tapegrad come first. Classes are shown under PyTorch's names from then on:
+    `str(torch.float32)` is "torch.float32".
 
     >>> import tapegrad
     >>> tapegrad.install_as_torch(shadow=True)  # doctest: +SKIP

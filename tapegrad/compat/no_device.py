@@ -1,7 +1,7 @@
 """The modules of kinds of devices that tapegrad does not have: `torch.xpu`, `torch.mps`, ...
 
-They say that there is no such device. What PyTorch does nothing in without one does nothing here;
-anything else raises.
+They say that there is no such device. What does nothing in PyTorch without such a device does
+nothing here; anything else raises.
 """
 
 from __future__ import annotations

@@ -33,11 +33,25 @@ PATHS = {
     "torch.autograd.grad_mode": PathSource(".autograd", _GRAD_MODES),
     "torch.autograd.gradcheck": PathSource(".testing", ("gradcheck", "gradgradcheck")),
     "torch.autograd.variable": PathSource(".autograd", ("Variable",)),
+    "torch.cuda.amp.autocast_mode": PathSource(
+        ".cuda.amp", ("autocast", "custom_bwd", "custom_fwd")
+    ),
+    "torch.cuda.amp.grad_scaler": PathSource(".cuda.amp", ("GradScaler",)),
     "torch.distributed.distributed_c10d": PathSource(".distributed"),
     "torch.distributed.tensor.placement_types": PathSource(
         ".distributed.tensor", ("Partial", "Placement", "Replicate", "Shard")
     ),
     "torch.nn.parallel.distributed": PathSource(".nn.parallel", ("DistributedDataParallel",)),
+    "torch.functional": PathSource(
+        "tapegrad",
+        (
+            *("atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes"),
+            *("broadcast_tensors", "cartesian_prod", "cdist", "chain_matmul", "einsum", "istft"),
+            *("lu", "meshgrid", "norm", "split", "stft", "tensordot", "unique"),
+            *("unique_consecutive", "unravel_index"),
+        ),
+    ),
+    "torch.quantization": PathSource(".compat.torch.ao.quantization"),
     "torch.jit.annotations": PathSource(
         ".compat.torch._jit_internal",
         (

@@ -41,6 +41,7 @@ _SINGLE = {
     "LinearCrossEntropyOptions": "linear_cross_entropy_options",
     "GroupNorm": "normalization",
     "LayerNorm": "normalization",
+    "CrossMapLRN2d": "normalization",
     "LocalResponseNorm": "normalization",
     "RMSNorm": "normalization",
     "Fold": "fold",

@@ -89,6 +89,10 @@ class ZipPickler(pickle.Pickler):
         return NotImplemented
 
     def _reduced_tensor(self, tensor: Tensor) -> Any:
+        if tensor.is_sparse:
+            parts = tensor._array
+            about = (parts.coordinates, parts.elements, tensor.shape, tensor.is_coalesced())
+            return _torch("_utils", "_rebuild_sparse_tensor"), (tensor.layout, about)
         rebuild = _torch("_utils", "_rebuild_tensor_v2")
         memory, offset, strides = _memory_of(tensor)
         self._kept.append(memory)

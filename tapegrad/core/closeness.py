@@ -1,7 +1,7 @@
 """Whether two results are equal up to rounding: `testing.assert_close`.
 
 Comes in: the actual and the expected result, tensors or structures of tensors. Goes out: nothing,
-or an error in PyTorch's words that names the first difference. Called by `testing.py`.
+or an error that names the first difference. Called by `testing.py`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Criteria:
         if (self.rtol is None) != (self.atol is None):
             raise Difference(
                 ValueError,
-                "Both 'rtol' and 'atol' must be either specified or omitted, "
-                f"but got no {'rtol' if self.rtol is None else 'atol'}.",
+                "rtol and atol go together: give both or none "
+                f"({'rtol' if self.rtol is None else 'atol'} is missing)",
                 path,
             )
         if self.rtol is not None and self.atol is not None:
@@ -133,7 +133,7 @@ def _comparisons(
     """The comparisons of the leaves of two structures; raises where the structures differ."""
     if _is_sequence(x) and _is_sequence(y):
         if len(x) != len(y):
-            text = f"The length of the sequences mismatch: {len(x)} != {len(y)}"
+            text = f"The sequences have {len(x)} and {len(y)} items"
             raise Difference(AssertionError, text, path)
         keys: Sequence[Any] = range(len(x))
     elif isinstance(x, Mapping) and isinstance(y, Mapping):
@@ -149,9 +149,8 @@ def _keys(x: Mapping[Any, Any], y: Mapping[Any, Any], path: tuple[Any, ...]) -> 
     if missing or more:
         raise Difference(
             AssertionError,
-            "The keys of the mappings do not match:\n"
-            f"Missing keys in the actual mapping: {sorted(missing)}\n"
-            f"Additional keys in the actual mapping: {sorted(more)}",
+            f"The mappings have different keys: missing in actual {sorted(missing)}, only in "
+            f"actual {sorted(more)}",
             path,
         )
     try:
@@ -186,7 +185,7 @@ def _leaf(x: Any, y: Any, options: Criteria, path: tuple[Any, ...]) -> Callable[
             return lambda: _check_tensors(p, q, tolerances, options, path)
     raise Difference(
         TypeError,
-        f"No comparison pair was able to handle inputs of type {type(x)} and {type(y)}.",
+        f"assert_close cannot compare a {type(x)} with a {type(y)}.",
         path,
     )
 
@@ -216,7 +215,7 @@ def _check_numbers(
     x: Any, y: Any, tolerances: tuple[float, float], options: Criteria, path: tuple[Any, ...]
 ) -> None:
     if options.check_dtype and type(x) is not type(y):
-        text = f"The (d)types do not match: {type(x)} != {type(y)}."
+        text = f"The types differ: {type(x)} and {type(y)}."
         raise Difference(AssertionError, text, path)
     if x == y or (options.equal_nan and cmath.isnan(x) and cmath.isnan(y)):
         return
@@ -241,7 +240,7 @@ def _check_tensors(
         ("dtype", options.check_dtype, x.dtype, y.dtype),
     ):
         if wanted and a != b:
-            text = f"The values for attribute '{what}' do not match: {a} != {b}."
+            text = f"The tensors differ in {what}: {a} and {b}."
             raise Difference(AssertionError, text, path)
     a, b = (np.asarray(to_device(t._array, as_device("cpu"))) for t in (x, y))
     if a.dtype != b.dtype:
@@ -316,7 +315,7 @@ def _tensor_text(a: Any, b: Any, near: Any, rtol: float, atol: float) -> str:
     if inexact and a.dtype.itemsize == 1:
         first = tuple(map(int, np.argwhere(~near)[0]))
         head = "Tensor-likes are not 'equal'!\n\n"
-        return f"{head}{share}The first mismatched element is at index {first}."
+        return f"{head}{share}The first of them has the index {first}."
     if not inexact:
         a, b = a.astype(np.int64), b.astype(np.int64)
     rounded = _rounded(a.dtype)

@@ -97,7 +97,7 @@ def refuse(p: Primitive, arrays: Sequence[Any]) -> None:
 
 def converted(array: Any, dtype: dtypes.DType) -> Any:
     """An array in another dtype; of complex numbers, real ones keep the real part."""
-    if numeric.is_complex(array.dtype) and dtype.category in (dtypes.INTEGER, dtypes.FLOAT):
+    if array.dtype.kind in numeric.COMPLEX and dtypes.BOOL < dtype.category < dtypes.COMPLEX:
         array = array.real
     if dtype is dtypes.float8_e4m3fn:  # has no infinity: PyTorch takes the largest number
         array = array.astype(np.float32).clip(-448, 448)

@@ -29,7 +29,7 @@ def deep_copy(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
     copy = _copied(type(tensor), array, tensor._requires, _attributes(tensor))
     memo[id(tensor)] = copy
     if tensor._grad is not None:
-        copy._grad = deep_copy(tensor._grad, memo)
+        copy._grad = tensor._grad.__deepcopy__(memo)
     return copy
 
 

@@ -27,6 +27,9 @@ NAMES = (
 )
 
 
+_KNOWN = frozenset(("cpu", "cuda", *NAMES))
+
+
 class device:
     """Where tensors are stored: `device('cpu')`, `device('cuda')`, `device('cuda', 1)`.
 
@@ -49,8 +52,10 @@ class device:
         if not isinstance(type, str):
             raise TypeError(f"expected a device name such as 'cpu' or 'cuda:0', got {type!r}")
         name, _, ordinal = type.partition(":")
-        if name not in ("cpu", "cuda", *NAMES) or (ordinal and not ordinal.isdigit()):
+        if name not in _KNOWN or (ordinal and not ordinal.isdigit()):
             raise RuntimeError(f"unknown device {type!r}: expected 'cpu', 'cuda' or 'cuda:N'")
+        if index is not None and index < 0:
+            raise RuntimeError(f"the index of a device must not be negative, got {index}")
         self.type = name
         self.index = int(ordinal) if ordinal else index
 
@@ -134,9 +139,9 @@ def get_default_device() -> device:
 
 def as_device(value: Any) -> device:
     """Accept a device, a name, or None for the CPU."""
-    if value is None:
-        return CPU
-    return value if isinstance(value, device) else device(value)
+    if isinstance(value, device):
+        return value
+    return CPU if value is None or value == "cpu" else device(value)
 
 
 def cupy() -> Any:
@@ -157,7 +162,7 @@ def cupy() -> Any:
 
 def device_of(array: Any) -> device:
     """The device that holds `array`."""
-    if isinstance(array, np.ndarray):
+    if isinstance(array, (np.ndarray, np.generic)):
         return CPU
     return device("cuda", int(array.device.id))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from . import numeric
 from .naming import shown
 
 BOOL, INTEGER, FLOAT, COMPLEX = range(4)
@@ -216,8 +217,8 @@ def _promote_stored(first: DType, second: DType) -> DType:
         return stored if other.category == BOOL else other
     kind = "uint16, uint32, uint64" if stored.category == INTEGER else "Float8"
     raise RuntimeError(
-        f"Promotion for {kind} types is not supported, attempted to promote {first} and {second}; "
-        "convert them with .to() first"
+        f"{kind} types do not promote: convert {first} and {second} to a common dtype with .to() "
+        "first"
     )
 
 
@@ -250,6 +251,30 @@ def result_type(*operands: tuple[DType, int]) -> DType:
     return result
 
 
+def of_numbers(array: Any, dtype: DType | None) -> Any:
+    """An array that NumPy made of Python's numbers: floats become the default type.
+
+    If there is a `dtype`, it must hold the numbers. Below 0, unsigned types count back.
+    """
+    given = array.dtype
+    if dtype is None:
+        if numeric.is_inexact(given):
+            kind = _DEFAULT[0].to_complex() if numeric.is_complex(given) else _DEFAULT[0]
+            return array.astype(kind.numpy)
+        if given == np.uint64:
+            raise ValueError("a tensor of integers holds those below 2**63")
+    elif (
+        dtype.category == INTEGER
+        and array.size
+        and (numeric.is_integer(given) or numeric.is_floating(given))
+    ):
+        limits = np.iinfo(dtype.numpy)
+        low = limits.min or -int(limits.max)
+        if not (low <= array.min() and array.max() <= limits.max):
+            raise RuntimeError(f"{dtype} does not hold all of these numbers: {low} to {limits.max}")
+    return array
+
+
 class finfo:
     """Limits of a floating type: eps, max, min, tiny, bits, as `torch.finfo`."""
 
@@ -270,7 +295,7 @@ class finfo:
         self.max = float(info.max)
         self.min = float(info.min)
         self.tiny = self.smallest_normal = float(info.tiny)
-        self.resolution = float(info.resolution)
+        self.resolution = float(str(info.resolution))
 
 
 class iinfo:

@@ -19,16 +19,20 @@ from .tensor import Tensor
 def widened(
     tensors: list[Any], cast_to: Callable[[Tensor, DType], Tensor]
 ) -> tuple[list[Any], DType] | None:
-    """Operands in float32, and the half precision of the result, where they differ.
+    """Two operands in float32, and the half precision of the result, where they differ.
 
     That is beside a Python number or a 0-d tensor of another floating type which half precision
     would round, or take for infinity: PyTorch rounds the result alone.
     """
-    found = [x for x in tensors if isinstance(x, Tensor) and numeric.is_half(x._array.dtype)]
-    others = [x for x in tensors if not any(x is y for y in found)]
-    if len(found) != 1 or len(others) != 1:
+    half = None
+    for i, x in enumerate(tensors):
+        if isinstance(x, Tensor) and numeric.is_half(x._array.dtype):
+            if half is not None:
+                return None
+            half = i
+    if half is None:
         return None
-    array, other = found[0]._array, others[0]
+    array, other = tensors[half]._array, tensors[1 - half]
     if isinstance(other, Tensor):
         if other._array.ndim or not array.ndim or not numeric.is_floating(other._array.dtype):
             return None
@@ -38,5 +42,6 @@ def widened(
         or float(np.asarray(other, array.dtype)) == other
     ):
         return None
-    wide = [cast_to(x, dtypes.float32) if x is found[0] else x for x in tensors]
+    wide = list(tensors)
+    wide[half] = cast_to(wide[half], dtypes.float32)
     return wide, dtypes.from_numpy_dtype(array.dtype)

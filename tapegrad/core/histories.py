@@ -31,6 +31,8 @@ def refresh(tensor: Tensor) -> None:
     if change is None or not STATE.mode & (GRAD | TAPE):
         return
     if is_untracked(tensor._view) and not STATE.mode & TAPE:
+        if tensor._requires and base._requires:
+            check_derivable(tensor._view, "somebody has changed")
         tensor._view = (base, chain, change.number + UNTRACKED)
         return
     tapes = STATE.tapes if tensor._on_tapes else ()
@@ -77,15 +79,15 @@ def check_derivable(view: tuple[Tensor, tuple[Any, ...], float], what: str) -> N
     _, chain, _ = view
     if is_untracked(view):
         raise RuntimeError(
-            f"{what} in place a view that was created in no_grad mode, with grad mode enabled, so "
-            "it is not known whether gradients should flow through it; take the view where the "
-            "change is, or make the change inside no_grad too"
+            f"{what} in place a view that was created in no_grad mode or inference mode, with grad "
+            "mode enabled, so it is not known whether gradients should flow through it; take the "
+            "view where the change is, or make the change inside no_grad too"
         )
     if any(primitive.sibling for primitive, _ in chain):
         raise RuntimeError(
-            f"{what} in place a view that is the output of a function that returns multiple views "
-            "(unbind, split, chunk); the others would not know of the change: take the part by "
-            "indexing, or clone() it"
+            f"{what} in place one of several views that one call has returned (unbind, split, "
+            "chunk); the others would not know of the change: take the part by indexing, or "
+            "clone() it"
         )
     if not all(primitive.differentiable for primitive, _ in chain):
         raise RuntimeError(

@@ -16,54 +16,60 @@ from typing import Any
 import numpy as np
 
 from . import batch_rules, numeric, storage, xp
+from .arrays import is_gpu_class
 from .histories import check_derivable, set_history
 from .modes import GRAD, HOOKS, INFERENCE, STATE, TAPE, TRANSFORM, numbers
 from .primitive import MOVEMENT, PRIMITIVES, Primitive, bind, define, record
 from .tape import Entry, Output
 from .tensor import Extra, Tensor, own, refresh, wrap
+from .unset import UnsetArray, refusal
 from .wrapped import Wrapped, whole_of
 
 Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
 
-def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
+def check_writable(tensor: Tensor, what: str, whole: bool = True) -> int:
     """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed.
 
     Refuses memory that cannot be written to as well, and, if the `whole` tensor is to be written,
-    elements that share an address.
+    elements that share an address. Returns the mode of the thread, which callers need too.
     """
-    if not tensor._on_tapes and STATE.mode & TRANSFORM:
+    mode = STATE.mode
+    if mode & TRANSFORM and not tensor._on_tapes:
         STATE.levels[-1].check_leaf(tensor, what)
         tensor = whole_of(tensor)
     array, extra = tensor._array, tensor._extra
-    known = extra if tensor._view is None else tensor._view[0]._extra
-    if known is not None and known.inference and not STATE.mode & INFERENCE:
+    root = tensor if tensor._view is None else tensor._view[0]
+    known = root._extra
+    if known is not None and known.inference and not mode & INFERENCE:
         raise RuntimeError(
-            f"{what}: Inplace update to inference tensor outside InferenceMode is not allowed: it "
-            "was made inside of inference_mode; work on a clone()"
+            f"{what}: this tensor was made inside of inference_mode and can be changed in place "
+            "only there; work on a clone()"
         )
     lent = extra is not None and extra.lender is not None  # copied before the first write
-    if isinstance(array, np.ndarray) and not lent:
+    on_cpu = isinstance(array, np.ndarray)
+    if not lent and (on_cpu or is_gpu_class(array.__class__)):
         flags = array.flags
-        if not flags.writeable:
+        if on_cpu and not flags.writeable:
+            if array.__class__ is UnsetArray:
+                raise refusal(what)
             raise RuntimeError(
                 f"{what} cannot write here: several elements share one place in memory (expand), "
                 "or the memory is read-only; use clone() first"
             )
         if whole and not flags.forc and xp.overlaps_itself(array):
             raise RuntimeError(
-                f"{what} cannot write here: more than one element of the tensor refers to a single "
-                "memory location (unfold); use clone() first"
+                f"{what} cannot write here: several elements of the tensor share memory "
+                "(unfold); use clone() first"
             )
-    if STATE.mode & (TAPE | HOOKS):
+    if mode & (TAPE | HOOKS):
         for tape in STATE.tapes:
             tape.will_write(tensor)
         if STATE.mutations is not None:
             STATE.mutations.will_write(array)
-    if not STATE.mode & GRAD:
-        return
-    root = tensor if tensor._view is None else tensor._view[0]
-    if tensor._view is not None and (tensor._requires or root._requires):
+    if not mode & GRAD or not (tensor._requires or root._requires):
+        return mode
+    if tensor._view is not None:
         check_derivable(tensor._view, f"{what} would change")
     if any(t._requires and t._edge is None for t in (tensor, root)):
         kind = "a view of a leaf" if root is not tensor else "a leaf"
@@ -71,18 +77,20 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> None:
             f"{what} would change {kind} that requires gradients, so its gradient would be lost; "
             "update it inside `with tapegrad.no_grad():`, or work on a clone()"
         )
+    return mode
 
 
 def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params: Any = None) -> Any:
     """`tensor.op_(...)`: run the pure operation and assign its result to the tensor."""
-    check_writable(tensor, f"{primitive.name}_")
-    if STATE.mode & TRANSFORM and _is_wrapped(tensor, *others):
+    mode = check_writable(tensor, f"{primitive.name}_")
+    if mode & TRANSFORM and _is_wrapped(tensor, *others):
         value = bind(primitive, (tensor, *others), params or {})
         return assign(tensor, value, f"{primitive.name}_")
-    own(tensor)
+    if tensor._extra is not None:
+        own(tensor)
     target = tensor._array
     direct = isinstance(primitive.kernel, np.ufunc) and primitive.promote != "bool"
-    if direct and (not STATE.mode or _is_untracked(tensor, *others)):
+    if direct and (not mode or (mode == GRAD and _is_untracked(tensor, *others))):
         arrays = _same_kind(tensor, others)
         if arrays is None and primitive.kernel in (np.add, np.subtract, np.multiply):
             arrays = _small_integers(target, others)
@@ -92,7 +100,7 @@ def apply(primitive: Primitive, tensor: Tensor, others: tuple[Any, ...], params:
             return tensor
     value = bind(primitive, (tensor, *others), params or {})
     if numeric.is_complex(target.dtype) and numeric.is_floating(value._array.dtype):
-        raise RuntimeError(f"in-place {primitive.name} is not supported for complex tensors")
+        raise RuntimeError(f"{primitive.name} has no in-place form for complex tensors")
     return assign(tensor, value, f"{primitive.name}_")
 
 
@@ -134,6 +142,7 @@ def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         tape.note_replaced(tensor, "resizing it")
     own(tensor)
     tensor._array = _resized(tensor._array, shape)
+    storage.note(tensor._array)
     tensor._view = None
     if tensor._extra is not None:
         tensor._extra.last_relayout = next(numbers)
@@ -218,10 +227,11 @@ def is_plain(tensor: Tensor, *others: Tensor) -> bool:
 
 
 def _is_untracked(*operands: Any) -> bool:
-    """Whether nobody records what happens to tensors that need no gradients."""
-    return STATE.mode == GRAD and not any(
-        isinstance(x, Tensor) and (x._requires or x._view is not None) for x in operands
-    )
+    """Whether no gradients are wanted of tensors, none of which is a view."""
+    for x in operands:
+        if isinstance(x, Tensor) and (x._requires or x._view is not None):
+            return False
+    return True
 
 
 def _small_integers(array: Any, others: tuple[Any, ...]) -> list[Any] | None:
@@ -232,35 +242,42 @@ def _small_integers(array: Any, others: tuple[Any, ...]) -> list[Any] | None:
 
 
 def assign(
-    tensor: Tensor, value: Tensor, what: str, since: float = math.inf, given: bool = False
+    tensor: Tensor,
+    value: Tensor,
+    what: str,
+    since: float = math.inf,
+    given: bool = False,
+    whole: bool = True,
 ) -> Tensor:
     """Give `tensor` the value (and the history) of `value`; the memory stays the tensor's own.
 
     `since` is a number from before the first operation that made `value` for this call; with
-    `given` nothing made it: it is somebody's tensor, with gradients and hooks of its own.
+    `given` nothing made it: it is somebody's tensor, with gradients and hooks of its own. `whole`
+    is that of `check_writable`: False if all elements get one value.
     """
-    check_writable(tensor, what)
-    if STATE.mode & TRANSFORM and _is_wrapped(tensor, value):
+    mode = check_writable(tensor, what, whole)
+    if mode & TRANSFORM and _is_wrapped(tensor, value):
         return STATE.levels[-1].assign(tensor, value, what, since, given)  # type: ignore[no-any-return]
     own(tensor)
     value = _fitting(tensor, value, what)
     if value._view is not None:
         refresh(value)  # another view of its memory may have changed it
-    if tensor._view is not None and value._requires and STATE.mode & GRAD:
+    if tensor._view is not None and value._requires and mode & GRAD:
         check_derivable(tensor._view, f"{what} would change")
     # A capture knows values by number; a tape that differentiates needs an edge to the value.
-    on_watching_tape = STATE.mode & TAPE and any(tape.watches for tape in STATE.tapes)
+    on_watching_tape = mode & TAPE and any(tape.watches for tape in STATE.tapes)
     is_leaf = value._edge is None and (value._requires or on_watching_tape)
-    if STATE.mode & GRAD and (is_leaf or (given and value._edge is not None)):
+    if mode & GRAD and (is_leaf or (given and value._edge is not None)):
         value = bind(PRIMITIVES["clone"], (value,))  # an edge that leads there
     target = tensor._array
-    _keep_old_values(value._edge, target, since)
+    if value._edge is not None:
+        _keep_old_values(value._edge, target, since)
     if storage.owner_of(value._array) is storage.owner_of(target):
         target[...] = value._array.copy()
     else:
         target[...] = value._array
     storage.note(target)
-    if STATE.mode & (GRAD | TAPE):
+    if mode & (GRAD | TAPE):
         rebind(tensor, value)
     return tensor
 
@@ -272,6 +289,9 @@ def _is_wrapped(*operands: Any) -> bool:
 def _fitting(tensor: Tensor, value: Tensor, what: str) -> Tensor:
     """`value` in the tensor's dtype and shape, or an error before anything changes."""
     target = tensor._array
+    # A number may come from another device.
+    if not value._array.ndim and value._array.__class__ is not target.__class__:
+        value = value.to(tensor.device)
     if value._array.dtype != target.dtype:
         if value.dtype.category > tensor.dtype.category:
             raise RuntimeError(

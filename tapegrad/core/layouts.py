@@ -1,6 +1,6 @@
 """Names of memory layouts and memory formats, as PyTorch has them.
 
-Code asks for them, compares them and writes them in annotations. Elements of a tensor lie in
+Code asks for them, compares them and writes them in annotations. Elements of a dense tensor lie in
 memory in one way here (strided), so a memory format that is asked for changes nothing.
 """
 
@@ -10,7 +10,7 @@ from .naming import shown
 
 
 class layout:
-    """How elements are kept: `strided` is the only one that tensors have."""
+    """How elements are kept: `strided`, or `sparse_coo` for sparse gradients and their like."""
 
     __slots__ = ("name",)
 

@@ -1,9 +1,10 @@
 """Tensors on the device "meta": a shape and a dtype, and no values.
 
-Large models are first built there, and get their memory when weights are loaded. A `MetaTensor` has
-one element of memory, whatever its shape. Functions of it give meta tensors; values are computed of
-zeros to find their shapes, so large ones are refused. Writing in place does nothing, and asking for
-values is an error. Made by `to_device`'s callers: `ops/creation.py`, `ops/convert.py`, `nn/`.
+Large models are first built there, and get their memory when weights are loaded. A `MetaTensor`
+has one element of memory, whatever its shape. Functions of it give meta tensors; to find their
+shapes, functions run on zeros, so large tensors are refused. Writing in place does nothing, and
+asking for values is an error. Made by `to_device`'s callers: `ops/creation.py`, `ops/convert.py`,
+`nn/`.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class MetaTensor(Tensor):
         where = _given_device(name, args, options)
         if name == "to" and where is not None and where != META:
             raise NotImplementedError(
-                "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() "
-                "instead of torch.nn.Module.to() when moving module from meta to another device."
+                "a meta tensor has no elements to copy; Module.to_empty(device=...) allocates a "
+                "module's parameters and buffers, and an initialization fills them"
             )
         if where == META:
             options.pop("device", None)
@@ -109,12 +110,12 @@ def meta_tensor(shape: Any, dtype: Any, kind: type[Tensor] = Tensor) -> Tensor:
     return tensor
 
 
-#: classes of meta tensors by the class that they are of too
+#: classes of meta tensors, by the other class that they are of
 _KINDS: dict[Any, Any] = {Tensor: MetaTensor}
 
 
 def meta_kind(kind: type[Tensor]) -> Any:
-    """The class of meta tensors that are of a class too, such as Parameter."""
+    """The class of meta tensors that are also of another class, such as Parameter."""
     if issubclass(kind, MetaTensor):
         return kind
     if kind not in _KINDS:

@@ -6,21 +6,21 @@ Comes in: the name, and the names that there are. Goes out: an AttributeError fo
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from importlib import import_module
 
-_SPARSE = "sparse tensors are not supported"
+_SPARSE = "sparse tensors have coordinates here; use tapegrad.sparse_coo_tensor"
 _QUANTIZED = "quantized tensors are not supported"
-_DISTRIBUTED = "distributed training is not supported"
 _EXPORT = "programs cannot be exported; save a state_dict with tapegrad.save"
 
 #: names of PyTorch, NumPy and JAX that no module of tapegrad has, and what to do without them
 _INSTEAD = {
-    **dict.fromkeys(("sparse", "sparse_coo_tensor", "sparse_csr_tensor"), _SPARSE),
+    **dict.fromkeys(
+        ("sparse_csr_tensor", "sparse_csc_tensor", "sparse_compressed_tensor"), _SPARSE
+    ),
     **dict.fromkeys(("ao", "quantization", "quantize_per_tensor", "quantized"), _QUANTIZED),
-    **dict.fromkeys(("DataParallel",), _DISTRIBUTED),
     **dict.fromkeys(("export", "fx", "onnx"), _EXPORT),
+    "DataParallel": "use tapegrad.nn.parallel.DistributedDataParallel, in several processes",
     "Dense": "use tapegrad.nn.Linear",
     "array": "use tapegrad.tensor",
     "astype": "use tapegrad.Tensor.to",
@@ -51,5 +51,7 @@ def _hint(name: str, known: Iterable[str], elsewhere: Iterable[str]) -> str:
             return f"did you mean '{other}.{name}'?"
     names = list(known)
     close = [one for one in names if one.lower() == name.lower()]
-    close = close or difflib.get_close_matches(name, names, 1, 0.75)
+    from difflib import get_close_matches
+
+    close = close or get_close_matches(name, names, 1, 0.75)
     return f"did you mean {close[0]!r}?" if close else ""

@@ -32,6 +32,9 @@ OVERRIDDEN = 128  # a TorchFunctionMode is asked for all calls
 LISTENING = TAPE | CAPTURE
 TRANSFORM = 256  # inside vmap or forward mode: tensors may be wrapped, see `wrapped.py`
 
+#: has an item once a thread has entered inference_mode: until then nobody needs to ask
+INFERRED: list[bool] = []
+
 # Sequence numbers of tensors, entries and changes, from one counter of the process: what is later
 # has a higher one.
 numbers = itertools.count(1)
@@ -280,7 +283,10 @@ class inference_mode(Mode):
         self.enabled = bool(mode)
 
     def _new_mode(self, mode: int) -> int:
-        return (mode & ~GRAD) | INFERENCE if self.enabled else (mode & ~INFERENCE) | GRAD
+        if not self.enabled:
+            return (mode & ~INFERENCE) | GRAD
+        INFERRED[:] = [True]
+        return (mode & ~GRAD) | INFERENCE
 
     def _fresh(self) -> Mode:
         return type(self)(self.enabled)

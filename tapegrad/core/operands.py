@@ -1,7 +1,8 @@
 """Checks of operands before a kernel runs, and of its results after.
 
-Comes in: the arrays of an operation. Goes out: an error that says what to do, or arrays on one
-device. `bind` in `primitive.py` calls these where operands are not all alike.
+Comes in: the arrays of an operation. Goes out: an error that says what to do, arrays on one device,
+or whether they are what the kernel computes with. `bind` in `primitive.py` calls these where
+operands are not all alike.
 """
 
 from __future__ import annotations
@@ -11,16 +12,64 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import numeric, source
+from . import dtypes, numeric, source
 from .device import device_of, to_device
+from .modes import GRAD
+from .unset import UnsetArray, refusal
 
 if TYPE_CHECKING:
+    from .dtypes import DType
     from .primitive import Primitive
+
+
+I64 = np.dtype(np.int64)
+BOOL = np.dtype(np.bool_)
+#: integers up to here are int64, whatever NumPy makes of others
+_FAR = 1 << 62
+
+
+def is_settled(p: Primitive, operands: Sequence[Any], dtype: Any, mode: int) -> bool:
+    """Whether arrays of one dtype, int64 or bool, are what the kernel computes with.
+
+    So is a Python integer beside int64 for NumPy's own functions. What a tape sees is promoted.
+    """
+    if (dtype is not I64 and dtype is not BOOL) or mode > GRAD:
+        return False
+    if p.promote == "float" or p.promote == "floats":
+        return False
+    if p.promote is not None:
+        refused = p.promote == "numbers"  # bool is, with an error
+        if refused and dtype is BOOL:
+            return False
+        for x in operands:
+            if x.__class__ is float or (refused and x.__class__ is bool):
+                return False
+            if x.__class__ is int:
+                plain = dtype is I64 and -_FAR < x < _FAR
+                if not plain or p.kernel.__class__ is not np.ufunc:
+                    return False
+    return True
+
+
+def check_kinds(p: Primitive, operands: Sequence[DType], target: DType) -> None:
+    """Refuse truth values where only numbers are taken, and integers where only floats are."""
+    if p.promote == "numbers" and dtypes.bool_ in operands:
+        raise RuntimeError(
+            f"{p.name} does not take bool operands; use logical_xor (^), logical_and (&) or "
+            "logical_not (~), or convert them to numbers first"
+        )
+    if p.promote == "floats" and target.category < dtypes.FLOAT:
+        raise NotImplementedError(f"{p.name} takes floating tensors; use .float() first")
 
 
 def on_one_device(p: Primitive, arrays: list[Any]) -> list[Any]:
     """Check that all arrays are on one device; numbers in 0-d CPU tensors may join any."""
-    devices = {device_of(a) for a in arrays if hasattr(a, "ndim") and a.ndim}
+    if any(a.__class__ is UnsetArray for a in arrays):
+        raise refusal(p.name)
+    there = [a for a in arrays if hasattr(a, "ndim")]
+    devices = {device_of(a) for a in there if a.ndim}
+    if not devices:  # numbers alone: of them, one on a GPU takes the others there
+        devices = {device_of(a) for a in there if not isinstance(a, (np.ndarray, np.generic))}
     if len(devices) > 1:
         shown = " and ".join(sorted(str(device) for device in devices))
         raise RuntimeError(

@@ -13,11 +13,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from . import dtypes, inplace
+from . import dtypes, inplace, xp
 from .codegen import parameters_of
-from .modes import GRAD, STATE
+from .modes import GRAD, STATE, TRANSFORM
 from .tensor import Tensor
 from .tree import leaves
+from .wrapped import Wrapped
 
 
 def computed_into(
@@ -26,8 +27,14 @@ def computed_into(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     differentiable: bool,
+    casts: bool,
+    apart: bool,
 ) -> Any:
-    """Call a function whose keywords have `out`: its result is put there."""
+    """Call a function whose keywords have `out`: its result is put there.
+
+    With `casts`, `out` may have any dtype to which the result can be cast. With `apart`, no
+    input may share memory with `out`; else an input of the same shape may be `out` itself.
+    """
     out = kwargs.pop("out")
     if out is None:
         return function(*args, **kwargs)
@@ -36,13 +43,31 @@ def computed_into(
         for x in (*outs, *leaves((args, kwargs))):
             if isinstance(x, Tensor) and x.requires_grad:
                 raise RuntimeError(
-                    f"{name}(): functions with out=... arguments don't support automatic "
-                    "differentiation, but one of the arguments requires grad; leave out= away, or "
-                    "call it inside `with tapegrad.no_grad():`"
+                    f"{name}() cannot write to out= what gradients have to flow through: an "
+                    "argument requires gradients; leave out= away, or call it inside `with "
+                    "tapegrad.no_grad():`"
                 )
-    if len(outs) == 1 and kwargs.get("dtype") is None and _chooses_dtype(function, args):
-        kwargs["dtype"] = outs[0].dtype
+    if differentiable and STATE.mode & TRANSFORM:
+        for x in (*outs, *leaves((args, kwargs))):
+            if isinstance(x, Wrapped) and x._extra.tangent is not None:
+                raise RuntimeError(
+                    f"{name}() cannot write to out= in forward mode, where an argument has a "
+                    "tangent; leave out= away"
+                )
+    for one in outs:
+        check_apart(name, one, args, kwargs, apart)
+    if len(outs) == 1 and _chooses_dtype(function, args):
+        if kwargs.get("dtype") is None:
+            if casts:
+                kwargs["dtype"] = outs[0].dtype
+        elif dtypes.as_dtype(kwargs["dtype"]) is not outs[0].dtype:
+            raise _wrong_dtype(name, dtypes.as_dtype(kwargs["dtype"]), outs[0])
     result = function(*args, **kwargs)
+    if not casts:
+        for one, value in zip(outs, leaves(result), strict=False):
+            same = not isinstance(value, Tensor) or value.dtype is one.dtype
+            if not same and (value.dtype, one.dtype) != (dtypes.bool_, dtypes.uint8):
+                raise _wrong_dtype(name, value.dtype, one)
     if isinstance(result, Tensor):
         if isinstance(out, (tuple, list)):
             raise TypeError(f"{name}(): out= must be a Tensor, got {type(out).__name__}")
@@ -69,21 +94,18 @@ def created_into(
     counted: bool = False,
     **options: Any,
 ) -> Tensor:
-    """What a function that makes tensors would make, in `out`, whose dtype it has.
+    """Put what a function makes, a new tensor, into `out`, in the dtype of `out`.
 
     Numbers that are `counted` fill an `out` of as many elements, whatever its shape.
     """
     name = function.__name__
     (out,) = _tensors_of(name, out)
     if dtype is not None and dtypes.as_dtype(dtype) is not out.dtype:
-        raise RuntimeError(
-            f"{name}(): dtype {dtypes.as_dtype(dtype)} does not match the dtype of out= "
-            f"({out.dtype})"
-        )
+        raise _wrong_dtype(name, dtypes.as_dtype(dtype), out)
     if out.requires_grad and STATE.mode & GRAD:
         raise RuntimeError(
-            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
-            "but one of the arguments requires grad"
+            f"{name}() cannot write to out= what gradients have to flow through: an argument "
+            "requires gradients"
         )
     value = function(*args, dtype=out.dtype, **options)
     if counted and value._array.size == out._array.size:
@@ -92,15 +114,58 @@ def created_into(
     return out.requires_grad_() if requires_grad else out
 
 
+def check_apart(name: str, out: Tensor, args: Any, kwargs: Any, apart: bool = True) -> None:
+    """Refuse arguments that share memory with what is written: see `_shares`."""
+    if not out._array.flags.forc and xp.overlaps_itself(out._array):
+        raise RuntimeError(
+            f"{name}: several elements of the tensor that is written share one place in memory "
+            "(expand); use clone() first"
+        )
+    for x in leaves((args, kwargs)):
+        if isinstance(x, Tensor) and _shares(out, x, apart):
+            raise RuntimeError(
+                f"{name}: an argument shares memory with the tensor that is written; clone() one "
+                "of them first"
+            )
+
+
+def _shares(out: Tensor, x: Tensor, apart: bool) -> bool:
+    """Whether tensors share memory other than element by element; with `apart`, in any way.
+
+    As in PyTorch, tensors with gaps count as apart unless they are the same.
+    """
+    a, b = out._array, x._array
+    if type(a) is not type(b) or not a.size or not b.size:
+        return False
+    if out is x:
+        return apart
+    if not (_is_dense(a) and _is_dense(b)):
+        return False
+    start, other = xp.address(a), xp.address(b)
+    if start == other and a.nbytes == b.nbytes:
+        return apart or (a.shape == b.shape and a.strides != b.strides)
+    meets = start < other + b.nbytes and other < start + a.nbytes
+    return meets and (apart or a.shape == b.shape)
+
+
+def _is_dense(array: Any) -> bool:
+    reach = array.itemsize
+    for stride, n in sorted(zip(array.strides, array.shape, strict=True)):
+        if n > 1:
+            if stride != reach:
+                return False
+            reach *= n
+    return True
+
+
 def put(name: str, out: Tensor, value: Tensor, warn: bool = True) -> Tensor:
     """Give `out` the value, in its own dtype; it gets memory of the value's size if it must."""
     _check_fits(name, out, value)
     if out._array.shape != value._array.shape:
         if warn and out._array.size:
             warnings.warn(
-                "An output with one or more elements was resized since it had shape "
-                f"{list(out.shape)}, which does not match the required output shape "
-                f"{list(value.shape)}; give an out= of that shape, or of no elements (resize_(0))",
+                f"out= had the shape {list(out.shape)} and was resized to {list(value.shape)}; "
+                "give an out= of that shape, or of no elements (resize_(0))",
                 UserWarning,
                 stacklevel=4,
             )
@@ -119,8 +184,7 @@ def _tensors_of(name: str, out: Any) -> tuple[Tensor, ...]:
 def _check_fits(name: str, out: Tensor, value: Tensor) -> None:
     if value.dtype.category > out.dtype.category:
         raise RuntimeError(
-            f"{name}(): result type {value.dtype} can't be cast to the desired output type "
-            f"{out.dtype}"
+            f"{name}(): the result is {value.dtype}, which out= of {out.dtype} cannot hold"
         )
     if value.device != out.device:
         raise RuntimeError(
@@ -128,8 +192,15 @@ def _check_fits(name: str, out: Tensor, value: Tensor) -> None:
         )
 
 
+def _wrong_dtype(name: str, dtype: Any, out: Tensor) -> RuntimeError:
+    return RuntimeError(
+        f"{name}(): the result has dtype {dtype}, which does not match the dtype of out= "
+        f"({out.dtype})"
+    )
+
+
 def _chooses_dtype(function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """Whether the function computes in a dtype that it is told, as sums do, and was not told one.
+    """Whether the function takes a dtype to compute in, as sums do, and none was given.
 
     Then it computes in the dtype of its output.
     """

@@ -1,4 +1,4 @@
-"""`__torch_function__`: classes that say themselves what functions do with their objects.
+"""`__torch_function__`: classes that override what functions do with their objects.
 
 Comes in: a function of the library and its arguments, some of which are of a class that overrides
 functions: a subclass of Tensor, any class with `__torch_function__`, or a mode around all calls.
@@ -73,7 +73,7 @@ class DisableTorchFunction(DisableTorchFunctionSubclass):
 
 
 def overrides(x: Any) -> bool:
-    """Whether the class of an object says itself what functions do."""
+    """Whether the class of an object overrides functions."""
     kind = type(x)
     if kind is Tensor:
         return False
@@ -104,11 +104,10 @@ def override(
 ) -> Any:
     """What classes and modes make of a call; NotImplemented if there are none.
 
-    That is an error if there are, unless the call is `declinable`, as those of operators are.
-
-    `func` is what they are told was called. `inner` is what modes around the innermost one are
-    asked through, where `func` does not ask by itself. `relevant` are the arguments that are asked:
-    all of them unless given.
+    If all of them decline, that is an error, unless the call is `declinable`: calls of operators
+    are. `func` is the function that they are told about. If there are several modes, the
+    innermost one is told `inner`, if given: calling that asks the other modes, where `func`
+    does not. `relevant` are the arguments whose classes are asked, by default all.
     """
     modes = () if LOCAL.all_disabled else LOCAL.modes
     asked = (*args, *kwargs.values()) if relevant is None else relevant
@@ -132,10 +131,7 @@ def override(
     if declinable:
         return DECLINED
     named = [kind.__name__ for kind in types] or [type(modes[-1]).__name__]
-    raise TypeError(
-        f"no implementation found for {name_of(func)!r} on types that implement "
-        f"__torch_function__: {named}"
-    )
+    raise TypeError(f"every __torch_function__ declined {name_of(func)!r}; the types were {named}")
 
 
 def name_of(func: Any) -> str:
@@ -320,8 +316,9 @@ _plain_subclasses: list[type[Tensor]] = []
 
 def _let_operators_ask(kind: type[Tensor], members: dict[str, Any]) -> None:
     """Python asks the right operand first only if its class is derived from that of the left."""
+    own = vars(kind)
     for name in _BINARY:
-        if name in members:
+        if name in members and name not in own:
             setattr(kind, name, members[name])
 
 

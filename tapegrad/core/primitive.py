@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes, halves, shortpaths, source
+from . import dtypes, halves, shortpaths, source, sparse
 from .acceleration import Accelerator as Accelerator
 from .acceleration import Link as Link
 from .acceleration import accelerator as accelerator
@@ -47,8 +47,9 @@ from .modes import (
     switched,
 )
 from .numeric import COMPLEX, DIFFERENTIABLE
-from .operands import check_broadcast, check_nan, on_one_device
+from .operands import BOOL, I64, check_broadcast, check_kinds, check_nan, is_settled, on_one_device
 from .shortpaths import NEVER as NEVER
+from .sparse import SparseArray
 from .storage import owner_of, version
 from .tape import Entry, Handle, Output, Packed, new_entry
 from .tensor import Tensor, own, refresh, wrap
@@ -109,7 +110,8 @@ class Primitive:
     #: one gradient rule for each input, or one for all of them
     rules: tuple[Rule | None, ...] = ()
     joint: Rule | None = None
-    #: "same": inputs get a common dtype; "float": a floating one; "bool": the result is bool
+    #: "same": inputs get a common dtype; "numbers": so too, and bool is refused; "floats": so are
+    #: integers; "float": a floating one; "bool": the result is bool
     promote: str | None = None
     #: half precision beside a number that it cannot hold is computed in float32, and rounded once
     wide_numbers: bool = False
@@ -341,7 +343,8 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
 
 def _make_direct(p: Primitive) -> Callable[..., Any]:
     namespace = {
-        "F32": _F32, "F64": _F64, "GRAD": GRAD, "STATE": STATE, "Entry": Entry, "Output": Output,
+        "BOOL": BOOL, "F32": _F32, "F64": _F64, "I64": I64, "GRAD": GRAD, "STATE": STATE,
+        "Entry": Entry, "Output": Output,
         "Tensor": Tensor, "as_array": _as_array, "asarray": np.asarray, "bind": bind,
         "generic": np.generic, "getframe": sys._getframe,
         "kernel": p.kernel, "LIBRARY": source.LIBRARY, "ndarray": _ndarray, "new": _new,
@@ -428,8 +431,12 @@ def bind(
             plain = False
         elif a.size > largest:
             largest = a.size
+    if not plain and any(a.__class__ is SparseArray for a in arrays):
+        return sparse.run(p, tensors, params)
     # Operands of one common floating dtype, and Python numbers beside them, need no promotion.
-    if p.promote is not None and not (uniform and (dtype is _F32 or dtype is _F64)):
+    if uniform and (dtype is _F32 or dtype is _F64 or is_settled(p, arrays, dtype, mode)):
+        pass
+    elif p.promote is not None:
         if p.wide_numbers and (wide := halves.widened(tensors, cast_to)) is not None:
             return cast_to(bind(p, wide[0], params), wide[1])
         _promote(p, tensors)
@@ -450,20 +457,22 @@ def bind(
     if out.__class__ is _ndarray:
         result = wrap(out)
         if p.view:
-            note_view(p, params, tensors[0], result)
+            note_view(p, params, tensors[0], result, mode)
         if recorded:
             record(p, params, tensors, arrays, (out,), (result,), mode)
         return result
     outs = tuple(map(_as_array, out if isinstance(out, tuple) else (out,)))
     results = tuple(map(wrap, outs[: len(p.outputs)]))
     if p.view:
-        note_view(p, params, tensors[0], results[0])
+        note_view(p, params, tensors[0], results[0], mode)
     record(p, params, tensors, arrays, outs, results, mode)
     return results[0] if len(results) == 1 else results
 
 
 def _captured(p: Primitive, inputs: Sequence[Any], params: dict[str, Any], mode: int) -> Any:
     """`bind` while a program is captured: composites part by part, all else out of sight."""
+    if any(isinstance(x, Tensor) and x._array.__class__ is SparseArray for x in inputs):
+        return sparse.run(p, inputs, params)
     if p.composite:
         return _inlined(p, list(inputs), params, mode)
     plain = p.internal and not mode & HOOKS  # which are functions of the user
@@ -508,14 +517,16 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
     return results[0] if len(results) == 1 else results
 
 
-def note_view(p: Primitive, params: dict[str, Any], source: Tensor, view: Tensor) -> None:
+def note_view(
+    p: Primitive, params: dict[str, Any], source: Tensor, view: Tensor, mode: int
+) -> None:
     """Remember how a view was derived from its base, unless the kernel had to copy."""
     made, given = view._array.base, source._array
     shown = made is given or (made is not None and made is given.base)
     if shown or owner_of(view._array) is owner_of(given):
         base, chain, _ = source._view or (source, (), 0)
         number: float = view.id
-        if not STATE.mode & GRAD or (source._view is not None and is_untracked(source._view)):
+        if not mode & GRAD or (source._view is not None and is_untracked(source._view)):
             number += UNTRACKED
         view._view = (base, (*chain, (p, params)), number)
 
@@ -535,6 +546,8 @@ def record(
         for result in results:
             if result._view is None and result._extra is None:
                 result._extra = InferenceExtra()
+            elif result._view is not None and not result.is_inference():
+                result._requires = tensors[0]._requires  # a leaf with the flag, as in PyTorch
     tracked = needed = False
     edges: list[Any] = [None] * len(tensors)
     if mode & GRAD and p.differentiable:
@@ -606,8 +619,8 @@ def hooked(hook: Callable[..., Any], tensor: Tensor) -> Any:
     packed = hook(tensor)
     if version(tensor._array) != before:
         raise RuntimeError(
-            "A saved tensor pack hook is modifying its input in place. Tensors that are saved for "
-            "backward must keep their values; return a changed copy"
+            "a pack hook changed the tensor that it got; saved tensors must keep their values: "
+            "return a changed copy"
         )
     return packed
 
@@ -643,6 +656,7 @@ def _promote(p: Primitive, tensors: list[Any]) -> None:
         elif x is not None:
             operands.append((dtypes.number_dtype(x), 0))
     target = dtypes.result_type(*operands)
+    check_kinds(p, [dtype for dtype, _ in operands], target)
     if p.promote == "float" and target.category < dtypes.FLOAT:
         target = dtypes.get_default_dtype()
     if (target.category == dtypes.COMPLEX and p.complex is None) or target.stored:
@@ -671,5 +685,5 @@ def _number(x: Any, target: DType) -> Any:
 
 def cast_to(x: Tensor, dtype: DType) -> Tensor:
     """A recorded change of dtype, by the `cast` primitive defined on top of this module."""
-    result: Tensor = bind(PRIMITIVES["cast"], (x,), {"dtype": dtype})
+    result: Tensor = PRIMITIVES["cast"].direct(x, {"dtype": dtype})
     return result

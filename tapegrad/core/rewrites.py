@@ -8,16 +8,17 @@ finds them. Comes in: a program of recorded primitives. Goes out: an `Edit`, whi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
-@dataclass(slots=True)
 class Edit:
     """Instructions that go, by id(), and those that come, by the id() of what they precede."""
 
-    dropped: set[int] = field(default_factory=set)
-    added: dict[int, list[Any]] = field(default_factory=dict)
+    __slots__ = ("added", "dropped")
+
+    def __init__(self) -> None:
+        self.dropped: set[int] = set()
+        self.added: dict[int, list[Any]] = {}
 
     def add(self, before: Any, instructions: list[Any]) -> None:
         self.added.setdefault(id(before), []).extend(instructions)
@@ -33,7 +34,18 @@ class Rewrite(NamedTuple):
 #: by name
 REWRITES: dict[str, Rewrite] = {}
 
+#: functions that enter further ones, for whoever needs all of them
+LOADERS: list[Callable[[], None]] = []
+
+
+def all_rewrites() -> dict[str, Rewrite]:
+    """Every rewrite by name, those of operations that nobody has used yet too."""
+    while LOADERS:
+        LOADERS[-1]()
+        LOADERS.pop()
+    return REWRITES
+
 
 def settings() -> str:
     """What decides about rewrites besides the program."""
-    return repr([(name, rewrite.settings()) for name, rewrite in REWRITES.items()])
+    return repr([(name, rewrite.settings()) for name, rewrite in all_rewrites().items()])

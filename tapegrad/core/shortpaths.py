@@ -347,10 +347,14 @@ def _direct_of(
         "        size = a0.size if plain else 0",
     ]
     if p.promote is not None or p.complex is None or not p.stores:
+        truth = "" if p.promote == "numbers" else " or dtype is BOOL"
         lines += [
             "        dtype = a0.dtype",
             "        if dtype is not F32 and dtype is not F64:",
-            "            plain = False",
+            # One tensor of whole numbers or truth values needs no promotion either.
+            f"            plain = plain and (dtype is I64{truth})"
+            if inputs == 1 and p.promote != "float"
+            else "            plain = False",
         ]
     if p.view:
         lines += ["        if t0._extra is not None:", "            plain = False"]
@@ -405,11 +409,13 @@ def _direct_of(
         ]
     if p.view:
         lines += [
-            "    if out0.base is a0 and t0._view is None:",  # the usual: saves a call
+            "    base = out0.base",
+            # The usual, saves a call: a view of a tensor which is none, whatever its array shows.
+            "    if t0._view is None and base is not None and (base is a0 or base is a0.base):",
             "        number = result0.id if mode else result0.id + 0.5",  # see UNTRACKED
             "        result0._view = (t0, ((p, params),), number)",
             "    else:",
-            "        note_view(p, params, t0, result0)",
+            "        note_view(p, params, t0, result0, mode)",
         ]
     if p.differentiable:
         edges = []

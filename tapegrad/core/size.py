@@ -33,5 +33,14 @@ class Size(tuple[int, ...]):
     def __add__(self, other: Any) -> Size:
         return Size(super().__add__(tuple(other)))
 
+    def __radd__(self, other: Any) -> Any:
+        return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, times: SupportsIndex) -> Size:
+        return Size(super().__mul__(times))
+
+    def __rmul__(self, times: SupportsIndex) -> Size:
+        return Size(super().__mul__(times))
+
     def __repr__(self) -> str:
         return f"{shown.prefix}Size({list(self)})"

@@ -56,6 +56,16 @@ def owner_of(array: Any) -> Any:
     return array if base is None or kind is np.ndarray else _owner_of_shown(array)
 
 
+def shared_copy(array: Any) -> Any:
+    """A copy in memory that processes forked from this one share with it."""
+    import mmap
+
+    memory = np.frombuffer(mmap.mmap(-1, max(array.nbytes, 1)), np.uint8, array.nbytes)
+    copy = memory.view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def _owner_of_shown(array: Any) -> Any:
     """The same for an array of another class that shows NumPy's memory."""
     while isinstance(array.base, np.ndarray):
@@ -65,14 +75,16 @@ def _owner_of_shown(array: Any) -> Any:
 
 def apart(array: Any) -> Any:
     """An array of the same memory whose changes are not noted as changes of `array`."""
-    if numeric.is_foreign(array.dtype):  # no buffer can describe it
+    if array.dtype.isbuiltin != 1:  # of another package: no buffer can describe it
         raw = f"u{array.dtype.itemsize}"
-        return np.asarray(memoryview(array.view(raw))).view(array.dtype)
-    return np.asarray(memoryview(array))
+        return np.asarray(array.view(raw).data).view(array.dtype)
+    return np.asarray(array.data)
 
 
 def rejoined(array: Any) -> Any:
     """What `apart` was given, if `array` came from there."""
+    if array.base is None:
+        return array
     memory = getattr(array.base, "base", None) if numeric.is_foreign(array.dtype) else array.base
     if not isinstance(memory, memoryview) or not isinstance(memory.obj, np.ndarray):
         return array

@@ -415,6 +415,9 @@ class Tape:
     def refuse_read(self, tensor: Tensor, what: str) -> None:
         """Called when Python reads a value; a capturing tape raises here."""
 
+    def refuse_sparse(self, what: str) -> None:
+        """Called when an operation meets a sparse tensor; a capturing tape gives up."""
+
     def note_grad(self, tensor: Tensor) -> None:
         """Called before `.grad` of a tensor is read or replaced."""
 

@@ -16,7 +16,16 @@ import numpy as np
 
 from . import dtypes, numeric, storage
 from .complexes import converted, without_imaginary
-from .device import ASKED, MetaArray, as_device, device, device_of, get_default_device, to_device
+from .device import (
+    ASKED,
+    CPU,
+    MetaArray,
+    as_device,
+    device,
+    device_of,
+    get_default_device,
+    to_device,
+)
 from .dtypes import DType
 from .handles import Extra as Extra
 from .handles import Hooks as Hooks
@@ -24,9 +33,11 @@ from .handles import RemovableHandle as RemovableHandle
 from .histories import refresh as refresh
 from .layouts import layout, strided
 from .methods import TensorMethods
-from .modes import GRAD, INFERENCE, STATE, TAPE, capturing, numbers
+from .modes import GRAD, INFERENCE, INFERRED, STATE, TAPE, capturing, numbers
 from .size import Size as Size
+from .sparse import dense_array, refusal
 from .tape import Entry, Output, add_hook, shown_node
+from .tree import NUMBERS, first_of, holds_numbers
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
@@ -84,12 +95,12 @@ class Tensor(TensorMethods):
         `Tensor(2, 3)` has unset values, as in PyTorch. `tapegrad.tensor` keeps the dtype of data.
         """
         default = dtypes.get_default_dtype()
-        if isinstance(array, (int, np.integer)):
+        if isinstance(array, (int, np.integer, Size)):
             unset = np.zeros if STATE.mode & TAPE else np.empty  # recordings must agree
-            array = unset((array, *more), default.numpy)
+            array = unset(array if isinstance(array, Size) else (array, *more), default.numpy)
         elif len(more) > 3:
             raise TypeError(f"Tensor takes data and at most 3 options, got {len(more)}")
-        else:
+        elif more:
             options = [*more, *(device, dtype, requires_grad)[len(more) :]]
             device, dtype, requires_grad = options
         if isinstance(array, Tensor):
@@ -127,7 +138,7 @@ class Tensor(TensorMethods):
 
     @staticmethod
     def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:
-        made = wrap(data.detach()._array, cls)
+        made = wrap(dense_array(data.detach()), cls)
         return made.requires_grad_(require_grad)
 
     # -- what it is --------------------------------------------------------------------------
@@ -169,12 +180,12 @@ class Tensor(TensorMethods):
 
     @property
     def is_sparse(self) -> bool:
-        """False: all tensors are dense."""
+        """Whether it has coordinates and elements (`sparse_coo`) instead of all elements."""
         return False
 
     @property
     def layout(self) -> layout:
-        """How elements are kept: `strided`."""
+        """How elements are kept: `strided`, or `sparse_coo`."""
         return strided
 
     # Kinds of tensors that PyTorch has and tapegrad has not.
@@ -215,10 +226,10 @@ class Tensor(TensorMethods):
                 "this tensor is the result of an operation, so requires_grad cannot be turned off "
                 "for it; use .detach() for a tensor without gradients"
             )
-        if requires_grad and self.is_inference() and not STATE.mode & INFERENCE:
+        if requires_grad and INFERRED and self.is_inference() and not STATE.mode & INFERENCE:
             raise RuntimeError(
-                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
-                "allowed: it was made inside of inference_mode; use a clone()"
+                "this tensor was made inside of inference_mode and cannot require gradients "
+                "outside of it; use a clone()"
             )
         if STATE.mode & TAPE:
             for tape in STATE.tapes:
@@ -266,6 +277,8 @@ class Tensor(TensorMethods):
                 )
             if value._array.dtype != self._array.dtype:
                 raise RuntimeError(f".grad of a {self.dtype} tensor cannot be {value.dtype}")
+            if value._array.__class__ is not self._array.__class__ and value.device != self.device:
+                raise RuntimeError(f".grad of a {self.device} tensor cannot be on {value.device}")
         if STATE.mode & TAPE:
             _note_grad(self)
         self._grad = value
@@ -370,7 +383,8 @@ class Tensor(TensorMethods):
 
     def detach(self) -> Tensor:
         """A tensor that shares this one's data and has no history."""
-        own(self)
+        if self._extra is not None:
+            own(self)
         out = wrap(self._array)
         if STATE.mode & TAPE:
             from .primitive import PRIMITIVES, record
@@ -400,9 +414,10 @@ class Tensor(TensorMethods):
 
         Changes through it do not count as changes of this tensor.
         """
-        if STATE.mode & TAPE or self._array.__class__ is not np.ndarray:
+        if self._array.__class__ is not np.ndarray or STATE.mode & TAPE:
             return self.detach()
-        own(self)
+        if self._extra is not None:
+            own(self)
         return wrap(storage.apart(self._array))
 
     @data.setter
@@ -414,6 +429,8 @@ class Tensor(TensorMethods):
 
             replace_data(self, value)
             return
+        if value.is_sparse:
+            raise refusal("setting .data")
         array = storage.rejoined(value._array)  # tensors that share data count changes together
         if array is not self._array:
             for tape in STATE.tapes:
@@ -434,7 +451,7 @@ class Tensor(TensorMethods):
     @property
     def _version(self) -> int:
         if self.is_inference():
-            raise RuntimeError("Inference tensors do not track version counter.")
+            raise RuntimeError("a tensor made inside of inference_mode has no version")
         return storage.version(self._array)
 
     @property
@@ -445,7 +462,7 @@ class Tensor(TensorMethods):
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The data as a NumPy array that shares memory (a copy with `force` where needed)."""
-        if self.requires_grad and STATE.mode & GRAD and not force:
+        if self.requires_grad and not force and STATE.mode & GRAD:
             raise RuntimeError(
                 "this tensor requires gradients, which NumPy would lose; "
                 "use tensor.detach().numpy()"
@@ -455,7 +472,7 @@ class Tensor(TensorMethods):
         not_recorded(self, "numpy()")
         own(self)
         # A view: what is set on it, such as `flags.writeable`, is not set on the tensor.
-        array: np.ndarray[Any, Any] = to_device(self._array, device("cpu"))
+        array: np.ndarray[Any, Any] = to_device(self._array, CPU)
         return array.view()
 
     def item(self) -> int | float:
@@ -465,13 +482,13 @@ class Tensor(TensorMethods):
                 f"item() needs a tensor of one element, this one has shape {tuple(self.shape)}"
             )
         not_recorded(self, "item()")
-        array = self._array
-        return float(array.item()) if numeric.is_foreign(array.dtype) else array.item()
+        number: Any = self._array.item()
+        return number if number.__class__ in NUMBERS else float(number)  # NumPy has no bfloat16
 
     def tolist(self) -> list[Any]:
         """The data as nested lists of Python numbers."""
         not_recorded(self, "tolist()")
-        array = to_device(self._array, device("cpu"))
+        array = to_device(self._array, CPU)
         wide = array.astype(np.float32) if numeric.is_foreign(array.dtype) else array
         values: list[Any] = wide.tolist()
         return values
@@ -522,10 +539,12 @@ class Tensor(TensorMethods):
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(without_imaginary(self.item()))
+        number = self.item()
+        return int(without_imaginary(number) if number.__class__ is complex else number)
 
     def __float__(self) -> float:
-        return float(without_imaginary(self.item()))
+        number = self.item()
+        return float(without_imaginary(number) if number.__class__ is complex else number)
 
     def __complex__(self) -> complex:
         return complex(self.item())
@@ -603,14 +622,13 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
     """An array of anything array-like: Python floats become the default dtype."""
     if isinstance(data, Tensor):
         not_recorded(data, "making a tensor of another (use .detach().clone() or .to())")
-        array = data._array
+        array = dense_array(data)
     elif isinstance(data, np.ndarray):
         array = plain_array(data)
-    elif hasattr(data, "__cuda_array_interface__"):
+    elif not (numbers_only := holds_numbers(data)) and hasattr(data, "__cuda_array_interface__"):
         array = data
     else:
-        first = _first(data)
-        if _holds_tensors(data):
+        if not numbers_only and _is_mixed(data):
             data, promoted = _plain(data)
             dtype = promoted if dtype is None else dtype
         try:
@@ -618,39 +636,25 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
             array = np.asarray(data, np.uint64 if dtype is dtypes.uint64 else None)
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
-        weak = not isinstance(first, (np.generic, np.ndarray))
-        if dtype is None and weak and numeric.is_inexact(array.dtype):
-            default = dtypes.get_default_dtype()
-            kind = default.to_complex() if numeric.is_complex(array.dtype) else default
-            array = array.astype(kind.numpy)
+        if numbers_only or not isinstance(first_of(data), (np.generic, np.ndarray)):
+            array = dtypes.of_numbers(array, None if dtype is None else dtypes.as_dtype(dtype))
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
-    if array.dtype != wanted.numpy:
+    if array.dtype is not wanted.numpy and array.dtype != wanted.numpy:
         array = converted(array, wanted)
     if device is None and (not ASKED or isinstance(data, Tensor)):
         return array
     return to_device(array, get_default_device() if device is None else as_device(device))
 
 
-def _first(data: Any) -> Any:
-    """The first item of nested lists."""
-    while isinstance(data, (list, tuple)) and data:
-        data = data[0]
-    return data
-
-
-_NUMBERS = {bool, int, float, complex}
-
-
-def _holds_tensors(data: Any) -> bool:
+def _is_mixed(data: Any) -> bool:
+    """Whether lists hold tensors, or numbers of NumPy beside others."""
     if not isinstance(data, (list, tuple)):
         return False
     kinds = set(map(type, data))
-    if kinds <= _NUMBERS:
-        return False
-    if any(issubclass(kind, Tensor) for kind in kinds):
+    looked_for = (Tensor, np.generic) if len(kinds) > 1 else Tensor
+    if any(issubclass(kind, looked_for) for kind in kinds):
         return True
-    nested = any(issubclass(kind, (list, tuple)) for kind in kinds)
-    return nested and any(map(_holds_tensors, data))
+    return any(issubclass(kind, (list, tuple)) for kind in kinds) and any(map(_is_mixed, data))
 
 
 def _plain(data: Any) -> tuple[Any, DType | None]:

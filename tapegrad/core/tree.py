@@ -1,13 +1,39 @@
 """Nested lists, tuples and dicts of tensors: visiting and rebuilding them.
 
 Comes in: a nested structure. Goes out: its leaves in order, or the same structure with other
-leaves. Called by `func.py`, `amp/`, `autograd/checkpointing.py` and `replay/`.
+leaves. Called by `tensor.py`, `func.py`, `amp/`, `autograd/checkpointing.py` and `replay/`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
+
+NUMBERS: set[Any] = {bool, int, float, complex}
+_LISTS = {list, tuple}
+
+
+def holds_numbers(tree: Any) -> bool:
+    """Whether this is one of Python's numbers, or lists and tuples of such alone, equally deep."""
+    if tree.__class__ in NUMBERS:
+        return True
+    if tree.__class__ not in _LISTS:
+        return False
+    kinds = set(map(type, tree))
+    while not kinds <= NUMBERS:
+        if not kinds <= _LISTS:
+            return False
+        tree = list(chain.from_iterable(tree))
+        kinds = set(map(type, tree))
+    return True
+
+
+def first_of(tree: Any) -> Any:
+    """The first item of nested lists and tuples."""
+    while isinstance(tree, (list, tuple)) and tree:
+        tree = tree[0]
+    return tree
 
 
 def leaves(tree: Any) -> Iterator[Any]:

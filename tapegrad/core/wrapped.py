@@ -19,13 +19,14 @@ import numpy as np
 from .ghost import Ghost, refusal
 from .modes import STATE, TRANSFORM, numbers
 from .overriding import disabled_torch_function
+from .primitive import PRIMITIVES
 from .tensor import Extra, Tensor
 
 _new = object.__new__
 
 
 class Wrapping(Extra):
-    """What a wrapped tensor has beside the usual: its level, its value, a tangent of a `Dual`."""
+    """What a wrapped tensor has besides the usual: its level, its value, a tangent of a `Dual`."""
 
     __slots__ = ("lent", "level", "tangent", "value")
 
@@ -59,6 +60,17 @@ class Wrapped(Tensor):
         made = self._extra
         return _wrapped(self.__class__, self._array, made.level, made.value.detach())  # type: ignore[no-any-return]
 
+    def detach_(self) -> Tensor:
+        """Cut this tensor from its history, inside and outside, in place."""
+        super().detach_()
+        made = self._extra
+        made.value = made.value.detach()
+        if made.tangent is not None:
+            # Zeros, and not nothing: views of this tensor look for theirs here.
+            zeros = PRIMITIVES["zeros_as"](made.tangent, shape=tuple(made.tangent.shape))
+            made.tangent, made.lent = zeros, False
+        return self
+
 
 class Batched(Wrapped):
     """One example of a batch, which stands for all of them."""
@@ -67,16 +79,14 @@ class Batched(Wrapped):
 
     def item(self) -> Any:
         raise RuntimeError(
-            "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over "
-            "calling .item() on a Tensor, please try to rewrite what you're doing with other "
-            "operations. If error is occurring somewhere inside of a library, it needs a batch "
-            "rule there"
+            "vmap: item() would have one number for each example; compute with tensors instead, "
+            "or call item() outside of vmap"
         )
 
     def __bool__(self) -> bool:
         raise RuntimeError(
-            "vmap: It looks like you're attempting to use a Tensor in some data-dependent control "
-            "flow. We don't support that yet; use where() to choose between values"
+            "vmap: a condition has one answer for each example, so Python cannot branch on it; "
+            "use where() to choose between values"
         )
 
     def refuse_read(self, what: str) -> None:
@@ -159,6 +169,15 @@ def whole_of(x: Tensor) -> Tensor:
     while isinstance(x, Wrapped):
         x = x._extra.value
     return x
+
+
+def cut_off(x: Any) -> Any:
+    """The same tensor, with its tangents, without history on any level."""
+    if isinstance(x, Wrapped):
+        made = x._extra
+        tangent = None if made.tangent is None else cut_off(made.tangent)
+        return _wrapped(x.__class__, x._array, made.level, cut_off(made.value), tangent)
+    return x.detach() if isinstance(x, Tensor) and x._requires else x
 
 
 def requires_somewhere(x: Any) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from . import numeric
 from .ghost import Ghost
+from .sparse import SparseArray, refusal
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -31,6 +32,8 @@ def module(x: Any) -> Any:
     """NumPy or CuPy, whichever made `x`."""
     if isinstance(x, (np.ndarray, np.generic, int, float)):
         return np
+    if x.__class__ is SparseArray:
+        raise refusal("this operation")
     import cupy
 
     return cupy

@@ -19,7 +19,10 @@ from ..core.tensor import Tensor, wrap
 from ..ops import CREATION
 from ..ops.shape.joining import stack
 
-_EXPECTED = "batch must contain tensors, numpy arrays, numbers, dicts or lists; found"
+_EXPECTED = (
+    "a batch is made of samples that are tensors, arrays, numbers, strings, or dicts and "
+    "sequences of them; found"
+)
 
 #: makes an array with unset values: (shape, dtype) -> array; workers put theirs here
 allocate: Callable[[tuple[int, ...], Any], Any] = np.empty
@@ -125,8 +128,7 @@ def _sequences(first: Any, batch: Sequence[Any]) -> Any:
     lengths = {len(sample) for sample in batch}
     if len(lengths) > 1:
         raise RuntimeError(
-            "each element in list of batch should be of equal size, but there are lengths "
-            f"{sorted(lengths)}"
+            f"the samples of a batch are sequences of different lengths: {sorted(lengths)}"
         )
     values = [default_collate(items) for items in zip(*batch, strict=True)]
     if isinstance(first, tuple):

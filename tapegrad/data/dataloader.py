@@ -68,20 +68,21 @@ class DataLoader(Generic[T]):
         if is_stream:
             _check_stream(shuffle, sampler, batch_sampler)
         elif shuffle not in (None, False, True):
-            raise ValueError(f"shuffle should be a boolean value, but got shuffle={shuffle}")
+            raise ValueError(f"shuffle must be True, False or None, got {shuffle!r}")
         if sampler is not None and shuffle:
-            raise ValueError("sampler option is mutually exclusive with shuffle")
+            raise ValueError(
+                "shuffle=True chooses the order, and so does a sampler: give one of the two"
+            )
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
                 raise ValueError(
-                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                    "and drop_last"
+                    "a batch_sampler decides about all of batch_size, shuffle, sampler and "
+                    "drop_last: leave these out"
                 )
             batch_size = None
         elif batch_size is None and drop_last:
             raise ValueError(
-                "batch_size=None option disables auto-batching and is mutually exclusive with "
-                "drop_last"
+                "batch_size=None makes no batches, so there is none that drop_last could drop"
             )
         if sampler is None and not is_stream:
             sampler = (
@@ -122,7 +123,7 @@ class DataLoader(Generic[T]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED and self.__dict__.get("_made"):
-            raise ValueError(f"{name} attribute should not be set after DataLoader is initialized")
+            raise ValueError(f"{name} of a DataLoader cannot be changed: make a new one")
         super().__setattr__(name, value)
 
     @property
@@ -148,23 +149,32 @@ class DataLoader(Generic[T]):
         return self.sampler if self.batch_sampler is None else self.batch_sampler  # type: ignore[return-value]
 
     def __iter__(self) -> Iterator[Any]:
-        resumed, self._resumed = self._resumed, None
-        stream = isinstance(self.dataset, IterableDataset)
-        indices = None if stream else self._indices
-        self._epoch = epoch = Epoch(indices, self._sources(), self.generator, resumed)
         if self.num_workers == 0:
-            return SerialIterator(self._settings(), epoch)
+            return SerialIterator(self)
         if self._iterator is not None and not self._iterator.crew.is_stopped:
-            self._iterator.begin(epoch)
+            self._iterator.begin(self._next_epoch())
             return self._iterator
-        if self._first_seed is None or not self.persistent_workers:
-            self._first_seed = epoch.seed
-        iterator = ParallelIterator(self._settings(), epoch, self._first_seed)
+        iterator = ParallelIterator(self)
         if self.persistent_workers:
             self._iterator = iterator
         return iterator
 
+    def _next_epoch(self) -> Epoch:
+        """Begin an epoch, or go on with the one that was loaded; for iterators."""
+        resumed, self._resumed = self._resumed, None
+        stream = isinstance(self.dataset, IterableDataset)
+        indices = None if stream else self._indices
+        self._epoch = Epoch(indices, self._sources(), self.generator, resumed)
+        return self._epoch
+
+    def _seed_of_workers(self, epoch: Epoch) -> int:
+        """The seed of new workers: the epoch's, or if they persist that of their first epoch."""
+        if self._first_seed is None or not self.persistent_workers:
+            self._first_seed = epoch.seed
+        return self._first_seed
+
     def _settings(self) -> LoaderSettings:
+        """What an iterator has to know; for iterators."""
         batched = self.batch_sampler is not None
         source = Source(self.dataset, self.collate_fn, self.batch_size, batched, self.drop_last)
         return LoaderSettings(
@@ -264,18 +274,15 @@ def _check_workers(
     num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool
 ) -> None:
     if num_workers < 0:
-        raise ValueError(
-            "num_workers option should be non-negative; use num_workers=0 to disable "
-            f"multiprocessing, got {num_workers}"
-        )
+        raise ValueError(f"num_workers must be 0 (load in this process) or more, got {num_workers}")
     if timeout < 0:
-        raise ValueError(f"timeout option should be non-negative, got {timeout}")
+        raise ValueError(f"timeout must be 0 or more seconds, got {timeout}")
     if num_workers == 0 and timeout:
         raise ValueError("timeout option needs num_workers > 0: nothing is waited for without")
     if num_workers == 0 and prefetch_factor is not None:
         raise ValueError("prefetch_factor option needs num_workers > 0")
     if prefetch_factor is not None and prefetch_factor < 1:
-        raise ValueError(f"prefetch_factor option should be at least 1, got {prefetch_factor}")
+        raise ValueError(f"prefetch_factor must be at least 1, got {prefetch_factor}")
     if persistent_workers and num_workers == 0:
         raise ValueError("persistent_workers option needs num_workers > 0")
 
@@ -295,21 +302,18 @@ def _checked_context(context: Any, num_workers: int) -> Any:
     if context is None:
         return None
     if num_workers == 0:
-        raise ValueError(
-            "multiprocessing_context can only be used with multi-process loading "
-            "(num_workers > 0), but got num_workers=0"
-        )
+        raise ValueError("multiprocessing_context is for worker processes, and num_workers is 0")
     if isinstance(context, str):
         methods = multiprocessing.get_all_start_methods()
         if context not in methods:
             raise ValueError(
-                f"multiprocessing_context option should specify a valid start method in {methods}, "
-                f"but got multiprocessing_context={context!r}"
+                "multiprocessing_context must be a start method of this system, one of "
+                f"{methods}; got {context!r}"
             )
         return multiprocessing.get_context(context)
     if not isinstance(context, multiprocessing.context.BaseContext):
         raise TypeError(
-            "multiprocessing_context option should be a valid context object or a string "
-            f"specifying the start method, but got multiprocessing_context={context}"
+            "multiprocessing_context must be a context of multiprocessing or the name of a "
+            f"start method, got {context!r}"
         )
     return context

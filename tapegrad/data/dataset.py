@@ -239,7 +239,8 @@ def samples_of(dataset: Any, indices: Sequence[int]) -> list[Any]:
     if not callable(at_once):
         return [dataset[i] for i in indices]
     samples: list[Any] = at_once(indices)
-    if len(samples) != len(indices):
+    # Anything but a list is a batch already, for a `collate_fn` of the dataset's own.
+    if isinstance(samples, list) and len(samples) != len(indices):
         raise ValueError(
             f"{type(dataset).__name__}.__getitems__ gave {len(samples)} samples for "
             f"{len(indices)} indices"

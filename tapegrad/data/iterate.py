@@ -12,12 +12,17 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .crew import Crew, Reply
 from .fetch import EndOfStream, Source
 from .position import Epoch, preserved
 from .worker import END, ERROR, SKIPPED, described
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .dataloader import DataLoader
 
 
 class LoaderSettings(NamedTuple):
@@ -35,14 +40,38 @@ class LoaderSettings(NamedTuple):
     length: int | None
 
 
-class SerialIterator:
+class BatchIterator:
+    """Base of the iterators over the batches of a loader; subclasses give `_next_data`."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._settings = loader._settings()
+        self._count = _Count(self._settings)
+
+    def _next_data(self) -> Any:
+        """The next batch; raises StopIteration after the last one."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method _next_data")
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        batch = self._next_data()
+        self._count.add()
+        return batch
+
+    def __len__(self) -> int:
+        return self._count.length
+
+
+class SerialIterator(BatchIterator):
     """Makes every batch when it is asked for."""
 
-    def __init__(self, settings: LoaderSettings, epoch: Epoch) -> None:
-        self._epoch = epoch
-        self._count = _Count(settings)
-        self._fetch = settings.source.fetcher()
-        if settings.source.is_stream and epoch.position:
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        super().__init__(loader)
+        self._epoch = loader._next_epoch()
+        source = self._settings.source
+        self._fetch = source.fetcher()
+        if source.is_stream and self._epoch.position:
             with preserved():
                 self._go_forward()
 
@@ -54,10 +83,7 @@ class SerialIterator:
             except EndOfStream:
                 return
 
-    def __iter__(self) -> SerialIterator:
-        return self
-
-    def __next__(self) -> Any:
+    def _next_data(self) -> Any:
         epoch = self._epoch
         try:
             batch_index, indices = next(epoch.remaining)
@@ -66,25 +92,22 @@ class SerialIterator:
             raise
         epoch.consumed(batch_index)
         try:
-            batch = self._fetch(indices)
+            return self._fetch(indices)
         except EndOfStream:
             epoch.finished = True
             epoch.remaining = iter(())
             raise StopIteration from None
         except StopIteration as error:  # of the dataset: it would look like the end of the loader
             raise RuntimeError("the dataset has raised StopIteration") from error
-        self._count.add()
-        return batch
-
-    def __len__(self) -> int:
-        return self._count.length
 
 
-class ParallelIterator:
+class ParallelIterator(BatchIterator):
     """Has batches made by worker processes, in advance."""
 
-    def __init__(self, settings: LoaderSettings, epoch: Epoch, seed: int) -> None:
-        self._settings = settings
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        super().__init__(loader)
+        settings, epoch = self._settings, loader._next_epoch()
+        seed = loader._seed_of_workers(epoch)
         self._epoch_count = 0
         self._arrived: dict[int, Reply] = {}
         self.crew = Crew(settings.source, settings.workers, seed, settings.context, settings.init)
@@ -127,10 +150,7 @@ class ParallelIterator:
             return batch_index % self._settings.workers
         return next(worker for worker in self._turns if worker in self._active)
 
-    def __iter__(self) -> ParallelIterator:
-        return self
-
-    def __next__(self) -> Any:
+    def _next_data(self) -> Any:
         while self._asked:
             reply = self._next_reply()
             worker = self._asked.pop(reply.batch_index)
@@ -141,7 +161,6 @@ class ParallelIterator:
             if reply.kind == ERROR:
                 raise described(reply.error)
             if reply.kind not in (END, SKIPPED):
-                self._count.add()
                 return self.crew.unpack(reply)
         self._epoch.finished = True
         if not self._settings.persistent:
@@ -173,9 +192,6 @@ class ParallelIterator:
                 self._arrived[reply.batch_index] = reply
             else:
                 self.crew.discard(reply)
-
-    def __len__(self) -> int:
-        return self._count.length
 
 
 class _Count:

@@ -30,7 +30,7 @@ def draw_seed(generator: Generator | None) -> int:
 
 def _positive(value: Any, name: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
 class Sampler(Generic[T]):
@@ -67,7 +67,7 @@ class RandomSampler(Sampler[int]):
         generator: Generator | None = None,
     ) -> None:
         if not isinstance(replacement, bool):
-            raise TypeError(f"replacement should be a boolean value, but got {replacement=}")
+            raise TypeError(f"replacement must be True or False, got {replacement!r}")
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
@@ -124,13 +124,11 @@ class WeightedRandomSampler(Sampler[int]):
     ) -> None:
         _positive(num_samples, "num_samples")
         if not isinstance(replacement, bool):
-            raise ValueError(f"replacement should be a boolean value, but got {replacement=}")
+            raise ValueError(f"replacement must be True or False, got {replacement!r}")
         self.weights = CREATION["as_tensor"](weights, dtype="float64")
         if self.weights.ndim != 1:
             shape = tuple(self.weights.shape)
-            raise ValueError(
-                f"weights should be a 1d sequence but given weights have shape {shape}"
-            )
+            raise ValueError(f"weights must have one dimension, got the shape {shape}")
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator
@@ -155,7 +153,7 @@ class BatchSampler(Sampler[list[int]]):
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         _positive(batch_size, "batch_size")
         if not isinstance(drop_last, bool):
-            raise ValueError(f"drop_last should be a boolean value, but got {drop_last=}")
+            raise ValueError(f"drop_last must be True or False, got {drop_last!r}")
         self.sampler = sampler
         self.batch_size = batch_size
         self.drop_last = drop_last
@@ -195,9 +193,7 @@ class DistributedSampler(Sampler[int]):
             if rank is None:
                 rank = process_group.get_rank()
         if not 0 <= rank < num_replicas:
-            raise ValueError(
-                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
-            )
+            raise ValueError(f"rank must be one of 0 to {num_replicas - 1}, got {rank}")
         self.dataset = dataset
         self.num_replicas = num_replicas
         self.rank = rank

@@ -11,12 +11,14 @@ import _thread
 import contextlib
 import os
 import runpy
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from .. import manual_seed
 from ..insight.installation import why_no_replay
@@ -81,10 +83,15 @@ def _common_forms() -> int:
 
 
 class _Deadline:
-    """Interrupts the main thread, as Ctrl-C would, after some seconds."""
+    """Interrupts the main thread, as Ctrl-C would, after some seconds.
+
+    A process that a shell started in the background ignores interrupts; it does not while this is
+    entered.
+    """
 
     def __init__(self, seconds: int | None) -> None:
         self.has_come = False
+        self._handler: Any = None
         self._timer = None if seconds is None else threading.Timer(seconds, self._interrupt)
 
     def _interrupt(self) -> None:
@@ -93,6 +100,7 @@ class _Deadline:
 
     def __enter__(self) -> _Deadline:
         if self._timer is not None:
+            self._handler = signal.signal(signal.SIGINT, signal.default_int_handler)
             self._timer.daemon = True
             self._timer.start()
         return self
@@ -100,6 +108,7 @@ class _Deadline:
     def __exit__(self, *error: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            signal.signal(signal.SIGINT, self._handler)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,8 @@ def whole(x: Any) -> Any:
     """A contiguous array with the elements of `x`; `x` itself if it is one."""
     if not isinstance(x, np.ndarray):
         raise TypeError(
-            "collectives work on tensors in the computer's memory; move tensors there with .cpu()"
+            "collectives work on dense tensors in the computer's memory; move tensors there with "
+            ".cpu(), and use to_dense() on sparse ones"
         )
     return x if x.flags.c_contiguous else np.ascontiguousarray(x).reshape(x.shape)
 

@@ -79,7 +79,7 @@ class Binomial(LogOdds, Distribution):
         """The number of trials, if it is the same in the whole batch."""
         count = int(self.total_count.max())
         if not self.total_count.min() == count:
-            raise NotImplementedError(f"Inhomogeneous total count not supported by `{what}`.")
+            raise NotImplementedError(f"`{what}` needs the same total_count everywhere")
         return count
 
     def entropy(self) -> Any:

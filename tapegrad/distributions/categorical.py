@@ -31,11 +31,15 @@ class Categorical(Distribution):
     ) -> None:
         if only_one(probs, logits):
             if probs.dim() < 1:
-                raise ValueError("`probs` parameter must be at least one-dimensional.")
+                raise ValueError(
+                    "probs needs a last dimension that counts the categories; it has no dimension"
+                )
             self._param = self.probs = probs / probs.sum(-1, keepdim=True)
         else:
             if logits.dim() < 1:
-                raise ValueError("`logits` parameter must be at least one-dimensional.")
+                raise ValueError(
+                    "logits needs a last dimension that counts the categories; it has no dimension"
+                )
             self._param = self.logits = normalized_logits(logits)
         self._num_events = self._param.shape[-1]
         super().__init__(self._param.shape[:-1], validate_args=validate_args)

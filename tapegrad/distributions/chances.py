@@ -10,7 +10,7 @@ from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logit
 def only_one(probs: Any, logits: Any) -> bool:
     """Whether it is `probs` that is given; raises if both are, or none."""
     if (probs is None) == (logits is None):
-        raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        raise ValueError("give either probs or logits: one of them, and not both")
     return probs is not None
 
 

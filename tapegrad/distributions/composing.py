@@ -17,6 +17,18 @@ from . import constraints
 from .utils import _sum_rightmost, lazy_property
 
 
+class _Stated:
+    """An attribute that subclasses state, or objects set."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+
+    def __get__(self, transform: Any, kind: type) -> Any:
+        if transform is None:
+            return self
+        raise NotImplementedError
+
+
 class Transform:
     """A function y = t(x) with a known Jacobian determinant.
 
@@ -26,10 +38,14 @@ class Transform:
     """
 
     bijective: Any = False
+    domain: Any = _Stated("The constraint that x satisfies.")
+    codomain: Any = _Stated("The constraint that y satisfies.")
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
-            raise ValueError("cache_size must be 0 or 1")
+            raise ValueError(
+                f"cache_size is 0 (keep nothing) or 1 (keep the last value), got {cache_size!r}"
+            )
         self._cache_size = cache_size
         self._inv: Any = None
         self._cached_x_y: tuple[Any, Any] = (None, None)
@@ -39,21 +55,13 @@ class Transform:
         return self.__dict__ | {"_inv": None}
 
     @property
-    def domain(self) -> Any:
-        """The constraint that x satisfies."""
-        raise NotImplementedError
-
-    @property
-    def codomain(self) -> Any:
-        """The constraint that y satisfies."""
-        raise NotImplementedError
-
-    @property
     def event_dim(self) -> int:
         """The number of dimensions of one value, if x and y have equally many."""
         if self.domain.event_dim == self.codomain.event_dim:
             return self.domain.event_dim  # type: ignore[no-any-return]
-        raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
+        raise ValueError(
+            "domain and codomain have different event_dim: ask one of the two for its own"
+        )
 
     @property
     def inv(self) -> Transform:
@@ -339,7 +347,10 @@ class ReshapeTransform(Transform):
         self.in_shape = Size(in_shape)
         self.out_shape = Size(out_shape)
         if self.in_shape.numel() != self.out_shape.numel():
-            raise ValueError("in_shape, out_shape have different numbers of elements")
+            raise ValueError(
+                "in_shape and out_shape must have equally many elements, got "
+                f"{tuple(self.in_shape)} and {tuple(self.out_shape)}"
+            )
         super().__init__(cache_size=cache_size)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -382,9 +393,7 @@ class _Parts(Transform):
     """Transforms of the parts of a value along a dimension."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int, cache_size: int) -> None:
-        assert all(isinstance(t, Transform) for t in tseq), (
-            "All elements of tseq must be Transform instances"
-        )
+        assert all(isinstance(t, Transform) for t in tseq), "tseq must consist of transforms"
         super().__init__(cache_size=cache_size)
         self.transforms = [t.with_cache(cache_size) for t in tseq] if cache_size else list(tseq)
         self.dim = dim

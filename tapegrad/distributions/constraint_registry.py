@@ -30,8 +30,8 @@ class ConstraintRegistry:
             constraint = type(constraint)
         if not isinstance(constraint, type) or not issubclass(constraint, constraints.Constraint):
             raise TypeError(
-                "Expected constraint to be either a Constraint subclass or instance, "
-                f"but got {constraint}"
+                "a factory is registered for a Constraint or for a subclass of it, got "
+                f"{constraint!r}"
             )
         self._registry[constraint] = factory
         return factory

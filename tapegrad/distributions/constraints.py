@@ -44,7 +44,7 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    """A set that depends on other values, so it cannot check by itself."""
+    """A set that depends on other values, so it cannot check values by itself."""
 
     def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented):
         self._is_discrete = is_discrete
@@ -74,7 +74,10 @@ class _Dependent(Constraint):
         return _Dependent(is_discrete=is_discrete, event_dim=event_dim)
 
     def check(self, x: Any) -> Any:
-        raise ValueError("Cannot determine validity of dependent constraint")
+        raise ValueError(
+            "a dependent constraint is known only together with a distribution's parameters: it "
+            "cannot check values"
+        )
 
 
 def is_dependent(constraint: Any) -> bool:
@@ -106,11 +109,11 @@ class _IndependentConstraint(Constraint):
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         assert isinstance(base_constraint, Constraint), (
-            f"base_constraint must be a Constraint, got {type(base_constraint).__name__}"
+            f"independent() takes a Constraint, got {type(base_constraint).__name__}"
         )
         assert isinstance(reinterpreted_batch_ndims, int), (
-            "reinterpreted_batch_ndims must be an int, "
-            f"got {type(reinterpreted_batch_ndims).__name__}"
+            "independent() takes the number of dimensions as an int, got "
+            f"{type(reinterpreted_batch_ndims).__name__}"
         )
         assert reinterpreted_batch_ndims >= 0, (
             f"reinterpreted_batch_ndims must be at least 0, got {reinterpreted_batch_ndims}"
@@ -146,7 +149,7 @@ class MixtureSameFamilyConstraint(Constraint):
 
     def __init__(self, base_constraint: Constraint) -> None:
         assert isinstance(base_constraint, Constraint), (
-            f"base_constraint must be a Constraint, got {type(base_constraint).__name__}"
+            f"base_constraint is a {type(base_constraint).__name__}, not a Constraint"
         )
         self.base_constraint = base_constraint
         super().__init__()
@@ -181,7 +184,7 @@ class _Boolean(Constraint):
 
 
 class _OneHot(Constraint):
-    """Vectors with one 1 and else 0."""
+    """Vectors with a single 1 and zeros elsewhere."""
 
     is_discrete = True
     event_dim = 1
@@ -209,7 +212,7 @@ class _IntegerInterval(Constraint):
 
 
 class _IntegerLessThan(Constraint):
-    """Integers up to `upper_bound`, which is included."""
+    """Integers that are at most `upper_bound`."""
 
     is_discrete = True
 
@@ -225,7 +228,7 @@ class _IntegerLessThan(Constraint):
 
 
 class _IntegerGreaterThan(Constraint):
-    """Integers from `lower_bound` on, which is included."""
+    """Integers that are at least `lower_bound`."""
 
     is_discrete = True
 
@@ -262,7 +265,7 @@ class _GreaterThan(Constraint):
 
 
 class _GreaterThanEq(Constraint):
-    """Numbers of at least `lower_bound`."""
+    """Numbers that are at least `lower_bound`."""
 
     def __init__(self, lower_bound: Any) -> None:
         self.lower_bound = lower_bound
@@ -313,7 +316,7 @@ class _HalfOpenInterval(_Interval):
 
 
 class _Simplex(Constraint):
-    """Vectors of numbers of at least 0 whose sum is 1."""
+    """Vectors of non-negative numbers whose sum is 1."""
 
     event_dim = 1
 

@@ -42,7 +42,7 @@ class ContinuousBernoulli(LogOdds, ExponentialFamily):
             (probs,) = broadcast_all(probs)
             if validate_args is not None:  # before they are clamped
                 valid = constraints.unit_interval.check(probs)
-                text = "The parameter probs has invalid values"
+                text = "probs must lie between 0 and 1"
                 require(valid, probs, lambda: text, text)
             probs = clamp_probs(probs)
         self._set_chances(probs, logits)

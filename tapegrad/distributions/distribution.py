@@ -57,15 +57,15 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Whether distributions check their arguments, unless they are told; True at first."""
+        """Set whether distributions check their arguments by default; True at first."""
         if value not in (True, False):
             raise ValueError(f"set_default_validate_args takes True or False, got {value!r}")
         Distribution._validate_args = value
 
     def __init__(
         self,
-        batch_shape: Any = (),
-        event_shape: Any = (),
+        batch_shape: Any = Size(),  # noqa: B008  # which does not change
+        event_shape: Any = Size(),  # noqa: B008
         validate_args: bool | None = None,
     ) -> None:
         self._batch_shape = batch_shape
@@ -82,9 +82,8 @@ class Distribution:
         except NotImplementedError:
             wanted = {}
             warnings.warn(
-                f"{type(self)} does not define `arg_constraints`. Please set "
-                "`arg_constraints = {}` or initialize the distribution with "
-                "`validate_args=False` to turn off validation.",
+                f"{type(self).__name__} has no arg_constraints, so its parameters are not "
+                f"checked: set arg_constraints = {{}}, or pass validate_args=False",
                 stacklevel=3,
             )
         for name, constraint in wanted.items():
@@ -97,11 +96,10 @@ class Distribution:
                 constraint.check(value),
                 value,
                 lambda name=name, value=value, constraint=constraint: (  # type: ignore[misc]
-                    f"Expected parameter {name} {_described(value)} of distribution {self!r} "
-                    f"to satisfy the constraint {constraint!r}"
+                    f"{self!r}: parameter {name} {_described(value)} is outside of {constraint!r}"
                 ),
-                f"Expected parameter {name} of distribution {type(self).__name__} "
-                f"to satisfy the constraint {type(constraint).__name__[1:]}",
+                f"{type(self).__name__}: parameter {name} is outside of "
+                f"{type(constraint).__name__[1:]}",
             )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
@@ -169,7 +167,7 @@ class Distribution:
     def sample_n(self, n: int) -> Any:
         """`n` random values; `sample((n,))` is the same."""
         warnings.warn(
-            "sample_n will be deprecated. Use .sample((n,)) instead",
+            "sample_n(n) is an old name of sample((n,))",
             FutureWarning,
             stacklevel=2,
         )
@@ -184,7 +182,7 @@ class Distribution:
         raise NotImplementedError
 
     def icdf(self, value: Any) -> Any:
-        """The value up to which there is this probability."""
+        """The quantile: the value whose `cdf` is this probability."""
         raise NotImplementedError
 
     def enumerate_support(self, expand: bool = True) -> Any:
@@ -208,26 +206,26 @@ class Distribution:
     def _validate_sample(self, value: Any) -> None:
         """Raise unless a value has the right shape and lies in the support."""
         if not isinstance(value, Tensor):
-            raise ValueError("The value argument to log_prob must be a Tensor")
+            raise ValueError(f"log_prob takes a Tensor, got {type(value).__name__}")
         first = value.dim() - len(self._event_shape)
         if value.shape[first:] != self._event_shape:
             raise ValueError(
-                "The right-most size of value must match event_shape: "
-                f"{value.size()} vs {self._event_shape}."
+                "the last dimensions of the value must be the event_shape "
+                f"{tuple(self._event_shape)}, got the shape {tuple(value.size())}"
             )
         expected = self._batch_shape + self._event_shape
         for i, j in zip(reversed(value.shape), reversed(expected), strict=False):
             if i != 1 and j != 1 and i != j:
                 raise ValueError(
-                    "Value is not broadcastable with batch_shape+event_shape: "
-                    f"{value.size()} vs {expected}."
+                    f"a value of shape {tuple(value.size())} does not broadcast with batch_shape "
+                    f"+ event_shape, {tuple(expected)}"
                 )
         try:
             support = self.support
         except NotImplementedError:
             warnings.warn(
-                f"{type(self)} does not define `support` to enable sample validation. Please "
-                "initialize the distribution with `validate_args=False` to turn off validation.",
+                f"{type(self).__name__} has no support, so its samples are not checked: define "
+                "it, or pass validate_args=False",
                 stacklevel=2,
             )
             return
@@ -235,18 +233,17 @@ class Distribution:
             support.check(value),
             value,
             lambda: (
-                f"Expected value argument {_described(value)} to be within the support "
-                f"({support!r}) of the distribution {self!r}"
+                f"{self!r}: the value {_described(value)} is outside of the support {support!r}"
             ),
-            f"Expected value argument to be within the support of {type(self).__name__}",
+            f"a value is outside of the support of {type(self).__name__}",
         )
 
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
         """A new instance for `expand` to fill."""
         if _instance is None and type(self).__init__ != cls.__init__:  # type: ignore[misc]
             raise NotImplementedError(
-                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "
-                "method must also define a custom .expand() method."
+                f"{type(self).__name__} has an __init__ other than that of {cls.__name__}, so it "
+                "needs an expand() of its own"
             )
         return self.__new__(type(self)) if _instance is None else _instance
 

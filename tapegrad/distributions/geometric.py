@@ -34,10 +34,10 @@ class Geometric(LogOdds, Distribution):
                 value > 0,
                 value,
                 lambda: (
-                    f"Expected parameter probs ({type(value).__name__} of shape "
-                    f"{tuple(value.shape)}) of distribution {self!r} to be positive"
+                    f"{self!r}: parameter probs ({type(value).__name__} of shape "
+                    f"{tuple(value.shape)}) must be above 0"
                 ),
-                "Expected parameter probs of distribution Geometric to be positive",
+                "Geometric: parameter probs must be above 0",
             )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:

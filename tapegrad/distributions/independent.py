@@ -30,8 +30,8 @@ class Independent(Distribution, Generic[Base]):
     ) -> None:
         if reinterpreted_batch_ndims > len(base_distribution.batch_shape):
             raise ValueError(
-                "Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), "
-                f"actual {reinterpreted_batch_ndims} vs {len(base_distribution.batch_shape)}"
+                f"reinterpreted_batch_ndims is {reinterpreted_batch_ndims}, and the distribution "
+                f"has only {len(base_distribution.batch_shape)} batch dimensions"
             )
         shape = base_distribution.batch_shape + base_distribution.event_shape
         first = len(base_distribution.batch_shape) - reinterpreted_batch_ndims
@@ -89,7 +89,10 @@ class Independent(Distribution, Generic[Base]):
 
     def enumerate_support(self, expand: bool = True) -> Any:
         if self.reinterpreted_batch_ndims > 0:
-            raise NotImplementedError("Enumeration over cartesian product is not implemented")
+            raise NotImplementedError(
+                "the values of several elements together are not enumerated: use "
+                "base_dist.enumerate_support()"
+            )
         return self.base_dist.enumerate_support(expand=expand)
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
     """
     for name, kind in (("type_p", type_p), ("type_q", type_q)):
         if not isinstance(kind, type):  # any class: mixins of distributions too, as in PyTorch
-            raise TypeError(f"Expected {name} to be a Distribution subclass but got {kind}")
+            raise TypeError(f"{name} must be a subclass of Distribution, got {kind!r}")
 
     def enter(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         _KL_REGISTRY[type_p, type_q] = function
@@ -70,7 +70,7 @@ def kl_divergence(p: Any, q: Any) -> Any:
     function = _KL_MEMOIZE[pair]
     if function is None:
         raise NotImplementedError(
-            f"No KL(p || q) is implemented for p type {type(p).__name__} "
-            f"and q type {type(q).__name__}"
+            f"there is no formula for the KL divergence of {type(p).__name__} from "
+            f"{type(q).__name__}: add one with register_kl"
         )
     return function(p, q)

@@ -23,8 +23,8 @@ def _trace_of_square(matrix: Any) -> Any:
 def _check_event_shapes(p: Any, q: Any) -> None:
     if p.event_shape != q.event_shape:
         raise ValueError(
-            "KL-divergence between two (Low Rank) Multivariate Normals with "
-            "different event shapes cannot be computed"
+            "the KL divergence needs normal distributions of the same event_shape, got "
+            f"{tuple(p.event_shape)} and {tuple(q.event_shape)}"
         )
 
 

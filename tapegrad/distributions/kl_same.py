@@ -34,7 +34,7 @@ from .utils import _sum_rightmost, euler_constant
 
 
 def _weighed(weight: Any, term: Any, infinite: Any) -> Any:
-    """weight * term; infinite where that is said, but 0 where the weight is 0."""
+    """weight * term, or infinity where `infinite` is true; 0 where the weight is 0."""
     product = where(infinite, math.inf, weight * term)
     return where(weight == 0, 0.0, product)
 
@@ -50,7 +50,8 @@ def _kl_bernoulli(p: Any, q: Any) -> Any:
 def _kl_binomial(p: Any, q: Any) -> Any:
     if (p.total_count < q.total_count).any():
         raise NotImplementedError(
-            "KL between Binomials where q.total_count > p.total_count is not implemented"
+            "there is no formula for the KL divergence of Binomials where q.total_count is the "
+            "smaller one"
         )
     each = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
     return where(p.total_count > q.total_count, math.inf, p.total_count * each)
@@ -162,8 +163,7 @@ def _kl_exponential_family(p: Any, q: Any) -> Any:
     """The Bregman divergence of the log normalizer."""
     if type(p) is not type(q):
         raise NotImplementedError(
-            "The cross KL-divergence between different exponential families cannot "
-            "be computed using Bregman divergences"
+            "a Bregman divergence compares distributions of the same family alone"
         )
     own = [x.detach().requires_grad_() for x in p._natural_params]
     other = q._natural_params

@@ -27,9 +27,7 @@ class LKJCholesky(Distribution):
         self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None
     ) -> None:
         if dim < 2:
-            raise ValueError(
-                f"Expected dim to be an integer greater than or equal to 2. Found dim={dim}."
-            )
+            raise ValueError(f"dim must be an integer of at least 2, got {dim!r}")
         self.dim = dim
         (self.concentration,) = broadcast_all(concentration)
         # The squared length of each row without its diagonal element is from a beta distribution.

@@ -53,27 +53,33 @@ class LowRankMultivariateNormal(Distribution):
         self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None
     ) -> None:
         if loc.dim() < 1:
-            raise ValueError("loc must be at least one-dimensional.")
+            raise ValueError(
+                f"loc must be a vector or a batch of them, got the shape {tuple(loc.shape)}"
+            )
         event_shape = loc.shape[-1:]
         if cov_factor.dim() < 2:
             raise ValueError(
-                "cov_factor must be at least two-dimensional, "
-                "with optional leading batch dimensions"
+                "cov_factor must be a matrix or a batch of them, got the shape "
+                f"{tuple(cov_factor.shape)}"
             )
         if cov_factor.shape[-2:-1] != event_shape:
             raise ValueError(
-                f"cov_factor must be a batch of matrices with shape {event_shape[0]} x m"
+                f"cov_factor must have {event_shape[0]} rows, got the shape "
+                f"{tuple(cov_factor.shape)}"
             )
         if cov_diag.shape[-1:] != event_shape:
-            raise ValueError(f"cov_diag must be a batch of vectors with shape {event_shape}")
+            raise ValueError(
+                f"cov_diag must have {event_shape[0]} elements in its last dimension, got the "
+                f"shape {tuple(cov_diag.shape)}"
+            )
         try:
             column, self.cov_factor, diagonal = broadcast_tensors(
                 loc.unsqueeze(-1), cov_factor, cov_diag.unsqueeze(-1)
             )
         except RuntimeError as error:
             raise ValueError(
-                f"Incompatible batch shapes: loc {loc.shape}, cov_factor {cov_factor.shape}, "
-                f"cov_diag {cov_diag.shape}"
+                f"the batches of loc {tuple(loc.shape)}, cov_factor {tuple(cov_factor.shape)} "
+                f"and cov_diag {tuple(cov_diag.shape)} do not broadcast together"
             ) from error
         self.loc = column[..., 0]
         self.cov_diag = diagonal[..., 0]

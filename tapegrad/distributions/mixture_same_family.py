@@ -30,30 +30,26 @@ class MixtureSameFamily(Distribution):
         self._component_distribution = component_distribution
         if not isinstance(mixture_distribution, Categorical):
             raise ValueError(
-                " The Mixture distribution needs to be an "
-                " instance of torch.distributions.Categorical"
+                "mixture_distribution must be a Categorical, got "
+                f"{type(mixture_distribution).__name__}"
             )
         if not isinstance(component_distribution, Distribution):
             raise ValueError(
-                "The Component distribution needs to be an "
-                "instance of torch.distributions.Distribution"
+                "component_distribution must be a Distribution, got "
+                f"{type(component_distribution).__name__}"
             )
         mixtures = mixture_distribution.batch_shape
         components = component_distribution.batch_shape[:-1]
         for i, j in zip(reversed(mixtures), reversed(components), strict=False):
             if i != 1 and j != 1 and i != j:
                 raise ValueError(
-                    f"`mixture_distribution.batch_shape` ({mixtures}) is not "
-                    "compatible with `component_distribution."
-                    f"batch_shape`({components})"
+                    f"the batches of the mixture, {tuple(mixtures)}, and of the components, "
+                    f"{tuple(components)}, do not broadcast together"
                 )
         count = mixture_distribution.logits.shape[-1]
         found = component_distribution.batch_shape[-1]
         if count != found:
-            raise ValueError(
-                f"`mixture_distribution component` ({count}) does not"
-                f" equal `component_distribution.batch_shape[-1]` ({found})"
-            )
+            raise ValueError(f"the mixture chooses among {count} components, and there are {found}")
         self._num_component = count
         event_shape = component_distribution.event_shape
         self._event_ndims = len(event_shape)

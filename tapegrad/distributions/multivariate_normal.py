@@ -78,7 +78,7 @@ class MultivariateNormal(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if loc.dim() < 1:
-            raise ValueError("loc must be at least one-dimensional.")
+            raise ValueError("loc must be a vector or a batch of them, it has no dimension")
         matrices = {
             "covariance_matrix": covariance_matrix,
             "precision_matrix": precision_matrix,
@@ -86,16 +86,11 @@ class MultivariateNormal(Distribution):
         }
         given = [(name, matrix) for name, matrix in matrices.items() if matrix is not None]
         if len(given) != 1:
-            raise ValueError(
-                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
-                "specified."
-            )
+            raise ValueError("give one of covariance_matrix, precision_matrix and scale_tril")
         ((name, matrix),) = given
         if matrix.dim() < 2:
             shown = "scale_tril matrix" if name == "scale_tril" else name
-            raise ValueError(
-                f"{shown} must be at least two-dimensional, with optional leading batch dimensions"
-            )
+            raise ValueError(f"{shown} must be a matrix or a batch of them")
         batch_shape = Size(broadcast_shapes(matrix.shape[:-2], loc.shape[:-1]))
         setattr(self, name, matrix.expand((*batch_shape, -1, -1)))
         self.loc = loc.expand((*batch_shape, -1))

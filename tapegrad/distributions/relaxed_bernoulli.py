@@ -8,7 +8,7 @@ from .. import rand
 from . import constraints
 from .chances import LogOdds
 from .distribution import Distribution
-from .transformed_distribution import TransformedDistribution
+from .relaxed import Relaxed
 from .transforms import SigmoidTransform
 from .utils import broadcast_all, clamp_probs
 
@@ -55,41 +55,12 @@ class LogitRelaxedBernoulli(LogOdds, Distribution):
         return self.temperature.log() + away - 2 * away.exp().log1p()
 
 
-class RelaxedBernoulli(TransformedDistribution):
+class RelaxedBernoulli(Relaxed):
     """Numbers between 0 and 1, which are 0 or 1 in the limit of a small `temperature`."""
 
-    arg_constraints: ClassVar[Any] = {
-        "probs": constraints.unit_interval,
-        "logits": constraints.real,
-    }
+    arg_constraints: ClassVar[Any] = LogitRelaxedBernoulli.arg_constraints
     support = constraints.unit_interval
-    has_rsample = True
+    _transform = SigmoidTransform
 
-    def __init__(
-        self,
-        temperature: Any,
-        probs: Any = None,
-        logits: Any = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        base = LogitRelaxedBernoulli(temperature, probs, logits)
-        super().__init__(base, SigmoidTransform(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = self._get_checked_instance(RelaxedBernoulli, _instance)
-        return super().expand(batch_shape, _instance=new)
-
-    @property
-    def temperature(self) -> Any:
-        """The temperature of the relaxation."""
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Any:
-        """The log odds of 1."""
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Any:
-        """The probability of 1."""
-        return self.base_dist.probs
+    def _unbounded(self, temperature: Any, probs: Any, logits: Any, validate_args: Any) -> Any:
+        return LogitRelaxedBernoulli(temperature, probs, logits)

@@ -8,7 +8,7 @@ from .. import full_like, rand
 from . import constraints
 from .categorical import Categorical
 from .distribution import Distribution
-from .transformed_distribution import TransformedDistribution
+from .relaxed import Relaxed
 from .transforms import ExpTransform
 from .utils import as_size, broadcast_all, clamp_probs, normalized_logits
 
@@ -78,41 +78,12 @@ class ExpRelaxedCategorical(Distribution):
         return score + scale
 
 
-class RelaxedOneHotCategorical(TransformedDistribution):
+class RelaxedOneHotCategorical(Relaxed):
     """Probability vectors, which are one-hot in the limit of a small `temperature`."""
 
-    arg_constraints: ClassVar[Any] = {
-        "probs": constraints.simplex,
-        "logits": constraints.real_vector,
-    }
+    arg_constraints: ClassVar[Any] = ExpRelaxedCategorical.arg_constraints
     support = constraints.simplex
-    has_rsample = True
+    _transform = ExpTransform
 
-    def __init__(
-        self,
-        temperature: Any,
-        probs: Any = None,
-        logits: Any = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        base = ExpRelaxedCategorical(temperature, probs, logits, validate_args=validate_args)
-        super().__init__(base, ExpTransform(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        new = self._get_checked_instance(RelaxedOneHotCategorical, _instance)
-        return super().expand(batch_shape, _instance=new)
-
-    @property
-    def temperature(self) -> Any:
-        """The temperature of the relaxation."""
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Any:
-        """Logarithms of the probabilities."""
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Any:
-        """The probabilities."""
-        return self.base_dist.probs
+    def _unbounded(self, temperature: Any, probs: Any, logits: Any, validate_args: Any) -> Any:
+        return ExpRelaxedCategorical(temperature, probs, logits, validate_args)

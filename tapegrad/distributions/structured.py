@@ -53,7 +53,7 @@ class CorrCholeskyTransform(Transform):
         count = shape[-1]
         size = round((0.25 + 2 * count) ** 0.5 + 0.5)
         if size * (size - 1) // 2 != count:
-            raise ValueError("Input is not a flattened lower-diagonal number")
+            raise ValueError(f"{count} elements do not fill the lower triangle of a square matrix")
         return (*shape[:-1], size, size)
 
     def inverse_shape(self, shape: Any) -> Any:

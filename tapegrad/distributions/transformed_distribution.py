@@ -29,17 +29,22 @@ class TransformedDistribution(Distribution):
             self.transforms = [transforms]
         elif isinstance(transforms, list):
             if not all(isinstance(t, Transform) for t in transforms):
-                raise ValueError("transforms must be a Transform or a list of Transforms")
+                raise ValueError(
+                    "each of the transforms must be a Transform, got "
+                    f"{[type(t).__name__ for t in transforms]}"
+                )
             self.transforms = transforms
         else:
-            raise ValueError(f"transforms must be a Transform or list, but was {transforms}")
+            raise ValueError(
+                f"transforms must be a Transform or a list of them, got {type(transforms).__name__}"
+            )
         base_shape = base_distribution.batch_shape + base_distribution.event_shape
         base_dims = len(base_distribution.event_shape)
         whole = ComposeTransform(self.transforms)
         if len(base_shape) < whole.domain.event_dim:
             raise ValueError(
-                "base_distribution needs to have shape with size at least "
-                f"{whole.domain.event_dim}, but got {base_shape}."
+                f"the transforms need {whole.domain.event_dim} dimensions, and the base "
+                f"distribution has the shape {tuple(base_shape)}"
             )
         shape = Size(whole.forward_shape(base_shape))
         expanded = Size(whole.inverse_shape(shape))

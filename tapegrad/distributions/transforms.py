@@ -7,6 +7,7 @@ from .composing import (
     ReshapeTransform,
     StackTransform,
     Transform,
+    _InverseTransform,
     identity_transform,
 )
 from .pointwise import (
@@ -18,6 +19,7 @@ from .pointwise import (
     SigmoidTransform,
     SoftplusTransform,
     TanhTransform,
+    _clipped_sigmoid,
 )
 from .structured import (
     CorrCholeskyTransform,
@@ -32,5 +34,6 @@ __all__ = [
     "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform",
     "LowerCholeskyTransform", "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform",
     "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform", "StackTransform",
-    "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform",
+    "StickBreakingTransform", "TanhTransform", "Transform", "_InverseTransform",
+    "_clipped_sigmoid", "identity_transform",
 ]  # fmt: skip

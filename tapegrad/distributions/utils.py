@@ -55,8 +55,8 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
     for value in values:
         if not isinstance(value, (Tensor, *_Number)):
             raise ValueError(
-                "Input arguments must all be instances of Number, torch.Tensor or objects "
-                f"implementing __torch_function__, got {type(value).__name__}."
+                "expected numbers, tensors or objects with __torch_function__, got "
+                f"{type(value).__name__}"
             )
     like = next((v for v in values if isinstance(v, Tensor)), None)
     dtype = get_default_dtype() if like is None else like.dtype
@@ -142,10 +142,7 @@ def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
     shift = 1 + 2 * diag
     n = (-shift + (shift**2 + 8 * count + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2
     if round(n) - n > finfo(vec.dtype).eps:
-        raise ValueError(
-            f"The size of last dimension is {count} which cannot be expressed as "
-            "the lower triangular part of a square D x D matrix."
-        )
+        raise ValueError(f"{count} elements do not fill the lower triangle of a square matrix")
     size = round(n)
     matrix = vec.new_zeros((*vec.shape[:-1], size, size))
     rows, columns = tril_indices(size, size, diag)

@@ -71,15 +71,10 @@ class Wishart(ExponentialFamily):
             "scale_tril": scale_tril,
         }
         given = [(name, matrix) for name, matrix in matrices.items() if matrix is not None]
-        assert len(given) == 1, (
-            "Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified."
-        )
+        assert len(given) == 1, "give one of covariance_matrix, precision_matrix and scale_tril"
         ((name, matrix),) = given
         if matrix.dim() < 2:
-            raise ValueError(
-                "scale_tril must be at least two-dimensional, "
-                "with optional leading batch dimensions"
-            )
+            raise ValueError("scale_tril must be a matrix or a batch of them")
         if isinstance(df, _Number):
             batch_shape = Size(matrix.shape[:-2])
             self.df = tensor(df, dtype=matrix.dtype, device=matrix.device)
@@ -101,11 +96,12 @@ class Wishart(ExponentialFamily):
 
     def _check_degrees(self, df: Any, n: int) -> None:
         if (self.df <= n - 1).any():
-            raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {n - 1}.")
+            raise ValueError(
+                f"df must be above {n - 1}, one less than the size of the matrix; got {df}"
+            )
         if (self.df < n).any():
             warnings.warn(
-                "Low df values detected. Singular samples are highly likely to occur for "
-                "ndim - 1 < df < ndim.",
+                "samples are likely to be singular, because df is below the size of the matrix",
                 stacklevel=3,
             )
 

@@ -7,7 +7,7 @@ calling and functional_modules. `vmap` comes from `transforms`.
 from typing import TYPE_CHECKING
 
 from ..transforms.vmap import vmap
-from .calling import functional_call, stack_module_state
+from .calling import functional_call, functionalize, stack_module_state
 from .derivatives import grad, grad_and_value, hvp, jvp, linearize, value_and_grad, vjp
 from .functional_modules import (
     combine_state_for_ensemble,
@@ -20,6 +20,7 @@ from .jacobians import hessian, jacfwd, jacrev
 __all__ = [
     "combine_state_for_ensemble",
     "functional_call",
+    "functionalize",
     "grad",
     "grad_and_value",
     "hessian",

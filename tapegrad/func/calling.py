@@ -2,12 +2,13 @@
 
 Comes in: a module, and tensors by the names of its parameters and buffers. Goes out: what the
 module returns with those in place of its own. `stack_module_state` makes such tensors for an
-ensemble, to be mapped over by `vmap`.
+ensemble, to be mapped over by `vmap`; `functionalize` has nothing to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ops.shape.joining import stack
@@ -30,6 +31,31 @@ def functional_call(
     )
 
 
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """A function that does what `func` does.
+
+    PyTorch's changes what a tracer sees of it: operations that return new tensors, and writes to
+    arguments at the end. Nobody traces a function in that way here, since recordings never have
+    primitives that mutate, so nothing needs to be removed. Results and changes of arguments are
+    the same.
+
+    >>> import tapegrad
+    >>> x = tapegrad.ones(2)
+    >>> tapegrad.func.functionalize(lambda x: x.add_(1) * 3)(x), x
+    (tensor([6., 6.]), tensor([2., 2.]))
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(
+            f"functionalize: remove is 'mutations' or 'mutations_and_views', got {remove!r}"
+        )
+
+    @functools.wraps(func)
+    def functionalized(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    return functionalized
+
+
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters and the buffers of modules of one class, stacked by name.
 
@@ -41,13 +67,13 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str,
     Size([4, 2, 3])
     """
     if not models:
-        raise RuntimeError("stack_module_state: Expected at least one model, got 0")
+        raise RuntimeError("stack_module_state needs at least one model")
     if len({m.training for m in models}) > 1:
         raise RuntimeError(
-            "stack_module_state: Expected all models to have the same training/eval mode"
+            "stack_module_state: some of the models are in training mode and some are not"
         )
     if len({type(m) for m in models}) > 1:
-        raise RuntimeError("stack_module_state: Expected all models to be of the same class")
+        raise RuntimeError("stack_module_state: the models are of different classes")
     params = _stacked([dict(m.named_parameters()) for m in models], "parameters")
     buffers = _stacked([dict(m.named_buffers()) for m in models], "buffers")
     return params, buffers

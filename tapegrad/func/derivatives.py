@@ -2,7 +2,8 @@
 
 Each takes a function of tensors (or of nested lists, tuples and dicts of tensors) and
 differentiates it with respect to the arguments that `argnums` names. Inputs that require
-gradients already stay connected, so `grad(grad(f))` is the second derivative.
+gradients already stay connected, so `grad(grad(f))` is the second derivative. Inside of `no_grad`
+they do not: the derivative is taken, and leaves no history.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 
 from ..autograd.api import grad as _grad
 from ..core import numeric
-from ..core.modes import enable_grad, numbers
+from ..core.modes import enable_grad, is_grad_enabled, numbers
 from ..core.tape import Output
 from ..core.tensor import Tensor
 from ..core.tree import leaves, map_leaves, rebuilt, same_structure
-from ..core.wrapped import Wrapped, dual
+from ..core.wrapped import Wrapped, cut_off, dual, requires_somewhere
 from ..ops.creation import zeros_like
 from ..ops.elementwise.copies import clone_
 from ..transforms.forward import DualLevel, parts_of
@@ -29,7 +30,10 @@ def _picked(args: tuple[Any, ...], argnums: Argnums) -> tuple[int, ...]:
     for n in numbers:
         if not -len(args) <= n < len(args):
             raise RuntimeError(f"argnums {argnums} does not fit a call with {len(args)} arguments")
-    return tuple(n % len(args) for n in numbers)
+    picked = tuple(n % len(args) for n in numbers)
+    if len(set(picked)) < len(picked):
+        raise RuntimeError(f"argnums {argnums} names an argument twice")
+    return picked
 
 
 def _tracked(x: Any) -> Any:
@@ -92,10 +96,13 @@ class _Call:
     ) -> None:
         picked = _picked(args, argnums)
         start = next(numbers)
+        #: whether the caller records; if not, nothing outside of this call is connected to it
+        self.connected = is_grad_enabled()
         with enable_grad():
             tracked = list(args)
             for n in picked:
-                tracked[n] = map_leaves(_tracked, args[n])
+                given = args[n] if self.connected else map_leaves(cut_off, args[n])
+                tracked[n] = map_leaves(_tracked, given)
             out = function(*tracked, **kwargs)
         self.aux = None
         if has_aux:
@@ -106,8 +113,9 @@ class _Call:
         )
         self.inputs = list(leaves(self.structure))
         #: whether some outer derivative goes through the inputs or through what the function holds
-        self.nested = any(x._edge is not None for x in self.inputs) or _reaches_outside(
-            (self.output, self.aux, self.inputs), self.inputs, start
+        self.nested = self.connected and (
+            any(x._edge is not None for x in self.inputs)
+            or _reaches_outside((self.output, self.aux, self.inputs), self.inputs, start)
         )
 
     def scalar(self) -> Tensor:
@@ -119,9 +127,12 @@ class _Call:
 
     def pull(self, outputs: Any, cotangents: Any, create_graph: bool | None = None) -> list[Tensor]:
         """Gradients for the inputs, zeros for those that do not matter."""
-        keep = self.nested if create_graph is None else create_graph
         outs = [o for o in leaves(outputs) if isinstance(o, Tensor)]
         starts = None if cotangents is None else list(leaves(cotangents))
+        keep = create_graph
+        if keep is None:  # gradients also depend on the cotangents
+            recorded = is_grad_enabled() and any(map(requires_somewhere, starts or ()))
+            keep = self.nested or recorded
         linked = [i for i, o in enumerate(outs) if o.requires_grad]
         if not linked:
             return [zeros_like(x) for x in self.inputs]
@@ -142,7 +153,7 @@ class _Call:
         """The output as the caller should see it: without history unless it is nested."""
         if self.nested:
             return value
-        return map_leaves(_without_history, value)
+        return map_leaves(_without_history if self.connected else cut_off, value)
 
 
 def grad(
@@ -231,14 +242,14 @@ def jvp(
     """
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
         raise RuntimeError(
-            "jvp: expected primals and tangents to be tuples, got "
-            f"{type(primals).__name__} and {type(tangents).__name__}"
+            f"jvp takes a tuple of primals and a tuple of tangents, got {type(primals).__name__} "
+            f"and {type(tangents).__name__}"
         )
     if not primals:
         raise RuntimeError("jvp: expected primals to have at least one tensor")
     points, directions = list(leaves(primals)), list(leaves(tangents))
     if not same_structure(primals, tangents):
-        raise RuntimeError("jvp: expected primals and tangents to have the same structure")
+        raise RuntimeError("jvp needs a tangent for each primal, in the same nested form")
     level = DualLevel()
     try:
         duals = [_dual(x, t, level) for x, t in zip(points, directions, strict=True)]
@@ -261,7 +272,7 @@ def jvp(
 def _dual(x: Any, tangent: Any, level: DualLevel) -> Any:
     for what, part in (("primals", x), ("tangents", tangent)):
         if not isinstance(part, Tensor):
-            raise RuntimeError(f"jvp: expected {what} to be tensors, got {type(part).__name__}")
+            raise RuntimeError(f"jvp: {what} must be tensors, got {type(part).__name__}")
     if not numeric.is_differentiable(x._array.dtype):
         raise RuntimeError(f"jvp cannot differentiate with respect to a tensor of {x.dtype}")
     if tuple(x.shape) != tuple(tangent.shape):
@@ -285,7 +296,7 @@ def check_outputs(what: str, out: Any) -> None:
     """Raise unless a function has returned tensors, at least one, and nothing else."""
     found = list(leaves(out))
     if not found:
-        raise RuntimeError(f"{what}: expected a function that has non-empty output, got {out!r}")
+        raise RuntimeError(f"{what}: the function must return at least one tensor, got {out!r}")
     for y in found:
         if not isinstance(y, Tensor):
             raise RuntimeError(

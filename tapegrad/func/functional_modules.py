@@ -62,8 +62,8 @@ def make_functional(
     """
     if list(model.buffers()):
         raise RuntimeError(
-            "make_functional(model): `model` has buffers. Please use "
-            "make_functional_with_buffers(model) instead"
+            "this model has buffers, which make_functional leaves out: use "
+            "make_functional_with_buffers"
         )
     whole, params, _ = _separated(model, disable_autograd_tracking)
     return FunctionalModule(whole, tuple(params)), tuple(params.values())

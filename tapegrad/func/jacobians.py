@@ -51,7 +51,7 @@ def jacrev(
             [0., 4.]])
     """
     if chunk_size is not None and chunk_size <= 0:
-        raise ValueError(f"jacrev: `chunk_size` should be greater than 0, got {chunk_size}")
+        raise ValueError(f"jacrev: chunk_size must be at least 1, got {chunk_size}")
 
     @functools.wraps(func, assigned=("__doc__", "__name__", "__qualname__"), updated=())
     def jacobian(*args: Any, **kwargs: Any) -> Any:

@@ -213,8 +213,34 @@ def _with_notes(text: str, notes: list[str], indent: int) -> str:
     return text + ")"
 
 
+def _sparse_text(tensor: Any) -> str:
+    """Coordinates and elements, each as a tensor, with what they are parts of."""
+    parts = []
+    for name, part in (("indices", tensor._indices()), ("values", tensor._values())):
+        array, prefix = to_device(part._array, CPU), f"{name}=tensor("
+        indent = len("tensor(") + len(prefix)
+        body = _body(array, indent) if array.size else f"[], size={tuple(array.shape)}"
+        parts.append(f"{prefix}{body})")
+    notes = [f"nnz={tensor._nnz()}"]
+    if tensor.is_cuda:
+        notes.append(f"device='{tensor.device}'")
+    default = dtypes.get_default_dtype()
+    if tensor.dtype not in (default, default.to_complex(), dtypes.int64, dtypes.bool_):
+        notes.append(f"dtype={tensor.dtype}")
+    notes.append(f"layout={tensor.layout}")
+    if tensor.grad_fn is not None:
+        notes.append(f"grad_fn=<{shown_name(tensor._values())}>")
+    elif tensor.requires_grad:
+        notes.append("requires_grad=True")
+    indent = len("tensor(")
+    lines = [*parts, f"size={tuple(tensor.shape)}"]
+    return _with_notes("tensor(" + (",\n" + " " * indent).join(lines), notes, indent)
+
+
 def tensor_text(tensor: Tensor) -> str:
     """PyTorch's form: `tensor([1., 2.], requires_grad=True)`."""
+    if tensor.is_sparse:
+        return _sparse_text(tensor)
     array = to_device(tensor._array, CPU)
     dtype = tensor.dtype
     name = type(tensor).__name__ if overrides(tensor) else "tensor"  # as classes print themselves

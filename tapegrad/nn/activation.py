@@ -117,22 +117,26 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
 
-class ELU(Module):
-    """x above 0, alpha (exp(x) - 1) below."""
+class _ExponentialUnit(Module):
+    """What ELU and CELU share."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
         self.alpha = alpha
         self.inplace = inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.elu(input, self.alpha, self.inplace)
-
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
 
 
-class CELU(ELU):
+class ELU(_ExponentialUnit):
+    """x above 0, alpha (exp(x) - 1) below."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.elu(input, self.alpha, self.inplace)
+
+
+class CELU(_ExponentialUnit):
     """x above 0, alpha (exp(x / alpha) - 1) below."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -277,21 +281,25 @@ class Softplus(Module):
         return f"beta={self.beta}, threshold={self.threshold}"
 
 
-class Hardshrink(Module):
-    """x where |x| exceeds lambd, else 0."""
+class _Shrink(Module):
+    """What the shrinking functions share."""
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.hardshrink(input, self.lambd)
-
     def extra_repr(self) -> str:
         return f"{self.lambd}"
 
 
-class Softshrink(Hardshrink):
+class Hardshrink(_Shrink):
+    """x where |x| exceeds lambd, else 0."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardshrink(input, self.lambd)
+
+
+class Softshrink(_Shrink):
     """x moved towards 0 by lambd."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -312,28 +320,32 @@ class GLU(Module):
         return f"dim={self.dim}"
 
 
-class Softmax(Module):
-    """exp(x) / sum(exp(x)) along a dimension."""
+class _AlongDimension(Module):
+    """What the softmax functions share."""
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softmax(input, self.dim, 5)
-
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
 
 
-class LogSoftmax(Softmax):
+class Softmax(_AlongDimension):
+    """exp(x) / sum(exp(x)) along a dimension."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softmax(input, self.dim, 5)
+
+
+class LogSoftmax(_AlongDimension):
     """The logarithm of softmax along a dimension."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.log_softmax(input, self.dim, 5)
 
 
-class Softmin(Softmax):
+class Softmin(_AlongDimension):
     """exp(-x) / sum(exp(-x)) along a dimension."""
 
     def forward(self, input: Tensor) -> Tensor:

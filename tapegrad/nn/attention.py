@@ -64,12 +64,11 @@ class MultiheadAttention(Module):
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
-                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
-                f"num_heads={num_heads} instead"
+                f"embed_dim and num_heads must be at least 1, got {embed_dim} and {num_heads}"
             )
         if embed_dim % num_heads:
             raise AssertionError(
-                f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}"
+                f"embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}"
             )
         self.embed_dim = embed_dim
         self.kdim = embed_dim if kdim is None else kdim

@@ -290,6 +290,8 @@ class ParameterList(_Parameters):
 
     def extend(self, values: Iterable[Any]) -> Self:
         """Add parameters at the end."""
+        if isinstance(values, Tensor):
+            raise TypeError("extend takes several parameters, got one tensor; use append")
         for value in list(values):
             self.append(value)
         return self

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 
 def as_tuple(value: Any, n: int, name: str, least: int) -> tuple[int, ...]:
-    """One integer for all dimensions, or one for each."""
+    """One integer for all dimensions, or one for each; a list of one stays as it is."""
     items = list(value) if isinstance(value, (tuple, list)) else [value] * n
     numbers = tuple(operator.index(v) for v in items)
-    if len(numbers) != n or min(numbers) < least:
+    enough = len(numbers) == n or (len(numbers) == 1 and name != "kernel_size")
+    if not enough or min(numbers) < least:
         raise ValueError(f"{name} needs {n} integers of at least {least}, got {value!r}")
     return numbers
 
 
-class _Filters(Module):
+class _ConvNd(Module):
     """What all of them share: `dims` is the number of dimensions of the window."""
 
     dims: int
@@ -123,7 +124,7 @@ class _Filters(Module):
         return shown
 
 
-class _Conv(_Filters):
+class _Conv(_ConvNd):
     """What Conv1d, Conv2d and Conv3d share."""
 
     def __init__(
@@ -205,7 +206,7 @@ class Conv3d(_Conv):
     dims = 3
 
 
-class _ConvTranspose(_Filters):
+class _ConvTransposeNd(_ConvNd):
     """What the transposed convolutions share."""
 
     transposed = True
@@ -288,13 +289,13 @@ class _ConvTranspose(_Filters):
         return out
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTransposeNd):
     """The transpose of `Conv1d`: sequences become longer where that one makes them shorter."""
 
     dims = 1
 
 
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTransposeNd):
     """The transpose of `Conv2d`, with learned filters.
 
     >>> import tapegrad
@@ -306,7 +307,7 @@ class ConvTranspose2d(_ConvTranspose):
     dims = 2
 
 
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTransposeNd):
     """The transpose of `Conv3d`."""
 
     dims = 3

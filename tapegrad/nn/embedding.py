@@ -22,8 +22,7 @@ def _row_of_padding(padding_idx: int | None, rows: int) -> int | None:
         return None
     if not -rows <= padding_idx < rows:
         raise AssertionError(
-            f"padding_idx must be within the number of embeddings: {padding_idx} is not among "
-            f"{rows} embeddings"
+            f"padding_idx {padding_idx} is not a row of a table of {rows} embeddings"
         )
     return padding_idx % rows
 
@@ -243,14 +242,8 @@ class EmbeddingBag(Module):
         return made
 
 
-class Dropout(Module):
-    """In training, 0 with probability p, else x / (1 - p).
-
-    >>> import tapegrad
-    >>> layer = tapegrad.nn.Dropout(0.5)
-    >>> layer.eval()(tapegrad.ones(3))
-    tensor([1., 1., 1.])
-    """
+class _DropoutNd(Module):
+    """What the dropouts share."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -259,42 +252,52 @@ class Dropout(Module):
         self.p = p
         self.inplace = inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout(input, self.p, self.training, self.inplace)
-
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout1d(Dropout):
+class Dropout(_DropoutNd):
+    """In training, 0 with probability p, else x / (1 - p).
+
+    >>> import tapegrad
+    >>> layer = tapegrad.nn.Dropout(0.5)
+    >>> layer.eval()(tapegrad.ones(3))
+    tensor([1., 1., 1.])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.dropout(input, self.p, self.training, self.inplace)
+
+
+class Dropout1d(_DropoutNd):
     """Dropout of whole channels of sequences."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
-class Dropout2d(Dropout):
+class Dropout2d(_DropoutNd):
     """Dropout of whole channels of images."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
-class Dropout3d(Dropout):
+class Dropout3d(_DropoutNd):
     """Dropout of whole channels of volumes."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
-class AlphaDropout(Dropout):
+class AlphaDropout(_DropoutNd):
     """Dropout that keeps mean 0 and variance 1 of the inputs of a SELU."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.alpha_dropout(input, self.p, self.training)
 
 
-class FeatureAlphaDropout(Dropout):
+class FeatureAlphaDropout(_DropoutNd):
     """Alpha dropout of whole channels."""
 
     def forward(self, input: Tensor) -> Tensor:

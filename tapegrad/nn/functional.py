@@ -10,12 +10,12 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
-from ..ops import public_functions
+from ..ops import late, public_functions
 
 #: functions of the main namespace that stand here too
 SHARED = (
     *("adaptive_avg_pool1d", "avg_pool1d", "celu", "channel_shuffle", "conv1d", "conv2d"),
-    *("conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    *("conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
     *("cosine_similarity", "dropout", "group_norm", "hardshrink", "layer_norm", "max_pool1d"),
     *(
         "max_pool2d",
@@ -29,6 +29,7 @@ SHARED = (
     *("rms_norm", "rrelu", "selu", "sigmoid", "tanh", "threshold"),
 )
 
+late.load_layers()
 _MAIN = public_functions("")
 _FUNCTIONS = {name: _MAIN[name] for name in SHARED} | public_functions("nn.functional")
 

@@ -1,6 +1,6 @@
 """Backward hooks of modules, and hooks of all modules.
 
-Inputs and outputs of a hooked module pass through a boundary: a function that copies its tensors
+Inputs and outputs of a hooked module pass through a boundary: a function that returns its tensors
 and, in backward, shows all of their gradients at once to whoever asked. `Module.__call__` runs the
 hooks of all modules, which PyTorch registers through `nn.modules.module`, before a module's own.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..autograd.function import Function
+from ..core.modes import numbers
 from ..core.tensor import RemovableHandle, Tensor
 from .state import add_hook
 
@@ -36,6 +37,20 @@ class HookDict:
             return self
         module.__dict__["_hooked"] = True
         return module.__dict__.setdefault(self._name, {})
+
+
+def renumber(attributes: dict[str, Any]) -> None:
+    """Give the hooks among the attributes of a module numbers that no other hook gets.
+
+    The numbers of a pickled module may be in use, or be given to the next hook of this program.
+    """
+    new: dict[int, int] = {}
+    for name, hooks in attributes.items():
+        if "_hooks" in name and isinstance(hooks, dict) and hooks:
+            for key in hooks:
+                if key not in new:
+                    new[key] = next(numbers)
+            attributes[name] = {new[key]: hook for key, hook in hooks.items()}
 
 
 class _Everywhere:
@@ -94,7 +109,7 @@ def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHan
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """PyTorch's older name of `register_module_full_backward_hook`."""
-    return register_module_full_backward_hook(hook)
+    return EVERYWHERE.add("backward", OlderHook(hook))
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -115,19 +130,37 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Remova
     return EVERYWHERE.add("module", hook)
 
 
+class OlderHook:
+    """A hook of `register_backward_hook`.
+
+    Modules that have one may be followed by a change in place, which a view of their result would
+    refuse; so their boundaries copy.
+    """
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self.hook = hook
+
+    def __call__(self, *args: Any) -> Any:
+        return self.hook(*args)
+
+
 class _Boundary(Function):
-    """Copies tensors; backward hands their gradients to `notify` and passes on what it returns."""
+    """Shows tensors; backward hands their gradients to `notify` and passes on what it returns.
+
+    The results have the memory of the tensors: packages tell by `data_ptr` that the result of one
+    module is the input of another.
+    """
 
     @staticmethod
     def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-        notify, *tensors = args
+        notify, copies, *tensors = args
         ctx.notify = notify
         ctx.set_materialize_grads(False)
-        return tuple(x.clone() for x in tensors)
+        return tuple(x.clone() for x in tensors) if copies else tuple(tensors)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        return (None, *ctx.notify(grad_outputs))
+        return (None, None, *ctx.notify(grad_outputs))
 
 
 class BackwardHooks:
@@ -137,6 +170,7 @@ class BackwardHooks:
         self.module = module
         self.before = before
         self.after = after
+        self.copies = any(isinstance(hook, OlderHook) for hook in after)
         self.inputs = 0
         self.has_inputs = False
         #: None until gradients reach the results
@@ -148,14 +182,14 @@ class BackwardHooks:
             return args
         self.inputs = len(args)
         self.has_inputs = any(isinstance(x, Tensor) and x.requires_grad for x in args)
-        return tuple(_passed(args, self._inputs_known)) if self.has_inputs else args
+        return tuple(self._passed(args, self._inputs_known)) if self.has_inputs else args
 
     def pass_outputs(self, result: Any) -> Any:
         """The result of the module, with a boundary around its tensors."""
         if not self.before and not self.after:
             return result
         if isinstance(result, Tensor):
-            return _passed([result], self._outputs_known)[0]
+            return self._passed([result], self._outputs_known)[0]
         if not isinstance(result, (tuple, list)):
             warnings.warn(
                 "backward hooks are not called: they need a module that returns a Tensor or a "
@@ -164,7 +198,7 @@ class BackwardHooks:
             )
             self.after = ()
             return result
-        passed = _passed(result, self._outputs_known)
+        passed = self._passed(result, self._outputs_known)
         make = getattr(type(result), "_make", type(result))  # a namedtuple takes its fields apart
         return make(passed)
 
@@ -175,7 +209,13 @@ class BackwardHooks:
         if not self.has_inputs:
             # No gradient will reach the inputs, so this is the moment.
             for hook in self.after:
-                hook(self.module, (None,) * self.inputs, gradients)
+                returned = hook(self.module, (None,) * self.inputs, gradients)
+                given = returned if isinstance(returned, (tuple, list)) else (returned,)
+                if any(g is not None for g in given):
+                    raise RuntimeError(
+                        f"a backward hook of {type(self.module).__name__} returned gradients of "
+                        "inputs, none of which requires one; return None"
+                    )
         return gradients
 
     def _inputs_known(self, gradients: Gradients) -> Gradients:
@@ -187,6 +227,25 @@ class BackwardHooks:
             gradients = _replaced(returned, gradients, "grad_input")
         self.grad_output = None
         return gradients
+
+    def _passed(self, values: Sequence[Any], notify: Notify) -> list[Any]:
+        """`values` with their tensors replaced by what a boundary makes of them."""
+        places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
+        results = list(values)
+        if not places:
+            return results
+
+        def spread(gradients: Gradients) -> Gradients:
+            whole: list[Tensor | None] = [None] * len(values)
+            for i, g in zip(places, gradients, strict=True):
+                whole[i] = g
+            shown = notify(tuple(whole))
+            return tuple(shown[i] for i in places)
+
+        made = _Boundary.apply(spread, self.copies, *[values[i] for i in places])
+        for i, x in zip(places, made, strict=True):
+            results[i] = x
+        return results
 
 
 def _replaced(returned: Any, gradients: Gradients, what: str) -> Gradients:
@@ -200,26 +259,6 @@ def _replaced(returned: Any, gradients: Gradients, what: str) -> Gradients:
             f"{len(new)}"
         )
     return new
-
-
-def _passed(values: Sequence[Any], notify: Notify) -> list[Any]:
-    """`values` with their tensors replaced by what a boundary makes of them."""
-    places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
-    results = list(values)
-    if not places:
-        return results
-
-    def spread(gradients: Gradients) -> Gradients:
-        whole: list[Tensor | None] = [None] * len(values)
-        for i, g in zip(places, gradients, strict=True):
-            whole[i] = g
-        shown = notify(tuple(whole))
-        return tuple(shown[i] for i in places)
-
-    made = _Boundary.apply(spread, *[values[i] for i in places])
-    for i, x in zip(places, made, strict=True):
-        results[i] = x
-    return results
 
 
 class GlobalHooks(Mapping[int, Any]):

@@ -197,7 +197,7 @@ def _kaiming_std(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
 def _is_empty(tensor: Any) -> bool:
     if 0 not in tensor.shape:
         return False
-    warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+    warnings.warn("a tensor without elements has nothing to initialize", stacklevel=3)
     return True
 
 

@@ -237,8 +237,8 @@ class HingeEmbeddingLoss(_Loss):
         return F.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
 
 
-class MarginRankingLoss(_Loss):
-    """max(0, -target (input1 - input2) + margin)."""
+class _MarginLoss(_Loss):
+    """What losses with a margin share."""
 
     def __init__(
         self,
@@ -250,11 +250,15 @@ class MarginRankingLoss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
+
+class MarginRankingLoss(_MarginLoss):
+    """max(0, -target (input1 - input2) + margin)."""
+
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
-class CosineEmbeddingLoss(MarginRankingLoss):
+class CosineEmbeddingLoss(_MarginLoss):
     """1 - cos for targets 1, max(0, cos - margin) for targets -1."""
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:

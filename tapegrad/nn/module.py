@@ -7,19 +7,20 @@ stand in `modes.py`.
 
 from __future__ import annotations
 
-import mmap
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 
+from ..core import storage
 from ..core.device import as_device
 from ..core.dtypes import DType, as_dtype, bfloat16, float16, float32, float64
 from ..core.modes import no_grad
 from ..core.tensor import RemovableHandle, Tensor, wrap
 from ..ops.creation import CREATION
-from .hooks import EVERYWHERE, BackwardHooks, HookDict
+from .hooks import EVERYWHERE, BackwardHooks, HookDict, OlderHook, renumber
 from .parameter import Buffer, Parameter
 from .state import IncompatibleKeys, StateDict, add_hook
 
@@ -68,7 +69,8 @@ class Module(StateDict):
     _hooked = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if (args or kwargs) and not self.call_super_init:
+        goes_on = self.call_super_init
+        if (args or kwargs) and not goes_on:
             given = next(iter(kwargs), None)
             raise TypeError(
                 f"{type(self).__name__}.__init__() got an unexpected keyword argument {given!r}"
@@ -82,14 +84,13 @@ class Module(StateDict):
             _parameters={},
             _buffers={},
             _modules={},
-            _not_saved=set(),
+            _non_persistent_buffers_set=set(),
             _state_dict_hooks={},
             _state_dict_pre_hooks={},
             _load_state_dict_pre_hooks={},
             _load_state_dict_post_hooks={},
         )
-
-        if self.call_super_init:
+        if goes_on:
             super().__init__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -201,7 +202,7 @@ class Module(StateDict):
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """PyTorch's older name of `register_full_backward_hook`."""
-        return self.register_full_backward_hook(hook)
+        return add_hook(self._backward_hooks, OlderHook(hook))
 
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
@@ -277,13 +278,20 @@ class Module(StateDict):
         if EVERYWHERE.hooks and tensor is not None:
             tensor = EVERYWHERE.registered("buffer", self, name, tensor)
         self._put("_buffers", name, tensor)
-        (self._not_saved.discard if persistent else self._not_saved.add)(name)
+        (
+            self._non_persistent_buffers_set.discard
+            if persistent
+            else self._non_persistent_buffers_set.add
+        )(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a module under a name."""
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{name!r} must be a Module or None, got {type(module).__name__}")
         self._check_name(name, "module", "_modules")
+        self._put_module(name, module)
+
+    def _put_module(self, name: str, module: Module | None) -> None:
         if EVERYWHERE.hooks and module is not None:
             module = EVERYWHERE.registered("module", self, name, module)
         self._put("_modules", name, module)
@@ -294,22 +302,37 @@ class Module(StateDict):
         attributes = self.__dict__
         if isinstance(value, Parameter):
             self._forget(name, "_parameters")
-            attributes.get("_not_saved", set()).discard(name)
+            attributes.get("_non_persistent_buffers_set", set()).discard(name)
             self.register_parameter(name, value)
         elif name in attributes.get("_parameters", ()):
             self.register_parameter(name, value)
         elif isinstance(value, Module):
+            if "_modules" not in attributes:
+                self._check_name(name, "module", "_modules")  # which raises
             self._forget(name, "_modules")
-            self.add_module(name, value)
+            self._put_module(name, value)  # whatever attribute the class has under this name
         elif isinstance(value, Buffer):
-            self._forget(name, "_buffers")
-            self.register_buffer(name, value, value.persistent)
+            self._register_given(name, value, value.persistent)
         elif name in attributes.get("_modules", ()):
             self.add_module(name, value)
         elif name in attributes.get("_buffers", ()):
-            self.register_buffer(name, value, name not in self._not_saved)
+            self._register_given(name, value, name not in self._non_persistent_buffers_set)
         else:
             object.__setattr__(self, name, value)
+
+    def _register_given(self, name: str, value: Any, persistent: bool) -> None:
+        """Register a buffer that became an attribute, by a method that may be a subclass's."""
+        register: Any = self.register_buffer
+        own = register.__func__ is not Module.register_buffer
+        if not own or "persistent" in inspect.signature(register).parameters:
+            register(name, value, persistent)
+            return
+        if not persistent:
+            raise RuntimeError(
+                f"{type(self).__name__}.register_buffer has no argument `persistent`, and the "
+                f"buffer {name!r} should not be saved"
+            )
+        register(name, value)
 
     def _forget(self, name: str, group: str) -> None:
         """Drop what stands under a name in another group, before something new takes it."""
@@ -329,8 +352,11 @@ class Module(StateDict):
         for group in ("_parameters", "_buffers", "_modules"):
             if name in self.__dict__.get(group, ()):
                 self._drop(group, name)
-                self._not_saved.discard(name)
+                self._non_persistent_buffers_set.discard(name)
                 return
+        if isinstance(vars(Module).get(name), HookDict):
+            self.__dict__.pop(name, None)
+            return
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
@@ -470,8 +496,9 @@ class Module(StateDict):
         if not isinstance(mode, bool):
             raise ValueError(f"the training mode must be True or False, got {mode!r}")
         self.training = mode
-        for module in self.children():
-            module.train(mode)  # which classes may override
+        for module in self._modules.values():
+            if module is not None:
+                module.train(mode)  # which classes may override
         return self
 
     def eval(self) -> Self:
@@ -498,7 +525,7 @@ class Module(StateDict):
             for parameter in self._parameters.values():
                 if parameter is not None:
                     gradient = parameter.grad
-                    parameter.data = fn(parameter.data)
+                    parameter.data = fn(parameter.detach())
                     parameter.grad = None if gradient is None else fn(gradient)
             for name, buffer in self._buffers.items():
                 if buffer is not None:
@@ -566,6 +593,11 @@ class Module(StateDict):
         """Take over the attributes of a pickled module; those that it lacks are empty."""
         Module.__init__(self)
         self.__dict__.update(state)
+        renumber(self.__dict__)
+        if "_computed" in state:
+            from .utils.computed import settle
+
+            settle(self)
 
     # -- showing -----------------------------------------------------------------------------
 
@@ -608,18 +640,19 @@ def _shared(x: Tensor) -> Tensor:
     array = x._array
     if not isinstance(array, np.ndarray):
         return x  # memory of a GPU is shared already, as far as it can be
-    memory = np.frombuffer(mmap.mmap(-1, max(array.nbytes, 1)), np.uint8, array.nbytes)
-    copy = memory.view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return wrap(copy)
+    return wrap(storage.shared_copy(array))
 
 
 def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
     """The device and the dtype in the arguments of `to`."""
+    if "copy" in kwargs:
+        raise RuntimeError("a module is converted in place; use copy.deepcopy(module).to(...)")
     unknown = set(kwargs) - {"device", "dtype", "tensor", "non_blocking", "memory_format"}
     if unknown:
         raise TypeError(f"to() got unexpected keyword arguments {sorted(unknown)}")
     device, dtype = kwargs.get("device"), kwargs.get("dtype")
+    if isinstance(args[1] if len(args) == 2 else None, bool) and not isinstance(args[0], DType):
+        raise TypeError("to(device, dtype, non_blocking): the second argument must be a dtype")
     for value in (*args, kwargs.get("tensor")):
         if isinstance(value, Tensor):
             device, dtype = value.device, value.dtype

@@ -39,7 +39,7 @@ class _Affine(Module):
             init.zeros_(self.bias)
 
 
-class _ChannelNorm(_Affine):
+class _NormBase(_Affine):
     """What batch and instance norm share: weights and running statistics for each channel."""
 
     running_mean: Any
@@ -97,7 +97,7 @@ class _ChannelNorm(_Affine):
         )
 
 
-class _BatchNorm(_ChannelNorm):
+class _BatchNorm(_NormBase):
     """What the batch norms share; `ranks` are the numbers of dimensions they take."""
 
     ranks: tuple[int, ...]
@@ -186,7 +186,7 @@ class BatchNorm3d(_BatchNorm):
     ranks = (5,)
 
 
-class _InstanceNorm(_ChannelNorm):
+class _InstanceNorm(_NormBase):
     """What the instance norms share; `rank` counts the batch dimension."""
 
     rank: int
@@ -218,12 +218,12 @@ class _InstanceNorm(_ChannelNorm):
             return
         if self.affine:
             raise ValueError(
-                f"expected input's size at dim={dim} to match num_features ({self.num_features}), "
-                f"but got: {found}"
+                f"dimension {dim} must have num_features = {self.num_features} elements, got "
+                f"{found}"
             )
         warnings.warn(
-            f"input's size at dim={dim} does not match num_features. You can silence this warning "
-            "by not passing in num_features, which is not used because affine=False",
+            f"dimension {dim} does not have num_features elements; that changes nothing, because "
+            "without affine=True num_features is not used",
             stacklevel=3,
         )
 
@@ -375,8 +375,8 @@ class GroupNorm(_Affine):
         )
 
 
-class LocalResponseNorm(Module):
-    """x / (k + alpha * mean of x * x over neighbouring channels) ** beta."""
+class _AcrossChannels(Module):
+    """What the norms over neighbouring channels share."""
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
@@ -390,3 +390,14 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class LocalResponseNorm(_AcrossChannels):
+    """x / (k + alpha * mean of x * x over neighbouring channels) ** beta."""
+
+
+class CrossMapLRN2d(_AcrossChannels):
+    """`LocalResponseNorm` of images, under an older name of PyTorch's."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__(size, alpha, beta, k)

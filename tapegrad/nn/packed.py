@@ -48,8 +48,8 @@ class PackedSequence(_Packed):
             batch_sizes = CREATION["tensor"](list(batch_sizes))
         if batch_sizes.device.type != "cpu":
             raise ValueError(
-                "batch_sizes should always be on CPU. Instances of PackedSequence should never be "
-                "created manually; use pack_sequence or pack_padded_sequence"
+                "batch_sizes must be on the CPU; pack_sequence and pack_padded_sequence make a "
+                "PackedSequence that is right"
             )
         if unsorted_indices is None:
             unsorted_indices = invert_permutation(sorted_indices)

@@ -39,7 +39,7 @@ class _Pad(Module):
         return f"{self.padding}"
 
 
-class _ConstantPad(_Pad):
+class _ConstantPadNd(_Pad):
     """Borders of one number, around an input of any number of dimensions."""
 
     mode = "constant"
@@ -56,7 +56,27 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class _ZeroPad(_ConstantPad):
+class ConstantPad1d(_ConstantPadNd):
+    """Borders of one number around sequences."""
+
+    dims = 1
+
+
+class ConstantPad2d(_ConstantPadNd):
+    """Borders of one number around images: left, right, top, bottom."""
+
+    dims = 2
+
+
+class ConstantPad3d(_ConstantPadNd):
+    """Borders of one number around volumes."""
+
+    dims = 3
+
+
+class ZeroPad1d(ConstantPad1d):
+    """Borders of zeros around sequences."""
+
     def __init__(self, padding: int | tuple[int, ...] | list[int]) -> None:
         super().__init__(padding, 0.0)
 
@@ -64,76 +84,68 @@ class _ZeroPad(_ConstantPad):
         return f"{self.padding}"
 
 
-class ConstantPad1d(_ConstantPad):
-    """Borders of one number around sequences."""
-
-    dims = 1
-
-
-class ConstantPad2d(_ConstantPad):
-    """Borders of one number around images: left, right, top, bottom."""
-
-    dims = 2
-
-
-class ConstantPad3d(_ConstantPad):
-    """Borders of one number around volumes."""
-
-    dims = 3
-
-
-class ZeroPad1d(_ZeroPad):
-    """Borders of zeros around sequences."""
-
-    dims = 1
-
-
-class ZeroPad2d(_ZeroPad):
+class ZeroPad2d(ConstantPad2d):
     """Borders of zeros around images: left, right, top, bottom."""
 
+    def __init__(self, padding: int | tuple[int, ...] | list[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class ZeroPad3d(ConstantPad3d):
+    """Borders of zeros around volumes."""
+
+    def __init__(self, padding: int | tuple[int, ...] | list[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class _ReflectionPadNd(_Pad):
+    mode = "reflect"
+
+
+class ReflectionPad1d(_ReflectionPadNd):
+    """Borders that mirror a sequence at its ends."""
+
+    dims = 1
+
+
+class ReflectionPad2d(_ReflectionPadNd):
+    """Borders that mirror an image at its edges."""
+
     dims = 2
 
 
-class ZeroPad3d(_ZeroPad):
-    """Borders of zeros around volumes."""
+class ReflectionPad3d(_ReflectionPadNd):
+    """Borders that mirror a volume at its faces."""
 
     dims = 3
 
 
-class ReflectionPad1d(_Pad):
-    """Borders that mirror a sequence at its ends."""
-
-    dims, mode = 1, "reflect"
+class _ReplicationPadNd(_Pad):
+    mode = "replicate"
 
 
-class ReflectionPad2d(_Pad):
-    """Borders that mirror an image at its edges."""
-
-    dims, mode = 2, "reflect"
-
-
-class ReflectionPad3d(_Pad):
-    """Borders that mirror a volume at its faces."""
-
-    dims, mode = 3, "reflect"
-
-
-class ReplicationPad1d(_Pad):
+class ReplicationPad1d(_ReplicationPadNd):
     """Borders that repeat the ends of a sequence."""
 
-    dims, mode = 1, "replicate"
+    dims = 1
 
 
-class ReplicationPad2d(_Pad):
+class ReplicationPad2d(_ReplicationPadNd):
     """Borders that repeat the edges of an image."""
 
-    dims, mode = 2, "replicate"
+    dims = 2
 
 
-class ReplicationPad3d(_Pad):
+class ReplicationPad3d(_ReplicationPadNd):
     """Borders that repeat the faces of a volume."""
 
-    dims, mode = 3, "replicate"
+    dims = 3
 
 
 class CircularPad1d(_Pad):

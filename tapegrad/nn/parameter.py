@@ -21,11 +21,9 @@ class Parameter(Tensor):
     __torch_function__ = disabled_torch_function  # type: ignore[assignment]
 
     def __new__(cls, data: Any = (), requires_grad: bool = True) -> Self:
-        if isinstance(data, Tensor):
-            own(data)
-            if isinstance(data._array, MetaArray):
-                empty: Self = _without_values(cls, data, requires_grad)
-                return empty
+        if isinstance(data, Tensor) and data._array.__class__ is MetaArray:
+            empty: Self = _without_values(cls, data, requires_grad)
+            return empty
         return super().__new__(cls, data, requires_grad=requires_grad)
 
 
@@ -52,7 +50,10 @@ class Buffer(Tensor):
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("UninitializedParameter", "UninitializedBuffer", "UninitializedTensorMixin"):
+    if name in (
+        *("UninitializedParameter", "UninitializedBuffer", "UninitializedTensorMixin"),
+        "is_lazy",
+    ):
         from . import uninitialized
 
         return getattr(uninitialized, name)

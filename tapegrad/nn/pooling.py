@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..ops.annotations import Ints
 
 
-class _MaxPool(Module):
+class _MaxPoolNd(Module):
     """What the max pools share."""
 
     def __init__(
@@ -51,7 +51,7 @@ class _MaxPool(Module):
         )
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPoolNd):
     """The largest element of each window of a sequence."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class MaxPool1d(_MaxPool):
         return out
 
 
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPoolNd):
     """The largest element of each window of an image."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class MaxPool2d(_MaxPool):
         return out
 
 
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPoolNd):
     """The largest element of each window of a volume."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class MaxPool3d(_MaxPool):
         return out
 
 
-class _MaxUnpool(Module):
+class _MaxUnpoolNd(Module):
     """What the inverses of max pools share."""
 
     dims: int
@@ -100,25 +100,36 @@ def _each(value: Any, dims: int) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * dims
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpoolNd):
     """Puts the maxima of `MaxPool1d(..., return_indices=True)` back, with zeros between."""
 
     dims = 1
 
 
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpoolNd):
     """Puts the maxima of `MaxPool2d(..., return_indices=True)` back, with zeros between."""
 
     dims = 2
 
 
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpoolNd):
     """Puts the maxima of `MaxPool3d(..., return_indices=True)` back, with zeros between."""
 
     dims = 3
 
 
-class AvgPool1d(Module):
+class _AvgPoolNd(Module):
+    """What the average pools share."""
+
+    kernel_size: Ints
+    stride: Ints
+    padding: Ints
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool1d(_AvgPoolNd):
     """The mean of each window of a sequence."""
 
     def __init__(
@@ -146,12 +157,9 @@ class AvgPool1d(Module):
             self.count_include_pad,
         )
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
-
-class AvgPool2d(Module):
-    """The mean of each window of an image."""
+class _AvgPoolOfImages(_AvgPoolNd):
+    """What the average pools over two and three dimensions share."""
 
     def __init__(
         self,
@@ -180,21 +188,22 @@ class AvgPool2d(Module):
             self.divisor_override,
         )
 
+
+class AvgPool2d(_AvgPoolOfImages):
+    """The mean of each window of an image."""
+
     def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool2d(input, *self._options())
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
-
-class AvgPool3d(AvgPool2d):
+class AvgPool3d(_AvgPoolOfImages):
     """The mean of each window of a volume."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool3d(input, *self._options())
 
 
-class _PowerPool(Module):
+class _LPPoolNd(Module):
     """What the pools by p-norms share."""
 
     def __init__(
@@ -220,57 +229,61 @@ class _PowerPool(Module):
         )
 
 
-class LPPool1d(_PowerPool):
+class LPPool1d(_LPPoolNd):
     """The p-norm of each window of a sequence."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool1d(input, *self._options())
 
 
-class LPPool2d(_PowerPool):
+class LPPool2d(_LPPoolNd):
     """The p-norm of each window of an image."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool2d(input, *self._options())
 
 
-class LPPool3d(_PowerPool):
+class LPPool3d(_LPPoolNd):
     """The p-norm of each window of a volume."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool3d(input, *self._options())
 
 
-class AdaptiveAvgPool1d(Module):
-    """Means over windows such that the output has the given length."""
+class _AdaptiveAvgPoolNd(Module):
+    """What the adaptive averages share."""
 
     def __init__(self, output_size: int | Sequence[int | None]) -> None:
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.adaptive_avg_pool1d(input, self.output_size)
-
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool2d(AdaptiveAvgPool1d):
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
+    """Means over windows such that the output has the given length."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.adaptive_avg_pool1d(input, self.output_size)
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """Means over a grid of windows such that the output has the given size."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
-class AdaptiveAvgPool3d(AdaptiveAvgPool1d):
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """Means over windows of volumes such that the output has the given size."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool3d(input, self.output_size)
 
 
-class AdaptiveMaxPool1d(Module):
-    """Maxima over windows such that the output has the given length."""
+class _AdaptiveMaxPoolNd(Module):
+    """What the adaptive maxima share."""
 
     def __init__(
         self, output_size: int | Sequence[int | None], return_indices: bool = False
@@ -279,16 +292,20 @@ class AdaptiveMaxPool1d(Module):
         self.output_size = output_size
         self.return_indices = return_indices
 
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
+    """Maxima over windows such that the output has the given length."""
+
     def forward(self, input: Tensor) -> Tensor:
         pool: Any = F.adaptive_max_pool1d
         out: Tensor = pool(input, self.output_size, self.return_indices)
         return out
 
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
-
-class AdaptiveMaxPool2d(AdaptiveMaxPool1d):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """Maxima over a grid of windows such that the output has the given size."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -297,7 +314,7 @@ class AdaptiveMaxPool2d(AdaptiveMaxPool1d):
         return out
 
 
-class AdaptiveMaxPool3d(AdaptiveMaxPool1d):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """Maxima over windows of volumes such that the output has the given size."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -306,10 +323,10 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool1d):
         return out
 
 
-class FractionalMaxPool2d(Module):
-    """Maxima of windows that begin at random places, drawn anew in each call."""
+class _FractionalMaxPoolNd(Module):
+    """What the fractional pools share."""
 
-    dims = 2
+    dims: int
 
     def __init__(
         self,
@@ -344,14 +361,20 @@ class FractionalMaxPool2d(Module):
         return out
 
 
-class FractionalMaxPool3d(FractionalMaxPool2d):
+class FractionalMaxPool2d(_FractionalMaxPoolNd):
+    """Maxima of windows that begin at random places, drawn anew in each call."""
+
+    dims = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPoolNd):
     """Maxima of windows of volumes that begin at random places, drawn anew in each call."""
 
     dims = 3
 
 
-class Unfold(Module):
-    """Every window of an image as a column."""
+class _Windows(Module):
+    """What Unfold and Fold share."""
 
     def __init__(
         self, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
@@ -362,9 +385,6 @@ class Unfold(Module):
         self.padding = padding
         self.stride = stride
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
-
     def extra_repr(self) -> str:
         return (
             f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
@@ -372,7 +392,14 @@ class Unfold(Module):
         )
 
 
-class Fold(Unfold):
+class Unfold(_Windows):
+    """Every window of an image as a column."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+
+
+class Fold(_Windows):
     """Columns added up into images: the transpose of `Unfold`."""
 
     def __init__(

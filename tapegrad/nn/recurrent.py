@@ -116,16 +116,15 @@ class RNNBase(Module):
         weight = self._flat_weights[0]
         if input.dtype is not weight.dtype and not STATE.mode & AUTOCAST:
             raise ValueError(
-                f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
-                f"Convert input: input.to({weight.dtype}), or convert model: "
-                f"model.to({input.dtype})"
+                f"the input is {input.dtype} and the weights are {weight.dtype}: use "
+                f"input.to({weight.dtype}), or module.to({input.dtype})"
             )
         expected = 2 if batch_sizes is not None else 3
         if input.ndim != expected:
             raise RuntimeError(f"input must have {expected} dimensions, got {input.ndim}")
         if input.shape[-1] != self.input_size:
             raise RuntimeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got "
+                f"the last dimension of the input must be input_size = {self.input_size}, got "
                 f"{input.shape[-1]}"
             )
 
@@ -178,7 +177,9 @@ class RNNBase(Module):
             return self._forward_packed(input, hx)
         name = type(self).__name__
         if input.ndim not in (2, 3):
-            raise ValueError(f"{name}: Expected input to be 2D or 3D, got {input.ndim}D instead")
+            raise ValueError(
+                f"{name} takes (length, features) or a batch of that, got {input.ndim} dimensions"
+            )
         alone = input.ndim == 2
         states = None if hx is None else self._as_states(hx)
         if states is not None and any(s.ndim != input.ndim for s in states):
@@ -192,7 +193,7 @@ class RNNBase(Module):
         x = input.transpose(0, 1) if self.batch_first else input
         steps, batch, size = x.shape
         if not steps:
-            raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+            raise RuntimeError("the input has no time steps")
         hidden = self.get_expected_hidden_size(input, None)
         rows = x.reshape(steps * batch, size)
         flat, last = self._run(rows, [(steps, batch)], self._first(states, hidden, input))
@@ -270,20 +271,17 @@ def _check_options(
     if mode not in STATES:
         raise ValueError(f"Unrecognized RNN mode: {mode}; expected one of {', '.join(STATES)}")
     if not isinstance(hidden_size, int):
-        raise TypeError(f"hidden_size should be of type int, got: {type(hidden_size).__name__}")
+        raise TypeError(f"hidden_size must be an int, got {type(hidden_size).__name__}")
     sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
     for name, size in sizes.items():
         if size <= 0:
-            raise ValueError(f"{name} must be greater than zero, got {size}")
+            raise ValueError(f"{name} must be at least 1, got {size}")
     if (
         not isinstance(dropout, numbers.Number)
         or isinstance(dropout, bool)
         or not 0 <= dropout <= 1
     ):
-        raise ValueError(
-            "dropout should be a number in range [0, 1] representing the probability of an "
-            f"element being zeroed, got {dropout!r}"
-        )
+        raise ValueError(f"dropout is a probability between 0 and 1, got {dropout!r}")
     if dropout > 0 and num_layers == 1:
         warnings.warn(
             "dropout is applied after all but the last recurrent layer, so it does nothing with "
@@ -291,11 +289,13 @@ def _check_options(
             stacklevel=4,
         )
     if proj_size < 0:
-        raise ValueError("proj_size should be a positive integer or zero to disable projections")
+        raise ValueError(f"proj_size must be 0 (no projection) or more, got {proj_size}")
     if proj_size and mode != "LSTM":
-        raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        raise ValueError("only LSTM has a proj_size")
     if proj_size >= hidden_size:
-        raise ValueError("proj_size has to be smaller than hidden_size")
+        raise ValueError(
+            f"proj_size must be less than hidden_size, got {proj_size} and {hidden_size}"
+        )
 
 
 class RNN(RNNBase):
@@ -323,9 +323,7 @@ class RNN(RNNBase):
         **options: Any,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(
-                f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
-            )
+            raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
         super().__init__(
             f"RNN_{nonlinearity.upper()}",
             input_size,
@@ -475,7 +473,9 @@ class RNNCellBase(Module):
         """One step, from zeros where no states are given; a state without a batch is for all."""
         name = type(self).__name__
         if input.ndim not in (1, 2):
-            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.ndim}D instead")
+            raise ValueError(
+                f"{name} takes (features,) or (batch, features), got {input.ndim} dimensions"
+            )
         if states is None:
             zeros = _zeros(
                 (*input.shape[:-1], self.hidden_size), dtype=input.dtype, device=input.device
@@ -485,7 +485,8 @@ class RNNCellBase(Module):
             if state.ndim not in (1, 2):
                 what = "hidden" if count == 1 else f"hx[{i}]"
                 raise ValueError(
-                    f"{name}: Expected {what} to be 1D or 2D, got {state.ndim}D instead"
+                    f"{name}: {what} must be (features,) or (batch, features), got {state.ndim} "
+                    "dimensions"
                 )
         hx: Any = states[0] if count == 1 else states
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
@@ -517,7 +518,7 @@ class RNNCell(RNNCellBase):
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         if self.nonlinearity not in ("tanh", "relu"):
-            raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}; use tanh or relu")
+            raise RuntimeError(f"nonlinearity must be 'tanh' or 'relu', got {self.nonlinearity!r}")
         states = None if hx is None else [hx]
         out: Tensor = self._step(f"rnn_{self.nonlinearity}_cell", input, states, 1)
         return out

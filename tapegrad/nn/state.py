@@ -22,6 +22,10 @@ from .parameter import Parameter
 EXTRA = "_extra_state"
 
 
+class SavedByParts:
+    """What files may hold as a class and attributes: modules, and the library's hooks on them."""
+
+
 class IncompatibleKeys(NamedTuple):
     """What `load_state_dict` found missing and unexpected."""
 
@@ -90,6 +94,8 @@ class _Session:
         with no_grad():
             for step in self.pending if good else reversed(self.undo):
                 step()
+        self.pending.clear()  # what they hold holds this session
+        self.undo.clear()
 
 
 def _is_unset(x: Any) -> bool:
@@ -139,23 +145,18 @@ def add_hook(
     return RemovableHandle(remove, id=key, hooks=lambda: hooks)
 
 
-class StateDict:
+class StateDict(SavedByParts):
     """What `Module` has for saving and loading."""
 
     _version: int = 1
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Any]
-    _not_saved: set[str]
+    _non_persistent_buffers_set: set[str]
     _state_dict_hooks: dict[int, Any]
     _state_dict_pre_hooks: dict[int, Any]
     _load_state_dict_pre_hooks: dict[int, Any]
     _load_state_dict_post_hooks: dict[int, Any]
-
-    @property
-    def _non_persistent_buffers_set(self) -> set[str]:
-        """PyTorch's name of the buffers that are not saved."""
-        return self._not_saved
 
     def get_extra_state(self) -> Any:
         """What else to save: a subclass that writes this writes `set_extra_state` too."""
@@ -172,7 +173,7 @@ class StateDict:
         """The tensors of this module alone that are saved: (group, name, tensor)."""
         for group in ("_parameters", "_buffers"):
             for name, value in self.__dict__[group].items():
-                if value is not None and name not in self._not_saved:
+                if value is not None and name not in self._non_persistent_buffers_set:
                     yield group, name, value
 
     # -- saving ------------------------------------------------------------------------------
@@ -189,6 +190,11 @@ class StateDict:
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """The older form of it, whose result, if there is one, replaces the state dict."""
+        if getattr(hook, "_from_public_api", False):
+            raise RuntimeError(
+                f"{hook!r} is a hook of register_state_dict_post_hook already, which allows no "
+                "result; write another function for this one"
+            )
         return add_hook(self._state_dict_hooks, (hook, False))
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:

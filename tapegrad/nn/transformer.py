@@ -43,7 +43,7 @@ def _activation(given: str | Activation) -> Activation:
     if not isinstance(given, str):
         return given
     if given not in ("relu", "gelu"):
-        raise RuntimeError(f"activation should be relu/gelu, not {given}")
+        raise RuntimeError(f"activation must be 'relu', 'gelu' or a function, got {given!r}")
     function: Activation = getattr(F, given)
     return function
 
@@ -381,13 +381,13 @@ class Transformer(Module):
             batch = 0 if self.batch_first else 1
             if src.shape[batch] != tgt.shape[batch]:
                 raise RuntimeError(
-                    "the batch number of src and tgt must be equal, got "
-                    f"{src.shape[batch]} and {tgt.shape[batch]}"
+                    f"src and tgt must have the same batch size, got {src.shape[batch]} and "
+                    f"{tgt.shape[batch]}"
                 )
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError(
-                "the feature number of src and tgt must be equal to d_model = "
-                f"{self.d_model}, got {src.shape[-1]} and {tgt.shape[-1]}"
+                f"src and tgt must have d_model = {self.d_model} features, got {src.shape[-1]} "
+                f"and {tgt.shape[-1]}"
             )
         memory = self.encoder(
             src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal

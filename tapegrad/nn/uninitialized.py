@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+import numpy as np
+
+from ..core import dtypes
 from ..core.tensor import Tensor
+from ..core.unset import refusal, unset
 from ..ops.creation import CREATION
 from .parameter import Buffer, Parameter
 
@@ -20,10 +24,51 @@ class UninitializedTensorMixin:
 
 
 def _no_shape(self: Tensor) -> NoReturn:
-    raise RuntimeError(
-        "this parameter or buffer of a lazy layer has no shape yet: can't access the shape of an "
-        "uninitialized parameter or buffer; call the layer once, or load a state dict into it"
-    )
+    raise refusal("shape")
+
+
+def _refused(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        raise refusal(name)
+
+    method.__name__ = name
+    return method
+
+
+_CONVERSIONS = {
+    "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16,
+    "bfloat16": dtypes.bfloat16, "int": dtypes.int32, "long": dtypes.int64,
+    "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
+}  # fmt: skip
+
+
+def _conversion(name: str, dtype: Any) -> Any:
+    def method(self: Any) -> Any:
+        return self.to(dtype)
+
+    method.__name__ = name
+    return method
+
+
+def _refuse_more(kind: Any) -> Any:
+    """Refuse methods that read no elements, and no operation would refuse therefore."""
+    for name in (
+        *("__len__", "data_ptr", "dim", "element_size", "is_contiguous", "item", "ndimension"),
+        *("nelement", "numel", "numpy", "storage", "stride", "tolist"),
+        *("untyped_storage", "__bool__", "__float__", "__int__", "backward", "__format__"),
+        *("__getitem__", "__setitem__"),
+    ):
+        setattr(kind, name, _refused(name))
+    for name, dtype in _CONVERSIONS.items():
+        setattr(kind, name, _conversion(name, dtype))
+    return kind
+
+
+def _converted(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """The device and dtype that `.to(...)` leads to."""
+    nothing: Any = CREATION["empty"]((0,), device=self.device, dtype=self.dtype)
+    made = nothing.to(*args, **kwargs)
+    return made.device, made.dtype
 
 
 def _materialize(self: Tensor, shape: Any, device: Any, dtype: Any) -> None:
@@ -33,6 +78,13 @@ def _materialize(self: Tensor, shape: Any, device: Any, dtype: Any) -> None:
     self._array = made._array
 
 
+def _forget_shape(self: Any) -> None:
+    array = self._array
+    if array.__class__ is np.ndarray:  # one on another device has no elements, that is all
+        self._array = unset(array)
+
+
+@_refuse_more
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A parameter of a lazy layer that does not know its shape yet."""
 
@@ -45,7 +97,9 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
         dtype: DTypeLike | None = None,
     ) -> Self:
         nothing = CREATION["empty"]((0,), device=device, dtype=dtype)
-        return super().__new__(cls, nothing, requires_grad=requires_grad)
+        self = super().__new__(cls, nothing, requires_grad=requires_grad)
+        _forget_shape(self)
+        return self
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become a parameter of a shape, with unset values."""
@@ -55,14 +109,21 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     def detach(self) -> Tensor:
         return self
 
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Nothing yet, of another dtype or on another device."""
+        device, dtype = _converted(self, *args, **kwargs)
+        inexact = dtype.is_floating_point or dtype.is_complex
+        return UninitializedParameter(self.requires_grad and inexact, device, dtype)
+
     def share_memory_(self) -> NoReturn:
         """Refused: there is no memory yet."""
-        raise RuntimeError("can't share memory on an uninitialized parameter or buffer")
+        raise RuntimeError("a parameter without a shape has no memory to share")
 
     def __repr__(self, **options: Any) -> str:  # type: ignore[override]
         return "<UninitializedParameter>"
 
 
+@_refuse_more
 class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     """A buffer of a lazy layer that does not know its shape yet."""
 
@@ -77,7 +138,8 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     ) -> Self:
         nothing = CREATION["empty"]((0,), device=device, dtype=dtype)
         self = super().__new__(cls, nothing, persistent=persistent)
-        self.requires_grad_(requires_grad)
+        self.requires_grad = requires_grad
+        _forget_shape(self)
         return self
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
@@ -90,15 +152,12 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
 
     def share_memory_(self) -> NoReturn:
         """Refused: there is no memory yet."""
-        raise RuntimeError("can't share memory on an uninitialized parameter or buffer")
+        raise RuntimeError("a buffer without a shape has no memory to share")
 
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """Nothing yet, of another dtype or on another device."""
-        converted: Any = CREATION["empty"]((0,), device=self.device, dtype=self.dtype)
-        converted = converted.to(*args, **kwargs)
-        return UninitializedBuffer(
-            device=converted.device, dtype=converted.dtype, persistent=self.persistent
-        )
+        device, dtype = _converted(self, *args, **kwargs)
+        return UninitializedBuffer(False, device, dtype, self.persistent)
 
     def __repr__(self, **options: Any) -> str:  # type: ignore[override]
         return "<UninitializedBuffer>"

@@ -5,7 +5,17 @@ Collectives enter the table with `tapegrad.distributed`: loading them takes 4 ms
 
 from typing import Any
 
-from . import convert, creation, drawing, late, memory, numpy_protocol, ranges, table
+from . import (
+    convert,
+    creation,
+    drawing,
+    late,
+    memory,
+    numpy_protocol,
+    ranges,
+    sparsity,
+    table,
+)
 from .creation import CREATION
 from .elementwise import (
     arithmetic,
@@ -20,20 +30,7 @@ from .elementwise import (
 )
 from .index import gather, indexing, search
 from .linalg import diagonals, distance, einsum, matmul, matrices, products, solving
-from .loss import classification, ctc, margin, regression
-from .nn import (
-    activation,
-    attention,
-    attention_rewrite,
-    bags,
-    embedding,
-    multihead,
-    normalization,
-    piecewise,
-    recurrent,
-    sequence,
-    softmax,
-)
+from .nn import activation, piecewise, softmax
 from .reduce import cumulative, largest, reductions, scans, sorting, statistics
 from .shape import (
     comparing,
@@ -47,26 +44,13 @@ from .shape import (
     slicing,
 )
 from .table import public_functions
-from .window import (
-    adaptive,
-    averaging,
-    columns,
-    convolution,
-    pooling,
-    resampling,
-    sampling,
-    transposed_convolution,
-)
 
 MODULES = (
-    activation, adaptive, arithmetic, attention, attention_rewrite, averaging, bags, bits, blends,
-    classification, columns, comparing, complexes, convert, convolution, copies, creation, ctc,
-    cumulative, diagonals, distance, drawing, einsum, embedding, expanding, exponentials,
-    extremes, functions, gather, indexing, joining, largest, margin, matmul, matrices, memory,
-    multihead, normalization, numpy_protocol, padding, pieces, piecewise, pooling, products,
-    ranges, recurrent, reductions, regression, reordering, resampling, reshaping, rounding,
-    sampling, scans, search, sequence, shuffling, slicing, softmax, solving, sorting, statistics,
-    transposed_convolution,
+    activation, arithmetic, bits, blends, comparing, complexes, convert, copies, creation,
+    cumulative, diagonals, distance, drawing, einsum, expanding, exponentials, extremes,
+    functions, gather, indexing, joining, largest, matmul, matrices, memory, numpy_protocol,
+    padding, pieces, piecewise, products, ranges, reductions, reordering, reshaping, rounding,
+    scans, search, shuffling, slicing, softmax, solving, sorting, sparsity, statistics,
 )  # fmt: skip
 
 __all__ = ["CREATION", "MODULES", "TABLE", "public_functions"]

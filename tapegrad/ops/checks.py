@@ -54,7 +54,8 @@ def verify(
         return
     least, most = xp.ends(x)
     if not (low <= least and most <= high):
-        wrong = x[~(((x >= low) & (x <= high)) | (x == besides))]
+        good = (x >= low) & (x <= high)
+        wrong = x[~(good if besides is None else good | (x == besides))]
         if wrong.size:
             raise error(message.format(wrong.reshape(-1)[0].item()))
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..core import dtypes, inplace, numeric, source, storage, xp
 from ..core.batch_rules import leading
 from ..core.complexes import OWN, fitting
-from ..core.device import as_device, device, to_device
+from ..core.device import CPU, as_device, device, to_device
 from ..core.dtypes import DType
 from ..core.modes import STATE
 from ..core.naming import shown
@@ -26,7 +26,7 @@ from .shape.reshaping import squeeze, unsqueeze
 from .table import In, Sample, attach, op
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .annotations import DeviceLike, DTypeLike, Operand
 
@@ -43,7 +43,8 @@ move_: Primitive = define(
 
 
 def _moved(x: Tensor, target: device) -> Tensor:
-    if x.device == target:
+    given = x.device
+    if given is target or given == target:
         return x
     if target.type == "meta":
         from ..core.meta import meta_tensor
@@ -82,29 +83,28 @@ def to(
     """
     a: Any
     for a in args:
-        if isinstance(a, Tensor):
+        if isinstance(a, DType):
+            dtype = a
+        elif isinstance(a, Tensor):
             dtype, device = a.dtype, a.device
         elif isinstance(a, bool):
             continue
-        elif (
-            isinstance(a, DType)
-            or a in (float, int, bool, complex)
-            or isinstance(a, (np.dtype, type))
-        ):
+        elif a in (float, int, bool, complex) or isinstance(a, (np.dtype, type)):
             dtype = a
         elif a is not None:
             device = a
     out = input
     if device is not None:
         out = _moved(out, as_device(device))
-    if dtype is not None and out._array.dtype != dtypes.as_dtype(dtype).numpy:
-        target = dtypes.as_dtype(dtype)
+    target = None if dtype is None else dtypes.as_dtype(dtype)
+    if target is not None and out._array.dtype != target.numpy:
         if is_complex(out) and dtypes.BOOL < target.category < dtypes.COMPLEX:
             warnings.warn(
-                "Casting complex values to real discards the imaginary part; take .real",
+                "a complex tensor became real, and its imaginary part is lost; take .real where "
+                "that is meant",
                 stacklevel=source.stacklevel(),
             )
-        out = cast(out, dtype=target)
+        out = cast.direct(out, {"dtype": target})
     return clone_(out) if copy and out is input else out
 
 
@@ -170,8 +170,8 @@ def type_(self: Tensor, dtype: DTypeLike | None = None) -> Any:
     tapegrad.float64
     """
     if dtype is None:
-        cuda = ".cuda" if self.is_cuda else ""
-        return f"{shown.package}{cuda}.{_TYPE_NAMES[self.dtype.name]}"
+        kind = (".cuda" if self.is_cuda else "") + (".sparse" if self.is_sparse else "")
+        return f"{shown.package}{kind}.{_TYPE_NAMES[self.dtype.name]}"
     if isinstance(dtype, str) and dtype.endswith("Tensor"):
         package, _, name = dtype.rpartition(".")
         known = package.removesuffix(".cuda") in ("tapegrad", "torch")
@@ -196,7 +196,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 def cpu(self: Tensor) -> Tensor:
     """This tensor in the computer's own memory."""
-    return _moved(self, device("cpu"))
+    return _moved(self, CPU)
 
 
 def cuda(self: Tensor, index: int | None = None) -> Tensor:
@@ -260,12 +260,15 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     ((3, 1), (1, 3))
     """
     array = self._array
-    if array.size == 0 and not any(array.strides):
-        # NumPy keeps none for arrays without elements.
-        steps = tuple(math.prod(max(n, 1) for n in array.shape[d + 1 :]) for d in range(array.ndim))
-    else:
-        steps = tuple(s // array.itemsize for s in array.strides)
+    itemsize = array.itemsize
+    steps = tuple([s // itemsize for s in array.strides])
+    if array.size == 0 and not any(steps):
+        steps = _steps_of(array.shape)  # NumPy keeps none for arrays without elements
     return steps if dim is None else steps[normal_dim(dim, self._array.ndim)]
+
+
+def _steps_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
 def storage_offset(self: Tensor) -> int:
@@ -298,10 +301,22 @@ def fill_(self: Tensor, value: Operand) -> Tensor:
     >>> tapegrad.zeros(2).fill_(3.0)
     tensor([3., 3.])
     """
-    inplace.check_writable(self, "fill_")
+    tracked = self._requires
+    if isinstance(value, Tensor):
+        tracked = tracked or value._requires
+        if value._array.ndim:
+            raise RuntimeError(f"fill_ takes one number, got shape {tuple(value.shape)}")
+    inplace.check_writable(self, "fill_", tracked)  # else elements may share memory
     dtype = self._array.dtype
-    filling = value if isinstance(value, Tensor) else wrap(_filling(fitting(value, dtype), dtype))
-    return inplace.assign(self, filling, "fill_", given=filling is value)
+    if isinstance(value, complex):
+        value = fitting(value, dtype)
+    if isinstance(value, Tensor):
+        filling = value
+    else:
+        array = _filling(value, dtype)
+        on_cpu = isinstance(self._array, np.ndarray)
+        filling = wrap(array if on_cpu else to_device(array, self.device))
+    return inplace.assign(self, filling, "fill_", given=filling is value, whole=tracked)
 
 
 def copy_(self: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
@@ -332,6 +347,28 @@ def _dim(self: Tensor) -> int:
 def _element_size(self: Tensor) -> int:
     """Bytes of one element."""
     return int(self._array.itemsize)
+
+
+def _is_shared(self: Tensor) -> bool:
+    """Whether processes forked from this one share the memory with it."""
+    return self.is_cuda or bool(self.untyped_storage().is_shared())
+
+
+def _share_memory(self: Tensor) -> Tensor:
+    """Move to memory that processes forked from this one share with it.
+
+    >>> import tapegrad
+    >>> tapegrad.ones(2).share_memory_().is_shared()
+    True
+    """
+    if not _is_shared(self):
+        self.data = wrap(storage.shared_copy(self._array))
+    return self
+
+
+def _is_same_size(self: Tensor, other: Tensor) -> bool:
+    """Whether another tensor has the same shape."""
+    return bool(self._array.shape == other._array.shape)
 
 
 def _is_floating_point(self: Tensor) -> bool:
@@ -389,6 +426,16 @@ for _name in ("transpose", "swapaxes", "swapdims"):
 _turning("t", t)
 
 
+def _as_strided(
+    self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    out: Tensor = self.as_strided(size, stride, storage_offset)
+    return out
+
+
+_turning("as_strided", _as_strided)
+
+
 def _is_nonzero(self: Tensor) -> bool:
     """Whether the only element is not 0."""
     return bool(self)
@@ -421,8 +468,8 @@ def _random_in_place(name: str, make: Any, what: str) -> None:
 def _like(kind: str, x: Tensor, generator: Any) -> Any:
     given = x._array.dtype
     dtype = given if given == np.float64 or numeric.is_complex(given) else np.float32
-    out = random_array(kind, tuple(x._array.shape), dtype, generator)
-    return to(out, x.dtype, device=x.device)
+    out = random_array(kind, tuple(x._array.shape), dtype, generator, device=x.device)
+    return to(out, x.dtype)
 
 
 def _above_zero(what: str, number: Any, least: bool = False) -> Any:
@@ -441,6 +488,10 @@ def _chance_of_success(p: Any) -> Any:
 def _between(x: Tensor, generator: Any, low: Any, high: Any) -> Any:
     if not isinstance(low, Tensor) and not isinstance(high, Tensor) and low > high:
         raise RuntimeError(f"uniform_ needs a range from low to high, got {low} to {high}")
+    if not numeric.is_inexact(x._array.dtype):
+        raise RuntimeError(f"uniform_ needs a floating tensor, got {x.dtype}")
+    if not isinstance(high - low, Tensor) and high - low > dtypes.finfo(x.dtype).max:
+        raise RuntimeError(f"uniform_: the range from {low} to {high} is too wide for {x.dtype}")
     first = complex(low, low) if is_complex(x) else low  # of both parts
     return _like("uniform", x, generator) * (high - low) + first
 
@@ -473,7 +524,7 @@ def _check_limits(dtype: DType, low: int, high: int, digits: int | None) -> None
     """Limits that a dtype cannot hold are errors; those that it cannot hold exactly, warnings."""
     if low >= high:
         raise RuntimeError(
-            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+            f"random_ draws from `from` up to `to`, which must be larger: got {low} and {high}"
         )
     if dtype.category == dtypes.FLOAT:
         limits: Any = dtypes.finfo(dtype)
@@ -485,9 +536,8 @@ def _check_limits(dtype: DType, low: int, high: int, digits: int | None) -> None
             raise RuntimeError(f"{name} is out of bounds for {dtype}")
         if digits is not None and abs(value) > 1 << digits:
             warnings.warn(
-                f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision "
-                f"limitations {dtype} can support discrete uniform distribution only within this "
-                "range.",
+                f"{name} is beyond 2^{digits}, up to where {dtype} has all whole numbers: some "
+                "numbers will not be drawn",
                 UserWarning,
                 stacklevel=4,
             )
@@ -503,8 +553,9 @@ def _whole_numbers(x: Tensor, generator: Any, *limits: Any, **named: Any) -> Any
         high = dtypes.iinfo(x.dtype).max if whole else 2 if digits is None else (1 << digits) + 1
     elif limits or named:
         _check_limits(x.dtype, int(low), int(high), digits)
-    out = random_array("integers", tuple(x._array.shape), np.int64, generator, int(low), int(high))
-    return to(out, x.dtype, device=x.device)
+    shape, ends = tuple(x._array.shape), (int(low), int(high))
+    out = random_array("integers", shape, np.int64, generator, *ends, device=x.device)
+    return to(out, x.dtype)
 
 
 _random_in_place(
@@ -550,6 +601,9 @@ attach(
     dim=_dim,
     ndimension=_dim,
     element_size=_element_size,
+    is_same_size=_is_same_size,
+    is_shared=_is_shared,
+    share_memory_=_share_memory,
     is_floating_point=_is_floating_point,
     is_complex=_is_complex,
     is_signed=_is_signed,

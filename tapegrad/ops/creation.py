@@ -18,9 +18,14 @@ from ..core import dtypes, overriding
 from ..core.complexes import converted, fitting
 from ..core.device import ASKED, MetaArray, as_device, cupy, get_default_device, to_device
 from ..core.handles import InferenceExtra
-from ..core.modes import INFERENCE, STATE, TAPE
+from ..core.layouts import strided
+from ..core.modes import INFERENCE, INFERRED, STATE, TAPE
 from ..core.outputs import created_into
-from ..core.tensor import Tensor, as_array, plain_array, wrap
+from ..core.sparse import SparseArray, refusal
+from ..core.tensor import Tensor, as_array, wrap
+from ..core.tree import NUMBERS
+from ..core.unset import UnsetArray
+from ..core.unset import refusal as unset_refusal
 from .shape.dims import as_shape
 from .table import attach
 
@@ -65,7 +70,7 @@ overriding.on_install.append(_let_creation_ask)
 def made(array: Any) -> Tensor:
     """A new tensor around an array, which knows whether it is made inside of inference_mode."""
     out = wrap(array)
-    if STATE.mode & INFERENCE:
+    if INFERRED and STATE.mode & INFERENCE:
         out._extra = InferenceExtra()
     return out
 
@@ -79,7 +84,7 @@ def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor
         if isinstance(array, MetaArray):
             return without_values(array, requires_grad)
     out = wrap(array)
-    if STATE.mode & INFERENCE:
+    if INFERRED and STATE.mode & INFERENCE:
         out._extra = InferenceExtra()
     return out.requires_grad_() if requires_grad else out
 
@@ -116,9 +121,12 @@ def tensor(
     (tensor([1., 2.]), tapegrad.int64)
     """
     array = as_array(data, dtype, device)
-    if isinstance(array, MetaArray):
+    if array.__class__ is MetaArray:
         return without_values(array, requires_grad)
-    if isinstance(data, (Tensor, np.ndarray)) or hasattr(data, "__cuda_array_interface__"):
+    plain = data.__class__ in NUMBERS or data.__class__ is list
+    if not plain and (
+        isinstance(data, (Tensor, np.ndarray)) or hasattr(data, "__cuda_array_interface__")
+    ):
         source = data._array if isinstance(data, Tensor) else data
         on_cpu = isinstance(array, np.ndarray) and isinstance(source, np.ndarray)
         if np.may_share_memory(array, source) if on_cpu else array is source:
@@ -136,7 +144,7 @@ def as_tensor(
         out = data if dtype is None else data.to(dtypes.as_dtype(dtype))
         return out if device is None else out.to(as_device(device))
     array = as_array(data, dtype, device)
-    return without_values(array, False) if isinstance(array, MetaArray) else made(array)
+    return without_values(array, False) if array.__class__ is MetaArray else made(array)
 
 
 @creation
@@ -145,7 +153,8 @@ def from_numpy(array: np.ndarray[Any, Any], requires_grad: bool = False) -> Tens
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy needs a NumPy array, got {type(array).__name__}")
     dtypes.from_numpy_dtype(array.dtype)
-    out = made(plain_array(array))
+    # In an array of its own: what others set on theirs, such as flags, is not set on this one.
+    out = made(array.view(np.ndarray))
     return out.requires_grad_() if requires_grad else out
 
 
@@ -213,7 +222,11 @@ def empty(
             )
     # On a tape unset values are zeros: two recordings of one function must agree.
     unset = np.zeros if STATE.mode & TAPE else np.empty
-    return finished(unset(shape, numpy_dtype(dtype)), None, device, requires_grad)
+    try:
+        array = unset(shape, numpy_dtype(dtype))
+    except ValueError as error:  # more bytes than there are addresses
+        raise RuntimeError(f"a tensor of shape {shape} is too large: {error}") from None
+    return finished(array, None, device, requires_grad)
 
 
 def as_size(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
@@ -221,18 +234,24 @@ def as_size(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
 
     PyTorch's memory options have no meaning here; any other keyword is a mistake.
     """
-    if "size" in options and not size:
-        size = (options.pop("size"),)
-    for name in options:
-        if name not in ("layout", "pin_memory", "memory_format"):
-            raise TypeError(f"unexpected keyword argument {name!r}")
+    if options:
+        if "size" in options and not size:
+            size = (options.pop("size"),)
+        for name in options:
+            if name not in ("layout", "pin_memory", "memory_format"):
+                raise TypeError(f"unexpected keyword argument {name!r}")
+        if options.get("layout") not in (None, strided):
+            raise NotImplementedError(
+                f"a tensor of layout {options['layout']} is not made here; use sparse_coo_tensor, "
+                "or to_sparse() on a dense one"
+            )
     return valid_shape(size)
 
 
 def valid_shape(size: tuple[Any, ...]) -> tuple[int, ...]:
     """The sizes as a shape, if none is negative."""
     shape = as_shape(size)
-    if any(n < 0 for n in shape):
+    if shape and min(shape) < 0:
         raise RuntimeError(f"sizes must not be negative, got {shape}")
     return shape
 
@@ -246,13 +265,18 @@ def full(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     out: Tensor | None = None,
+    **unused: Any,
 ) -> Tensor:
     """One value everywhere, which gives the dtype: `full((2,), 7)` is [7, 7], of int64."""
     if out is not None:
         return created_into(out, full, size, fill_value, dtype=dtype, requires_grad=requires_grad)
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    if not isinstance(value, (int, float, complex, np.generic)):
+        raise TypeError(f"full needs a number, got {type(value).__name__}")
     kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
-    array = np.full(valid_shape((size,)), fitting(value, kind.numpy), kind.numpy)
+    if isinstance(value, complex):
+        value = fitting(value, kind.numpy)
+    array = np.full(as_size((size,), unused), value, kind.numpy)
     return finished(array, None, device, requires_grad)
 
 
@@ -294,10 +318,24 @@ def empty_permuted(
 def made_like(function: Callable[..., Tensor], input: Tensor, options: dict[str, Any]) -> Tensor:
     """What `function` makes with the shape, dtype and device of a tensor."""
     options.pop("memory_format", None)
+    if input._array.__class__ is not np.ndarray:
+        if input._array.__class__ is UnsetArray:
+            raise unset_refusal("a tensor like it")
+        if input._array.__class__ is SparseArray and options.get("layout") is not strided:
+            return _sparse_like(function, input, options)
     options.setdefault("dtype", input.dtype)
     if input.is_cuda or ASKED:
         options.setdefault("device", input.device)
     return function(tuple(input._array.shape), **options)
+
+
+def _sparse_like(function: Callable[..., Tensor], input: Tensor, options: dict[str, Any]) -> Tensor:
+    """A sparse tensor of the same shape, without elements."""
+    if function is not zeros and function is not empty:
+        raise refusal("a tensor of other values than 0, like a sparse one,")
+    dtype, device = options.get("dtype"), options.get("device")
+    made = input.detach().clone().zero_().to(dtype=dtype, device=device)
+    return made.requires_grad_(options.get("requires_grad", False))
 
 
 @creation

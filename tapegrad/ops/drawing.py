@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import random
-from ..core import dtypes, numeric
+from ..core import dtypes, numeric, xp
 from ..core.batch_rules import leading
-from ..core.device import ASKED, as_device, get_default_device, to_device
+from ..core.device import ASKED, Device, as_device, get_default_device, to_device
 from ..core.inplace import rebind
 from ..core.modes import STATE, TAPE, TRANSFORM
 from ..core.outputs import created_into, put
@@ -28,7 +28,6 @@ from .creation import as_size, creation, made, made_like, numpy_dtype, without_v
 from .elementwise.complexes import complex_
 from .precision import check_floating
 from .reduce.sorting import argsort_
-from .shape.dims import as_shape
 from .table import attach
 
 if TYPE_CHECKING:
@@ -195,49 +194,77 @@ def random_array(
     generator: Any = None,
     low: int = 0,
     high: int = 0,
+    device: Device | None = None,
 ) -> Tensor:
     """A random tensor; on an explicit tape the draw is an entry.
 
     The parts of complex numbers are drawn: of normal ones, each has half of the variance.
     """
-    if numeric.is_complex(np.dtype(dtype)):
-        real = dtypes.from_numpy_dtype(np.dtype(dtype)).to_real().numpy
-        pairs: Any = random_array(kind, (*shape, 2), real, generator, low, high)
+    dtype = np.dtype(dtype)
+    if dtype.kind in numeric.COMPLEX:
+        real = dtypes.from_numpy_dtype(dtype).to_real().numpy
+        pairs: Any = random_array(kind, (*shape, 2), real, generator, low, high, device)
         pairs = pairs * math.sqrt(0.5) if kind == "normal" else pairs
         made_of: Tensor = complex_(pairs[..., 0], pairs[..., 1])
         return made_of
-    if STATE.mode & TRANSFORM:
+    mode = STATE.mode
+    # The numbers are the same on each device: they come from the host, as the state does.
+    target = device if device is not None and device.type == "cuda" else None
+    if mode & TRANSFORM:
         return drawn_in_batches(
-            shape, lambda whole: _drawn(kind, whole, dtype, generator, low, high)
+            shape, lambda whole: _drawn(kind, whole, dtype, generator, low, high, mode, target)
         )
-    return _drawn(kind, shape, dtype, generator, low, high)
+    return _drawn(kind, shape, dtype, generator, low, high, mode, target)
 
 
 def _drawn(
-    kind: str, shape: tuple[int, ...], dtype: Any, generator: Any, low: int, high: int
+    kind: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    generator: Any,
+    low: int,
+    high: int,
+    mode: int,
+    target: Device | None,
 ) -> Tensor:
     source = generator or random.default_generator
-    params = {"kind": kind, "shape": shape, "dtype": np.dtype(dtype), "low": low, "high": high}
+    params = {"kind": kind, "shape": shape, "dtype": dtype, "low": low, "high": high}
     for tape in STATE.tapes:
         tape.value_of(source.state)  # as it is before the draw, which changes it
         tape.will_write(source.state)
     before = source.take(_words(kind, math.prod(shape), params["dtype"]))
     array, after = random_.kernel(before, **params)
+    if target is not None:
+        array = to_device(array, target)
     out = made(array)
-    if STATE.mode & TAPE:
+    if mode & TAPE:
         moved = wrap(after)
         record(random_, params, (source.state,), [before], (array, after), (out, moved), TAPE)
         rebind(source.state, moved)
     return out
 
 
-def _placed(out: Tensor, device: Any, requires_grad: bool) -> Tensor:
-    if device is not None or ASKED:
-        target = get_default_device() if device is None else as_device(device)
-        out._array = to_device(out._array, target)
+def _wanted(device: Any) -> Device | None:
+    """The device that a draw is asked for; None for the CPU."""
+    if device is None and not ASKED:
+        return None
+    return get_default_device() if device is None else as_device(device)
+
+
+def _finished(out: Tensor, target: Device | None, requires_grad: bool) -> Tensor:
+    if target is not None and target.type != "cuda":
+        array = to_device(out._array, target)
         if target.type == "meta":
-            return without_values(out._array, requires_grad)
+            return without_values(array, requires_grad)
     return out.requires_grad_() if requires_grad else out
+
+
+def _drawable(dtype: DTypeLike | None) -> Any:
+    """A dtype of numbers that can be drawn from a continuous distribution."""
+    kind = numpy_dtype(dtype)
+    if numeric.is_exact(kind):
+        raise NotImplementedError(f"random numbers are floating ones, not {kind}; use randint")
+    return kind
 
 
 @creation
@@ -261,8 +288,10 @@ def rand(
             generator=generator,
             **unused,
         )
-    drawn = random_array("uniform", as_size(size, unused), numpy_dtype(dtype), generator)
-    return _placed(drawn, device, requires_grad)
+    target = _wanted(device)
+    shape = as_size(size, unused)
+    drawn = random_array("uniform", shape, _drawable(dtype), generator, device=target)
+    return _finished(drawn, target, requires_grad)
 
 
 @creation
@@ -286,8 +315,10 @@ def randn(
             generator=generator,
             **unused,
         )
-    drawn = random_array("normal", as_size(size, unused), numpy_dtype(dtype), generator)
-    return _placed(drawn, device, requires_grad)
+    target = _wanted(device)
+    shape = as_size(size, unused)
+    drawn = random_array("normal", shape, _drawable(dtype), generator, device=target)
+    return _finished(drawn, target, requires_grad)
 
 
 @creation
@@ -301,6 +332,7 @@ def randint(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     out: Tensor | None = None,
+    **unused: Any,
 ) -> Tensor:
     """Random integers with low <= x < high: `randint(10, (2, 3))`, `randint(5, 10, (2, 3))`."""
     if out is not None:
@@ -321,12 +353,18 @@ def randint(
         low, end = 0, low
     if size is None:
         raise TypeError("randint needs a size, such as randint(10, (2, 3))")
+    for bound in (low, end):
+        if isinstance(bound, float):
+            raise TypeError(f"randint needs whole numbers as bounds, got {bound}")
     if end is None or end <= low:
         raise RuntimeError(f"randint needs low < high, got {low} and {end}")
-    drawn = random_array("integers", as_shape((size,)), np.int64, generator, int(low), int(end))
+    if dtype is not None:
+        _check_bounds(low, end - 1, dtypes.as_dtype(dtype))
+    shape, target = as_size((size,), unused), _wanted(device)
+    drawn = random_array("integers", shape, np.int64, generator, int(low), int(end), target)
     if dtype is not None:
         drawn = drawn.to(dtypes.as_dtype(dtype))
-    return _placed(drawn, device, requires_grad)
+    return _finished(drawn, target, requires_grad)
 
 
 @creation
@@ -336,15 +374,40 @@ def randperm(
     generator: Generator | None = None,
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
+    requires_grad: bool = False,
     out: Tensor | None = None,
+    **unused: Any,
 ) -> Tensor:
     """The integers 0 to n - 1 in random order."""
     if out is not None:
-        return created_into(out, randperm, n, dtype=dtype, generator=generator)
-    drawn = argsort_(random_array("words", (n,), np.int64, generator), dim=0, descending=False)
+        return created_into(
+            out, randperm, n, dtype=dtype, generator=generator, requires_grad=requires_grad
+        )
+    (n,) = as_size((n,), unused)
+    if dtype is not None and n - 1 > _last_whole(dtypes.as_dtype(dtype)):
+        raise RuntimeError(
+            f"randperm: {dtypes.as_dtype(dtype)} does not hold all numbers below {n}"
+        )
+    target = _wanted(device)
+    words = random_array("words", (n,), np.int64, generator, device=target)
+    drawn = argsort_(words, dim=0, descending=False)
     if dtype is not None:
         drawn = drawn.to(dtypes.as_dtype(dtype))
-    return _placed(drawn, device, False)
+    return _finished(drawn, target, requires_grad)
+
+
+def _check_bounds(low: int, last: int, dtype: Any) -> None:
+    most = dtypes.finfo(dtype).max if dtype.is_floating_point else _last_whole(dtype)
+    least = -most if dtype.is_floating_point else dtypes.iinfo(dtype).min if most > 1 else 0
+    if low < least or last > most:
+        raise RuntimeError(f"randint: {dtype} does not hold all numbers from {low} to {last}")
+
+
+def _last_whole(dtype: Any) -> int:
+    """The whole number up to which a dtype holds all of them."""
+    if dtype.is_floating_point:
+        return int(2 / dtypes.finfo(dtype).eps)
+    return 1 if dtype is dtypes.bool_ else int(dtypes.iinfo(dtype).max)
 
 
 @creation
@@ -360,7 +423,7 @@ def randn_like(input: Tensor, **options: Any) -> Tensor:
 
 
 @creation
-def randint_like(input: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
+def randint_like(input: Tensor, low: int = 0, high: int | None = None, **options: Any) -> Tensor:
     """Random integers in the shape of a tensor."""
     low, high = (0, low) if high is None else (low, high)
     return made_like(lambda size, **o: randint(low, high, size, **o), input, options)
@@ -368,9 +431,9 @@ def randint_like(input: Tensor, low: int, high: int | None = None, **options: An
 
 def _check_deviation(std: Any) -> None:
     if isinstance(std, Tensor):
-        checked(std, low=0, message="normal expects all elements of std >= 0.0, found {}")
+        checked(std, low=0, message="normal: a standard deviation must be 0 or more, got {}")
     elif std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+        raise RuntimeError(f"normal: a standard deviation must be 0 or more, got {std}")
 
 
 @creation
@@ -394,6 +457,9 @@ def normal(
     if out is not None:
         return put("normal", out, normal(mean, std, size, generator=generator))
     _check_deviation(std)
+    for given in (mean, std):
+        if isinstance(given, Tensor):
+            check_floating(given, "normal", complex=True)
     like = [v for v in (mean, std) if isinstance(v, Tensor)]
     if size is None:
         size = np.broadcast_shapes(*[v._array.shape for v in like]) if like else ()
@@ -435,6 +501,8 @@ def bernoulli(
     """1 with the probability that each element gives, else 0."""
     if out is not None:
         return put("bernoulli", out, bernoulli(input, p, generator=generator))
+    if p is None:
+        check_floating(input, "bernoulli")
     chance = as_chance("bernoulli", input.detach() if p is None else p)
     draw = rand(tuple(input._array.shape), generator=generator, device=input.device)
     drawn: Tensor = _without_gradient((draw < chance).to(input.dtype), input)
@@ -443,17 +511,17 @@ def bernoulli(
 
 def _multinomial(weights: Any, u: Any, *, count: int, replacement: bool) -> Any:
     """Indices that uniform numbers pick: one for each index, or one for each possible index."""
-    rows = np.asarray(weights, np.float64)
+    rows = weights.astype(np.float64, copy=False)
     rows = rows.reshape(-1, rows.shape[-1])
     if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():
         raise RuntimeError("multinomial needs finite weights of at least 0 with a sum above 0")
     if replacement:
         u = u.reshape(-1, count)
         ends = np.cumsum(rows, axis=1)
-        picked = [
-            np.searchsorted(end, v * end[-1], side="right") for end, v in zip(ends, u, strict=True)
-        ]
-        found = np.minimum(np.array(picked, np.int64).reshape(u.shape), rows.shape[1] - 1)
+        found = xp.module(u).empty(u.shape, np.int64)
+        for row, end, v in zip(found, ends, u, strict=True):
+            row[...] = np.searchsorted(end, v * end[-1], side="right")
+        found = np.minimum(found, rows.shape[1] - 1)
     else:
         if rows.size and count > (rows > 0).sum(1).min():
             raise RuntimeError(
@@ -488,6 +556,8 @@ def multinomial(
 ) -> Tensor:
     """Indices drawn with the weights of each row: (rows, n) gives (rows, num_samples)."""
     if out is not None:
+        if out.dtype is not dtypes.int64:
+            raise RuntimeError(f"multinomial gives indices: out= must be int64, not {out.dtype}")
         indices = multinomial(input, num_samples, replacement, generator=generator)
         return put("multinomial", out, indices)
     if num_samples < 1:
@@ -497,7 +567,7 @@ def multinomial(
     check_floating(input, "multinomial")
     shape = tuple(input._array.shape)
     drawn = (*shape[:-1], num_samples) if replacement else shape
-    u = random_array("uniform", drawn, np.float64, generator)
+    u = random_array("uniform", drawn, np.float64, generator, device=input.device)
     picked: Tensor = multinomial_(
         input.detach(), u, count=int(num_samples), replacement=bool(replacement)
     )

@@ -42,12 +42,14 @@ def unary(
     module: str = "",
     complex: str | None = None,
     stores: bool = False,
+    casts: bool | None = None,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
     """A function of one tensor, differentiable when `vjp` is given.
 
-    With `scipy` its kernel is a function of SciPy, which takes 0.15 s and 24 MB to load.
+    If its results are floats it `casts` them for `out=`, unless stated. With `scipy` its kernel is
+    a function of SciPy, which takes 0.15 s and 24 MB to load.
     """
     p = define(
         name,
@@ -84,6 +86,7 @@ def unary(
             primitive=p,
             autocast=autocast,
             applies=True,
+            casts=promote == "float" if casts is None else casts,
         )(body)
     return p
 
@@ -141,12 +144,11 @@ def binary(
             return short(input, other) if isinstance(input, Tensor) else p(input, other)
 
         if numbers == "none":
-            anything = body
 
             def body(input: Operand, other: Operand) -> Any:
-                if isinstance(other, (int, float)):
+                if other.__class__ is not Tensor and isinstance(other, (int, float)):
                     raise not_a_tensor(name, other)
-                return anything(input, other)
+                return short(input, other) if isinstance(input, Tensor) else p(input, other)
 
         body.__annotations__["input"] = "Operand" if numbers == "both" else "Tensor"
         body.__annotations__["other"] = "Tensor" if numbers == "none" else "Operand"
@@ -163,6 +165,7 @@ def binary(
             torch=torch,
             autocast=autocast,
             applies=True,
+            casts=True,
         )(body)
     return p
 
@@ -171,7 +174,7 @@ def without_gradient(what: str, instead: str) -> Callable[..., Any]:
     """A rule for what has no gradient in PyTorch either: it raises, and says what has one."""
 
     def rule(g: Any) -> Any:
-        raise RuntimeError(f"{what} has no gradient; use {instead}")
+        raise NotImplementedError(f"{what} has no gradient; use {instead}")
 
     return rule
 
@@ -232,7 +235,9 @@ def operator(
             found = None if special is None else special(x, y)
             if found is not None:
                 return inplace.assign(x, found, f"{p.name}_")
-            return inplace.apply(p, x, (y,)) if _is_operand(y) else NotImplemented
+            if isinstance(y, Tensor) or _is_operand(y):
+                return inplace.apply(p, x, (y,))
+            return NotImplemented
 
         change.__name__ = changing
         setattr(Tensor, changing, change)

@@ -3,16 +3,17 @@
 In comes the name of a function of `tapegrad` or of a Tensor method. Out comes the operation, after
 its file has entered it in the table like any other. `LATE` lists the names of each file, so that
 they are known before: `tests/test_structure.py` compares the list with what the files enter. A file
-of operations takes 1 to 2 ms to import, and `import tapegrad` must stay short.
+of operations takes 0.2 to 1 ms to import, and `import tapegrad` must stay short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ..core import primitive
+from ..core import primitive, rewrites
 from ..core.tensor import Tensor
 from . import table
 
@@ -28,8 +29,37 @@ class Late(NamedTuple):
     methods: str = ""
 
 
-#: files below `tapegrad.ops`, and what they enter
+#: files below `tapegrad.ops` that `nn.functional` imports, and what they enter beside its functions
+LAYERS: dict[str, Late] = {
+    "window.columns": Late(),
+    "window.convolution": Late(functions="conv1d conv2d conv3d conv_tbc"),
+    "window.transposed_convolution": Late(
+        functions="conv_transpose1d conv_transpose2d conv_transpose3d"
+    ),
+    "window.pooling": Late(functions="max_pool1d max_pool2d max_pool3d"),
+    "window.averaging": Late(functions="avg_pool1d"),
+    "window.resampling": Late(),
+    "window.adaptive": Late(functions="adaptive_avg_pool1d"),
+    "window.sampling": Late(),
+    "loss.regression": Late(),
+    "loss.classification": Late(),
+    "loss.margin": Late(),
+    "loss.ctc": Late(),
+    "nn.normalization": Late(functions="group_norm layer_norm rms_norm"),
+    "nn.embedding": Late(functions="dropout"),
+    "nn.bags": Late(),
+    "nn.sequence": Late(
+        functions="gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell"
+    ),
+    "nn.attention": Late(),
+    "nn.multihead": Late(),
+}
+
+#: all files of operations that wait, and what they enter
 LATE: dict[str, Late] = {
+    **LAYERS,
+    # what it enters are rewrites of programs, which `replay/` asks for
+    "nn.attention_rewrite": Late(),
     "elementwise.parts": Late(
         both="frexp gcd lcm ldexp nextafter",
         methods="gcd_ lcm_ ldexp_ nextafter_",
@@ -41,7 +71,8 @@ LATE: dict[str, Late] = {
     ),
     "index.quantiles": Late(both="nanquantile quantile"),
     "index.segments": Late(
-        functions="_segment_reduce _unsafe_masked_index _unsafe_masked_index_put_accumulate",
+        functions="_segment_reduce _unsafe_masked_index _unsafe_masked_index_put_accumulate "
+        "segment_reduce",
     ),
     # those of decompositions use the ones above them
     "factors.spectra": Late(),
@@ -79,7 +110,7 @@ LATE: dict[str, Late] = {
         methods="logcumsumexp_",
     ),
     "shape.uncommon": Late(
-        both="nonzero_static unsafe_chunk unsafe_split",
+        both="nonzero_static unsafe_chunk unsafe_split unsafe_split_with_sizes",
         functions="_chunk_cat constant_pad_nd fill unravel_index",
         methods="sum_to_size",
     ),
@@ -114,6 +145,12 @@ def load_all(folder: str = "") -> None:
     for file in LATE:
         if file.startswith(folder):
             load(file)
+
+
+def load_layers() -> None:
+    """Import the files whose functions `nn.functional` has."""
+    for file in LAYERS:
+        load(file)
 
 
 def _waiting(name: str, file: str) -> Callable[..., Any]:
@@ -163,3 +200,4 @@ for _name in ("eig", "lstsq", "solve", "symeig"):
     setattr(Tensor, _name, _removed(_name))
 
 primitive.PRIMITIVES.loader = load_all
+rewrites.LOADERS.append(partial(load, "nn.attention_rewrite"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import dtypes, inplace, storage
-from ..core.device import as_device
+from ..core.device import as_device, to_device
 from ..core.layouts import layout, strided
 from ..core.modes import GRAD, STATE, capturing
 from ..core.tensor import Size, Tensor, as_array, not_recorded, own, wrap
@@ -50,7 +50,7 @@ def _set(
     size: Any = None,
     stride: Any = None,
 ) -> Tensor:
-    """Show the memory of another tensor, or of a storage, from now on."""
+    """Make the tensor a view of the memory of another tensor or of a storage."""
     from ..storage import TypedStorage, UntypedStorage, storage_of, view_of
 
     if STATE.mode & GRAD and self.requires_grad and self._edge is None:
@@ -109,6 +109,11 @@ def _storage_type(self: Tensor) -> Any:
 
 def _new(self: Tensor, *args: Any, device: DeviceLike | None = None) -> Tensor:
     """A tensor of this one's dtype: of sizes with unset values, or of data."""
+    if device is not None:
+        if as_device(device).type != self.device.type:
+            raise RuntimeError(f"new() makes tensors on {self.device}, not on {device}; use .to()")
+        if args and isinstance(args[0], Tensor):
+            raise RuntimeError("new(tensor) takes no device; use .to()")
     if args and not all(isinstance(a, (int, np.integer)) for a in args):
         (data,) = args
         if isinstance(data, Size):
@@ -152,11 +157,34 @@ def empty_strided(
     if len(shape) != len(steps) or min(steps, default=0) < 0:
         raise RuntimeError(f"empty_strided needs a stride of at least 0 for each of {shape}")
     count = 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=True))
+    if count > np.iinfo(np.int64).max // 16:
+        raise RuntimeError(f"a tensor of shape {shape} with strides {steps} is too large")
     memory = np.zeros(0 if 0 in shape else count, numpy_dtype(dtype))
     item = memory.itemsize
     raw = memory.view(np.uint8)
     array: Any = np.ndarray(shape, memory.dtype, raw, 0, [s * item for s in steps])
     return finished(array, None, device, requires_grad)
+
+
+@creation
+def from_file(
+    filename: str,
+    shared: bool | None = None,
+    size: int = 0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The first `size` elements of a file, in one dimension, read when they are used.
+
+    If `shared`, the file is made as long as that needs, and writes reach it.
+    """
+    from ..storage import UntypedStorage
+
+    kind = np.dtype(numpy_dtype(dtype))
+    memory = UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
+    return finished(memory._bytes.view(kind), None, device, requires_grad)
 
 
 @creation
@@ -181,34 +209,31 @@ def frombuffer(
         raw = np.frombuffer(buffer, np.uint8)
     except TypeError:
         raise ValueError(
-            f"object does not implement Python buffer protocol: {type(buffer).__name__}"
+            f"frombuffer needs an object with a buffer, got {type(buffer).__name__}"
         ) from None
     except ValueError:  # no bytes at all
         raw = np.empty(0, np.uint8)
     if not raw.flags.writeable:
         warnings.warn(
-            "The given buffer is not writable. The tensor cannot be written to either; copy the "
-            "buffer, or clone() the tensor.",
+            "the buffer is not writable, and so the tensor is not either; copy the buffer, or "
+            "clone() the tensor",
             UserWarning,
             stacklevel=2,
         )
     if not 0 <= offset < max(raw.size, 1):
-        raise ValueError(
-            f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
-            f"({raw.size} bytes) minus 1"
-        )
+        raise ValueError(f"offset must lie within the {raw.size} bytes of the buffer, got {offset}")
     rest = raw.size - offset
     if count < 0:
         if rest % kind.itemsize:
             raise ValueError(
-                f"buffer length ({rest} bytes) after offset ({offset} bytes) must be a multiple of "
-                f"element size ({kind.itemsize})"
+                f"{rest} bytes of the buffer are left after the offset {offset}, which is no whole "
+                f"number of elements of {kind.itemsize} bytes"
             )
         count = rest // kind.itemsize
     if count == 0 or count * kind.itemsize > rest:
         raise ValueError(
-            f"requested buffer length ({count} * {kind.itemsize} bytes) after offset ({offset} "
-            f"bytes) must be above 0 and not greater than the buffer ({raw.size} bytes)"
+            f"{count} elements of {kind.itemsize} bytes are wanted, and the buffer has "
+            f"{rest} bytes after the offset {offset}"
         )
     out = wrap(raw[offset : offset + count * kind.itemsize].view(kind.numpy))
     return out.requires_grad_() if requires_grad else out
@@ -234,7 +259,7 @@ def asarray(
     """
     kind = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(obj, np.generic) and copy is False:
-        raise RuntimeError("can't alias NumPy scalars.")
+        raise RuntimeError("asarray(copy=False): a NumPy number has no memory to share")
     if isinstance(obj, Tensor):
         found = obj if requires_grad else obj.detach()
     elif isinstance(obj, np.ndarray) or hasattr(obj, "__cuda_array_interface__"):
@@ -245,14 +270,19 @@ def asarray(
         found = frombuffer(obj, dtype=dtypes.get_default_dtype() if kind is None else kind)
     else:
         if copy is False:
-            raise ValueError("can't alias arbitrary sequence into a tensor.")
+            raise ValueError(
+                "a sequence has no memory to share: asarray(copy=False) needs a tensor, an "
+                "array or a buffer"
+            )
         found = wrap(as_array(obj, kind, device))
         return found.requires_grad_() if requires_grad else found
     place = found.device if device is None else as_device(device)
     if copy is False and place != found.device:
-        raise ValueError(f"can't alias tensor from device '{found.device}' to '{place}'.")
+        raise ValueError(
+            f"asarray(copy=False): moving from '{found.device}' to '{place}' needs a copy"
+        )
     if copy is False and kind is not None and kind is not found.dtype:
-        raise ValueError(f"can't alias tensor with dtype '{found.dtype}' into dtype '{kind}'.")
+        raise ValueError(f"asarray(copy=False): converting {found.dtype} to {kind} needs a copy")
     made: Any = found.to(place, found.dtype if kind is None else kind)
     if copy and made is found:
         made = found.clone()
@@ -265,7 +295,7 @@ def asarray(
 
 
 def _apply(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
-    """Replace each element by what a function of Python returns for it, in place."""
+    """Replace each element by what a Python function returns for it, in place."""
     return _mapped(self, (), callable, "apply_")
 
 
@@ -282,7 +312,8 @@ def _map2(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any]
 def _mapped(self: Tensor, others: tuple[Tensor, ...], function: Any, what: str) -> Tensor:
     if any(t.requires_grad for t in (self, *others)):
         raise RuntimeError(
-            f"Can't call {what}() on Variable that requires grad. Use detach() first"
+            f"{what}() does not record what it does, so it needs a tensor without gradients: use "
+            "detach() first"
         )
     for t in (self, *others):
         not_recorded(t, f"{what}()")
@@ -292,7 +323,7 @@ def _mapped(self: Tensor, others: tuple[Tensor, ...], function: Any, what: str) 
     columns = [x.tolist() for x in (self._array.reshape(-1), *spread)]
     values = [function(*row) for row in zip(*columns, strict=True)]
     array = np.array(values).reshape(shape).astype(self._array.dtype)
-    return inplace.assign(self, wrap(array), what)
+    return inplace.assign(self, wrap(to_device(array, self.device)), what)
 
 
 # -- in place ----------------------------------------------------------------------------------
@@ -308,6 +339,22 @@ for _name in [name for names in _IN_PLACE.values() for name in names]:
     _entry = TABLE[_name]
     _changing = in_place(_name, _entry.function, None, None)
     attach(**{f"{alias}_": _changing for alias in (_name, *_entry.aliases)})
+
+
+def _dim_order(self: Tensor) -> tuple[int, ...]:
+    """The dimensions as they lie in memory, the one with the longest steps first.
+
+    >>> import tapegrad
+    >>> tapegrad.zeros(2, 3).dim_order(), tapegrad.zeros(2, 3).T.dim_order()
+    ((0, 1), (1, 0))
+    """
+    steps = self._array.strides
+    return tuple(sorted(range(len(steps)), key=lambda d: -steps[d]))
+
+
+def _reversed(self: Tensor) -> Any:
+    """The slices along the first dimension in reverse order; a single element as it is."""
+    return self.flip(0) if self._array.ndim else self
 
 
 def _layout(self: Tensor) -> layout:
@@ -329,5 +376,7 @@ attach(
     apply_=_apply,
     map_=_map,
     map2_=_map2,
+    dim_order=_dim_order,
+    __reversed__=_reversed,
     layout=property(_layout),
 )

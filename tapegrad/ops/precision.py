@@ -51,6 +51,12 @@ def check_floating(x: Any, what: str, *, complex: bool = False) -> None:
         raise RuntimeError(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
 
 
+def check_numbers(x: Any, what: str) -> None:
+    """Raise if `x` is a tensor of truth values."""
+    if x._array.dtype == np.bool_:
+        raise NotImplementedError(f"{what} takes no bool tensor; convert it to numbers first")
+
+
 def as_floating(x: Any, what: str) -> Any:
     """A floating or complex tensor: integers become the default type, bool is refused."""
     if numeric.is_boolean(x._array.dtype):

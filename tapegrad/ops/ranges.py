@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from .annotations import DeviceLike, DTypeLike, Number
 
+#: elements that have addresses
+_MOST = np.iinfo(np.int64).max // 16
+
 
 @creation
 def arange(
@@ -46,19 +49,24 @@ def arange(
         )
     if end is None:
         start, end = 0, start
-    start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
+    if isinstance(start, Tensor) or isinstance(end, Tensor) or isinstance(step, Tensor):
+        start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
     if not all(map(math.isfinite, (start, end, step))):
         raise RuntimeError(f"arange needs finite numbers, got {start}, {end} and {step}")
     if step == 0:
         raise RuntimeError("arange needs a step other than 0")
     if (end - start) * step < 0:
         raise RuntimeError(f"arange from {start} to {end} never arrives with step {step}")
-    if dtype is not None and dtypes.as_dtype(dtype).is_complex:
-        raise NotImplementedError("arange is not implemented for complex numbers; use linspace")
+    if dtype is not None:
+        _check_kind("arange", dtype, dtypes.COMPLEX)
     if dtype is None:
-        whole = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
+        kinds = {start.__class__, end.__class__, step.__class__}
+        whole = all(issubclass(kind, (int, np.integer)) for kind in kinds)
         dtype = dtypes.int64 if whole else dtypes.get_default_dtype()
-    count = math.ceil((end - start) / step)
+    amount = (end - start) / step
+    if amount > _MOST:
+        raise RuntimeError(f"arange from {start} to {end} by {step} has {amount:g} elements")
+    count = math.ceil(amount)
     array = start + np.arange(count) * step
     return finished(np.asarray(array), dtype, device, requires_grad)
 
@@ -88,8 +96,7 @@ def range_(
             out, range_, start, end, step, dtype=dtype, requires_grad=requires_grad, counted=True
         )
     warnings.warn(
-        "torch.range is deprecated and will be removed in a future release because its behavior is "
-        "inconsistent with Python's range builtin. Instead, use torch.arange.",
+        "range() includes its end, unlike Python's; it is kept for old programs: use arange()",
         UserWarning,
         stacklevel=2,
     )
@@ -101,7 +108,7 @@ def range_(
     if not (math.isfinite(first) and math.isfinite(last)):
         raise RuntimeError(f"unsupported range: {first} -> {last}")
     if (last - first) * by < 0:
-        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+        raise RuntimeError("range: the step leads away from the end")
     count = math.floor((last - first) / by) + 1
     array = (first + np.arange(count) * by).astype(numpy_dtype(dtype))
     return finished(array, None, device, requires_grad)
@@ -125,8 +132,16 @@ def linspace(
         )
     start, end = _number(start), _number(end)
     _check_steps(steps)
+    if dtype is not None:
+        _check_kind("linspace", dtype)
     array = np.linspace(start, end, steps)
     return finished(_in_dtype(array, dtype), None, device, requires_grad)
+
+
+def _check_kind(what: str, dtype: Any, *refused: int) -> None:
+    wanted = dtypes.as_dtype(dtype)
+    if wanted.category in (dtypes.BOOL, *refused):
+        raise NotImplementedError(f"{what} has no {wanted} numbers; convert its result with .to()")
 
 
 def _in_dtype(array: Any, dtype: Any) -> Any:
@@ -239,20 +254,18 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         tensors = tuple(tensors[0])
     if indexing not in ("ij", "xy"):
-        raise RuntimeError(
-            f"meshgrid: indexing must be one of 'xy' or 'ij', but received: {indexing!r}"
-        )
+        raise RuntimeError(f"meshgrid: indexing must be 'ij' or 'xy', got {indexing!r}")
     if not tensors:
-        raise RuntimeError("meshgrid expects a non-empty TensorList")
+        raise RuntimeError("meshgrid needs at least one tensor")
     for x in tensors:
         if isinstance(x, Tensor) and x._array.ndim > 1:
             raise RuntimeError(
-                f"meshgrid: Expected 0D or 1D tensor in the tensor list but got {x.ndim} dimensions"
+                f"meshgrid takes vectors and single elements, got {x.ndim} dimensions"
             )
     parts: list[Any] = list(tensors)
     if len({p._array.dtype for p in parts}) > 1:
         shown = " and ".join(sorted({str(p.dtype) for p in parts}))
-        raise RuntimeError(f"meshgrid expects all tensors to have the same dtype, got {shown}")
+        raise RuntimeError(f"meshgrid needs tensors of one dtype, got {shown}")
     swap = indexing == "xy" and len(parts) > 1
     if swap:
         parts[0], parts[1] = parts[1], parts[0]

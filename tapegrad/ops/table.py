@@ -123,6 +123,8 @@ def op(
     result: str | None = None,
     half: bool | None = True,
     moves: str | None = None,
+    casts: bool = False,
+    apart: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a public function in the table.
 
@@ -133,7 +135,9 @@ def op(
     annotated with Any and does not return a Tensor. With `half=False` it refuses half precision,
     as PyTorch's does; with None, in some calls. `moves` says among which
     arguments its gradient is right, as in PyTorch: "symmetric" if it reads one triangle of its
-    first argument, "nonzero" if elements that are 0 have to stay so.
+    first argument, "nonzero" if elements that are 0 have to stay so. A function that `casts` takes
+    an `out=` of a dtype to which its result can be cast; others take that of the result. If what
+    it writes must be `apart`, as for gather, no other argument may share memory with it.
     """
 
     def enter(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,15 +154,18 @@ def op(
                 setattr(Tensor, n, public)
                 methods.append(n)
             if inplace:
-                changing = in_place(label, plain, primitive, shortcut)
+                changing = in_place(label, plain, primitive, shortcut, apart)
                 for n in names:
                     setattr(Tensor, n + "_", changing)
                     methods.append(n + "_")
         key = f"{module}.{label}" if module else label
         theirs = f"torch.{key}" if torch == "" else torch
         assert key not in TABLE, f"operation {key} is entered twice"
-        shown = requiring_tensor(label, public, plain, differentiable) if function else public
+        shown = public
         if function:  # where it is found by its name, so that it can be pickled
+            shown = requiring_tensor(
+                label, public, plain, (differentiable, casts, apart and not inplace)
+            )
             shown.__module__ = f"{__package__.partition('.')[0]}.{module}".rstrip(".")
         TABLE[key] = Op(
             label,
@@ -206,15 +213,21 @@ def in_place(
     pure: Callable[..., Any],
     primitive: Primitive | None,
     shortcut: Callable[..., bool] | None,
+    apart: bool = False,
 ) -> Callable[..., Any]:
     """The method that puts the result of `pure` into the tensor itself."""
+    operands = 0 if primitive is None else max(len(primitive.inputs), 1)
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if primitive is not None and not kwargs:
+        if primitive is not None and not kwargs and len(args) < operands:
             return inplace_.apply(primitive, self, args)
         if shortcut is not None and shortcut(self, *args, **kwargs):
             return self
         inplace_.check_writable(self, f"{name}_")
+        if apart:
+            from ..core.outputs import check_apart
+
+            check_apart(f"{name}_", self, args, kwargs)
         started = next(numbers)
         return inplace_.assign(self, pure(self, *args, **kwargs), f"{name}_", started)
 
@@ -321,12 +334,16 @@ def _both(function: Callable[..., Any], ours: str, theirs: str) -> TypeError:
 
 
 def requiring_tensor(
-    name: str, function: Callable[..., Any], plain: Callable[..., Any], differentiable: bool
+    name: str,
+    function: Callable[..., Any],
+    plain: Callable[..., Any],
+    traits: tuple[bool, bool, bool],
 ) -> Callable[..., Any]:
     """The function of the namespace: its first argument must be, or hold, a Tensor.
 
     `plain` is the same function without its casts, which runs where autocast is off. With `out=`
-    the result goes into a tensor that is given.
+    the result goes into a tensor that is given: `traits` says whether the function is
+    differentiable, whether it `casts`, and whether outputs must be `apart`.
     """
 
     @functools.wraps(function)
@@ -334,15 +351,18 @@ def requiring_tensor(
         if kwargs and "out" in kwargs:
             from ..core.outputs import computed_into
 
-            return computed_into(name, shown, args, kwargs, differentiable)
-        if args and not isinstance(args[0], Tensor) and _is_not_ours(shown, args):
-            return overriding.override(shown, args, kwargs)
+            return computed_into(name, shown, args, kwargs, *traits)
+        if args and not isinstance(args[0], Tensor):
+            found = _without_tensor_first(shown, args, kwargs)
+            if found is not NotImplemented:
+                return found
         try:
             return (function if STATE.mode & AUTOCAST else plain)(*args, **kwargs)
         except AttributeError as error:
-            _explain(name, error, (*args, *kwargs.values()))
-            raise
+            raise _explained(name, error) from None
         except TypeError:
+            if not kwargs.keys().isdisjoint(_OPERANDS):
+                return shown(*args, **_renamed_operands(shown, kwargs))
             if overriding.installed or not overriding.overriding_arguments(args):
                 raise
             return overriding.override(shown, args, kwargs)
@@ -354,7 +374,10 @@ def requiring_tensor(
 
 
 def _asking(
-    name: str, function: Callable[..., Any], plain: Callable[..., Any], differentiable: bool
+    name: str,
+    function: Callable[..., Any],
+    plain: Callable[..., Any],
+    traits: tuple[bool, bool, bool],
 ) -> Any:
     """A function of which `requiring_tensor` takes the code once classes override functions."""
 
@@ -365,20 +388,25 @@ def _asking(
         if kwargs and "out" in kwargs:
             from ..core.outputs import computed_into
 
-            return computed_into(name, shown, args, kwargs, differentiable)
+            return computed_into(name, shown, args, kwargs, *traits)
         if args and not isinstance(args[0], Tensor):
-            _is_not_ours(shown, args)
+            found = _without_tensor_first(shown, args, kwargs)
+            if found is not NotImplemented:
+                return found
         try:
             return (function if STATE.mode & AUTOCAST else plain)(*args, **kwargs)
         except AttributeError as error:
-            _explain(name, error, (*args, *kwargs.values()))
-            raise
+            raise _explained(name, error) from None
+        except TypeError:
+            if kwargs.keys().isdisjoint(_OPERANDS):
+                raise
+            return shown(*args, **_renamed_operands(shown, kwargs))
 
     return shown.__code__
 
 
 def _let_ask(shown: Any) -> None:
-    shown.__code__ = _asking("", shown, shown, False)
+    shown.__code__ = _asking("", shown, shown, (False, False, False))
 
 
 def _let_all_ask() -> None:
@@ -392,12 +420,39 @@ def _let_all_ask() -> None:
 overriding.on_install.append(_let_all_ask)
 
 
-def _explain(name: str, error: AttributeError, args: tuple[Any, ...]) -> None:
-    """Raise an error that names the argument which should have been a Tensor, if one was not."""
-    if "_array" in str(error):
-        for x in args:
-            if not isinstance(x, (Tensor, int, float, str, type(None))):
-                raise not_a_tensor(name, x) from None
+def _explained(name: str, error: AttributeError) -> Exception:
+    """An error that names the argument which should have been a Tensor, if one was not."""
+    return not_a_tensor(name, error.obj) if error.name == "_array" else error
+
+
+#: NumPy's names of operands, which PyTorch takes as well
+_OPERANDS = {"x": "input", "a": "input", "x1": "input", "x2": "other"}
+
+#: functions of two numbers, too
+_OF_NUMBERS = ("add", "sub", "mul", "div", "floor_divide")
+
+
+def _renamed_operands(shown: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Keywords with the names of PyTorch; raises if there is no such parameter."""
+    renamed = {_OPERANDS.get(name, name): value for name, value in given.items()}
+    if len(renamed) < len(given) or not renamed.keys() <= shown.__annotations__.keys():
+        raise TypeError(f"{shown.__name__}() got unexpected keywords: {', '.join(given)}")
+    return renamed
+
+
+def _without_tensor_first(
+    shown: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What another class or a pair of numbers gives; NotImplemented if the function itself runs."""
+    if shown.__name__ in _OF_NUMBERS and isinstance(args[0], (bool, int, float, complex)):
+        if any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
+            return NotImplemented
+        from .creation import tensor
+
+        return shown(tensor(args[0]), *args[1:], **kwargs)
+    if _is_not_ours(shown, args) and not overriding.installed:
+        return overriding.override(shown, args, kwargs)
+    return NotImplemented
 
 
 def _is_not_ours(shown: Callable[..., Any], args: tuple[Any, ...]) -> bool:

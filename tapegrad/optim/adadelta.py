@@ -58,10 +58,7 @@ class Adadelta(Optimizer):
             state["acc_delta"] = zeros_like(parameter)
         state["step"] += 1
         rho, eps = self.number(group, "rho"), self.number(group, "eps")
-        if self.decides(group, "maximize"):
-            gradient = -gradient
-        if self.decides(group, "weight_decay"):
-            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
+        gradient = self.penalized(parameter, gradient, group)
         square, changes = state["square_avg"], state["acc_delta"]
         square *= rho
         square.add_(gradient * gradient, alpha=1 - rho)

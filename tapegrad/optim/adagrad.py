@@ -14,6 +14,7 @@ from .options import check_not_negative, check_ways
 class Adagrad(Optimizer):
     """s = s + g²;  p = p - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps).
 
+    Sparse gradients change only the rows that they have, and do not go with `weight_decay`.
     The sum s begins at `initial_accumulator_value`. `weight_decay` adds weight_decay p to g.
     `foreach` and `fused` are accepted for PyTorch's sake: there is one way to run an update.
     """
@@ -73,15 +74,30 @@ class Adagrad(Optimizer):
         if not state:
             self._begin(parameter, group)
         step = self.count(state)
-        if self.decides(group, "maximize"):
-            gradient = -gradient
-        if self.decides(group, "weight_decay"):
-            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
+        gradient = self.penalized(parameter, gradient, group)
         total = state["sum"]
         total += gradient * gradient
         rate = self.number(group, "lr") / (1 + (step - 1) * self.number(group, "lr_decay"))
         change = gradient / (total.sqrt() + self.number(group, "eps"))
         parameter.add_(change, alpha=-rate)
+
+    def check_gradient(self, gradient: Tensor, group: Group) -> None:
+        if self.decides(group, "weight_decay"):
+            raise RuntimeError("Adagrad: weight_decay does not go with sparse gradients")
+
+    def update_sparse(self, parameter: Tensor, gradient: Any, group: Group) -> None:
+        from ..ops.sparse.updates import add_into, like, picked
+
+        state = self.state[parameter]
+        if not state:
+            self._begin(parameter, group)
+        step = self.count(state)
+        gradient = (-gradient if self.decides(group, "maximize") else gradient).coalesce()
+        values = gradient.values()
+        add_into(state["sum"], like(gradient, values * values))
+        rate = self.number(group, "lr") / (1 + (step - 1) * self.number(group, "lr_decay"))
+        root = picked(state["sum"], gradient).sqrt() + self.number(group, "eps")
+        add_into(parameter, like(gradient, values / root), -rate)
 
     def share_memory(self) -> None:
         """Tensors of one process have no other memory to move to: nothing happens."""

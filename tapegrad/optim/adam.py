@@ -54,6 +54,14 @@ class Adam(Optimizer):
     @staticmethod
     def check(options: Mapping[str, Any]) -> None:
         check_adaptive(options)
+        tensors = [isinstance(beta, Tensor) for beta in options["betas"]]
+        if any(tensors) != all(tensors):
+            raise ValueError("give both betas as numbers or both as tensors")
+        given = isinstance(options["lr"], Tensor) or any(tensors)
+        if given and options.get("foreach") and not options.get("capturable"):
+            raise ValueError(
+                "tensors as learning rate or betas need capturable=True where foreach is True"
+            )
 
     def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
         state = self.state[parameter]
@@ -66,14 +74,8 @@ class Adam(Optimizer):
         lr = self.number(group, "lr")
         beta1, beta2 = self.number(group, "betas", 0), self.number(group, "betas", 1)
         step = self.count(state)
-        if self.decides(group, "maximize"):
-            gradient = -gradient
-        if self.decides(group, "weight_decay"):
-            weight_decay = self.number(group, "weight_decay")
-            if self.decides(group, "decoupled_weight_decay"):
-                parameter *= 1 - lr * weight_decay
-            else:
-                gradient = gradient + self.kept(parameter) * weight_decay
+        decoupled = self.decides(group, "decoupled_weight_decay")
+        gradient = self.penalized(parameter, gradient, group, decoupled)
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         mean *= beta1
         mean.add_(gradient, alpha=1 - beta1)

@@ -56,10 +56,7 @@ class Adamax(Optimizer):
             state["exp_inf"] = zeros_like(parameter)
         beta1, beta2 = self.number(group, "betas", 0), self.number(group, "betas", 1)
         step = self.count(state)
-        if self.decides(group, "maximize"):
-            gradient = -gradient
-        if self.decides(group, "weight_decay"):
-            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
+        gradient = self.penalized(parameter, gradient, group)
         mean, peak = state["exp_avg"], state["exp_inf"]
         mean *= beta1
         mean.add_(gradient, alpha=1 - beta1)

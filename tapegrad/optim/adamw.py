@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from ..core.tensor import Tensor
 from .adam import Adam
 from .optimizer import ParamsT
@@ -9,6 +11,8 @@ from .optimizer import ParamsT
 
 class AdamW(Adam):
     """Adam with `weight_decay` taken from the parameter itself instead of added to its gradient."""
+
+    always: ClassVar[dict[str, Any]] = {"decoupled_weight_decay": True}
 
     def __init__(
         self,

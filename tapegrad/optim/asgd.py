@@ -60,10 +60,7 @@ class ASGD(Optimizer):
             state["ax"] = zeros_like(parameter)
         step, lr = self.count(state), self.number(group, "lr")
         lambd, alpha = self.number(group, "lambd"), self.number(group, "alpha")
-        if self.decides(group, "maximize"):
-            gradient = -gradient
-        if self.decides(group, "weight_decay"):
-            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
+        gradient = self.penalized(parameter, gradient, group)
         eta, mu, mean = self.value(state["eta"]), self.value(state["mu"]), state["ax"]
         parameter *= 1 - lambd * eta
         parameter.add_(gradient, alpha=-eta)

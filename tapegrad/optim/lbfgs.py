@@ -43,8 +43,6 @@ class LBFGS(Optimizer):
         history_size: int = 100,
         line_search_fn: str | None = None,
     ) -> None:
-        if params is None:
-            raise TypeError("LBFGS needs its parameters; step(closure) cannot be given any")
         defaults = {
             "lr": lr,
             "max_iter": max_iter,
@@ -54,6 +52,9 @@ class LBFGS(Optimizer):
             "history_size": history_size,
             "line_search_fn": line_search_fn,
         }
+        if params is None:
+            self.check(defaults)
+            raise TypeError("LBFGS needs its parameters; step(closure) cannot be given any")
         super().__init__(params, defaults)
 
     @staticmethod
@@ -99,7 +100,8 @@ class LBFGS(Optimizer):
             direction = self._direction(state, gradient, group)
             length = float(group["lr"])
             if state["n_iter"] == 1:
-                length *= min(1.0, 1.0 / gradient.abs().sum().item())
+                size = gradient.abs().sum().item()
+                length *= min(1.0, 1.0 / size) if size else 1.0
             loss_before = loss
             slope = gradient.dot(direction).item()
             state.update(d=direction, t=length, prev_flat_grad=gradient, prev_loss=loss)
@@ -188,7 +190,7 @@ class LBFGS(Optimizer):
 
     def _gradient(self) -> Tensor:
         """The gradients of all parameters as one vector."""
-        parts = [zeros_like(p) if p.grad is None else p.grad for p in self._parameters()]
+        parts = [zeros_like(p) if p.grad is None else p.grad.to_dense() for p in self._parameters()]
         joined: Tensor = cat([_as_real(part).reshape(-1) for part in parts])
         return joined
 

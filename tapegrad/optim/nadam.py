@@ -68,14 +68,8 @@ class NAdam(Optimizer):
         then = beta1 * (1 - 0.5 * 0.96 ** ((step + 1) * decay))
         state["mu_product"] *= rounded(now, state["mu_product"])
         product = self.value(state["mu_product"])
-        if self.decides(group, "maximize"):
-            gradient = -gradient
-        if self.decides(group, "weight_decay"):
-            weight_decay = self.number(group, "weight_decay")
-            if self.decides(group, "decoupled_weight_decay"):
-                parameter *= 1 - lr * weight_decay
-            else:
-                gradient = gradient + self.kept(parameter) * weight_decay
+        decoupled = self.decides(group, "decoupled_weight_decay")
+        gradient = self.penalized(parameter, gradient, group, decoupled)
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         mean *= beta1
         mean.add_(gradient, alpha=1 - beta1)

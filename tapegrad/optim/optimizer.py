@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..autograd.gradients import Gradients
 from ..core import dtypes, numeric
 from ..core.modes import GRAD, STATE, TAPE, enable_grad, no_grad
+from ..core.sparse import SparseArray
 from ..core.tensor import RemovableHandle, Tensor, wrap
 from ..ops.elementwise.complexes import view_as_real
 from ..replay.trace.options import as_known_code, decided, given, runtime_number, setting
@@ -108,9 +109,29 @@ class Optimizer:
     #: names of state that has another shape than its parameter
     shapes_of_their_own: tuple[str, ...] = ()
 
+    #: options that hold whatever a state dict says
+    always: ClassVar[dict[str, Any]] = {}
+
     def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
         """Change one parameter (and its state) in place, given its gradient."""
         raise NotImplementedError(f"{type(self).__name__} does not define update()")
+
+    #: whether updates take dense gradients too
+    takes_dense = True
+
+    def check_gradient(self, gradient: Tensor, group: Group) -> None:
+        """Raise for a gradient that updates do not take; nothing has been changed yet.
+
+        Asked about sparse gradients, and about dense ones where updates do not take them.
+        """
+        raise RuntimeError(
+            f"{type(self).__name__} takes no sparse gradients; SparseAdam, SGD and Adagrad do, or "
+            "use sparse=False"
+        )
+
+    def update_sparse(self, parameter: Tensor, gradient: Any, group: Group) -> None:
+        """Change one parameter (and its state) in place, given its sparse gradient."""
+        raise NotImplementedError(f"{type(self).__name__} does not define update_sparse()")
 
     # -- how an update reads its numbers -------------------------------------------------------
 
@@ -166,6 +187,23 @@ class Optimizer:
         """
         return tensor.clone() if STATE.mode & GRAD else tensor
 
+    def penalized(
+        self, parameter: Tensor, gradient: Tensor, group: Group, decoupled: bool = False
+    ) -> Tensor:
+        """The gradient of the loss with its weight decay, or of minus the loss with `maximize`.
+
+        A decoupled weight decay shrinks the parameter instead.
+        """
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        if self.decides(group, "weight_decay"):
+            weight_decay = self.number(group, "weight_decay")
+            if decoupled:
+                parameter *= 1 - self.number(group, "lr") * weight_decay
+            else:
+                gradient = gradient + self.kept(parameter) * weight_decay
+        return gradient
+
     # -- stepping ------------------------------------------------------------------------------
 
     @with_hooks
@@ -196,6 +234,7 @@ class Optimizer:
                 "step(parameters)"
             )
         wanted = []
+        sparse = False
         for group in self.param_groups:
             for parameter in group["params"]:
                 if chosen is not None and parameter.id not in chosen:
@@ -203,13 +242,22 @@ class Optimizer:
                 gradient = parameter.grad if gradients is None else gradients.get(parameter.id)
                 if gradient is not None:
                     wanted.append((parameter, gradient, group))
+                    if gradient.__class__ is not Tensor and gradient.is_sparse:
+                        sparse = True
+        if (sparse or not self.takes_dense) and self._is_own():
+            for _, gradient, group in wanted:
+                if gradient.is_sparse or not self.takes_dense:
+                    self.check_gradient(gradient, group)
         if self.defaults.get("differentiable"):
+            if sparse:
+                raise RuntimeError("differentiable=True does not go with sparse gradients")
             with enable_grad():
                 for parameter, gradient, group in wanted:
                     self._renew_state(parameter)
                     self._update_one(parameter, gradient, group)
         elif (
             gradients is None
+            and not sparse
             and self._is_own()
             and pays([p for p, _, _ in wanted], [g for _, g, _ in wanted])
         ):
@@ -226,9 +274,16 @@ class Optimizer:
 
     def _update_in_turn(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
         for parameter, gradient, group in wanted:
-            self._update_one(parameter, gradient, group)
+            special = gradient.__class__ is not Tensor and gradient.is_sparse
+            if special or parameter._array.dtype.kind in numeric.COMPLEX:
+                self._update_one(parameter, gradient, group)
+            else:
+                self.update(parameter, gradient, group)
 
     def _update_one(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
+        if gradient.__class__ is not Tensor and gradient.is_sparse and self._is_own():
+            self.update_sparse(parameter, gradient, group)
+            return
         if not numeric.is_complex(parameter._array.dtype):
             self.update(parameter, gradient, group)
             return
@@ -236,6 +291,9 @@ class Optimizer:
         self.state[pairs] = as_pairs(self.state.pop(parameter, {}))
         self.update(pairs, view_as_real(gradient), group)
         self.state[parameter] = as_complex(self.state.pop(pairs), pairs)
+
+    def _patch_step_function(self) -> None:
+        """Nothing to do: a class gets its hooks around `step` when it is made."""
 
     def _is_own(self) -> bool:
         """Whether the update is the library's: it does nothing but what a recording shows."""
@@ -248,7 +306,9 @@ class Optimizer:
         def tensors() -> list[Tensor]:
             return [t for p, _, _ in wanted for t in (p, *state.get(p, {}).values())]
 
-        if not all(isinstance(t, Tensor) for t in tensors()):
+        if not all(
+            isinstance(t, Tensor) and t._array.__class__ is not SparseArray for t in tensors()
+        ):
             self._update_each(wanted)  # a number in the state is changed by Python
             return
         key = tuple([(id(group), p.id) for p, _, group in wanted])
@@ -352,7 +412,7 @@ class Optimizer:
                     "operation; use .detach().requires_grad_()"
                 )
             if parameter.id in known:
-                raise ValueError("some parameters appear in more than one parameter group")
+                raise ValueError("a parameter is in two groups")
             self.check_parameter(parameter)
         if len({p.id for p in parameters}) < len(parameters):
             warnings.warn(
@@ -379,11 +439,10 @@ class Optimizer:
         for hook in list(self._load_pre_hooks.values()):
             changed = hook(self, saved)
             saved = saved if changed is None else changed
-        own = self._is_own()
-        state, groups = unpacked(
-            self.param_groups, saved, lambda key: own and key not in self.shapes_of_their_own
-        )
-        groups = [{**self.defaults, **group} for group in groups]
+        # An optimizer that is written with `step` alone knows its state itself.
+        own = type(self).update is not Optimizer.update
+        state, groups = unpacked(self.param_groups, saved, own, self.shapes_of_their_own)
+        groups = [{**self.defaults, **group, **self.always} for group in groups]
         for group in groups:
             # A rate that a schedule computed as zero may be below it by rounding.
             rounded = isinstance(group.get("lr"), float) and -1e-12 < group["lr"] < 0
@@ -394,6 +453,8 @@ class Optimizer:
         for group, replacement in zip(self.param_groups, groups, strict=True):
             group.clear()
             group.update(replacement)
+        if type(self).__setstate__ is not Optimizer.__setstate__:  # which may add new options
+            self.__setstate__({"state": self.state, "param_groups": self.param_groups})
         for hook in list(self._load_post_hooks.values()):
             hook(self)
 
@@ -456,7 +517,7 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-_OF_UPDATES = ("update", "number", "decides", "given", "setting", "count", "value")
+_OF_UPDATES = ("update", "update_sparse", "number", "decides", "given", "setting", "count", "value")
 _HOOKS = (
     "_pre_hooks",
     "_post_hooks",

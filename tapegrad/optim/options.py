@@ -86,14 +86,6 @@ def check_ways(options: Mapping[str, Any]) -> None:
             raise RuntimeError("a fused update is not differentiable; leave out one of the two")
         if options.get("foreach"):
             raise RuntimeError("fused and foreach cannot both be True; leave out one of the two")
-    elif (
-        options.get("foreach")
-        and isinstance(options["lr"], Tensor)
-        and not options.get("capturable")
-    ):
-        raise ValueError(
-            "a tensor as the learning rate needs capturable=True where foreach is True"
-        )
 
 
 # -- numbers that may be tensors ----------------------------------------------------------------

@@ -61,14 +61,8 @@ class RAdam(Optimizer):
         lr = self.number(group, "lr")
         beta1, beta2 = self.number(group, "betas", 0), self.number(group, "betas", 1)
         step = self.count(state)
-        if self.decides(group, "maximize"):
-            gradient = -gradient
-        if self.decides(group, "weight_decay"):
-            weight_decay = self.number(group, "weight_decay")
-            if self.decides(group, "decoupled_weight_decay"):
-                parameter *= 1 - lr * weight_decay
-            else:
-                gradient = gradient + self.kept(parameter) * weight_decay
+        decoupled = self.decides(group, "decoupled_weight_decay")
+        gradient = self.penalized(parameter, gradient, group, decoupled)
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         mean *= beta1
         mean.add_(gradient, alpha=1 - beta1)

@@ -70,10 +70,7 @@ class RMSprop(Optimizer):
             if centered:
                 state["grad_avg"] = zeros_like(parameter)
         state["step"] += 1
-        if self.decides(group, "maximize"):
-            gradient = -gradient
-        if self.decides(group, "weight_decay"):
-            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
+        gradient = self.penalized(parameter, gradient, group)
         alpha, square = self.number(group, "alpha"), state["square_avg"]
         square *= alpha
         square += gradient * gradient * (1 - alpha)

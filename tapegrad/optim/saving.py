@@ -37,11 +37,12 @@ def packed(groups: Iterable[Group], state: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def unpacked(
-    groups: list[Group], saved: Mapping[str, Any], shaped: Any
+    groups: list[Group], saved: Mapping[str, Any], own: bool, shapes_of_their_own: tuple[str, ...]
 ) -> tuple[States, list[Group]]:
     """Loaded state and options for these groups; tensors are copied.
 
-    `shaped(key)` says whether the state under a key has the shape of its parameter.
+    `own` says that the optimizer is one of the library, whose state has the shapes of parameters,
+    but for counts and the names `shapes_of_their_own`, and whose counts are tensors.
     """
     theirs = saved["param_groups"]
     if len(theirs) != len(groups):
@@ -63,17 +64,19 @@ def unpacked(
     state = States()
     for key, values in saved["state"].items():
         if key in parameters:
-            state[parameters[key]] = _copied(parameters[key], values, shaped)
+            state[parameters[key]] = _copied(parameters[key], values, own, shapes_of_their_own)
         else:
             state[key] = deepcopy(values)
     return state, options
 
 
-def _copied(parameter: Tensor, values: Mapping[str, Any], shaped: Any) -> dict[str, Any]:
+def _copied(
+    parameter: Tensor, values: Mapping[str, Any], own: bool, shapes_of_their_own: tuple[str, ...]
+) -> dict[str, Any]:
     """Loaded state of one parameter: own memory, and but for counts its dtype and device."""
     copies: dict[str, Any] = {}
     for key, value in values.items():
-        if key == "step" and isinstance(value, Real) and not isinstance(value, bool):
+        if own and key == "step" and isinstance(value, Real) and not isinstance(value, bool):
             copies[key] = wrap(np.asarray(value, np.float32))
         elif key == "step" and isinstance(value, Tensor):
             copies[key] = value.detach().clone()
@@ -81,7 +84,7 @@ def _copied(parameter: Tensor, values: Mapping[str, Any], shaped: Any) -> dict[s
             copies[key] = _fitting(parameter, value)
         copy = copies[key]
         wrong = isinstance(copy, Tensor) and copy.ndim and copy.shape != parameter.shape
-        if wrong and shaped(key):
+        if wrong and own and key not in shapes_of_their_own:
             raise ValueError(
                 f"the loaded state {key!r} of a parameter of shape {tuple(parameter.shape)} has "
                 f"shape {tuple(copy.shape)}"

@@ -13,7 +13,8 @@ from .options import check_not_negative, check_ways
 class SGD(Optimizer):
     """b = momentum b + (1 - dampening) g;  p = p - lr b, with g as b in the first step.
 
-    With `nesterov`, p = p - lr (g + momentum b). `weight_decay` adds weight_decay p to g.
+    With `nesterov`, p = p - lr (g + momentum b). `weight_decay` adds weight_decay p to g. Sparse
+    gradients, which do not go with that, change only the elements that they have.
     `foreach` and `fused` are accepted for PyTorch's sake: there is one way to run an update.
     """
 
@@ -54,13 +55,27 @@ class SGD(Optimizer):
             raise ValueError("nesterov needs a momentum above 0 and no dampening")
 
     def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
-        if self.decides(group, "maximize"):
-            gradient = -gradient
-        if self.decides(group, "weight_decay"):
-            gradient = gradient + self.kept(parameter) * self.number(group, "weight_decay")
+        gradient = self.penalized(parameter, gradient, group)
         if self.decides(group, "momentum"):
             gradient = self._with_momentum(parameter, gradient, group)
         parameter.add_(gradient, alpha=-self.number(group, "lr"))
+
+    def check_gradient(self, gradient: Tensor, group: Group) -> None:
+        if self.decides(group, "weight_decay"):
+            raise RuntimeError("SGD: weight_decay does not go with sparse gradients")
+
+    def update_sparse(self, parameter: Tensor, gradient: Any, group: Group) -> None:
+        from ..ops.sparse.updates import add_into
+
+        if self.decides(group, "maximize"):
+            gradient = -gradient
+        if self.decides(group, "momentum"):
+            gradient = self._with_momentum(parameter, gradient, group)
+        rate = -self.number(group, "lr")
+        if gradient.is_sparse:
+            add_into(parameter, gradient, rate)
+        else:  # momentum of earlier gradients that were dense
+            parameter.add_(gradient, alpha=rate)
 
     def _with_momentum(self, parameter: Tensor, gradient: Tensor, group: Group) -> Tensor:
         momentum = self.number(group, "momentum")

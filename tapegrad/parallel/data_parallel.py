@@ -260,6 +260,8 @@ class Reducer:
                 "pass; a module that runs several times needs one backward pass for all of them"
             )
         run.ready.add(id(parameter))
+        if parameter._grad is not None and parameter._grad.is_sparse:
+            parameter._grad = parameter._grad.to_dense()  # ranks have other rows: all are averaged
         if not STATE.mode & LISTENING:
             self._fill(self.buckets[bucket], at, parameter)
         run.left[bucket] -= 1

@@ -38,6 +38,9 @@ def save(
 ) -> None:
     """Save tensors, and any nesting of containers, numbers, text and NumPy arrays with them.
 
+    A whole module is saved as data: its class by name, its parameters, buffers and modules, and
+    attributes that are themselves such values; no code.
+
     `f` is a path or an open binary file. A file at a path is replaced at once when all has been
     written: whatever happens meanwhile, the path leads to the old file or to the new one. Tensors
     that share memory are stored once and share it again when they are loaded. What cannot be saved
@@ -138,8 +141,11 @@ def load(
     None for the saved device. Without it, tensors go where they were. `mmap=True` reads tensors
     from the file when they are used, and does not compare their checksums.
 
-    `weights_only` and `pickle_module` are there for code written for PyTorch. No code in a file is
-    ever run: of PyTorch's files, tensors and plain values are read, and anything else is an error.
+    Modules are made again if they are layers of the library, or of a class that
+    `tapegrad.serialization.add_safe_globals` was given; with `weights_only=False`, of any class
+    derived from `Module` that the program has defined. `__init__` is not called. No code in a file
+    is ever run, and nothing that it names is imported: of PyTorch's files, tensors and plain values
+    are read, and anything else is an error. `pickle_module` is there for code written for PyTorch.
     """
     with opened(f) as source:
         start = source.read(0, min(source.size, 9))
@@ -148,7 +154,7 @@ def load(
 
             return load_pytorch(source, DeviceMap(map_location))
         container = Container(source, bool(mmap))
-        return contents(container, map_location)
+        return contents(container, map_location, weights_only is False)
 
 
 @contextmanager
@@ -166,13 +172,13 @@ def opened(f: Any) -> Iterator[Any]:
         yield stream
 
 
-def contents(container: Container, map_location: Any = None) -> Any:
+def contents(container: Container, map_location: Any = None, trusted: bool = False) -> Any:
     """The value in a file, whose header has been read."""
     devices = DeviceMap(map_location)
     if not container.is_ours:
         arrays = ((name, container.array(name)) for name in container.entries)
         return {name: wrap(devices.put(_tensor_array(container, name, a))) for name, a in arrays}
-    return _read_structure(container, devices)
+    return _read_structure(container, devices, trusted)
 
 
 def _tensor_array(container: Container, name: str, array: Any) -> Any:
@@ -185,12 +191,12 @@ def _tensor_array(container: Container, name: str, array: Any) -> Any:
     return array
 
 
-def _read_structure(container: Container, devices: DeviceMap) -> Any:
+def _read_structure(container: Container, devices: DeviceMap, trusted: bool) -> Any:
     with _as_damage(container):
         arrays = {name: container.array(name) for name in container.entries}
         loaded = _Loaded(arrays, _views_of(container), devices)
         structure = json.loads(container.metadata[_STRUCTURE])
-        return Decoder(loaded.array, loaded.on_device).decode(structure)
+        return Decoder(loaded.array, loaded.on_device, trusted).decode(structure)
 
 
 class SavedItems:

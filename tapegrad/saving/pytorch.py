@@ -357,6 +357,21 @@ def _parameter(r: _Reader, data: Any, requires_grad: Any, *more: Any) -> Any:
     return parameter.requires_grad_() if requires_grad is True else parameter
 
 
+def _sparse(r: _Reader, layout: Any, data: Any) -> Any:
+    from ..ops.sparse.creation import sparse_coo_tensor
+
+    if not str(layout).endswith("sparse_coo"):
+        raise SavingError(f"it has a tensor of layout {layout}; there is sparse_coo")
+    if not isinstance(data, tuple) or len(data) not in (3, 4):
+        raise SavingError("the pickle in it is damaged: a sparse tensor without its parts")
+    coordinates, elements, size, *unique = data
+    if not isinstance(coordinates, Tensor) or not isinstance(elements, Tensor):
+        raise SavingError("the pickle in it is damaged: a sparse tensor without its parts")
+    # What a file says of its coordinates may be wrong, so it is not believed.
+    made = sparse_coo_tensor(coordinates, elements, size, check_invariants=True)
+    return made.coalesce() if unique and unique[0] is True else made
+
+
 def _encoded(r: _Reader, text: Any, encoding: Any) -> bytes:
     if not isinstance(text, str) or encoding != "latin1":
         raise SavingError("the pickle in it is damaged: bytes that are not")
@@ -393,6 +408,7 @@ _CALLS: dict[_Name, Callable[..., Any]] = {
     _Name("torch._utils", "_rebuild_tensor_v2"): _rebuilt,
     _Name("torch._utils", "_rebuild_tensor"): _rebuilt,
     _Name("torch._utils", "_rebuild_parameter"): _parameter,
+    _Name("torch._utils", "_rebuild_sparse_tensor"): _sparse,
     _Name("torch", "device"): lambda r, *where: device(*where),
     _Name("torch", "Size"): lambda r, shape: Size(shape),
     _Name("torch.serialization", "_get_layout"): lambda r, name: str(name),

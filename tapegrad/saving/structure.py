@@ -19,10 +19,19 @@ from ..core import dtypes
 from ..core.device import device
 from ..core.dtypes import DType
 from ..core.tensor import Size, Tensor, not_recorded, own, wrap
-from ..nn.parameter import Parameter
+from ..nn.parameter import Buffer, Parameter
 from ..nn.state import SavedState
+from ..nn.uninitialized import UninitializedBuffer, UninitializedParameter
 from .errors import SavingError
 from .memory import dtype_named, name_of_dtype
+from .objects import (
+    decode_again,
+    decode_function,
+    decode_object,
+    encode_object,
+    function_name,
+    is_object,
+)
 
 #: deeper structures are refused when they are saved, so that all that is saved can be loaded
 DEEPEST = 128
@@ -36,7 +45,11 @@ _HINTS = (
     ("state_dict", "save its state_dict() instead"),
     ("_fields", "save it as a plain tuple or as a dict (`_asdict()`)"),
     ("__dataclass_fields__", "save it as a dict (`dataclasses.asdict`)"),
-    ("__dict__", "save the tensors, numbers and containers in it that matter"),
+    (
+        "__dict__",
+        "save the tensors, numbers and containers in it that matter, or allow its class with "
+        "tapegrad.serialization.add_safe_globals",
+    ),
 )
 
 
@@ -49,6 +62,16 @@ class Encoder:
         self._taken = {"__metadata__"}
         self._open: set[int] = set()  # containers that are being encoded
         self._kept: list[Any] = []  # so that no identity is used twice
+        self.objects: dict[int, int] = {}  # numbers of objects that were met, by identity
+
+    def keep(self, value: Any) -> None:
+        """Let a value live until all is encoded, so that no other one gets its identity."""
+        self._kept.append(value)
+
+    @staticmethod
+    def shown(path: tuple[Any, ...]) -> str:
+        """A path as one would write it."""
+        return shown(path)
 
     def encode(self, value: Any, path: tuple[Any, ...] = ()) -> Any:
         """The JSON of a value that stands at `path` in the whole."""
@@ -75,14 +98,26 @@ class Encoder:
             return {"array": self._named(value, np.asarray(value), path)}
         if kind is bytes or kind is bytearray:
             return {kind.__name__: self._named(value, np.frombuffer(value, np.uint8), path)}
+        if is_object(value):
+            self._check_depth(path)
+            return encode_object(self, value, path)
+        function = function_name(value)
+        if function is not None:
+            return {"function": function}
         raise _refusal(value, path)
 
     def _tensor(self, tensor: Tensor, path: tuple[Any, ...]) -> Any:
         not_recorded(tensor, "saving")
+        if tensor.is_sparse:
+            parts, unique = tensor._array, tensor._array.unique
+            both = self._items((parts.coordinates, parts.elements), path)
+            return {"sparse": [*both, list(parts.shape), unique]}
         own(tensor)
         marks = {
             "requires_grad": tensor.requires_grad or None,
             "parameter": isinstance(tensor, Parameter) or None,
+            "buffer": tensor.persistent if isinstance(tensor, Buffer) else None,
+            "unset": hasattr(tensor, "materialize") or None,
             "device": None if tensor.device.type == "cpu" else str(tensor.device),
         }
         content = {key: mark for key, mark in marks.items() if mark is not None}
@@ -91,15 +126,18 @@ class Encoder:
     def _container(self, value: Any, path: tuple[Any, ...]) -> Any:
         if id(value) in self._open:
             raise SavingError(f"cannot save {shown(path)}: it contains itself")
-        if len(path) >= DEEPEST:
-            raise SavingError(
-                f"cannot save {shown(path[:4])}...: more than {DEEPEST} containers in each other"
-            )
+        self._check_depth(path)
         self._open.add(id(value))
         try:
             return _CONTAINERS[type(value)](self, value, path)
         finally:
             self._open.remove(id(value))
+
+    def _check_depth(self, path: tuple[Any, ...]) -> None:
+        if len(path) >= DEEPEST:
+            raise SavingError(
+                f"cannot save {shown(path[:4])}...: more than {DEEPEST} containers in each other"
+            )
 
     def _items(self, values: Any, path: tuple[Any, ...]) -> list[Any]:
         return [self.encode(value, (*path, i)) for i, value in enumerate(values)]
@@ -205,11 +243,18 @@ def _refusal(value: Any, path: tuple[Any, ...]) -> SavingError:
 class Decoder:
     """Values from JSON; `array(name)` gives arrays, and `on_device(name, device)` moves them."""
 
-    def __init__(self, array: Callable[[str], Any], on_device: Callable[[str, str], Any]) -> None:
+    def __init__(
+        self,
+        array: Callable[[str], Any],
+        on_device: Callable[[str, str], Any],
+        trusted: bool = False,
+    ) -> None:
+        self.trusted = trusted  # whether objects of any class of modules are made
         self._array = array
         self._on_device = on_device
         self._tensors: dict[str, Tensor] = {}
         self._bytes: dict[tuple[str, Any], Any] = {}
+        self.objects: list[Any] = []
 
     def decode(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -232,7 +277,9 @@ class Decoder:
             return self._tensors[name]
         array = self._on_device(name, str(content.get("device", "cpu")))
         dtypes.from_numpy_dtype(array.dtype)
-        tensor = wrap(array, Parameter if content.get("parameter") is True else Tensor)
+        tensor = wrap(array, _tensor_class(content))
+        if isinstance(tensor, Buffer):
+            tensor.persistent = content["buffer"] is True
         if content.get("requires_grad") is True:
             tensor.requires_grad_()
         self._tensors[name] = tensor
@@ -250,6 +297,28 @@ class Decoder:
                 raise SavingError(f"{name!r} should be bytes, and is {array.dtype}")
             self._bytes[name, kind] = kind(memoryview(array))
         return self._bytes[name, kind]
+
+
+def _sparse(d: Decoder, content: list[Any]) -> Tensor:
+    from ..ops.sparse.creation import sparse_coo_tensor
+
+    coordinates, elements, shape, unique = content
+    parts = d.decode(coordinates), d.decode(elements)
+    if not all(isinstance(part, Tensor) for part in parts):
+        raise SavingError("the parts of a sparse tensor must be tensors")
+    made = sparse_coo_tensor(*parts, shape, check_invariants=True)
+    # What a file says of its coordinates is not believed: this looks at them.
+    return made.coalesce() if unique is True else made
+
+
+def _tensor_class(content: dict[str, Any]) -> type[Tensor]:
+    """The class of a tensor by its marks."""
+    unset = content.get("unset") is True
+    if content.get("parameter") is True:
+        return UninitializedParameter if unset else Parameter
+    if "buffer" in content:
+        return UninitializedBuffer if unset else Buffer
+    return Tensor
 
 
 def _deque(d: Decoder, content: list[Any]) -> Any:
@@ -305,6 +374,7 @@ _KINDS: dict[str, tuple[type, Callable[[Decoder, Any], Any]]] = {
     "dict": (dict, lambda d, c: {key: d.decode(value) for key, value in c.items()}),
     "pairs": (list, lambda d, c: dict(d._pairs(c))),
     "ordered": (list, lambda d, c: OrderedDict(d._pairs(c))),
+    "sparse": (list, _sparse),
     "state": (list, _state),
     "counter": (list, lambda d, c: Counter(dict(d._pairs(c)))),
     "defaultdict": (list, _defaultdict),
@@ -322,4 +392,7 @@ _KINDS: dict[str, tuple[type, Callable[[Decoder, Any], Any]]] = {
     "bytes": (str, lambda d, c: d._bytes_of(c, bytes)),
     "bytearray": (str, lambda d, c: d._bytes_of(c, bytearray)),
     "tensor": (dict, Decoder._tensor),
+    "object": (dict, decode_object),
+    "again": (int, decode_again),
+    "function": (str, decode_function),
 }

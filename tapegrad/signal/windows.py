@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -35,15 +35,31 @@ __all__ = [
 ]
 
 
+class WindowOptions(TypedDict, total=False):
+    """What every window takes besides its own parameters."""
+
+    dtype: DTypeLike | None
+    layout: Any
+    device: DeviceLike | None
+    requires_grad: bool
+
+
+class OlderWindowOptions(WindowOptions, total=False):
+    """What the older names take too; there is no pinned memory, so it changes nothing."""
+
+    pin_memory: bool
+
+
 def _window(
     name: str,
     M: int,
     sym: bool,
     weights: Callable[[Any, int], Any],
-    dtype: Any,
-    layout: Any,
-    device: Any,
-    requires_grad: bool,
+    *,
+    dtype: DTypeLike | None = None,
+    layout: Any = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """A window of M elements; `weights` takes their numbers, and how many a symmetric one has."""
     if M < 0:
@@ -77,58 +93,31 @@ def _factors(name: str, a: Iterable[float]) -> list[float]:
     return factors
 
 
-def bartlett(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def bartlett(M: int, *, sym: bool = True, **options: Unpack[WindowOptions]) -> Tensor:
     """A triangle: 1 - |2 n / (M - 1) - 1|.
 
     >>> import tapegrad
     >>> tapegrad.signal.windows.bartlett(5)
     tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
     """
-    return _window("bartlett", M, sym, _triangle, dtype, layout, device, requires_grad)
+    return _window("bartlett", M, sym, _triangle, **options)
 
 
 def _triangle(n: Any, whole: int) -> Any:
     return 1 - np.abs(2 * n / (whole - 1) - 1)
 
 
-def blackman(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def blackman(M: int, *, sym: bool = True, **options: Unpack[WindowOptions]) -> Tensor:
     """0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1)).
 
     >>> import tapegrad
     >>> tapegrad.signal.windows.blackman(3).round(decimals=4)
     tensor([-0.,  1., -0.])
     """
-    return general_cosine(
-        M, a=[0.42, 0.5, 0.08], sym=sym, dtype=dtype, layout=layout, device=device,
-        requires_grad=requires_grad,
-    )  # fmt: skip
+    return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, **options)
 
 
-def cosine(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def cosine(M: int, *, sym: bool = True, **options: Unpack[WindowOptions]) -> Tensor:
     """sin(pi (n + 1/2) / M).
 
     >>> import tapegrad
@@ -139,7 +128,7 @@ def cosine(
     def weights(n: Any, whole: int) -> Any:
         return np.sin(math.pi * (n + 0.5) / whole)
 
-    return _window("cosine", M, sym, weights, dtype, layout, device, requires_grad)
+    return _window("cosine", M, sym, weights, **options)
 
 
 def exponential(
@@ -148,10 +137,7 @@ def exponential(
     center: float | None = None,
     tau: float = 1.0,
     sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
+    **options: Unpack[WindowOptions],
 ) -> Tensor:
     """e^(-|n - center| / tau); a centre can be given if the window is not symmetric.
 
@@ -168,18 +154,11 @@ def exponential(
         middle = (whole - 1) / 2 if center is None else center
         return np.exp(-np.abs(n - middle) / tau)
 
-    return _window("exponential", M, sym, weights, dtype, layout, device, requires_grad)
+    return _window("exponential", M, sym, weights, **options)
 
 
 def gaussian(
-    M: int,
-    *,
-    std: float = 1.0,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
+    M: int, *, std: float = 1.0, sym: bool = True, **options: Unpack[WindowOptions]
 ) -> Tensor:
     """e^(-(n - (M - 1) / 2)^2 / (2 std^2)).
 
@@ -193,7 +172,7 @@ def gaussian(
     def weights(n: Any, whole: int) -> Any:
         return np.exp(-(((n - (whole - 1) / 2) / std) ** 2) / 2)
 
-    return _window("gaussian", M, sym, weights, dtype, layout, device, requires_grad)
+    return _window("gaussian", M, sym, weights, **options)
 
 
 def general_cosine(
@@ -201,10 +180,7 @@ def general_cosine(
     *,
     a: Iterable[float],
     sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
+    **options: Unpack[WindowOptions],
 ) -> Tensor:
     """The sum of (-1)^k a[k] cos(2 pi k n / (M - 1)).
 
@@ -218,10 +194,7 @@ def general_cosine(
         M,
         sym,
         lambda n, whole: _cosines(n, whole, factors),
-        dtype,
-        layout,
-        device,
-        requires_grad,
+        **options,
     )
 
 
@@ -230,10 +203,7 @@ def general_hamming(
     *,
     alpha: float = 0.54,
     sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
+    **options: Unpack[WindowOptions],
 ) -> Tensor:
     """alpha - (1 - alpha) cos(2 pi n / (M - 1)).
 
@@ -241,62 +211,31 @@ def general_hamming(
     >>> tapegrad.signal.windows.general_hamming(3)
     tensor([0.0800, 1.0000, 0.0800])
     """
-    return general_cosine(
-        M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, layout=layout, device=device,
-        requires_grad=requires_grad,
-    )  # fmt: skip
+    return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, **options)
 
 
-def hamming(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def hamming(M: int, *, sym: bool = True, **options: Unpack[WindowOptions]) -> Tensor:
     """0.54 - 0.46 cos(2 pi n / (M - 1)).
 
     >>> import tapegrad
     >>> tapegrad.signal.windows.hamming(3)
     tensor([0.0800, 1.0000, 0.0800])
     """
-    return general_hamming(
-        M, sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad
-    )
+    return general_hamming(M, sym=sym, **options)
 
 
-def hann(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def hann(M: int, *, sym: bool = True, **options: Unpack[WindowOptions]) -> Tensor:
     """(1 - cos(2 pi n / (M - 1))) / 2.
 
     >>> import tapegrad
     >>> tapegrad.signal.windows.hann(3), tapegrad.signal.windows.hann(2, sym=False)
     (tensor([0., 1., 0.]), tensor([0., 1.]))
     """
-    return general_hamming(
-        M, alpha=0.5, sym=sym, dtype=dtype, layout=layout, device=device,
-        requires_grad=requires_grad,
-    )  # fmt: skip
+    return general_hamming(M, alpha=0.5, sym=sym, **options)
 
 
 def kaiser(
-    M: int,
-    *,
-    beta: float = 12.0,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
+    M: int, *, beta: float = 12.0, sym: bool = True, **options: Unpack[WindowOptions]
 ) -> Tensor:
     """I0(beta sqrt(1 - (2 n / (M - 1) - 1)^2)) / I0(beta), where I0 is `tapegrad.i0`.
 
@@ -311,32 +250,18 @@ def kaiser(
         M,
         sym,
         lambda n, whole: np.kaiser(whole, beta)[: len(n)],
-        dtype,
-        layout,
-        device,
-        requires_grad,
+        **options,
     )
 
 
-def nuttall(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
+def nuttall(M: int, *, sym: bool = True, **options: Unpack[WindowOptions]) -> Tensor:
     """Nuttall's window with low side lobes, of four cosines.
 
     >>> import tapegrad
     >>> tapegrad.signal.windows.nuttall(3)
     tensor([3.6280e-04, 1.0000e+00, 3.6280e-04])
     """
-    return general_cosine(
-        M, a=[0.3635819, 0.4891775, 0.1365995, 0.0106411], sym=sym, dtype=dtype, layout=layout,
-        device=device, requires_grad=requires_grad,
-    )  # fmt: skip
+    return general_cosine(M, a=[0.3635819, 0.4891775, 0.1365995, 0.0106411], sym=sym, **options)
 
 
 # -- names of the main namespace ---------------------------------------------------------------
@@ -347,10 +272,12 @@ def _periodic(
     length: int,
     periodic: bool,
     weights: Callable[[Any, int], Any],
-    dtype: Any,
-    layout: Any,
-    device: Any,
-    requires_grad: bool,
+    *,
+    dtype: DTypeLike | None = None,
+    layout: Any = None,
+    device: DeviceLike | None = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
 ) -> Tensor:
     if length < 0:
         raise RuntimeError(f"{name} needs a length of at least 0, got {length}")
@@ -367,37 +294,23 @@ def _periodic(
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
-    *,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
+    **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
     """A triangle, periodic unless told otherwise: see `signal.windows.bartlett`."""
-    return _periodic(
-        "bartlett_window", window_length, periodic, _triangle, dtype, layout, device, requires_grad
-    )
+    return _periodic("bartlett_window", window_length, periodic, _triangle, **options)
 
 
 def blackman_window(
     window_length: int,
     periodic: bool = True,
-    *,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
+    **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
     """Blackman's window, periodic unless told otherwise: see `signal.windows.blackman`."""
 
     def weights(n: Any, whole: int) -> Any:
         return _cosines(n, whole, [0.42, 0.5, 0.08])
 
-    return _periodic(
-        "blackman_window", window_length, periodic, weights, dtype, layout, device, requires_grad
-    )
+    return _periodic("blackman_window", window_length, periodic, weights, **options)
 
 
 def hamming_window(
@@ -405,32 +318,20 @@ def hamming_window(
     periodic: bool = True,
     alpha: float = 0.54,
     beta: float = 0.46,
-    *,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
+    **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
     """alpha - beta cos(2 pi n / (length - 1)), periodic unless told otherwise."""
 
     def weights(n: Any, whole: int) -> Any:
         return _cosines(n, whole, [alpha, beta])
 
-    return _periodic(
-        "hamming_window", window_length, periodic, weights, dtype, layout, device, requires_grad
-    )
+    return _periodic("hamming_window", window_length, periodic, weights, **options)
 
 
 def hann_window(
     window_length: int,
     periodic: bool = True,
-    *,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
+    **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
     """Hann's window, periodic unless told otherwise: see `signal.windows.hann`."""
     return _periodic(
@@ -438,10 +339,7 @@ def hann_window(
         window_length,
         periodic,
         lambda n, whole: _cosines(n, whole, [0.5, 0.5]),
-        dtype,
-        layout,
-        device,
-        requires_grad,
+        **options,
     )
 
 
@@ -449,12 +347,7 @@ def kaiser_window(
     window_length: int,
     periodic: bool = True,
     beta: float = 12.0,
-    *,
-    dtype: DTypeLike | None = None,
-    layout: Any = None,
-    device: DeviceLike | None = None,
-    pin_memory: bool = False,
-    requires_grad: bool = False,
+    **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
     """Kaiser's window, periodic unless told otherwise: see `signal.windows.kaiser`."""
     return _periodic(
@@ -462,8 +355,5 @@ def kaiser_window(
         window_length,
         periodic,
         lambda n, whole: np.kaiser(whole, beta)[: len(n)],
-        dtype,
-        layout,
-        device,
-        requires_grad,
+        **options,
     )

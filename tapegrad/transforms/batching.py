@@ -191,9 +191,8 @@ def drawn_in_batches(shape: tuple[int, ...], draw: Callable[[tuple[int, ...]], T
     levels = [level for level in STATE.levels if isinstance(level, BatchLevel)]
     if any(level.randomness == "error" for level in levels):
         raise RuntimeError(
-            "vmap: called random operation while in randomness error mode. Please either use the "
-            "'same' or 'different' randomness flags on vmap or perform the randomness operation "
-            "out of vmap"
+            "vmap: a random operation needs to know whether examples share their numbers: "
+            "randomness='same' if they do, 'different' if not; or draw outside of vmap"
         )
     different = [level for level in levels if level.randomness == "different"]
     out = draw((*[level.size for level in different], *shape))

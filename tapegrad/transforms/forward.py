@@ -49,7 +49,7 @@ class DualLevel(Level):
     def tangent_of(self, x: Any) -> Any:
         """The tangent of an input, None if it has none.
 
-        That of a view is where its base has its own: a write may have moved it.
+        The tangent of a view is a view of its base's tangent, which a write may have replaced.
         """
         if not self.has(x):
             return None
@@ -61,7 +61,7 @@ class DualLevel(Level):
         return made.tangent
 
     def adopt(self, tensor: Any, what: str) -> None:
-        """Give a tensor a tangent of zeros; the memory that it shows gets one with it."""
+        """Give a tensor, and the base if it is a view, a tangent of zeros."""
         base = tensor if tensor._view is None else tensor._view[0]
         for t in (tensor, base):
             if type(t) is not Tensor and not self.has(t):

@@ -27,7 +27,7 @@ from .vmap import moved_dim, spread_dims
 
 
 class VmapInfo(NamedTuple):
-    """What a `vmap` static method is told beside the dimensions."""
+    """What a `vmap` static method gets besides the dimensions."""
 
     batch_size: int
     randomness: str
@@ -68,14 +68,12 @@ def _on_batch(
     name = cls.__name__
     if own and cls.generate_vmap_rule:
         raise RuntimeError(
-            f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an "
-            "overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the "
-            "overridden vmap staticmethod to avoid ambiguity"
+            f"vmap: {name} has a vmap method and generate_vmap_rule=True: keep one of the two"
         )
     if not own and not cls.generate_vmap_rule:
         raise RuntimeError(
-            f"You tried to vmap over {name}, but it does not have vmap support. Please override "
-            "and implement the vmap staticmethod or set generate_vmap_rule=True"
+            f"vmap: {name} cannot run on a batch: write a static method vmap for it, or set "
+            "generate_vmap_rule=True"
         )
     values = [level.value(a) for a in args]
     flags = tuple([level.has(a) for a in args])
@@ -219,8 +217,8 @@ def _on_duals(
             not isinstance(y, Tensor) or any(y._array is m._array for m in marked)
         ):
             raise RuntimeError(
-                f"{cls.__name__}.jvp returned a tangent for an output that is not differentiable. "
-                "You should return None at that position instead"
+                f"{cls.__name__}.jvp returned a tangent for an output without gradient; return "
+                "None in its stead"
             )
         if t is None or not isinstance(y, Tensor):
             results.append(y)
@@ -229,9 +227,8 @@ def _on_duals(
         if changed:  # in place
             if changed[0]._extra.tangent is not t:
                 raise RuntimeError(
-                    f"{cls.__name__}: an inplace custom Function is not modifying the forward mode "
-                    "gradients inplace. If the forward is modifying an input inplace, then the jvp "
-                    "function must modify the corresponding gradient inplace"
+                    f"{cls.__name__}: forward changes an input in place, so jvp must change its "
+                    "tangent in place too"
                 )
             results.append(changed[0])
             continue
@@ -242,7 +239,7 @@ def _on_duals(
 
 
 def _or_zeros(ctx: Any, tangent: Any, x: Any) -> Any:
-    """What `jvp` gets for an argument: zeros of a tensor that does not move, None of all else."""
+    """The tangent of an argument: zeros for a tensor without one, None for anything else."""
     if tangent is not None or not isinstance(x, Tensor) or not ctx._materialize:
         return tangent
     return zeros_like(x) if is_differentiable(x._array.dtype) else None
@@ -255,7 +252,7 @@ def _record_again(
     kwargs: dict[str, Any],
     results: list[Any],
 ) -> list[Any]:
-    """Leave an entry on the level if a gradient is taken inside of it: forward runs again."""
+    """If a gradient is taken inside of the level, run forward again to record an entry on it."""
     if not _inside(level, args):
         return results
     ctx = functions.Context()
@@ -293,10 +290,10 @@ def _like_backward(
 
 
 def _exchange(ctx: Any, made: Sequence[Any], results: Sequence[Any]) -> None:
-    """Let a context know the results by what stands for them: those have histories below."""
-    stand = {id(old): new for old, new in zip(made, results, strict=True)}
-    ctx._to_save = tuple([stand.get(id(t), t) for t in ctx._to_save])
-    marked = [stand.get(id(t), t) for t in ctx._not_differentiable]
+    """Replace what forward made by the results in a context: these have the history below."""
+    replaced = {id(old): new for old, new in zip(made, results, strict=True)}
+    ctx._to_save = tuple([replaced.get(id(t), t) for t in ctx._to_save])
+    marked = [replaced.get(id(t), t) for t in ctx._not_differentiable]
     ctx._not_differentiable = tuple(marked)
 
 

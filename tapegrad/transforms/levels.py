@@ -35,12 +35,12 @@ _PLAIN = (Tensor, int, float, complex, type(None))
 class Level:
     """One run of a transform."""
 
-    #: it runs a function; else the user has entered it
+    #: whether it runs a function; if not, the user has entered it by hand
     is_function = True
 
     def __init__(self) -> None:
         self.depth = len(STATE.levels) + 1
-        #: what has a higher number was made inside
+        #: tensors with a higher sequence number were made inside of the level
         self.started = next(numbers)
         self.alive = True
 
@@ -92,7 +92,7 @@ class Level:
         return isinstance(x, Wrapped) and x._extra.level is self
 
     def value(self, x: Any) -> Any:
-        """What levels below see of an input. A leaf that was made inside is none to them."""
+        """What levels below see of an input. To them, a leaf that was made inside is no leaf."""
         if not isinstance(x, Tensor):
             return x
         if self.has(x):
@@ -135,7 +135,7 @@ def _bound(level: Any, p: Primitive, inputs: Sequence[Any], params: dict[str, An
         check_broadcast(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
     results = level.run(p, tensors, params)
     if p.view and level.has(results[0]):
-        note_view(p, params, tensors[0], results[0])
+        note_view(p, params, tensors[0], results[0], STATE.mode)
     if p.differentiable:
         record_on(level, p, params, tensors, results)
     return results[0] if len(results) == 1 else results

@@ -43,11 +43,10 @@ def vmap(
     """
     if randomness not in RANDOMNESS:
         raise RuntimeError(
-            "vmap: only allowed values for randomness are 'error', 'different', or 'same'; got "
-            f"{randomness!r}"
+            f"vmap: randomness must be 'error', 'different' or 'same', got {randomness!r}"
         )
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size <= 0):
-        raise ValueError(f"vmap: chunk_size must be None or greater than 0, got {chunk_size}")
+        raise ValueError(f"vmap: chunk_size must be at least 1 or None, got {chunk_size}")
 
     @functools.wraps(func, assigned=("__doc__", "__name__", "__qualname__"), updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -97,38 +96,27 @@ def _dims_of(func: Any, in_dims: Any, args: tuple[Any, ...]) -> list[int | None]
     what = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
-            f"{what}: expected `in_dims` to be int or a (potentially nested) tuple matching the "
-            f"structure of inputs, got: {type(in_dims)}"
+            f"{what}: in_dims must be an int or a tuple, which may be nested like the inputs; "
+            f"got a {type(in_dims).__name__}"
         )
     if not args:
-        raise ValueError(
-            f"{what}: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap "
-            "over a function with no inputs. The latter is unsupported"
-        )
+        raise ValueError(f"{what}: there is no input whose dimension could count the examples")
     found = spread_dims(in_dims, args)
     if found is None:
         raise ValueError(
-            f"{what}: in_dims is not compatible with the structure of `inputs`: it must have an "
-            "entry for each of them, or for the parts of each"
+            f"{what}: in_dims must have an entry for each input, or for the parts of each"
         )
     dims = []
     for dim, arg in zip(found, leaves(args), strict=True):
         if dim is not None and (not isinstance(dim, int) or isinstance(dim, bool)):
-            raise ValueError(
-                f"{what}: Got in_dim={dim} for an input but in_dim must be either an integer "
-                "dimension or None"
-            )
+            raise ValueError(f"{what}: {dim!r} in in_dims is neither an int nor None")
         if dim is not None and not isinstance(arg, Tensor):
             raise ValueError(
-                f"{what}: Got in_dim={dim} for an input but the input is of type {type(arg)}. We "
-                "cannot vmap over non-Tensor arguments, please use None as the respective in_dim"
+                f"{what}: in_dims has {dim} for a {type(arg).__name__}; only tensors have "
+                "examples, so put None there"
             )
         if dim is not None and not -arg.ndim <= dim < arg.ndim:
-            raise ValueError(
-                f"{what}: Got in_dim={dim} for some input, but that input is a Tensor of "
-                f"dimensionality {arg.ndim} so expected in_dim to satisfy -{arg.ndim} <= in_dim < "
-                f"{arg.ndim}"
-            )
+            raise ValueError(f"{what}: in_dims has {dim} for a tensor of {arg.ndim} dimensions")
         dims.append(None if dim is None else dim % arg.ndim)
     return dims
 
@@ -141,10 +129,7 @@ def _batch_size(func: Any, in_dims: Any, args: tuple[Any, ...], dims: Sequence[i
             "inputs, so there is no dimension to map over; give at least one input a dimension"
         )
     if len(set(sizes)) > 1:
-        raise ValueError(
-            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
-            f"{sizes} for the mapped dimension"
-        )
+        raise ValueError(f"vmap: the inputs have different numbers of examples: {sizes}")
     return sizes[0]
 
 
@@ -188,14 +173,14 @@ def _unwrapped(func: Any, out: Any, out_dims: Any, level: BatchLevel) -> Any:
     for y, d in zip(leaves(out), _out_dims(func, out, out_dims), strict=True):
         if not isinstance(y, Tensor):
             raise ValueError(
-                f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type "
-                f"{type(y)}. Did you mean to set out_dims= to None for output?"
+                f"vmap: {_name(func)} returned a {type(y).__name__}; it must return tensors, "
+                "nested as out_dims is"
             )
         if d is None:
             if level.has(y):
                 raise ValueError(
-                    f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor "
-                    "when out_dim is None"
+                    f"vmap: {_name(func)} returned a result for each example, where "
+                    "out_dims=None expects one for all"
                 )
             results.append(y)
             continue
@@ -213,9 +198,8 @@ def _out_dims(func: Any, out: Any, out_dims: Any) -> list[Any]:
     for d in leaves(out_dims):
         if d is not None and (not isinstance(d, int) or isinstance(d, bool)):
             raise ValueError(
-                f"vmap({_name(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None "
-                f"or a python collection of ints representing where in the outputs the vmapped "
-                f"dimension should appear, got {type(d)}"
+                f"vmap({_name(func)}, ..., out_dims={out_dims}): out_dims must have ints or "
+                f"None, nested like the outputs; got a {type(d).__name__}"
             )
     wanted = out_dims
     if isinstance(out, Tensor) and isinstance(out_dims, (tuple, list)) and len(out_dims) == 1:
@@ -223,8 +207,8 @@ def _out_dims(func: Any, out: Any, out_dims: Any) -> list[Any]:
     found = spread_dims(wanted, out)
     if found is None:
         raise ValueError(
-            f"vmap({_name(func)}, ..., out_dims={out_dims}): out_dims is not compatible with the "
-            "structure of `outputs`"
+            f"vmap({_name(func)}, ..., out_dims={out_dims}): out_dims must be nested like the "
+            "outputs"
         )
     return found
 

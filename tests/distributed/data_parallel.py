@@ -131,6 +131,19 @@ def bucket_views() -> dict[str, float]:
     return {"Mlp": _worst(Mlp, "Adam", False, gradient_as_bucket_view=True)}
 
 
+def sparse_gradients() -> list[Any]:
+    """The gradient of a table after three steps: ranks have looked up other rows."""
+    layer = tg.nn.Embedding(5, 2, sparse=True)
+    model = DistributedDataParallel(layer)
+    optimizer = tg.optim.SGD(model.parameters(), lr=1.0)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(tg.tensor([rank(), 3])).sum().backward()
+        optimizer.step()
+    assert layer.weight.grad is not None
+    return [layer.weight.grad.is_sparse, layer.weight.grad[:, 0].tolist()]
+
+
 def compressed() -> dict[str, float]:
     return {
         "none": _worst(Mlp, "SGD", False, hook=hooks.allreduce_hook),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sweep import call, cases, differentiated, gradients, mapped, tensors, with_array
+from sweep import call, differentiated, gradients, mapped, numbered_cases, tensors, with_array
 from test_ops_torch import COMPARED, NO_GRADIENT, refuses
 from torch_oracle import (
     arguments_for_torch,
@@ -65,7 +65,7 @@ def with_imaginary_parts(arguments: Any) -> Any:
 @pytest.mark.parametrize("name", [n for n in COMPARED if n not in UNDETERMINED])
 def test_values_and_gradients(name: str) -> None:
     function = torch_function(TABLE[name])
-    for number, (op, sample, arguments) in enumerate(cases(name)):
+    for number, op, sample, arguments in numbered_cases(name):
         ours = with_imaginary_parts(arguments)
         if not any(x.dtype.is_complex for x in tensors([*ours[0], *ours[1].values()])):
             continue

@@ -193,3 +193,35 @@ def test_sequences_that_are_all_padding() -> None:
         found.append([c.detach().numpy() for c in calls])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("view", [lambda x: x.view(-1), lambda x: x[0], lambda x: x.t()])
+@pytest.mark.parametrize("leaf", [True, False])
+def test_views_taken_in_inference_mode(leaf: bool, view: Any) -> None:
+    def flags(t: Any) -> list[Any]:
+        source = t.ones(2, 3, requires_grad=True)
+        base = source if leaf else source * 1
+        with t.inference_mode():
+            taken = view(base)
+            again = taken.view_as(taken)
+            found = [x.requires_grad and x.is_leaf and x._is_view() for x in (taken, again)]
+            found += [x.is_inference() for x in (taken, again)]
+        found += [(taken * taken).requires_grad, view(base.detach()).requires_grad]
+        with pytest.raises(RuntimeError):
+            taken.add_(1)
+        with t.inference_mode():
+            taken.add_(1)
+            found += [taken.requires_grad, taken.is_inference()]
+        return found
+
+    assert flags(tapegrad) == flags(torch)
+
+
+def test_a_view_of_inference_mode_whose_base_is_changed() -> None:
+    for t in (tapegrad, torch):
+        base = t.ones(2, 3, requires_grad=True) * 1
+        with t.inference_mode():
+            taken = base.view(-1)
+        base.add_(1)
+        with pytest.raises(RuntimeError, match="inference mode"):
+            taken.grad_fn  # noqa: B018

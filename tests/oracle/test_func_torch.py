@@ -391,3 +391,16 @@ def test_errors(name: str) -> None:
     ours = raised(tapegrad, ERRORS[name])
     assert ours is not None, "accepted here"
     assert issubclass(ours, theirs) or issubclass(theirs, ours), f"{ours} for {theirs}"
+
+
+def test_functionalize() -> None:
+    def run(library: Any) -> Any:
+        x = library.ones(3)
+        call = library.func.functionalize(lambda a, scale=2: a.add_(1).mul(scale))
+        views = library.func.functionalize(lambda a: a[:2].mul_(2), remove="mutations_and_views")
+        found = [call(x).tolist(), call(x, scale=3).tolist(), views(x).tolist(), x.tolist()]
+        with pytest.raises(RuntimeError):
+            library.func.functionalize(lambda a: a, remove="views")(x)
+        return found
+
+    assert run(tapegrad) == run(torch)

@@ -22,6 +22,7 @@ import pytest
 import torch
 from op_db_exceptions import ACCEPTED, FAILING, NOT_PUBLIC
 from sweep import gradients
+from thinning import some
 from torch.testing._internal.common_methods_invocations import op_db
 from torch_oracle import (
     DTYPES,
@@ -77,7 +78,7 @@ def to_tapegrad(value: Any, shared: bool = False) -> Any:
     if isinstance(value, torch.device):
         return value.type
     if isinstance(value, (torch.layout, torch.memory_format)):
-        return str(value).removeprefix("torch.")
+        return getattr(tapegrad, str(value).removeprefix("torch."))
     if isinstance(value, torch.nn.PairwiseDistance):
         return nn.PairwiseDistance(value.norm, value.eps, value.keepdim)
     if type(value).__name__ == "LinearCrossEntropyOptions":
@@ -223,6 +224,8 @@ def failures(name: str) -> list[str]:
     most = MOST if name in ENTRIES else SOME
     if len(samples) > most:
         samples = random.Random(0).sample(samples, most)
+    if name not in FAILING:  # those fail in some samples, maybe in one
+        samples = some(samples, 1 / 2)
     for sample in samples:
         args, options = (sample.input, *sample.args), sample.kwargs
         still = without_drawing(name, args, options)

@@ -99,7 +99,7 @@ def test_facts(dtype: str) -> None:
     for t in (tapegrad, torch):
         own = getattr(t, dtype)
         assert t.promote_types(own, own) is own
-        with pytest.raises(RuntimeError, match="Promotion for"):
+        with pytest.raises(RuntimeError, match=r"Promotion|promote"):
             t.promote_types(own, t.int32)
         assert t.can_cast(own, t.float32)
     if not ours.is_floating_point:

@@ -98,6 +98,9 @@ def assert_same(got: Any, expected: Any, what: str, scale: float = 1.0) -> None:
     assert isinstance(got, Tensor), what
     assert DTYPES[got.dtype] is expected.dtype, f"{what}: {got.dtype}, not {expected.dtype}"
     assert tuple(got.shape) == tuple(expected.shape), f"{what}: {got.shape}, not {expected.shape}"
+    if expected.layout is torch.sparse_coo:
+        assert got.is_sparse, f"{what}: dense, PyTorch's is sparse"
+        got, expected = got.to_dense(), expected.to_dense()
     theirs = expected.detach().resolve_conj().resolve_neg()
     if got.dtype.is_complex:
         rtol, atol = TOLERANCES[got.dtype]

@@ -31,7 +31,7 @@ def prepared(model, seed=0):
                 values *= (3.0 / max(int(np.prod(parameter.shape[1:])), 1)) ** 0.5
             else:
                 values = 0.1 * values + (1.0 if name.endswith("weight") else 0.0)
-            parameter.copy_(torch.from_numpy(values))
+            parameter.copy_(torch.from_numpy(np.asarray(values)))
     return model
 
 

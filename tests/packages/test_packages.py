@@ -18,7 +18,15 @@ PROGRAMS = sorted(path.stem.removeprefix("run_") for path in HERE.glob("run_*.py
 PYTHON = os.environ.get("TAPEGRAD_PACKAGES")
 
 #: differences relative to the largest value; these compute in float32, or parts of it
-TOLERANCE = {"accelerate": 1e-5, "peft": 1e-5, "stable_baselines3": 1e-5, "transformers": 1e-5}
+TOLERANCE = {
+    "accelerate": 1e-5,
+    "keras": 1e-5,
+    "neuralop": 1e-5,
+    "peft": 1e-5,
+    "stable_baselines3": 1e-5,
+    "transformers": 1e-5,
+    "transformers_more": 1e-5,
+}
 
 
 @pytest.mark.skipif(PYTHON is None, reason="make packages installs the packages")
@@ -49,6 +57,7 @@ def test_results_are_those_of_torch(name, tmp_path):
 
 def run(*command, path):
     environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment["KERAS_BACKEND"] = "torch"
     done = subprocess.run(
         [str(part) for part in command],
         env=environment,

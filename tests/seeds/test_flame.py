@@ -302,10 +302,10 @@ def test_training_loop():
     loss_fn = nn.MSELoss()
     parameters = list(model.parameters())
 
-    optimizer = Adam(parameters, 1e-2)
+    optimizer = Adam(parameters, 3e-2)
 
     losses = []
-    for _ in range(40):
+    for _ in range(15):
         for batch_input, batch_target in dataloader:
             output = model.forward(batch_input)
             loss = loss_fn(output, batch_target)

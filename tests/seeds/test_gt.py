@@ -291,7 +291,8 @@ def test_print_tape(capsys):
     shown = capsys.readouterr().out
     assert "relu" in shown
     assert "sum" in shown
-    assert shown.index("relu") < shown.index("sum")
+    # Operations of other tests may still be there, before these.
+    assert shown.rindex("relu") < shown.rindex("sum")
     assert "test_gt.py" in shown
 
     tg.debug.print_tape(y)

@@ -19,6 +19,11 @@ __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey"
 _disabled_torch_function_impl = disabled_torch_function
 _TensorMeta = type(Tensor)
 
+_GRAPHS = "a tapegrad.Tape records operations"
+Graph = absent_class("torch._C.Graph", _GRAPHS)
+Node = absent_class("torch._C.Node", _GRAPHS)
+Value = absent_class("torch._C.Value", _GRAPHS)
+
 
 class _nn:
     """Functions of layers."""

@@ -9,12 +9,13 @@ from typing import Any
 from ...core import dtypes
 from ...core.layouts import FORMATS, LAYOUTS
 from ...core.tensor import Tensor
-from ..absent import NamedDType, absent_class
+from ...futures import Future
+from ..absent import NamedDType, absent, absent_class
 from .jit import ScriptModule
 from .serialization import load, save
 from .torch_version import TorchVersion, __version__
 
-__all__ = ["ScriptModule", "TorchVersion", "__version__", "load", "save"]
+__all__ = ["Future", "ScriptModule", "TorchVersion", "__version__", "load", "save"]
 
 _SYMBOLIC = "sizes are plain numbers: use int, float and bool"
 SymInt = absent_class("torch.SymInt", _SYMBOLIC)
@@ -29,11 +30,28 @@ _FILES = "torch.save and torch.load read and write files"
 PyTorchFileReader = absent_class("torch.PyTorchFileReader", _FILES)
 PyTorchFileWriter = absent_class("torch.PyTorchFileWriter", _FILES)
 
+#: the types of TorchScript, which packages write in annotations, often by mistake
+_TYPES = "there is no TorchScript: annotate with Python's types and torch.Tensor"
+Type = absent_class("torch.Type", _TYPES)
+for _name in (
+    *("AnyType", "AwaitType", "BoolType", "ClassType", "ComplexType", "DeviceObjType", "DictType"),
+    *("EnumType", "FloatType", "FutureType", "InterfaceType", "IntType", "ListType", "NoneType"),
+    *("NumberType", "OptionalType", "PyObjectType", "RRefType", "StreamObjType", "StringType"),
+    *("SymBoolType", "SymIntType", "TensorType", "TupleType", "UnionType"),
+):
+    globals()[_name] = absent_class(f"torch.{_name}", _TYPES, Type)
+
 sparse_coo = LAYOUTS["sparse_coo"]
 sparse_csr = LAYOUTS["sparse_csr"]
 sparse_csc = LAYOUTS["sparse_csc"]
 sparse_bsr = LAYOUTS["sparse_bsr"]
 sparse_bsc = LAYOUTS["sparse_bsc"]
+_COMPRESSED = "sparse tensors have coordinates here; use torch.sparse_coo_tensor"
+sparse_csr_tensor = absent("torch.sparse_csr_tensor", _COMPRESSED)
+sparse_csc_tensor = absent("torch.sparse_csc_tensor", _COMPRESSED)
+sparse_bsr_tensor = absent("torch.sparse_bsr_tensor", _COMPRESSED)
+sparse_bsc_tensor = absent("torch.sparse_bsc_tensor", _COMPRESSED)
+sparse_compressed_tensor = absent("torch.sparse_compressed_tensor", _COMPRESSED)
 jagged = LAYOUTS["jagged"]
 legacy_contiguous_format = FORMATS["contiguous_format"]
 
@@ -80,7 +98,7 @@ def _check(cond: Any, message: Any = None) -> None:
 def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
     """Raise an error unless something holds; `message` is a function that gives the text."""
     if not isinstance(cond, bool):
-        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+        raise TypeError(f"a check takes True or False, got {type(cond).__name__}")
     if not cond:
         raise error_type("Expected cond to be True" if message is None else str(message()))
 
@@ -129,12 +147,6 @@ def typename(obj: Any) -> str:
     module = getattr(kind, "__module__", "") or ""
     plain = module in ("builtins", "__builtin__", "")
     return str(kind.__qualname__) if plain else f"{module}.{kind.__qualname__}"
-
-
-def set_default_tensor_type(t: Any) -> None:
-    """Make the dtype of a type such as `torch.DoubleTensor` the default one."""
-    name = t if isinstance(t, str) else f"torch.{t.__name__}"
-    dtypes.set_default_dtype(Tensor(()).type(name).dtype)
 
 
 def set_flush_denormal(mode: bool) -> bool:

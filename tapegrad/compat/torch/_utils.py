@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core.layouts import LAYOUTS
 from ...core.tensor import Tensor, wrap
 from ...nn.parameter import Parameter
+from ...ops.sparse.creation import sparse_coo_tensor
 from ...saving.pytorch import strided_view
 
 
@@ -28,6 +30,14 @@ def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -
     return wrap(strided_view(storage.array, storage_offset, tuple(size), tuple(stride)))
 
 
+def _rebuild_sparse_tensor(layout: Any, data: tuple[Any, ...]) -> Tensor:
+    """A sparse tensor of a file."""
+    if layout is not LAYOUTS["sparse_coo"]:
+        raise NotImplementedError(f"the file has a tensor of layout {layout}; there is sparse_coo")
+    indices, values, size, *unique = data
+    return sparse_coo_tensor(indices, values, size, is_coalesced=bool(unique and unique[0]))
+
+
 def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Parameter:
     """A parameter of a file."""
     parameter = wrap(data._array, Parameter)
@@ -48,6 +58,7 @@ def _rebuild_parameter_with_state(
 
 for _function in (
     *(_rebuild_tensor_v2, _rebuild_tensor, _rebuild_parameter, _rebuild_parameter_with_state),
+    _rebuild_sparse_tensor,
 ):
     _function.__module__ = "torch._utils"  # the name in pickles
 
@@ -71,5 +82,26 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     if found.type == "cpu":
         if allow_cpu:
             return -1
-        raise ValueError(f"expected a cuda device, but got: {device}")
+        raise ValueError(f"{device} is not a CUDA device")
     return found.index or 0
+
+
+def _flatten_dense_tensors(tensors: Any) -> Tensor:
+    """All elements of tensors, one after another."""
+    from ... import cat
+
+    joined: Tensor = cat([x.reshape(-1) for x in tensors])
+    return joined
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Any) -> tuple[Tensor, ...]:
+    """Parts of a flat tensor that have the shapes of tensors."""
+    parts = flat.split([x.numel() for x in tensors])
+    return tuple([part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True)])
+
+
+def _get_device_module(device_type: str) -> Any:
+    """The module of a kind of device: `torch.cpu` or `torch.cuda`."""
+    import importlib
+
+    return importlib.import_module(f"torch.{device_type}")

@@ -21,6 +21,7 @@ ScriptFunction = absent_class("torch.jit.ScriptFunction", _NO_SCRIPT)
 CompilationUnit = absent_class("torch.jit.CompilationUnit", _NO_SCRIPT)
 
 trace = absent("torch.jit.trace", _NO_SCRIPT)
+_get_trace_graph = absent("torch.jit._get_trace_graph", "a tapegrad.Tape records operations")
 trace_module = absent("torch.jit.trace_module", _NO_SCRIPT)
 save = absent("torch.jit.save", _NO_SCRIPT)
 load = absent("torch.jit.load", _NO_SCRIPT)

@@ -42,7 +42,16 @@ class OpNamespace:
 
 #: operations of PyTorch's C++ part that have no function; tables of packages name them
 _NAMES_ONLY = (
-    *("_pin_memory", "_sparse_addmm", "_sparse_mm_reduce_impl", "_to_copy", "alias", "index"),
+    *(
+        "_convolution",
+        "convolution",
+        "_pin_memory",
+        "_sparse_addmm",
+        "_sparse_mm_reduce_impl",
+        "_to_copy",
+        "alias",
+        "index",
+    ),
     *("slice",),
 )
 

@@ -10,11 +10,11 @@ import importlib
 import io
 import os
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import IO, Any
 
 from ...core.layouts import LAYOUTS, layout
+from ...saving.allowed import get_safe_globals, safe_global
 from ...saving.errors import SavingError
 from ...saving.files import DeviceMap, opened, write_file
 from ...saving.files import load as load_plain
@@ -24,8 +24,6 @@ from ..zip_format import STORAGE_NAMES, PickleReader, write_zip
 FILE_LIKE = str | os.PathLike[str] | IO[bytes]
 MAP_LOCATION = Any
 DEFAULT_PROTOCOL = 2
-
-_safe: dict[str, Any] = {}
 
 
 class SourceChangeWarning(Warning):
@@ -78,44 +76,15 @@ def load(
             "true",
         )
         weights_only = not forced
-    if weights_only and not _safe:
+    if weights_only and not get_safe_globals():
         return load_plain(f, map_location, mmap=mmap)
     with opened(f) as source:
         if not source.read(0, min(source.size, 4)).startswith(b"PK\x03\x04"):
             raw = io.BytesIO(source.read(0, source.size))
-            return load_plain(raw, map_location)
+            return load_plain(raw, map_location, weights_only=weights_only)
         find = _find_safe if weights_only else None
         devices = DeviceMap(map_location)
         return PickleReader(Archive(source), devices, find, pickle_load_args).load()
-
-
-def add_safe_globals(safe_globals: list[Any]) -> None:
-    """Let files name these functions and classes, or (function, name) pairs."""
-    for item in safe_globals:
-        value, name = item if isinstance(item, tuple) else (item, _name_of(item))
-        _safe[name] = value
-
-
-def clear_safe_globals() -> None:
-    """Forget what `add_safe_globals` was given."""
-    _safe.clear()
-
-
-def get_safe_globals() -> list[Any]:
-    """What `add_safe_globals` was given."""
-    return list(_safe.values())
-
-
-@contextmanager
-def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
-    """`add_safe_globals` while the block runs."""
-    before = dict(_safe)
-    add_safe_globals(safe_globals)
-    try:
-        yield
-    finally:
-        _safe.clear()
-        _safe.update(before)
 
 
 #: what files may name without being told: what tensors and plain containers need
@@ -131,7 +100,7 @@ _ALWAYS = {
 
 def _find_safe(module: str, name: str) -> Any:
     module = module.replace("__builtin__", "builtins")
-    found = _safe.get(f"{module}.{name}")
+    found = safe_global(f"{module}.{name}")
     if found is not None:
         return found
     if (module, name) not in _ALWAYS:
@@ -140,10 +109,6 @@ def _find_safe(module: str, name: str) -> Any:
             f"torch.serialization.add_safe_globals([{name}]) or load(..., weights_only=False)"
         )
     return getattr(importlib.import_module(module), name)
-
-
-def _name_of(value: Any) -> str:
-    return f"{value.__module__}.{value.__qualname__}"
 
 
 def _get_layout(name: str) -> layout:

@@ -23,9 +23,7 @@ def _listed(parameters: Any) -> list[Any]:
         return [parameters]
     found = list(parameters)
     if not found and isinstance(parameters, types.GeneratorType):
-        warnings.warn(
-            "`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3
-        )
+        warnings.warn("there are no parameters, so nothing was clipped", stacklevel=3)
     return found
 
 
@@ -46,7 +44,13 @@ def total_norm(
 ) -> Any:
     """The norm of all tensors taken as one vector, as a 0-d tensor."""
     with no_grad():
-        norms = [norm(x, float(norm_type)) for x in _listed(tensors)]
+        found = _listed(tensors)
+        if any(x.is_sparse for x in found):
+            raise NotImplementedError(
+                "the total norm of sparse gradients is not supported, as in PyTorch; use "
+                "to_dense() on them, or sparse=False"
+            )
+        norms = [norm(x, float(norm_type)) for x in found]
         if not norms:
             return CREATION["tensor"](0.0)
         place = norms[0].device

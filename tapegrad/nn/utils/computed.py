@@ -16,12 +16,8 @@ def _read(name: str) -> property:
 
 
 def _reduced(self: Any, protocol: Any) -> Any:
-    kind = type(self)
-    return _empty, (kind.__bases__[0], kind._computed_names), self.__dict__
-
-
-def _empty(kind: type, names: tuple[str, ...]) -> Any:
-    return object.__new__(_with_properties(kind, names))
+    """Copies and pickles name the class itself; `Module.__setstate__` adds the properties again."""
+    return object.__new__, (type(self).__bases__[0],), self.__dict__
 
 
 @functools.cache
@@ -36,7 +32,7 @@ def _with_properties(kind: type, names: tuple[str, ...]) -> type:
     return type(kind.__name__, (kind,), body)
 
 
-def _settle(module: Any) -> None:
+def settle(module: Any) -> None:
     """Give a module the class that has its computed attributes."""
     kind = type(module)
     plain = kind.__bases__[0] if "_computed_names" in vars(kind) else kind
@@ -47,7 +43,7 @@ def _settle(module: Any) -> None:
 def add(module: Any, name: str, function: Callable[[Any], Any]) -> None:
     """From now on the attribute is what `function(module)` returns."""
     module.__dict__.setdefault("_computed", {})[name] = function
-    _settle(module)
+    settle(module)
 
 
 def remove(module: Any, name: str) -> None:
@@ -55,4 +51,4 @@ def remove(module: Any, name: str) -> None:
     del module.__dict__["_computed"][name]
     if not module.__dict__["_computed"]:
         del module.__dict__["_computed"]
-    _settle(module)
+    settle(module)

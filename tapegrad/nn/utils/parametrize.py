@@ -7,6 +7,7 @@ that computes the tensor.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -70,7 +71,8 @@ class ParametrizationList(ModuleList):
             made = self()
             if not isinstance(made, Tensor):
                 raise ValueError(
-                    f"a parametrization must return a Tensor, got {type(made).__name__}"
+                    f"the parametrization made a {type(made).__name__}; its forward must return "
+                    "a Tensor"
                 )
             _check_same(made, shape, dtype)
 
@@ -89,8 +91,8 @@ class ParametrizationList(ModuleList):
         parts = [value] if isinstance(value, Tensor) else value
         if not isinstance(parts, Sequence) or not all(isinstance(p, Tensor) for p in parts):
             raise ValueError(
-                f"right_inverse must return a Tensor or a sequence of them, got "
-                f"{type(value).__name__}"
+                f"right_inverse made a {type(value).__name__}; it must return a Tensor or a "
+                "sequence of them"
             )
         return value
 
@@ -125,8 +127,8 @@ class ParametrizationList(ModuleList):
 def _check_same(made: Any, shape: Any, dtype: Any) -> None:
     if not isinstance(made, Tensor):
         raise ValueError(
-            f"a parametrization must return a Tensor, got {type(made).__name__}; unsafe=True does "
-            "not allow that either"
+            f"the parametrization made a {type(made).__name__}; also with unsafe=True its "
+            "forward must return a Tensor"
         )
     if made.dtype is not dtype or made.shape != shape:
         raise ValueError(
@@ -194,14 +196,16 @@ def register_parametrization(
         if not unsafe:
             with no_grad():
                 now = getattr(module, tensor_name)
+                made = parametrization(now)
+                _check_same(made, now.shape, now.dtype)
                 inverse = getattr(parametrization, "right_inverse", None)
-                try:
-                    before = now if inverse is None else inverse(now)
-                except NotImplementedError:
-                    before = now
-                if not isinstance(before, Tensor):
+                if inverse is not None:
+                    # Of a result: not everything that it is applied to must be one.
+                    with contextlib.suppress(NotImplementedError):
+                        made = inverse(made)
+                if not isinstance(made, Tensor):
                     raise ValueError("a further parametrization has one tensor as its original")
-                _check_same(parametrization(before), now.shape, now.dtype)
+                _check_same(made, now.shape, now.dtype)
         parts = module.parametrizations[tensor_name]
         parts.append(parametrization)
         parts.unsafe = parts.unsafe or unsafe

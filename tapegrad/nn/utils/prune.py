@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...ops.creation import CREATION
+from ..state import SavedByParts
 from .convert_parameters import parameters_to_vector
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class BasePruningMethod(ABC):
+class BasePruningMethod(SavedByParts, ABC):
     """A way to choose elements; subclasses have `PRUNING_TYPE` and `compute_mask`.
 
     `PRUNING_TYPE` is "unstructured" (elements), "structured" (whole channels along `dim`) or
@@ -58,8 +59,8 @@ class BasePruningMethod(ABC):
         if importance_scores is None:
             importance_scores = original
         assert importance_scores.shape == original.shape, (
-            f"importance_scores should have the same shape as parameter {name} of {module}, "
-            f"got {importance_scores.shape} vs {original.shape}"
+            f"importance_scores must have the shape of {name} of {module}, "
+            f"{tuple(original.shape)}; got {tuple(importance_scores.shape)}"
         )
         first = not isinstance(method, PruningContainer)
         if first:
@@ -86,8 +87,7 @@ class BasePruningMethod(ABC):
         """The new method, behind those that prune the parameter already; their hook goes away."""
         present = _hooks_of(module, name)
         assert len(present) <= 1, (
-            f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. "
-            "Use a PruningContainer."
+            f"{name} of {module} has several pruning hooks; a PruningContainer joins them into one"
         )
         for key, _ in present:
             del module._forward_pre_hooks[key]
@@ -105,8 +105,8 @@ class BasePruningMethod(ABC):
         if importance_scores is None:
             importance_scores = t
         assert importance_scores.shape == t.shape, (
-            "importance_scores should have the same shape as tensor t, "
-            f"got {importance_scores.shape} vs {t.shape}"
+            f"importance_scores must have the shape of t, {tuple(t.shape)}; got "
+            f"{tuple(importance_scores.shape)}"
         )
         if default_mask is None:
             default_mask = CREATION["ones_like"](t)
@@ -115,7 +115,7 @@ class BasePruningMethod(ABC):
     def remove(self, module: Any) -> None:
         """Make the pruned values those of the parameter, and take mask and original away."""
         name = self._tensor_name
-        assert name is not None, f"Module {module} has to be pruned before pruning can be removed"
+        assert name is not None, f"{module} is not pruned, so there is nothing to remove"
         pruned = self.apply_mask(module)
         if hasattr(module, name):
             delattr(module, name)
@@ -142,9 +142,8 @@ class PruningContainer(BasePruningMethod):
                 raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
             if self._tensor_name != method._tensor_name:
                 raise ValueError(
-                    "Can only add pruning methods acting on the parameter named "
-                    f"'{self._tensor_name}' to PruningContainer {self}."
-                    f" Found '{method._tensor_name}'"
+                    f"this PruningContainer prunes '{self._tensor_name}'; a method for "
+                    f"'{method._tensor_name}' does not fit"
                 )
         self._pruning_methods += (method,)
 
@@ -178,12 +177,10 @@ def _part_for(method: Any, t: Any, mask: Any) -> Any:
     if kind != "structured":
         raise ValueError(f"Unrecognized PRUNING_TYPE {kind}")
     if not hasattr(method, "dim"):
-        raise AttributeError(
-            'Pruning methods of PRUNING_TYPE "structured" need to have the attribute `dim` defined.'
-        )
+        raise AttributeError("a pruning method of the type 'structured' needs an attribute dim")
     dim = method.dim + t.dim() if method.dim < 0 else method.dim
     if dim < 0:
-        raise IndexError(f"Index is out of bounds for tensor with dimensions {t.dim()}")
+        raise IndexError(f"dim {method.dim} is out of range for a tensor of {t.dim()} dimensions")
     everything[dim] = mask.sum(dim=[d for d in range(t.dim()) if d != dim]) != 0
     return tuple(everything)
 
@@ -204,7 +201,7 @@ class Identity(BasePruningMethod):
 
 
 class _OfElements(BasePruningMethod):
-    """Prunes the elements with the least score, a number of them or a share."""
+    """Prunes a number or a share of the elements: those with the lowest scores."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -216,7 +213,7 @@ class _OfElements(BasePruningMethod):
         raise NotImplementedError
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """The mask without the elements of the least scores."""
+        """The mask without the elements that have the lowest scores."""
         count = _compute_nparams_toprune(self.amount, t.numel())
         _validate_pruning_amount(count, t.numel())
         mask = default_mask.clone()
@@ -239,7 +236,7 @@ class RandomUnstructured(_OfElements):
 
 
 class L1Unstructured(_OfElements):
-    """Prunes the elements of least size."""
+    """Prunes the elements with the smallest absolute values."""
 
     def _scores(self, t: Any) -> Any:
         return t.abs()
@@ -248,12 +245,12 @@ class L1Unstructured(_OfElements):
     def apply(  # type: ignore[override]
         cls, module: Any, name: str, amount: Any, importance_scores: Any = None
     ) -> Any:
-        """Prune the elements of a parameter with the least size, or importance."""
+        """Prune the elements of a parameter with the smallest absolute value, or importance."""
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
 
 class _OfChannels(BasePruningMethod):
-    """Prunes the channels along `dim` with the least score, a number of them or a share."""
+    """Prunes a number or a share of the channels along `dim`: those with the lowest scores."""
 
     PRUNING_TYPE = "structured"
     amount: Any
@@ -263,7 +260,7 @@ class _OfChannels(BasePruningMethod):
         raise NotImplementedError
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """The mask without the channels of the least scores."""
+        """The mask without the channels that have the lowest scores."""
         _validate_structured_pruning(t)
         _validate_pruning_dim(t, self.dim)
         size = t.shape[self.dim]
@@ -299,7 +296,7 @@ class RandomStructured(_OfChannels):
 
 
 class LnStructured(_OfChannels):
-    """Prunes the channels along `dim` with the least `n`-norm."""
+    """Prunes the channels along `dim` with the smallest `n`-norm."""
 
     def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
         _validate_pruning_amount_init(amount)
@@ -314,7 +311,7 @@ class LnStructured(_OfChannels):
     def apply(  # type: ignore[override]
         cls, module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None
     ) -> Any:
-        """Prune the channels of a parameter with the least norm, of it or of importances."""
+        """Prune the channels with the smallest norm of a parameter, or of its importances."""
         return super().apply(
             module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores
         )
@@ -331,7 +328,8 @@ class CustomFromMask(BasePruningMethod):
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
         """The product of both masks."""
         assert default_mask.shape == self.mask.shape, (
-            f"default_mask shape {default_mask.shape} must match self.mask shape {self.mask.shape}"
+            f"default_mask must have the shape of the mask, {tuple(self.mask.shape)}; got "
+            f"{tuple(default_mask.shape)}"
         )
         return default_mask * self.mask.to(dtype=default_mask.dtype)
 
@@ -357,7 +355,7 @@ def random_unstructured(module: Any, name: str, amount: Any) -> Any:
 
 
 def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any = None) -> Any:
-    """Prune the elements of least size, or importance."""
+    """Prune the elements with the smallest absolute value, or importance."""
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
@@ -371,7 +369,7 @@ def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
 def ln_structured(
     module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None
 ) -> Any:
-    """Prune the channels along a dimension with the least `n`-norm."""
+    """Prune the channels along a dimension with the smallest `n`-norm."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
@@ -390,10 +388,15 @@ def global_unstructured(
     `importance_scores` may have a tensor of importances for a pair.
     """
     if not isinstance(parameters, Iterable):
-        raise TypeError("global_unstructured(): parameters is not an Iterable")
+        raise TypeError(
+            "global_unstructured takes an iterable of (module, name), got "
+            f"{type(parameters).__name__}"
+        )
     scores = {} if importance_scores is None else importance_scores
     if not isinstance(scores, dict):
-        raise TypeError("global_unstructured(): importance_scores must be of type dict")
+        raise TypeError(
+            f"global_unstructured takes importance_scores as a dict, got {type(scores).__name__}"
+        )
     pairs = list(parameters)
     ones_like = CREATION["ones_like"]
     importance = parameters_to_vector(
@@ -405,8 +408,8 @@ def global_unstructured(
     method = pruning_method(**kwargs)
     if method.PRUNING_TYPE != "unstructured":
         raise TypeError(
-            'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. '
-            f"Found method {pruning_method} of type {method.PRUNING_TYPE}"
+            f"global_unstructured prunes single elements: {pruning_method.__name__} has the type "
+            f"{method.PRUNING_TYPE!r}"
         )
     mask = PruningContainer(method).compute_mask(importance, present)
     start = 0
@@ -427,14 +430,12 @@ def _hooks_of(module: Any, name: str | None = None) -> list[tuple[int, BasePruni
 
 
 def remove(module: Any, name: str) -> Any:
-    """Make the pruning of a parameter permanent, and take mask and hook away."""
+    """Make the pruning of a parameter permanent, and remove the mask and the hook."""
     for key, hook in _hooks_of(module, name):
         hook.remove(module)
         del module._forward_pre_hooks[key]
         return module
-    raise ValueError(
-        f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
-    )
+    raise ValueError(f"'{name}' of {module} is not pruned, so there is nothing to remove")
 
 
 def is_pruned(module: Any) -> bool:
@@ -447,34 +448,29 @@ def is_pruned(module: Any) -> bool:
 
 def _validate_pruning_amount_init(amount: Any) -> None:
     if not isinstance(amount, numbers.Real):
-        raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
+        raise TypeError(f"amount must be an int or a float, got {amount!r}")
     most = float("inf") if isinstance(amount, numbers.Integral) else 1.0
     if not 0.0 <= float(amount) <= most:
         raise ValueError(
-            f"amount={amount} should either be a float in the range [0, 1] "
-            "or a non-negative integer"
+            f"amount must be a share between 0 and 1 or a number of elements, got {amount}"
         )
 
 
 def _validate_pruning_amount(amount: Any, tensor_size: int) -> None:
     if isinstance(amount, numbers.Integral) and int(amount) > tensor_size:
-        raise ValueError(
-            f"amount={amount} should be smaller than the number of parameters to "
-            f"prune={tensor_size}"
-        )
+        raise ValueError(f"cannot prune {amount} of {tensor_size} elements")
 
 
 def _validate_structured_pruning(t: Any) -> None:
     if t.dim() <= 1:
         raise ValueError(
-            "Structured pruning can only be applied to multidimensional tensors. "
-            f"Found tensor of shape {t.shape} with {t.dim()} dims"
+            f"structured pruning needs at least two dimensions, got the shape {tuple(t.shape)}"
         )
 
 
 def _validate_pruning_dim(t: Any, dim: int) -> None:
     if dim >= t.dim():
-        raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
+        raise IndexError(f"dim {dim} is out of range for the shape {tuple(t.shape)}")
 
 
 def _compute_nparams_toprune(amount: Any, tensor_size: int) -> int:

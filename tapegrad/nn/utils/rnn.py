@@ -70,9 +70,11 @@ def pack_padded_sequence(
 
     Without `enforce_sorted` the sequences may come in any order; they are sorted by length.
     """
-    counts = np.array(_lengths(lengths), np.int64)
     padded = input.transpose(0, 1) if batch_first else input
     times, batch = padded.shape[:2]
+    if not batch or not times:
+        raise RuntimeError(f"pack_padded_sequence needs elements, got shape {tuple(input.shape)}")
+    counts = np.array(_lengths(lengths), np.int64)
     if counts.shape != (batch,):
         raise RuntimeError(f"pack_padded_sequence: got {counts.size} lengths for {batch} sequences")
     if counts.size and (counts.min() <= 0 or counts.max() > times):

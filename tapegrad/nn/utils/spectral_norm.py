@@ -11,6 +11,7 @@ from typing import Any
 from ...core.modes import no_grad
 from .. import functional as F
 from ..parameter import Parameter
+from ..state import SavedByParts
 from ..uninitialized import check_initialized
 from . import computed
 
@@ -33,7 +34,7 @@ def random_direction(weight: Any, size: int, eps: float) -> Any:
     return F.normalize(weight.detach().new_empty(size).normal_(0, 1), dim=0, eps=eps)
 
 
-class SpectralNorm:
+class SpectralNorm(SavedByParts):
     """Computes a weight from its original and two vectors, which follow it in training."""
 
     def __init__(
@@ -53,15 +54,25 @@ class SpectralNorm:
         u, v = u.clone(), v.clone()
         return weight / u.dot(as_matrix(weight, self.dim).mv(v))
 
-    def iterate(self, module: Any, inputs: Any) -> None:
-        """The hook before each call: a step of power iteration in training."""
+    def iterate(self, module: Any) -> None:
+        """A step of power iteration."""
+        weight, u, v = (getattr(module, f"{self.name}_{end}") for end in ("orig", "u", "v"))
+        with no_grad():
+            matrix = as_matrix(weight, self.dim)
+            for _ in range(self.n_power_iterations):
+                F.normalize(matrix.t().mv(u), dim=0, eps=self.eps, out=v)
+                F.normalize(matrix.mv(v), dim=0, eps=self.eps, out=u)
+
+
+class PowerIteration(SavedByParts):
+    """The hook before each call of a module with a spectral norm: a step in training."""
+
+    def __init__(self, norm: SpectralNorm) -> None:
+        self.norm = norm
+
+    def __call__(self, module: Any, inputs: Any) -> None:
         if module.training:
-            weight, u, v = (getattr(module, f"{self.name}_{end}") for end in ("orig", "u", "v"))
-            with no_grad():
-                matrix = as_matrix(weight, self.dim)
-                for _ in range(self.n_power_iterations):
-                    F.normalize(matrix.t().mv(u), dim=0, eps=self.eps, out=v)
-                    F.normalize(matrix.mv(v), dim=0, eps=self.eps, out=u)
+            self.norm.iterate(module)
 
 
 def spectral_norm(
@@ -86,7 +97,7 @@ def spectral_norm(
     module.register_buffer(f"{name}_u", u)
     module.register_buffer(f"{name}_v", v)
     computed.add(module, name, hook)
-    module.register_forward_pre_hook(hook.iterate)
+    module.register_forward_pre_hook(PowerIteration(hook))
     return module
 
 
@@ -101,6 +112,6 @@ def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
         delattr(module, name + end)
     module.register_parameter(name, Parameter(weight))
     for key, hook in list(module._forward_pre_hooks.items()):
-        if getattr(hook, "__self__", None) is made:
+        if getattr(hook, "norm", None) is made:
             del module._forward_pre_hooks[key]
     return module

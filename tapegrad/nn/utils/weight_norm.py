@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ops.reduce.statistics import norm
 from ..parameter import Parameter
+from ..state import SavedByParts
 from ..uninitialized import check_initialized
 from . import computed
 
@@ -27,7 +28,7 @@ def scaled(g: Any, v: Any, dim: int) -> Any:
     return v * (g / norm_except_dim(v, 2, dim))
 
 
-class WeightNorm:
+class WeightNorm(SavedByParts):
     """Computes a weight from its two parts."""
 
     def __init__(self, name: str, dim: int) -> None:

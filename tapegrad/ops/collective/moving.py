@@ -98,7 +98,9 @@ scatter_: Primitive = define(
 )
 
 
-@op("gather", module=MODULE, torch=None, samples=lambda: [Sample((3, 4)), Sample((), 0)])
+@op(
+    "gather", apart=True, module=MODULE, torch=None, samples=lambda: [Sample((3, 4)), Sample((), 0)]
+)
 def gather(input: Tensor, dst: int = 0, group: Group = SELF) -> Tensor:
     """The tensors of all members, stacked, for the member `dst`; zeros for the others.
 
@@ -110,7 +112,13 @@ def gather(input: Tensor, dst: int = 0, group: Group = SELF) -> Tensor:
     return gather_(input, target=dst, group=group)  # type: ignore[no-any-return]
 
 
-@op("scatter", module=MODULE, torch=None, samples=lambda: [Sample((1, 4)), Sample((1, 2, 3), 0)])
+@op(
+    "scatter",
+    apart=True,
+    module=MODULE,
+    torch=None,
+    samples=lambda: [Sample((1, 4)), Sample((1, 2, 3), 0)],
+)
 def scatter(input: Tensor, src: int = 0, group: Group = SELF) -> Tensor:
     """Row `rank` of the tensor of the member `src`; those of the others say shape and dtype.
 

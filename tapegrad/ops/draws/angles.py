@@ -85,7 +85,7 @@ def _log_bessel_slope(x: Any, order: int) -> Any:
 
 
 def _angle_quantile(k: Any, u: Any) -> Any:
-    """The angle, -pi to pi, up to which there is the probability u."""
+    """The angle between -pi and pi whose distribution function is u."""
     special = xp.special(k)
     scale = math.pi * special.ive(0, k)
     away = np.minimum(1 - np.abs(2 * u - 1), 1.0)  # the probability of larger distances
@@ -122,5 +122,6 @@ def _angle_slope(k: Any, x: Any) -> Any:
 
 def standard_angle(concentration: Tensor) -> Any:
     """Samples of von Mises distributions around 0, with gradients."""
-    u = random_array("uniform", tuple(concentration._array.shape), np.float64)
+    shape = tuple(concentration._array.shape)
+    u = random_array("uniform", shape, np.float64, device=concentration.device)
     return angle_quantile_(concentration, u)

@@ -51,7 +51,8 @@ gamma_quantile_: Primitive = define(
 
 def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Any:
     """Samples of gamma distributions with rate 1; gradients reach the concentration."""
-    u = random_array("uniform", tuple(input._array.shape), np.float64, generator)
+    shape = tuple(input._array.shape)
+    u = random_array("uniform", shape, np.float64, generator, device=input.device)
     return gamma_quantile_(input, u)
 
 
@@ -93,8 +94,8 @@ dirichlet_draw_: Primitive = define(
 def _sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Any:
     """Samples of Dirichlet distributions along the last dimension, with gradients."""
     shape = tuple(input._array.shape)
-    u = random_array("uniform", shape, np.float64, generator)
-    v = random_array("uniform", shape, np.float64, generator)
+    u = random_array("uniform", shape, np.float64, generator, device=input.device)
+    v = random_array("uniform", shape, np.float64, generator, device=input.device)
     return dirichlet_draw_(input, u, v)
 
 
@@ -135,7 +136,8 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Any:
     """Random counts with the given rates, of the rates' dtype."""
     if not input.dtype.is_floating_point:
         raise NotImplementedError(f'"poisson_cpu" not implemented for {input.dtype}')
-    u = random_array("uniform", tuple(input._array.shape), np.float64, generator)
+    shape = tuple(input._array.shape)
+    u = random_array("uniform", shape, np.float64, generator, device=input.device)
     return poisson_quantile_(input.detach(), u)
 
 
@@ -173,5 +175,5 @@ binomial_quantile_: Primitive = define(
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Any:
     """Random numbers of successes in `count` trials with the probability `prob`."""
     shape = np.broadcast_shapes(count._array.shape, prob._array.shape)
-    u = random_array("uniform", shape, np.float64, generator)
+    u = random_array("uniform", shape, np.float64, generator, device=prob.device)
     return binomial_quantile_(count.detach(), prob.detach(), u)

@@ -7,9 +7,8 @@ Operands are tensors or numbers, which broadcast; each gets a gradient of its ow
 
 from __future__ import annotations
 
-import cmath
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -43,7 +42,13 @@ add: Primitive = binary(
     "add", np.add, (lambda g: g, lambda g: g), "x + y", public=False, complex=OWN
 )
 sub: Primitive = binary(
-    "sub", np.subtract, (lambda g: g, lambda g: -g), "x - y", public=False, complex=OWN
+    "sub",
+    np.subtract,
+    (lambda g: g, lambda g: -g),
+    "x - y",
+    promote="numbers",
+    public=False,
+    complex=OWN,
 )
 mul: Primitive = binary(
     "mul",
@@ -51,6 +56,7 @@ mul: Primitive = binary(
     (lambda g, y: g * y, lambda g, x: g * x),
     "x * y",
     aliases=("multiply",),
+    numbers="both",
     wide_numbers=True,
     complex=HOLOMORPHIC,
     doc="`input * other`, element by element, with broadcasting.",
@@ -76,36 +82,80 @@ def _alpha_samples() -> list[Sample]:
     return [*pairs(), Sample((3,), (3,), alpha=2.5), Sample((3,), 2), Sample((3,), 1.5, alpha=-2)]
 
 
-@op(samples=_alpha_samples, inplace=True, primitive=add, shortcut=inplace.add_scaled)
-def add_(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
-    """`input + alpha * other`.
+@op(casts=True, samples=_alpha_samples, inplace=True, primitive=add, shortcut=inplace.add_scaled)
+def add_(input: Operand, other: Operand, scaled: Tensor | None = None, *, alpha: Number = 1) -> Any:
+    """`input + alpha * other`; older code calls `add(input, alpha, other)`.
 
     >>> import tapegrad
     >>> tapegrad.add(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([10.0, 20.0]), alpha=2)
     tensor([21., 42.])
     """
-    return add(input, other if is_one(alpha) else _times(alpha, other, input))
+    if scaled is not None:
+        other, alpha = scaled, cast(Any, other)
+    if is_one(alpha):
+        return add(input, other)
+    if _are_half(input, other):  # rounded once
+        return _rounded_once(add, input, other, alpha)
+    return add(input, _times(alpha, other, input))
 
 
-@op(samples=_alpha_samples, inplace=True, primitive=sub, aliases=("subtract",))
-def sub_(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
-    """`input - alpha * other`.
+@op(casts=True, samples=_alpha_samples, inplace=True, primitive=sub, aliases=("subtract",))
+def sub_(input: Operand, other: Operand, scaled: Tensor | None = None, *, alpha: Number = 1) -> Any:
+    """`input - alpha * other`; older code calls `sub(input, alpha, other)`.
 
     >>> import tapegrad
     >>> tapegrad.sub(tapegrad.tensor([10.0, 20.0]), 1)
     tensor([ 9., 19.])
     """
-    return sub(input, other if is_one(alpha) else _times(alpha, other, input))
+    if scaled is not None:
+        other, alpha = scaled, cast(Any, other)
+    if is_one(alpha):
+        return sub(input, other)
+    if _are_half(input, other):  # rounded once
+        return _rounded_once(sub, input, other, alpha)
+    return sub(input, _times(alpha, other, input))
 
 
 def is_one(alpha: Any) -> bool:
-    """Whether a factor is the number 1; a tensor is never asked for its value."""
-    return not isinstance(alpha, Tensor) and alpha == 1
+    """Whether a factor is the integer 1; a tensor is never asked for its value."""
+    return type(alpha) is int and alpha == 1
+
+
+def _are_half(x: Any, y: Any) -> bool:
+    """Whether both are tensors of one dtype of half precision."""
+    both = isinstance(x, Tensor) and isinstance(y, Tensor)
+    return both and x._array.dtype == y._array.dtype and numeric.is_half(x._array.dtype)
+
+
+def _rounded_once(operation: Any, x: Any, y: Any, alpha: Any) -> Any:
+    """`operation(x, alpha * y)` of half precision, computed in float32."""
+    if isinstance(alpha, (int, float)):
+        alpha = float(np.asarray(alpha, x._array.dtype))  # PyTorch rounds it too
+    return operation(x.float(), y.float() * alpha).to(x.dtype)
+
+
+def in_common_dtype(x: Any, *others: Any) -> Any:
+    """A tensor in the dtype that it has with others, so that a factor is not rounded before."""
+    if not isinstance(x, Tensor):
+        return x
+    for other in others:
+        if isinstance(other, Tensor) and other._array.dtype is not x._array.dtype:
+            common = result_dtype(x, *others)
+            return x.to(common) if common.category >= FLOAT else x
+    return x
 
 
 def _times(alpha: Any, x: Any, beside: Any) -> Any:
     """`alpha * x`, where a float may not turn integers into floats."""
+    plain = alpha.__class__ is int or alpha.__class__ is float
+    x = in_common_dtype(x, beside)
+    if plain and isinstance(x, Tensor) and numeric.is_floating(x._array.dtype):
+        return mul(x, alpha)
     kind = result_dtype(x, beside).category
+    if isinstance(alpha, bool) and kind != BOOL:
+        raise RuntimeError(f"alpha = {alpha} needs bool tensors; for numbers use a number")
+    if kind == BOOL and isinstance(alpha, int):
+        alpha = bool(alpha)
     if isinstance(alpha, float) and kind < FLOAT:
         raise RuntimeError(f"alpha = {alpha} needs floating tensors; for integers use an integer")
     if isinstance(alpha, complex) and kind < COMPLEX:
@@ -125,6 +175,7 @@ def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
 
 
 @op(
+    casts=True,
     samples=lambda: [
         *[Sample(s.args[0], In(*s.args[1].shape, low=0.5, high=2.0)) for s in pairs()],
         Sample((3,), 2.0),
@@ -136,7 +187,7 @@ def rsub(input: Tensor, other: Operand, *, alpha: Number = 1) -> Any:
     inplace=True,
     aliases=("divide", "true_divide"),
 )
-def div_(input: Tensor, other: Operand, *, rounding_mode: str | None = None) -> Any:
+def div_(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Any:
     """`input / other`; `rounding_mode` may be "trunc" or "floor".
 
     >>> import tapegrad
@@ -151,9 +202,10 @@ def div_(input: Tensor, other: Operand, *, rounding_mode: str | None = None) -> 
         if any(is_floating(x) for x in (input, other)):
             return div_trunc(input, other)
         if result_dtype(input, other).category == BOOL:
-            return trunc(div(input, other)).to(result_dtype(input, other))
+            raise _no_truth("div")
         # A quotient in floating point would lose the last digits of large integers.
-        return floor_divide(sub(input, fmod(input, other)), other)
+        whole = input.to(result_dtype(input, other)) if isinstance(input, Tensor) else input
+        return floor_divide(sub(whole, fmod(whole, other)), other)
     raise RuntimeError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 
@@ -161,8 +213,12 @@ def is_floating(x: Any) -> bool:
     return x.dtype.is_floating_point if isinstance(x, Tensor) else isinstance(x, float)
 
 
+def _no_truth(what: str) -> NotImplementedError:
+    return NotImplementedError(f"{what} takes no two bool operands; convert one to numbers first")
+
+
 def _floor_divide(x: Any, y: Any) -> Any:
-    _no_integer_zero(x, y)
+    _check_integers("floor_divide", x, y)
     # NumPy says nan where a float is divided by zero, PyTorch keeps the infinity of the quotient.
     out = np.floor_divide(x, y)
     if numeric.is_numpy_float(out.dtype):
@@ -170,9 +226,14 @@ def _floor_divide(x: Any, y: Any) -> Any:
     return out
 
 
-def _no_integer_zero(x: Any, y: Any) -> None:
+def _check_integers(what: str, x: Any, y: Any) -> None:
+    """Refuse to divide integers by zero, and truth values by truth values."""
     dtypes = [getattr(v, "dtype", np.dtype(type(v))) for v in (x, y)]
-    if not any(map(numeric.is_floating, dtypes)) and bool(np.any(np.equal(y, 0))):
+    if any(map(numeric.is_floating, dtypes)):
+        return
+    if all(map(numeric.is_boolean, dtypes)):
+        raise _no_truth(what)
+    if bool(np.any(np.equal(y, 0))):
         raise RuntimeError("integer division by zero; divide floating tensors to get infinities")
 
 
@@ -181,6 +242,7 @@ floor_divide: Primitive = binary(
     _floor_divide,
     None,
     "floor_divide(x, y)",
+    numbers="both",
     samples=lambda: [
         Sample(In(3, 4), In(4, low=0.5)),
         Sample(In(5, kind="int", low=-9, high=9), 4),
@@ -207,7 +269,7 @@ div_floor: Primitive = binary(
 
 
 def _remainder(x: Any, y: Any) -> Any:
-    _no_integer_zero(x, y)
+    _check_integers("remainder", x, y)
     return np.remainder(x, y)
 
 
@@ -228,7 +290,7 @@ remainder: Primitive = binary(
 
 
 def _fmod(x: Any, y: Any) -> Any:
-    _no_integer_zero(x, y)
+    _check_integers("fmod", x, y)
     return np.fmod(x, y)
 
 
@@ -250,7 +312,7 @@ neg: Primitive = unary(
     np.negative,
     lambda g: -g,
     "-x",
-    promote=None,
+    promote="numbers",
     aliases=("negative",),
     complex=OWN,
     doc="`-x` of each element.",
@@ -261,7 +323,7 @@ positive: Primitive = unary(
     np.positive,
     lambda g: g,
     "x",
-    promote=None,
+    promote="numbers",
     inplace=False,
     complex=OWN,
     doc="`x` of each element, as `+x`.",
@@ -285,6 +347,7 @@ square: Primitive = unary(
     lambda g, x: g * (2 * x),
     "x * x",
     promote=None,
+    casts=True,
     complex=HOLOMORPHIC,
     doc="`x * x` of each element.",
     example=("tapegrad.square(tapegrad.tensor([2.0, -3.0]))", "tensor([4., 9.])"),
@@ -307,6 +370,8 @@ def _pow_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
         if x == 0:
             return where(greater_equal(_real_part(y), 0), 0.0, g * (out * -math.inf))
         if isinstance(x, complex):
+            import cmath
+
             return g * (out * cmath.log(x))
         return g * (out * (math.log(x) if x > 0 else math.nan))
     dead = logical_and(equal(x, 0), greater_equal(_real_part(y), 0))
@@ -324,7 +389,7 @@ def _power(x: Any, y: Any) -> Any:
             return np.logical_or(x, not y)
         return x * x if y == 2 else np.power(x, y)
     if numeric.is_boolean(y.dtype):
-        return np.logical_or(x, np.logical_not(y))
+        raise _no_truth("pow")
     if numeric.is_integer(y.dtype):
         # NumPy refuses negative powers of integers: 1 and -1 have them, for others they round to 0.
         sign = np.where(y % 2 == 0, 1, x)
@@ -357,6 +422,7 @@ def _special_power(base: Any, exponent: Any) -> Any:
 
 @op(
     "pow",
+    casts=True,
     samples=lambda: [
         *[Sample(In(*s.args[0].shape, low=0.3, high=2.0), In(*s.args[1].shape)) for s in pairs()],
         Sample((3, 4), 2),

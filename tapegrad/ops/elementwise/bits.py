@@ -71,13 +71,26 @@ bitwise_not: Primitive = unary(
 )
 
 
+def _shift(function: Any) -> Callable[..., Any]:
+    on_bits = _on_bits(function)
+
+    def kernel(x: Any, y: Any) -> Any:
+        out = on_bits(x, y)
+        # NumPy makes int8 of two bools.
+        if out.dtype == np.int8 and not np.result_type(x, y) == np.int8:
+            raise NotImplementedError("bools have one bit; convert them to integers to shift bits")
+        return out
+
+    return kernel
+
+
 def _shift_samples() -> list[Sample]:
     return [Sample(In(5, kind="int", low=0, high=9), In(5, kind="int", low=0, high=4))]
 
 
 left_shift: Primitive = binary(
     "bitwise_left_shift",
-    _on_bits(np.left_shift),
+    _shift(np.left_shift),
     None,
     "x << y",
     samples=_shift_samples,
@@ -87,7 +100,7 @@ left_shift: Primitive = binary(
 )
 right_shift: Primitive = binary(
     "bitwise_right_shift",
-    _on_bits(np.right_shift),
+    _shift(np.right_shift),
     None,
     "x >> y",
     samples=_shift_samples,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...core import numeric
 from ...core.complexes import fitting
 from ...core.dtypes import finfo
 from ...core.tensor import Tensor
+from ..precision import check_floating, check_numbers, is_half, rounded, widened
 from ..table import In, Sample, op
-from .arithmetic import is_floating
+from .arithmetic import in_common_dtype, is_floating
 from .comparison import equal, isnan, where
 from .complexes import complex_, is_complex
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 @op(
+    casts=True,
     samples=lambda: [Sample((3,), (3,), 0.3), Sample((3,), (3,), In(3, low=0.1, high=0.9))],
     inplace=True,
 )
@@ -31,23 +33,45 @@ def lerp(input: Tensor, end: Operand, weight: Operand) -> Any:
     >>> tapegrad.lerp(tapegrad.tensor([0.0, 10.0]), tapegrad.tensor([1.0, 20.0]), 0.5)
     tensor([ 0.5000, 15.0000])
     """
-    return input + weight * (end - input)
+    check_floating(input, "lerp", complex=True)
+    for x in (end, weight if isinstance(weight, Tensor) and weight._array.ndim else input):
+        if isinstance(x, Tensor) and x.dtype is not input.dtype:
+            raise RuntimeError(f"lerp needs tensors of one dtype, got {input.dtype} and {x.dtype}")
+    if not is_half(input):
+        return input + weight * (end - input)
+    start, stop = widened(input), widened(end) if isinstance(end, Tensor) else end
+    share = widened(weight) if isinstance(weight, Tensor) else weight
+    return rounded(start + share * (stop - start), input)
 
 
 @op(
+    casts=True,
     samples=lambda: [Sample((3,), (3,), (3,), value=0.5)],
     inplace=True,
     autocast={"cuda": "widest"},
 )
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Any:
-    """input + value * tensor1 * tensor2.
+def addcmul(
+    input: Tensor,
+    tensor1: Tensor,
+    tensor2: Tensor,
+    scaled: Tensor | None = None,
+    *,
+    value: Number = 1,
+) -> Any:
+    """input + value * tensor1 * tensor2; older code has `value` after `input`.
 
     >>> import tapegrad
     >>> a, b = tapegrad.tensor([2.0, 3.0]), tapegrad.tensor([4.0, 5.0])
     >>> tapegrad.addcmul(tapegrad.ones(2), a, b, value=0.5)
     tensor([5.0000, 8.5000])
     """
+    if scaled is not None:
+        value, tensor1, tensor2 = cast(Any, tensor1), tensor2, scaled
+    tensor1 = in_common_dtype(tensor1, input, tensor2)
+    if is_half(input) and is_half(tensor1) and is_half(tensor2):  # rounded once
+        return rounded(addcmul(*map(widened, (input, tensor1, tensor2)), value=value), input)
     product = tensor1 * tensor2
+    check_numbers(product, "addcmul")
     return input + (product if value == 1 else product * number_for(product, value))
 
 
@@ -62,20 +86,31 @@ def number_for(x: Any, value: Any) -> Any:
 
 
 @op(
+    casts=True,
     samples=lambda: [Sample((3,), (3,), In(3, low=0.5), value=0.5)],
     inplace=True,
     autocast={"cuda": "widest"},
 )
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Any:
-    """input + value * tensor1 / tensor2.
+def addcdiv(
+    input: Tensor,
+    tensor1: Tensor,
+    tensor2: Tensor,
+    scaled: Tensor | None = None,
+    *,
+    value: Number = 1,
+) -> Any:
+    """input + value * tensor1 / tensor2; older code has `value` after `input`.
 
     >>> import tapegrad
     >>> a, b = tapegrad.tensor([2.0, 3.0]), tapegrad.tensor([4.0, 6.0])
     >>> tapegrad.addcdiv(tapegrad.ones(2), a, b, value=2)
     tensor([2., 2.])
     """
+    if scaled is not None:
+        value, tensor1, tensor2 = cast(Any, tensor1), tensor2, scaled
     if not any(is_floating(x) or is_complex(x) for x in (input, tensor1, tensor2)):
         raise RuntimeError("addcdiv needs a floating tensor; divide integers with div and add")
+    tensor1 = in_common_dtype(tensor1, input, tensor2)
     return input + (tensor1 if value == 1 else tensor1 * value) / tensor2
 
 

@@ -169,6 +169,7 @@ logical_not: Primitive = unary(
     None,
     "x == 0",
     promote=None,
+    casts=True,
     inplace=False,
     kind="bool",
     stores=True,
@@ -323,6 +324,9 @@ def where_(condition: Tensor, input: Operand | None = None, other: Operand | Non
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     if not isinstance(condition, Tensor) or not numeric.is_boolean(condition._array.dtype):
+        if isinstance(condition, Tensor) and condition._array.dtype == np.uint8:
+            sides: Any = (input, other)
+            return where_(not_equal(condition, 0), *sides)  # a mask of older code
         found = condition.dtype if isinstance(condition, Tensor) else type(condition).__name__
         raise RuntimeError(f"where needs a bool tensor as its condition, got {found}")
     if (
@@ -349,4 +353,15 @@ def _chosen(self: Tensor, condition: Tensor, other: Operand) -> Tensor:
     return where_(condition, self, other)
 
 
-attach(where=_chosen)
+def _contains(self: Tensor, element: Any) -> bool:
+    """Whether an element is equal to a number or tensor."""
+    if not isinstance(element, (Tensor, int, float, complex)):
+        raise RuntimeError(
+            "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+            f"{type(element)}."
+        )
+    found: Any = element == self
+    return bool(found.any())
+
+
+attach(where=_chosen, __contains__=_contains)

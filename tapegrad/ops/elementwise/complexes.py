@@ -75,12 +75,12 @@ view_as_complex_: Primitive = define(
 
 def is_complex(x: Any) -> bool:
     """Whether a Tensor or a raw array holds complex numbers."""
-    return numeric.is_complex(x._array.dtype if isinstance(x, Tensor) else x.dtype)
+    return (x._array if isinstance(x, Tensor) else x).dtype.kind in numeric.COMPLEX
 
 
 def refuse_complex(x: Tensor, what: str) -> None:
     """Raise if a tensor is complex, for functions that are made of operations which take it."""
-    if is_complex(x):
+    if x._array.dtype.kind in numeric.COMPLEX:
         raise RuntimeError(f"{what} is not implemented for complex numbers; use .real and .imag")
 
 
@@ -104,7 +104,7 @@ def imag(input: Tensor) -> Any:
     tensor([ 2., -4.])
     """
     if not is_complex(input):
-        raise RuntimeError(f"imag is not implemented for tensors of {input.dtype}: use zeros_like")
+        raise RuntimeError(f"{input.dtype} has no imaginary part: use zeros_like")
     return imag_.direct(input, NO_PARAMS)
 
 
@@ -118,7 +118,7 @@ def view_as_real(input: Tensor) -> Any:
             [ 3., -4.]])
     """
     if not is_complex(input):
-        raise RuntimeError(f"view_as_real is only supported for complex tensors, not {input.dtype}")
+        raise RuntimeError(f"view_as_real needs a complex tensor, got {input.dtype}")
     return view_as_real_.direct(input, NO_PARAMS)
 
 
@@ -257,6 +257,8 @@ def adjoint(input: Tensor) -> Any:
     tensor([[1.-2.j],
             [3.+4.j]])
     """
+    if input._array.ndim == 0:
+        return conjugate(input)
     if input._array.ndim < 2:
         raise RuntimeError(f"adjoint needs matrices, got {input._array.ndim} dimensions")
     return conjugate(input.transpose(-2, -1))
@@ -268,7 +270,8 @@ def adjoint(input: Tensor) -> Any:
 def _angle(x: Any) -> Any:
     if numeric.is_complex(x.dtype):
         return np.arctan2(x.imag, x.real)
-    turned = np.where(x < 0, np.asarray(math.pi, x.dtype), np.asarray(0, x.dtype))
+    kind = x.dtype.type
+    turned = np.where(x < 0, kind(math.pi), kind(0))
     return np.where(np.isnan(x), x, turned).astype(x.dtype)
 
 
@@ -290,7 +293,7 @@ angle_: Primitive = define(
 )
 
 
-@op(samples=lambda: [Sample(In(3, 4, distinct=True)), Sample(In(3, 4, kind="complex"))])
+@op(casts=True, samples=lambda: [Sample(In(3, 4, distinct=True)), Sample(In(3, 4, kind="complex"))])
 def angle(input: Tensor) -> Any:
     """The angle of each complex number, from -pi to pi; of a real one, 0 or pi.
 

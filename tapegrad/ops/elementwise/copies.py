@@ -10,14 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.complexes import OWN, converted
-from ...core.dtypes import as_dtype
+from ...core.dtypes import DType, as_dtype
 from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
 from ...core.tensor import Tensor
 from ..table import Sample, op
 
+
+def _cast(x: Any, *, dtype: Any) -> Any:
+    return converted(x, dtype if dtype.__class__ is DType else as_dtype(dtype))
+
+
 cast: Primitive = define(
     "cast",
-    lambda x, *, dtype: converted(x, as_dtype(dtype)),
+    _cast,
     kind=ELEMENTWISE,
     complex=OWN,
     stores=True,

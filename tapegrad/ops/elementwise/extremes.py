@@ -109,6 +109,7 @@ fmin: Primitive = binary(
 
 
 @op(
+    casts=True,
     samples=lambda: [
         Sample(In(3, 4), -0.5, 0.7),
         Sample(In(3, 4), min=-0.5),
@@ -137,6 +138,10 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
         if low == low and high == high:  # a limit that is NaN makes all elements NaN
             return clamp_numbers(input, low=low, high=high)
     if min is not None and max is not None:
+        if isinstance(min, Tensor) != isinstance(max, Tensor):
+            limit: Any = min if isinstance(min, Tensor) else max
+            if limit._array.ndim:  # one without dimensions may stand for a number
+                raise TypeError("clamp takes two tensors or two numbers, not one of each")
         return clamp_between(input, min, max)
     return clamp_low(input, min) if max is None else clamp_high(input, max)
 
@@ -224,7 +229,8 @@ def _relu(x: Any) -> Any:
     if numeric.is_boolean(x.dtype):
         raise RuntimeError("relu of a bool tensor has no meaning; convert it first")
     # A number takes 0.3 µs longer than an array without dimensions.
-    return np.maximum(x, _ZERO if x.dtype is xp.F32 else 0)
+    on_cpu = x.__class__ is np.ndarray
+    return np.maximum(x, _ZERO if on_cpu and x.dtype is xp.F32 else 0)
 
 
 _ZERO = np.asarray(0, xp.F32)

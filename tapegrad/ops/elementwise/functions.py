@@ -96,6 +96,7 @@ logaddexp: Primitive = binary(
     (lambda g, x, y: g * sigmoid(x - y), lambda g, x, y: g * sigmoid(y - x)),
     f"where(x == y, x + {math.log(2)!r}, maximum(x, y) + log1p(exp(-abs(x - y))))",
     inplace=False,
+    promote="floats",
     numbers="none",
     doc="`log(e^input + e^other)`, with broadcasting and without overflow.",
     example=(
@@ -113,6 +114,7 @@ logaddexp2: Primitive = binary(
     ),
     f"where(x == y, x + 1, maximum(x, y) + log1p(exp2(-abs(x - y))) * {1 / math.log(2)!r})",
     inplace=False,
+    promote="floats",
     numbers="none",
     doc="`log2(2^input + 2^other)`, with broadcasting and without overflow.",
     example=(
@@ -223,6 +225,7 @@ hypot: Primitive = binary(
     (lambda g, x, out: g * (x / out), lambda g, y, out: g * (y / out)),
     "hypot(x, y)",
     low=0.5,
+    promote="floats",
     numbers="none",
     doc="`sqrt(input^2 + other^2)`, with broadcasting.",
     example=(
@@ -422,6 +425,7 @@ lgamma: Primitive = unary(
 
 
 @op(
+    casts=True,
     method=False,
     samples=lambda: [Sample(1, In(3, low=0.5, high=3.0)), Sample(2, In(3, low=0.5, high=3.0))],
 )
@@ -461,7 +465,11 @@ logit_: Primitive = unary(
 )
 
 
-@op(samples=lambda: [Sample(In(3, 4, low=0.2, high=0.8)), Sample(In(5), eps=0.1)], inplace=True)
+@op(
+    casts=True,
+    samples=lambda: [Sample(In(3, 4, low=0.2, high=0.8)), Sample(In(5), eps=0.1)],
+    inplace=True,
+)
 def logit(input: Tensor, eps: float | None = None) -> Any:
     """log(x / (1 - x)), with x first limited to eps..1-eps if `eps` is given.
 
@@ -498,7 +506,7 @@ sinc_: Primitive = define(
 )
 
 
-@op(samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
+@op(casts=True, samples=lambda: [Sample(In(3, 4, low=0.2))], inplace=True)
 def sinc(input: Tensor) -> Any:
     """sin(pi x) / (pi x), and 1 at 0.
 

@@ -71,7 +71,7 @@ nextafter: Primitive = binary(
     np.nextafter,
     (lambda g, x, y: where(equal(x, y), 0.0, g), lambda g: zero(g)),
     None,
-    promote="float",
+    promote="floats",
     samples=lambda: [
         Sample((3, 4), (4,)),
         Sample((3,), ()),
@@ -132,6 +132,7 @@ def frexp(input: Tensor) -> Mantissa:
 
 
 @op(
+    casts=True,
     samples=lambda: [
         Sample((3, 4), In(4, kind="int", low=0, high=4)),  # PyTorch's gradient is 0 below 0
         Sample((3,), (3,)),

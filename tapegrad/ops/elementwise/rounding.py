@@ -16,6 +16,7 @@ from ...core.complexes import OWN
 from ...core.primitive import ELEMENTWISE, PRIMITIVES, Primitive, define
 from ...core.tensor import Tensor
 from ..families import unary
+from ..precision import check_floating
 from ..table import In, Sample, op
 from .comparison import equal, where
 
@@ -74,7 +75,7 @@ abs: Primitive = unary(
     np.abs,
     lambda g, x: g * sgn(x),
     "abs(x)",
-    promote=None,
+    promote="numbers",
     aliases=("absolute",),
     distinct=True,
     complex=OWN,
@@ -93,9 +94,15 @@ def _rounding(
     example: tuple[str, str] | None = None,
 ) -> Primitive:
     """A function to whole numbers; integers stay as they are."""
+
+    def same(x: Any) -> Any:
+        if numeric.is_boolean(x.dtype):
+            raise NotImplementedError(f"{name} takes no bool tensor; convert it to numbers first")
+        return x.copy()
+
     return unary(
         name,
-        lambda x: function(x) if numeric.is_floating(x.dtype) else x.copy(),
+        lambda x: function(x) if numeric.is_floating(x.dtype) else same(x),
         lambda g: zero(g),
         expression,
         promote=None,
@@ -146,6 +153,7 @@ def round_(input: Tensor, *, decimals: int = 0) -> Any:
     """
     if decimals == 0:
         return round_half_even(input)
+    check_floating(input, "round with decimals")
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return round_half_even(input * scale) / scale
@@ -160,4 +168,5 @@ def frac(input: Tensor) -> Any:
     >>> tapegrad.frac(tapegrad.tensor([1.5, -2.25]))
     tensor([ 0.5000, -0.2500])
     """
+    check_floating(input, "frac")
     return input - trunc(input)

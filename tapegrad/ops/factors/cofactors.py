@@ -1,57 +1,45 @@
 """The gradient of the adjugate of singular matrices, which have no inverse to write it with.
 
-adj(x) = c V D U' for x = U S V', where D holds the products of all singular values but one, and c,
-the product of the determinants of U and V, is 1 or -1. Called by the second derivative of `det`.
+The adjugate of x + t m is a polynomial of t, of a degree below n, so its value at 0 is its mean
+over n or more points of a circle around 0. For x = U S V', let m be U V': the matrices at these
+points have the singular values |s + t|, none of which is 0, and the adjugate is the determinant
+times the inverse there. m and the points are constants, so all of this holds for every derivative
+too. Called by the second derivative of `det`, on real and complex matrices.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..elementwise.copies import detach
-from ..linalg.matmul import matmul_
-from ..linalg.matrices import scaled_columns, scaled_rows, transposed
-from ..linalg.solving import det_
-from ..reduce.cumulative import prod_
-from ..shape.joining import cat_
-from ..shape.reshaping import reshape_
-from ..shape.slicing import slice_
-from .spectra import _svd_gradient, diagonal_of, svd_
+from ...core import xp
+from ...core.tensor import Tensor, wrap
+from ..elementwise.arithmetic import add
+from ..elementwise.complexes import is_complex, real_
 
 
-def _without(s: Any, *left_out: int) -> Any:
-    """The products of all singular values but some, (..., 1)."""
-    n = s.shape[-1]
-    whole = (None,) * (len(s.shape) - 1)
-    parts = [slice_(s, index=(*whole, (i, i + 1, 1))) for i in range(n) if i not in left_out]
-    if not parts:
-        first = slice_(s, index=(*whole, (0, 1, 1)))
-        return detach(first) * 0 + 1
-    last = len(s.shape) - 1
-    return prod_(cat_(*parts, dim=last), dims=(last,), keepdim=True)
+def _shifts(x: Any) -> Iterator[tuple[Any, float]]:
+    """What makes real or complex matrices regular when it is added, and the weights of the mean."""
+    module = xp.module(x)
+    u, s, vh = module.linalg.svd(x)
+    # At this radius neither inverses nor the mean lose digits: (1 + 1 / n) ** n stays below e.
+    radius = module.where(s[..., :1] > 0, s[..., :1] / x.shape[-1], 1)[..., None]
+    complex_dtype = module.result_type(x.dtype, module.complex64)
+    count = x.shape[-1] | 1  # odd: -1, where s + t may be 0, is none of the points
+    # The points of a real matrix come in pairs of conjugates, whose terms have the same real part.
+    needed = count if module.iscomplexobj(x) else count // 2 + 1
+    for k in range(needed):
+        angle = 2 * math.pi * k / count
+        point = complex(math.cos(angle), math.sin(angle))
+        weight = 2 if k and needed < count else 1
+        yield (u @ vh * radius * point).astype(complex_dtype), weight / count
 
 
-def adjugate_gradient(g: Any, x: Any) -> Any:
-    """The gradient of x, from that of its adjugate."""
-    u, s, vh = svd_(x, full=False)
-    n, last = s.shape[-1], len(s.shape) - 1
-    sign = detach(det_(detach(u)) * det_(detach(vh)))
-    g = g * reshape_(sign, shape=(*sign.shape, 1, 1))
-    others = cat_(*[_without(s, i) for i in range(n)], dim=last)
-    g_u = scaled_columns(matmul_(transposed(g), transposed(vh)), others)
-    g_vh = scaled_rows(others, matmul_(transposed(u), transposed(g)))
-    along = diagonal_of(matmul_(matmul_(vh, g), u))
-    whole = (None,) * last
-    each = [slice_(along, index=(*whole, (i, i + 1, 1))) for i in range(n)]
-    g_s = cat_(*[_slope(each, s, k) for k in range(n)], dim=last)
-    return _svd_gradient([g_u, g_s, g_vh], u, s, vh)[0]
-
-
-def _slope(each: list[Any], s: Any, k: int) -> Any:
-    """How the products change with one singular value."""
-    total = None
-    for i, one in enumerate(each):
-        if i != k:
-            term = one * _without(s, i, k)
-            total = term if total is None else total + term
-    return each[k] * 0 if total is None else total
+def adjugate_gradient(g: Any, x: Any, regular: Callable[[Any, Any], Any]) -> Any:
+    """The gradient of x from that of its adjugate; `regular` is the rule for regular matrices."""
+    total: Any = None
+    for shift, weight in _shifts(x._array if isinstance(x, Tensor) else x):
+        part = regular(g, add(x, wrap(shift)) if isinstance(x, Tensor) else x + shift) * weight
+        total = part if total is None else total + part
+    return total if is_complex(x) else real_(total)

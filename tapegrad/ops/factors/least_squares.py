@@ -94,7 +94,7 @@ def _tolerances(what: str, x: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
     def spread(value: Any) -> Any:
         if isinstance(value, Tensor):
             return value.detach().to(wrap(np.empty(0, real)).dtype)
-        return wrap(np.asarray(value, real))
+        return wrap(xp.module(x._array).asarray(value, real))
 
     found = [spread(0.0 if atol is None else atol), spread(rtol)]
     shape = np.broadcast_shapes(lead, *[t._array.shape for t in found])
@@ -102,6 +102,7 @@ def _tolerances(what: str, x: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
 
 
 @op(
+    casts=True,
     module=L,
     half=False,
     samples=lambda: [
@@ -154,6 +155,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Any:
 
 
 @op(
+    casts=True,
     module=L,
     half=False,
     autocast={"cpu": "full"},
@@ -195,6 +197,7 @@ def matrix_rank(
 
 
 @op(
+    casts=True,
     module=L,
     half=False,
     autocast={"cpu": "full"},
@@ -311,6 +314,7 @@ class LeastSquares(NamedTuple):
 
 
 @op(
+    casts=True,
     module=L,
     half=False,
     autocast={"cpu": "full"},

@@ -140,7 +140,8 @@ def lobpcg(
         factor = cholesky(B)
         half = solve_triangular(factor, A, upper=False)
         matrix = solve_triangular(factor, adjoint(half), upper=False)
-    values, vectors = eigh(matrix)
+    # Of both triangles, which the gradient then is for too: eigh alone reads one of them.
+    values, vectors = eigh((matrix + adjoint(matrix)) / 2)
     if largest is None or largest:
         values, vectors = values.flip(-1), vectors.flip(-1)
     values, vectors = values.narrow(-1, 0, k), vectors.narrow(-1, 0, k)

@@ -88,6 +88,7 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Any:
 
 
 @op(
+    casts=True,
     method=False,
     autocast={"cuda": "lower"},
     samples=lambda: [Sample((2, 3), (3, 4), (4, 2)), Sample((2, 3))],

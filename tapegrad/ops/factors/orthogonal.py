@@ -169,7 +169,8 @@ def _geqrf(x: Any) -> Any:
     if not x.size:
         return x.copy(), np.zeros((*x.shape[:-2], k), x.dtype)
     raw, tau = np.linalg.qr(x, "raw")
-    return np.swapaxes(raw, -1, -2), tau  # columns in order in memory, as LAPACK wants them
+    # columns in order in memory, as LAPACK wants them
+    return np.swapaxes(np.ascontiguousarray(raw), -1, -2), tau
 
 
 geqrf_: Primitive = define(
@@ -193,6 +194,7 @@ class Reflections(NamedTuple):
 
 
 @op(
+    casts=True,
     half=False,
     autocast={"cpu": "full"},
     differentiable=False,
@@ -253,6 +255,7 @@ def _check_reflections(what: str, a: Any, tau: Any, tall: bool) -> None:
 
 
 @op(
+    casts=True,
     module=L,
     half=False,
     autocast={"cpu": "full"},
@@ -281,7 +284,12 @@ def householder_product(A: Tensor, tau: Tensor) -> Any:
     return _reflected(A, tau, start, reverse=True)
 
 
-@op(half=False, autocast={"cpu": "full"}, samples=lambda: [Sample(_REFLECTIONS, _FACTORS)])
+@op(
+    casts=True,
+    half=False,
+    autocast={"cpu": "full"},
+    samples=lambda: [Sample(_REFLECTIONS, _FACTORS)],
+)
 def orgqr(input: Tensor, tau: Tensor) -> Any:
     """PyTorch's older name of `linalg.householder_product`.
 

@@ -43,7 +43,7 @@ SYMMETRIC_PAIR: In = In(values=[[[2.1, -0.55], [-0.55, 1.7]], [[0.9, 0.1], [0.1,
 
 
 def lapack(what: str, name: str, x: Any, *rest: Any, **options: Any) -> Any:
-    """A function of NumPy's linalg; LAPACK may not come back from values that are infinite."""
+    """A function of NumPy's linalg; LAPACK may hang on infinite values."""
     module = xp.module(x)
     if not module.isfinite(x).all():
         raise LinAlgError(f"{what}: the input has values that are not finite")
@@ -77,7 +77,7 @@ def diagonal_of(x: Any) -> Any:
 def check_phases(what: str, phases: Any) -> None:
     """Raise if a loss depends on the phases of complex vectors, which nothing determines."""
     array = phases._array if isinstance(phases, Tensor) else phases
-    if not capturing() and not xp.module(array).allclose(array, 0, atol=1e-2):
+    if not capturing() and (abs(array) > 1e-2).any():  # NaN stays NaN
         raise RuntimeError(
             f"{what}: complex vectors are determined up to a factor e^(i phi), and the loss "
             "depends on that factor; use a loss that does not"

@@ -202,6 +202,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseWithInfo:
 
 
 @op(
+    casts=True,
     module=L,
     half=False,
     autocast={"cpu": "full"},
@@ -230,6 +231,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Any:
 
 
 @op(
+    casts=True,
     module=L,
     half=False,
     autocast={"cpu": "full"},

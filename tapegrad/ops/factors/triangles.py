@@ -261,6 +261,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
 
 
 @op(
+    casts=True,
     module=L,
     half=False,
     moves="symmetric",
@@ -327,6 +328,7 @@ cholesky_solve_: Primitive = define(
 
 
 @op(
+    casts=True,
     half=False,
     autocast={"cpu": "full"},
     moves="nonzero",
@@ -358,6 +360,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Any:
 
 
 @op(
+    casts=True,
     half=False,
     autocast={"cpu": "full"},
     moves="nonzero",
@@ -374,7 +377,9 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Any:
     check_matrix("cholesky_inverse", L, square=True)
     lower = adjoint(L) if upper else L
     n = L._array.shape[-1]
-    zeros = c.where(c.equal(lower.diagonal(0, -2, -1).detach(), 0), arange(1, n + 1), 0)
+    zeros = c.where(
+        c.equal(lower.diagonal(0, -2, -1).detach(), 0), arange(1, n + 1, device=L.device), 0
+    )
     message = "cholesky_inverse: the diagonal element {} is zero, counted from 1"
     lower = checked(lower, zeros.unsqueeze(-2), low=0, high=0, message=message, error=LinAlgError)
     return cholesky_solve_(lower, identity_like(lower))

@@ -1,9 +1,9 @@
 """Discrete Fourier transforms of several dimensions, by SciPy: three primitives and their rules.
 
 In come arrays and the dimensions to transform. Out come complex numbers (`fft_c2c`), the half of
-them that decides about all if the input is real (`fft_r2c`), or the real numbers that such a half
-belongs to (`fft_c2r`). `norm` says by what the sums are divided: "none" by nothing, "root" by the
-root of the number of elements n, "n" by n. float32 stays float32. Used by `transforms.py` and
+them that determines the others if the input is real (`fft_r2c`), or the real numbers that such a
+half belongs to (`fft_c2r`). `norm` says by what the sums are divided: "none" by nothing, "root" by
+the root of the number of elements n, "n" by n. float32 stays float32. Used by `transforms.py` and
 `short_time.py`; SciPy is loaded when one of them runs.
 """
 
@@ -99,7 +99,9 @@ def _complex_to_real_gradient(
     counts = np.ones(half, np.empty(0, x_dtype).real.dtype)
     counts[1 : 1 + size - half] = 2
     counts = counts.reshape([half if d == last else 1 for d in range(len(x_shape))])
-    return out * (wrap(counts) if hasattr(out, "_array") else xp.module(out).asarray(counts))
+    is_tensor = hasattr(out, "_array")
+    beside = xp.module(out._array if is_tensor else out).asarray(counts)
+    return out * (wrap(beside) if is_tensor else beside)
 
 
 fft_c2r: Primitive = define(

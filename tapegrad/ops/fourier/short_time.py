@@ -29,8 +29,8 @@ def _window(what: str, window: Any, length: int, n_fft: int, like: Any) -> Any:
         window = ones(length, dtype=like.dtype.to_real(), device=like.device)
     elif window._array.shape != (length,):
         raise RuntimeError(
-            f"{what}: expected a 1D window tensor of size equal to win_length={length}, got "
-            f"{tuple(window.shape)}"
+            f"{what}: the window must be a vector of win_length = {length} elements, got the "
+            f"shape {tuple(window.shape)}"
         )
     before = (n_fft - length) // 2
     return padded(window, ((before, n_fft - length - before),))
@@ -40,9 +40,9 @@ def _lengths(what: str, n_fft: int, hop_length: int | None, win_length: int | No
     hop = n_fft // 4 if hop_length is None else int(hop_length)
     length = n_fft if win_length is None else int(win_length)
     if hop <= 0:
-        raise RuntimeError(f"{what}: expected hop_length > 0, but got hop_length={hop}")
+        raise RuntimeError(f"{what}: hop_length must be at least 1, got {hop}")
     if not 0 < length <= n_fft:
-        raise RuntimeError(f"{what}: expected 0 < win_length <= n_fft, but got win_length={length}")
+        raise RuntimeError(f"{what}: win_length must lie between 1 and n_fft, got {length}")
     return hop, length
 
 
@@ -95,18 +95,18 @@ def stft(
     shape = input._array.shape
     n_fft = int(n_fft)
     if not 1 <= len(shape) <= 2:
-        raise RuntimeError(f"stft: expected a 1D or 2D tensor, got shape {tuple(shape)}")
+        raise RuntimeError(f"stft takes a signal or a batch of them, got the shape {tuple(shape)}")
     if return_complex is None:
         if not is_complex(input) and (window is None or not is_complex(window)):
             raise RuntimeError(
-                "stft requires the return_complex parameter be given for real inputs, and will "
-                "further require that return_complex=True in a future PyTorch release."
+                "stft of a real signal needs to be told return_complex: True for a complex "
+                "result; view_as_real makes pairs of it"
             )
         return_complex = True
     if align_to_window is not None and center:
         raise RuntimeError(
-            "stft align_to_window should only be set when center = false. Note: align_to_window "
-            "only specifies if the stft should be aligned to the beginning of the window."
+            "stft: with center=True each window lies around its sample, so align_to_window has "
+            "no meaning"
         )
     hop, length = _lengths("stft", n_fft, hop_length, win_length)
     x = input if len(shape) == 2 else input.unsqueeze(0)
@@ -115,7 +115,8 @@ def stft(
         x = pad(x.unsqueeze(0), (half, half), pad_mode).squeeze(0)
     if not 0 < n_fft <= x._array.shape[1]:
         raise RuntimeError(
-            f"stft: expected 0 < n_fft <= {x._array.shape[1]}, but got n_fft={n_fft}"
+            f"stft: n_fft must lie between 1 and the {x._array.shape[1]} samples of the signal, "
+            f"got {n_fft}"
         )
     if align_to_window:
         cut = (n_fft - length) // 2
@@ -131,7 +132,7 @@ def stft(
     norm = _norm(normalized, "none")
     if onesided:
         if is_complex(framed):
-            raise RuntimeError("stft: cannot have onesided output if window or input is complex")
+            raise RuntimeError("stft: a complex signal or window needs onesided=False")
         out = fft_r2c(framed, dims=(2,), norm=norm)
     else:
         out = fft_c2c(framed, dims=(2,), forward=True, norm=norm)
@@ -177,15 +178,14 @@ def istft(
     n_fft = int(n_fft)
     given = input if is_complex(input) else None
     if given is None:
-        raise RuntimeError(
-            "istft requires a complex-valued input tensor matching the output from stft with "
-            "return_complex=True."
-        )
+        raise RuntimeError("istft takes the complex result of stft(..., return_complex=True)")
     shape = given._array.shape
     if not given._array.size:
-        raise RuntimeError("istft(...): input tensor cannot be empty.")
+        raise RuntimeError("istft: the input has no elements")
     if not 2 <= len(shape) <= 3:
-        raise RuntimeError(f"istft: expected a tensor with 2 or 3 dimensions, got {len(shape)}")
+        raise RuntimeError(
+            f"istft takes (frequencies, frames) or a batch of that, got {len(shape)} dimensions"
+        )
     hop, width = _lengths("istft", n_fft, hop_length, win_length)
     frequencies, count = shape[-2:]
     if onesided is None:
@@ -193,15 +193,15 @@ def istft(
     expected = n_fft // 2 + 1 if onesided else n_fft
     if frequencies != expected:
         raise RuntimeError(
-            f"istft: expected the frequency dimension (3rd to the last) of the input tensor to "
-            f"match n_fft{' / 2 + 1' if onesided else ''} = {expected}, but got {frequencies}"
+            f"istft: the input must have n_fft{' / 2 + 1' if onesided else ''} = {expected} "
+            f"frequencies in dimension -2, got {frequencies}"
         )
     if return_complex and onesided:
         raise RuntimeError(
             "cannot have onesided input if a complex output is desired: use onesided=False"
         )
     if window is not None and is_complex(window) and not return_complex:
-        raise RuntimeError("Complex windows are incompatible with return_complex=False")
+        raise RuntimeError("istft: a complex window needs return_complex=True")
     x = given if len(shape) == 3 else given.unsqueeze(0)
     x = x.transpose(1, 2)  # (batch, frames, frequencies)
     norm = _norm(normalized, "n")
@@ -227,8 +227,8 @@ def istft(
     out = signal / weight
     if length is not None and stop > total:
         warnings.warn(
-            "The length of signal is shorter than the length parameter. Result is being padded "
-            "with zeros in the tail. Please check your center and hop_length settings.",
+            "istft: the signal ends before `length`, so the rest is 0; center and hop_length "
+            "decide where it ends",
             stacklevel=source.stacklevel(),
         )
         out = padded(out, ((0, 0), (0, stop - total)))

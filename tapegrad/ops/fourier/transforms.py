@@ -51,7 +51,7 @@ def inexact(what: str, x: Any) -> Any:
 
 def _real(what: str, x: Any) -> Any:
     if is_complex(x):
-        raise RuntimeError(f"{what} expects a real input tensor, but got {x.dtype}")
+        raise RuntimeError(f"{what} takes real numbers, got {x.dtype}")
     return inexact(what, x)
 
 
@@ -59,7 +59,9 @@ def _sized(x: Any, sizes: dict[int, int]) -> Any:
     """`x` cut or padded with zeros at the end of dimensions."""
     for d, n in sizes.items():
         if n < 1:
-            raise RuntimeError(f"Invalid number of data points ({n}) specified along dim {d}")
+            raise RuntimeError(
+                f"dimension {d} of a Fourier transform must have at least one element, got {n}"
+            )
     shape = x._array.shape
     widths = tuple([(0, sizes.get(d, n) - n) for d, n in enumerate(shape)])
     return padded(x, widths)
@@ -83,8 +85,7 @@ def _several(what: str, x: Any, s: Any, dim: Any) -> dict[int, int]:
             raise RuntimeError(f"{what}: FFT dims must be unique, got {tuple(dims)}")
         if sizes is not None and len(sizes) != len(dims):
             raise RuntimeError(
-                f"{what}: when dim and s are both given, they must have the same length, got "
-                f"{len(dims)} and {len(sizes)}"
+                f"{what}: s and dim must be equally long, got {len(sizes)} and {len(dims)}"
             )
     elif sizes is not None:
         if len(sizes) > len(shape):
@@ -110,7 +111,7 @@ def _transformed(what: str, x: Any, sizes: dict[int, int], norm: Any, forward: b
 def _halved(what: str, x: Any, sizes: dict[int, int], norm: str) -> Any:
     """Real to the half of a transform."""
     if not sizes:
-        raise RuntimeError(f"{what} must transform at least one axis")
+        raise RuntimeError(f"{what} needs at least one dimension to transform")
     return fft_r2c(_sized(_real(what, x), sizes), dims=tuple(sizes), norm=norm)
 
 
@@ -119,11 +120,11 @@ def _whole(what: str, x: Any, sizes: dict[int, int], last: int | None, norm: str
     x = inexact(what, x)
     x = x if is_complex(x) else cast(x, dtype=x.dtype.to_complex())
     if not sizes:
-        raise RuntimeError(f"{what} must transform at least one axis")
+        raise RuntimeError(f"{what} needs at least one dimension to transform")
     d = tuple(sizes)[-1]
     size = 2 * (x._array.shape[d] - 1) if last is None else last
     if size < 1:
-        raise RuntimeError(f"Invalid number of data points ({size}) specified along dim {d}")
+        raise RuntimeError(f"{what}: dimension {d} must have at least one element, got {size}")
     half = _sized(x, {**sizes, d: size // 2 + 1})
     return fft_c2r(half, dims=tuple(sizes), size=size, norm=norm)
 
@@ -156,7 +157,7 @@ def _samples(kinds: tuple[str, ...], least: int = 1) -> Callable[[], list[Sample
 _BOTH = ("float", "complex")
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(_BOTH))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_samples(_BOTH))
 def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The discrete Fourier transform along a dimension.
 
@@ -171,7 +172,7 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = N
     return _transformed("fft", input, {d: size}, norm, True)
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(_BOTH))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_samples(_BOTH))
 def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The inverse of `fft`.
 
@@ -183,9 +184,9 @@ def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     return _transformed("ifft", input, {d: size}, norm, False)
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("float",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("float",)))
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
-    """The first n // 2 + 1 elements of the `fft` of a real tensor: they decide about the others.
+    """The first n // 2 + 1 elements of the `fft` of a real tensor: they determine the others.
 
     >>> import tapegrad
     >>> tapegrad.fft.rfft(tapegrad.tensor([1.0, 2.0, 3.0, 4.0]))
@@ -195,7 +196,7 @@ def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     return _halved("rfft", input, {d: size}, _norm(norm, True))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("complex",), 2))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("complex",), 2))
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The inverse of `rfft`; without `n`, of an even number of elements.
 
@@ -207,7 +208,7 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     return _whole("irfft", input, {d: size}, None if n is None else size, _norm(norm, False))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("complex",), 2))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("complex",), 2))
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The `fft`, which is real, of n elements of which the second half are conjugates of the first.
 
@@ -220,7 +221,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     return _whole("hfft", given, {d: size}, None if n is None else size, _norm(norm, True))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("float",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("float",)))
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
     """The inverse of `hfft`.
 
@@ -257,7 +258,7 @@ def _space_samples(kinds: tuple[str, ...]) -> Callable[[], list[Sample]]:
     return samples
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(_BOTH))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(_BOTH))
 def fft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -271,7 +272,7 @@ def fft2(
     return _transformed("fft2", input, _several("fft2", input, s, dim), norm, True)
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(_BOTH))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(_BOTH))
 def ifft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -285,7 +286,7 @@ def ifft2(
     return _transformed("ifft2", input, _several("ifft2", input, s, dim), norm, False)
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("float",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("float",)))
 def rfft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -299,7 +300,7 @@ def rfft2(
     return _halved("rfft2", input, _several("rfft2", input, s, dim), _norm(norm, True))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("complex",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("complex",)))
 def irfft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -314,7 +315,7 @@ def irfft2(
     return _whole("irfft2", input, sizes, _last_size(s), _norm(norm, False))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("complex",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("complex",)))
 def hfft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -329,7 +330,7 @@ def hfft2(
     return _whole("hfft2", conjugate(input), sizes, _last_size(s), _norm(norm, True))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("float",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_plane_samples(("float",)))
 def ihfft2(
     input: Tensor, s: Ints | None = None, dim: Dims = (-2, -1), norm: str | None = None
 ) -> Any:
@@ -344,7 +345,7 @@ def ihfft2(
     return conjugate(_halved("ihfft2", input, sizes, _norm(norm, False)))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(_BOTH))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(_BOTH))
 def fftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
@@ -360,7 +361,7 @@ def fftn(
     return _transformed("fftn", input, _several("fftn", input, s, dim), norm, True)
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(_BOTH))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(_BOTH))
 def ifftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
@@ -374,11 +375,11 @@ def ifftn(
     return _transformed("ifftn", input, _several("ifftn", input, s, dim), norm, False)
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("float",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("float",)))
 def rfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
-    """The half of `fftn` of a real tensor that decides about the other, along the last dimension.
+    """The half of `fftn` of a real tensor, along the last dimension, that determines the other.
 
     >>> import tapegrad
     >>> tapegrad.fft.rfftn(tapegrad.ones(2, 4)).shape
@@ -387,7 +388,7 @@ def rfftn(
     return _halved("rfftn", input, _several("rfftn", input, s, dim), _norm(norm, True))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("complex",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("complex",)))
 def irfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
@@ -401,7 +402,7 @@ def irfftn(
     return _whole("irfftn", input, sizes, _last_size(s), _norm(norm, False))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("complex",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("complex",)))
 def hfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
@@ -418,7 +419,7 @@ def hfftn(
     return _whole("hfftn", conjugate(input), sizes, _last_size(s), _norm(norm, True))
 
 
-@op(module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("float",)))
+@op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_space_samples(("float",)))
 def ihfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:

@@ -79,7 +79,7 @@ def _edges_of(
 ) -> Any:
     """The bounds of equal bins over a range, or over the range of the data."""
     if bins <= 0:
-        raise RuntimeError(f"{what}: bins must be > 0, but got {bins}")
+        raise RuntimeError(f"{what}: bins must be at least 1, got {bins}")
     if bounds is None:
         if not x._array.size:
             low, high = x.new_zeros(()), x.new_ones(())
@@ -186,6 +186,14 @@ def histogram(
     """
     x = reshape_(_points(input, "histogram"), shape=(input._array.size, 1))
     weight = _weights(input, weight, input._array.shape, "histogram")
+    if isinstance(bins, Tensor):
+        if range is not None:
+            raise TypeError("histogram takes either the bounds of bins or a range")
+        if bins.dtype is not input.dtype or bins._array.ndim != 1 or not bins._array.size:
+            raise RuntimeError(
+                f"histogram needs the bounds of bins in one dimension, of {input.dtype}, got "
+                f"{tuple(bins.shape)} of {bins.dtype}"
+            )
     edges = bins if isinstance(bins, Tensor) else _edges_of(x, int(bins), range, 0.5, "histogram")
     hist = bin_counts_(x, weight, edges)
     hist = _density(hist, [edges]) if density else hist
@@ -252,7 +260,11 @@ def _mode_places(x: Any, *, dim: int) -> Any:
     count = module.arange(rows.shape[-1])
     new = module.ones(rows.shape, bool)
     new[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    start = np.maximum.accumulate(module.where(new, count, 0), axis=-1)
+    first = module.where(new, count, 0)
+    if module is np:
+        start = np.maximum.accumulate(first, axis=-1)
+    else:  # CuPy has no running extremes
+        start = module.asarray(np.maximum.accumulate(first.get(), axis=-1))
     place = module.argmax(count - start, axis=-1)[..., None]  # the end of the first longest run
     found = module.take_along_axis(order, place, axis=-1)
     return module.moveaxis(found, -1, dim).astype(np.int64)
@@ -284,7 +296,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     if n == 0:
         return Indexed(input.clone(), input.new_zeros((), dtype=int))
     if input._array.shape[d] == 0:
-        raise IndexError(f"mode(): Expected reduction dim {d} to have non-zero size.")
+        raise IndexError(f"mode: dimension {d} is empty")
     places = mode_places_(input.detach(), dim=d)
     values = gather_(input, places, dim=d)
     return Indexed(*(x if keepdim else squeeze(x, d) for x in (values, places)))
@@ -294,6 +306,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((2, 3), In(values=[4, 0], kind="int"), (2,)),
         Sample((2, 3), In(values=[[1, 1, -1]], kind="int"), (1, 3), accumulate=True),
@@ -330,6 +343,7 @@ _ROWS = In(values=[2, 0, 2], kind="int")
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((3, 4), 0, _ROWS, (3, 4), "mean"),
         Sample((2, 3), 1, _ROWS, (2, 3), "prod", include_self=False),
@@ -358,7 +372,7 @@ def index_reduce(
     """
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(
-            f"index_reduce(): expected reduce to be one of prod, mean, amax or amin, got {reduce!r}"
+            f"index_reduce: reduce must be 'prod', 'mean', 'amax' or 'amin', got {reduce!r}"
         )
     _check_index_tensor(index, "index_reduce")
     d = normal_dim(dim, input._array.ndim)
@@ -368,7 +382,7 @@ def index_reduce(
         given = [reshape_(x, shape=(1,)) for x in (input, index, source)]
         out = index_reduce(given[0], 0, *given[1:], reduce, include_self=include_self)
         return reshape_(out, shape=())
-    _check_slices(input, d, index, source, "index_reduce")
+    index = _check_slices(input, d, index, source, "index_reduce")
     shape = [-1 if k == d else 1 for k in range(source._array.ndim)]
     places = index.reshape(shape).expand(source._array.shape)
     return scatter_reduce(input, d, places, source, reduce, include_self=include_self)

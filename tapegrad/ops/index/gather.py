@@ -9,7 +9,9 @@ import numpy as np
 from ...core import batch_rules, numeric, xp
 from ...core.batch_rules import adapted, shifted, sized
 from ...core.complexes import OWN
+from ...core.dtypes import int32
 from ...core.failures import BAD_POSITION
+from ...core.modes import GRAD, STATE
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ..checks import checked
@@ -179,14 +181,28 @@ def _fit(g: Any, shape: Any) -> Any:
 
 
 _INT64 = np.dtype(np.int64)
+_UINT64 = np.dtype(np.uint64)
+_largest = np.maximum.reduce
 
 
 def _check_index_tensor(index: Any, what: str) -> None:
     if isinstance(index, Tensor) and index._array.dtype is _INT64:
         return  # nearly always
-    if not isinstance(index, Tensor) or not numeric.is_integer(index._array.dtype):
-        found = index.dtype if isinstance(index, Tensor) else type(index).__name__
-        raise RuntimeError(f"{what} needs an integer tensor as its index, got {found}")
+    found = index.dtype if isinstance(index, Tensor) else type(index).__name__
+    whole = isinstance(index, Tensor) and numeric.is_integer(index._array.dtype)
+    if not whole or (found is not int32 and index._array.size):  # PyTorch asks nothing of none
+        raise RuntimeError(f"{what} needs an integer index, of int64 or int32, got {found}")
+
+
+def from_zero(index: Any, size: int, what: str, error: type[Exception] = RuntimeError) -> Any:
+    """`index`, if it counts from 0: negative numbers are refused here, unlike in x[index]."""
+    array = index._array
+    plain = array.__class__ is np.ndarray and array.dtype is _INT64 and array.size
+    # As unsigned numbers negative ones are the largest: one pass instead of two.
+    if plain and STATE.mode <= GRAD and _largest(array.view(_UINT64), None) < size:
+        return index
+    message = f"{what}: index {{}} is out of range for a dimension of size {size}"
+    return checked(index, low=0, high=size - 1, message=message, error=error)
 
 
 def _at_least_1d(*tensors: Any) -> list[Any]:
@@ -216,12 +232,13 @@ _INDEX = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((2, 3), 1, _INDEX),
         Sample((3, 4), 0, _INDEX),
         Sample((4, 3), 1, _INDEX),
         Sample((), 0, In(values=0, kind="int")),
-    ]
+    ],
 )
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Any:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on.
@@ -237,15 +254,18 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     if not input._array.ndim or not index._array.ndim:
         x, i = _at_least_1d(input, index)
         _check_gather(x, i, 0, "gather")
+        i = from_zero(i, x._array.shape[0], "gather")
         return reshape_(gather_.direct(x, i, {"dim": 0}), shape=tuple(index._array.shape))
     _check_gather(input, index, d, "gather")
     if not index._array.size:
         flat = reshape_(input, shape=(input._array.size,))
         return reshape_(narrow(flat, 0, 0, 0), shape=tuple(index._array.shape))
+    index = from_zero(index, input._array.shape[d], "gather")
     return gather_.direct(input, index, {"dim": d})
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((3, 4), 0, _INDEX, (2, 3)),
         Sample((2, 5), 1, _INDEX, (3, 4)),
@@ -271,6 +291,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
         return input.clone()
     _check_source(index, src, "scatter_add")
     _check_same_dtype(input, src, "scatter_add")
+    index = from_zero(index, input._array.shape[d], "scatter_add")
     return scatter_add_(input, index, src, dim=d)
 
 
@@ -291,6 +312,7 @@ _UNIQUE = In(values=[[0, 1, 2], [2, 0, 1]], kind="int")
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((2, 3), 1, _UNIQUE, (2, 3)),
         Sample((2, 5), 1, _UNIQUE, (3, 4)),
@@ -309,7 +331,8 @@ def scatter(
 ) -> Any:
     """`input` with `src` (a tensor or a number) put at the positions that `index` names.
 
-    out[index[i][j]][j] = src[i][j] for dim 0; with `reduce="add"` it is added instead.
+    out[index[i][j]][j] = src[i][j] for dim 0; with `reduce="add"` or "multiply" it is added, or
+    multiplied with what is there.
 
     >>> import tapegrad
     >>> tapegrad.scatter(tapegrad.zeros(3), 0, tapegrad.tensor([2, 0]), tapegrad.tensor([1.0, 2.0]))
@@ -326,13 +349,17 @@ def scatter(
     if reduce == "add":
         given = given if isinstance(given, Tensor) else input.new_full(index.shape, given)
         return scatter_add(input, d, index, given)
+    if reduce == "multiply":
+        given = given if isinstance(given, Tensor) else input.new_full(index.shape, given)
+        return input.scatter_reduce(d, index, given, "prod")
     if reduce is not None:
-        raise ValueError(f"scatter supports reduce=None or 'add', got {reduce!r}")
+        raise RuntimeError(f"scatter supports reduce=None, 'add' or 'multiply', got {reduce!r}")
     if isinstance(given, Tensor):
         if given._array.ndim == 0:
             given = given.expand(index._array.shape)
         _check_source(index, given, "scatter")
         _check_same_dtype(input, given, "scatter")
+    index = from_zero(index, input._array.shape[d], "scatter")
     return scatter_(input, index, given, dim=d)
 
 
@@ -352,6 +379,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> An
             [4, 5, 6]])
     """
     _check_index_tensor(indices, "take_along_dim")
+    if indices._array.dtype is not _INT64:
+        raise RuntimeError(f"take_along_dim needs int64 indices, got {indices.dtype}")
     if dim is None:
         return gather_.direct(input.reshape(-1), indices.reshape(-1), {"dim": 0})
     d = normal_dim(dim, input._array.ndim)
@@ -376,11 +405,12 @@ _ROWS = In(values=[2, 0, 2], kind="int")
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((3, 4), 0, _ROWS),
         Sample((2, 3), 1, _ROWS),
         Sample((2, 3, 2), -2, _ROWS),
-    ]
+    ],
 )
 def index_select(input: Tensor, dim: int, index: Tensor) -> Any:
     """Chosen slices along a dimension.
@@ -401,14 +431,12 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Any:
         (index,) = _at_least_1d(index)
     if input._array.ndim == 0:
         return reshape_(take_(_at_least_1d(input)[0], index, dims=(0,)), shape=())
-    try:
-        return take_.direct(input, index, {"dims": (d,)})
-    except IndexError:
-        xp.check_index(index._array, input._array.shape[d], "index_select")
-        raise
+    index = from_zero(index, input._array.shape[d], "index_select", IndexError)
+    return take_.direct(input, index, {"dims": (d,)})
 
 
 @op(
+    apart=True,
     samples=lambda: [Sample((3, 4), 0, _ROWS, (3, 4)), Sample((2, 3), 1, _ROWS, (2, 3), alpha=0.5)],
     inplace=True,
 )
@@ -428,21 +456,27 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     d = normal_dim(dim, input._array.ndim)
     source = source if alpha == 1 else source * number_for(source, alpha)
     _check_same_dtype(input, source, "index_add")
-    _check_slices(input, d, index, source, "index_add")
+    index = _check_slices(input, d, index, source, "index_add", RuntimeError)
     return input + put_add_(source, index, dims=(d,), shape=tuple(input._array.shape))
 
 
-def _check_slices(input: Any, d: int, index: Any, source: Any, what: str) -> None:
-    xp.check_index(index._array, input._array.shape[d], what)
+def _check_slices(
+    input: Any, d: int, index: Any, source: Any, what: str, error: type[Exception] = IndexError
+) -> Any:
+    """The index, if it fits the dimension and the source."""
+    if index._array.ndim > 1:
+        raise IndexError(f"{what} needs an index of 1 dimension, got {tuple(index.shape)}")
     expected = list(input._array.shape)
     expected[d] = index._array.size
     if tuple(expected) != source._array.shape:
         raise RuntimeError(
             f"{what}: expected a source of shape {tuple(expected)}, got {tuple(source.shape)}"
         )
+    return from_zero(index, input._array.shape[d], what, error)
 
 
 @op(
+    apart=True,
     samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), (2, 4))],
     inplace=True,
     autocast={"cpu": "widest"},
@@ -463,11 +497,15 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
         return reshape_(index_copy(x, dim, i, s), shape=())
     d = normal_dim(dim, input._array.ndim)
     _check_same_dtype(input, source, "index_copy")
-    _check_slices(input, d, index, source, "index_copy")
+    index = _check_slices(input, d, index, source, "index_copy")
     return put_(input, source, index, dims=(d,), accumulate=False)
 
 
-@op(samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), 1.5)], inplace=True)
+@op(
+    apart=True,
+    samples=lambda: [Sample((3, 4), 0, In(values=[2, 0], kind="int"), 1.5)],
+    inplace=True,
+)
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
     """`input` with slices filled with a number.
 
@@ -485,11 +523,14 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
     chosen = wrap(xp.module(input._array).zeros(size, bool))
     chosen = put_(chosen, True, _at_least_1d(index)[0], dims=(0,), accumulate=False)
     shape = tuple(size if i == d else 1 for i in range(input._array.ndim))
+    if isinstance(value, Tensor) and value._array.ndim:
+        raise RuntimeError(f"index_fill takes one number, got shape {tuple(value.shape)}")
     given = value.to(input.dtype) if isinstance(value, Tensor) else number_for(input, value)
     return where(reshape_(chosen, shape=shape), given, input)
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((3, 4), [In(values=[0, 2], kind="int"), In(values=[1, 1], kind="int")], (2,)),
         Sample((3, 4), [In(values=[0, 0], kind="int")], (2, 4), True),
@@ -510,9 +551,15 @@ def index_put(
     >>> tapegrad.index_put(tapegrad.zeros(3), at, tapegrad.ones(3), accumulate=True)
     tensor([2., 0., 1.])
     """
+    if isinstance(values, Tensor) and values._array.dtype != input._array.dtype:
+        raise RuntimeError(
+            f"index_put needs values of the dtype of the tensor, {input.dtype}, got {values.dtype}"
+        )
     expanded: list[Tensor] = []
     for index in indices:
         expanded.extend(as_indices(index, input._array.shape, len(expanded)))
+    if not expanded:
+        raise RuntimeError("index_put needs at least one index")
     dims = tuple(range(len(expanded)))
     for d, index in zip(dims, expanded, strict=True):
         xp.check_index(index._array, input._array.shape[d], "index_put")

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...core import inplace, numeric, storage, xp
 from ...core.complexes import OWN
+from ...core.device import to_device
 from ...core.modes import capturing, numbers
 from ...core.primitive import ARRAY_SIZE, NO_PARAMS, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
@@ -206,6 +207,8 @@ _INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
     """Split a key into a static index, the shape after new axes, and (dim, index tensor) pairs."""
     items = list(key) if isinstance(key, tuple) or _stands_for_tuple(key) else [key]
+    if x._array.__class__ is not np.ndarray:
+        items = [_beside(x, i) for i in items]
     items = [_item(i) for i in items]
     used = 0
     for i in items:
@@ -230,7 +233,8 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
         if i is None:
             after.append(1)
         elif isinstance(i, bool):
-            pairs.append((len(after), wrap(np.zeros(1 if i else 0, np.int64))))
+            first = xp.module(x._array).zeros(1 if i else 0, np.int64)
+            pairs.append((len(after), wrap(first)))
             after.append(1)
         elif isinstance(i, int):
             if not -shape[dim] <= i < shape[dim]:
@@ -263,6 +267,17 @@ def _stands_for_tuple(key: Any) -> bool:
     return any(i is None or i is Ellipsis or isinstance(i, parts) for i in key)
 
 
+def _beside(x: Tensor, i: Any) -> Any:
+    """A part of a key, on the device of the tensor that it is an index of."""
+    if isinstance(i, (list, range, tuple)):
+        return wrap(to_device(as_array(i) if len(i) else np.zeros(0, np.int64), x.device))
+    if isinstance(i, np.ndarray):
+        return wrap(to_device(i, x.device))
+    if isinstance(i, Tensor) and i._array.ndim and i.device != x.device:
+        return i.to(x.device)
+    return i
+
+
 def _item(i: Any) -> Any:
     if isinstance(i, (list, range, tuple)):
         i = wrap(as_array(i) if len(i) else np.zeros(0, np.int64))
@@ -275,7 +290,7 @@ def _item(i: Any) -> Any:
         if is_mask and i._array.ndim == 0:
             return bool(i)
         if not numeric.is_exact(i._array.dtype):
-            raise IndexError(f"tensors used as indices must be integers or bool, got {i.dtype}")
+            raise IndexError(f"an index must be a tensor of integers or of bool, got {i.dtype}")
         if i._array.ndim == 0 and not is_mask and not capturing() and not is_wrapped(i):
             return int(i._array)  # an integer like any other, unless a program is captured
         return i
@@ -313,7 +328,7 @@ def check_mask_shape(mask: tuple[int, ...], shape: tuple[int, ...], dim: int) ->
 def as_mask(index: Tensor) -> Tensor:
     """A mask of bytes, which older code has, as one of booleans."""
     warnings.warn(
-        "indexing with dtype uint8 is now deprecated, please use a dtype bool instead.",
+        "a mask of uint8 still selects elements, as in PyTorch; convert it with .bool()",
         UserWarning,
         stacklevel=4,
     )
@@ -374,6 +389,8 @@ def getitem(self: Tensor, key: Any) -> Any:
     elif key.__class__ is Tensor and key._array.dtype is _INT64:
         shape = self._array.shape
         if shape and key._array.ndim:  # the same as below, for one index: 4 µs less
+            if key._array.__class__ is not self._array.__class__:
+                key = _beside(self, key)
             try:
                 return take_.direct(self, key, {"dims": (0,)})
             except IndexError:
@@ -382,6 +399,8 @@ def getitem(self: Tensor, key: Any) -> Any:
     elif key.__class__ is Tensor and key._array.dtype is _BOOL and key._array.ndim:
         check_mask_shape(key._array.shape, self._array.shape, 0)
         not_recorded(key, "indexing with a mask (use where or masked_fill)")
+        if key._array.__class__ is not self._array.__class__:
+            key = _beside(self, key)
         return pick_.direct(self, key, NO_PARAMS)
     static = _short(key if key.__class__ is tuple else (key,), self._array.shape)
     if static is not None:
@@ -410,6 +429,9 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     inplace.check_writable(self, "x[...] = ...", whole=False)
     if not isinstance(value, Tensor):
         value = wrap(xp.module(self._array).asarray(value, dtype=self._array.dtype))
+    if self._array.__class__ is not np.ndarray:
+        value = _beside(self, value)
+        key = _beside(self, key) if isinstance(key, Tensor) else key
     if isinstance(key, Tensor) and key._array.dtype == np.uint8:
         key = as_mask(key)
     if isinstance(key, Tensor) and numeric.is_boolean(key._array.dtype) and value._array.ndim == 0:
@@ -421,7 +443,14 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         view = reshape_(self, shape=self._array.shape)
     if pairs:
         _check_pairs(pairs, view._array.shape)
-        value = value.to(self.dtype) if value._array.dtype != self._array.dtype else value
+        if value._array.dtype != self._array.dtype:
+            masks = isinstance(key, Tensor) and numeric.is_boolean(key._array.dtype)
+            if not (masks and value._array.size == 1):
+                raise RuntimeError(
+                    f"x[...] = ... with index tensors needs a value of dtype {self.dtype}, got "
+                    f"{value.dtype}; convert it with .to(...)"
+                )
+            value = value.to(self.dtype)
         dims = tuple(d for d, _ in pairs)
         indices = [index for _, index in pairs]
         shape = _result_shape(view._array.shape, dims, indices)
@@ -482,7 +511,7 @@ def _check_fits(value: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def _delitem(self: Tensor, key: Any) -> None:
-    raise TypeError("Tensor does not support deleting items")
+    raise TypeError("elements of a tensor cannot be deleted")
 
 
 attach(__getitem__=getitem, __setitem__=setitem, __delitem__=_delitem)
@@ -518,6 +547,7 @@ filled_: Primitive = define(
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((3, 4), In(3, 4, kind="bool"), 1.5),
         Sample((3, 4), In(4, kind="bool"), -1.0),
@@ -551,7 +581,10 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Any:
     return c.where(mask, number, whole)
 
 
-@op(samples=lambda: [Sample((3, 4), In(3, 4, kind="bool")), Sample((3, 4), In(4, kind="bool"))])
+@op(
+    apart=True,
+    samples=lambda: [Sample((3, 4), In(3, 4, kind="bool")), Sample((3, 4), In(4, kind="bool"))],
+)
 def masked_select(input: Tensor, mask: Tensor) -> Any:
     """The elements where the mask holds, in one dimension.
 
@@ -569,7 +602,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Any:
 def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor: ...
 @overload
 def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
-@op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
+@op(apart=True, samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """The indices of elements that are not zero, one row each (or one tensor per dimension).
 
@@ -581,11 +614,11 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     not_recorded(input, "nonzero() (use where)")
     found = input._array.nonzero() if input._array.ndim else np.atleast_1d(input._array).nonzero()
     if as_tuple:
-        return tuple(wrap(i) for i in found)
+        return tuple(wrap(xp.contiguous(i)) for i in found)
     module = xp.module(input._array)
     if not input._array.ndim:
         return wrap(module.zeros((len(found[0]), 0), np.int64))
-    return wrap(module.stack(found, axis=1))
+    return wrap(module.stack(found).T)  # in memory, one dimension after another
 
 
 @op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)

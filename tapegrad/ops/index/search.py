@@ -10,13 +10,16 @@ import numpy as np
 from ...core import numeric, xp
 from ...core.batch_rules import adapted, leading, shifted, spread
 from ...core.dtypes import as_dtype, float32, int32, int64
+from ...core.modes import is_grad_enabled
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded, wrap
+from ..creation import tensor as _tensor
 from ..elementwise import comparison as c
 from ..elementwise import extremes
 from ..elementwise.arithmetic import floor_divide
 from ..elementwise.complexes import refuse_complex
 from ..elementwise.copies import cast
+from ..precision import check_numbers
 from ..reduce.reductions import any_, sum_
 from ..reduce.sorting import argsort_, sort
 from ..shape.dims import normal_dim
@@ -26,7 +29,7 @@ from ..shape.padding import pad_
 from ..shape.reshaping import reshape_, squeeze, unsqueeze
 from ..shape.slicing import select
 from ..table import In, Sample, op
-from .gather import _check_gather, _check_source, gather_, scatter_, scatter_add_
+from .gather import _check_gather, _check_source, from_zero, gather_, scatter_, scatter_add_
 
 if TYPE_CHECKING:
     from ..annotations import Operand
@@ -105,9 +108,16 @@ def searchsorted(
     """
     if side not in (None, "left", "right") or (side == "left" and right):
         raise RuntimeError(f"searchsorted: side {side!r} and right={right} do not fit together")
+    if sorter is not None and (
+        sorter.dtype is not int64 or sorter._array.shape != sorted_sequence._array.shape
+    ):
+        raise RuntimeError(
+            f"searchsorted needs a sorter of int64 and of shape {tuple(sorted_sequence.shape)}, "
+            f"got {sorter.dtype} and {tuple(sorter.shape)}"
+        )
+    check_numbers(sorted_sequence, "searchsorted")
     edges = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
-    number = not isinstance(input, Tensor)
-    values: Any = sorted_sequence.new_tensor(input) if number else input
+    values: Any = input if isinstance(input, Tensor) else _tensor(input, device=edges.device)
     lead = edges._array.shape[:-1]
     if edges._array.ndim != 1 and lead != values._array.shape[:-1]:
         raise RuntimeError(
@@ -166,6 +176,7 @@ def isin(
         test_elements = elements.new_tensor(test_elements)
     for x in (elements, test_elements):
         refuse_complex(x, "isin")
+        check_numbers(x, "isin")
     tests = reshape_(test_elements, shape=(test_elements._array.size,))
     equal = c.equal(unsqueeze(elements, -1), tests)
     found = any_(equal, dims=(equal._array.ndim - 1,), keepdim=False)
@@ -188,6 +199,13 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """
     if not numeric.is_integer(input._array.dtype) or input._array.ndim != 1:
         raise RuntimeError("bincount needs non-negative integers in one dimension")
+    if minlength < 0:
+        raise RuntimeError(f"bincount needs a minlength of at least 0, got {minlength}")
+    if weights is not None and weights._array.shape != input._array.shape:
+        raise RuntimeError(
+            f"bincount needs a weight for each number: got {tuple(weights.shape)} for "
+            f"{tuple(input.shape)}"
+        )
     not_recorded(input, "bincount() (use scatter_add)")
     if input._array.size and int(input._array.min()) < 0:
         raise RuntimeError("bincount needs non-negative integers in one dimension")
@@ -196,6 +214,27 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     not_recorded(weights, "bincount() (use scatter_add)")
     counts = xp.module(input._array).bincount(input._array, weights._array, minlength)
     return wrap(counts.astype(np.float32) if weights.dtype is float32 else counts)
+
+
+def _without_history(input: Tensor, values: Tensor, what: str) -> Tensor:
+    """Values that require a gradient if the input does, and refuse it, as PyTorch's do."""
+    if not input.requires_grad or not is_grad_enabled():
+        return values
+    from ...autograd.function import Function
+
+    class Different(Function):
+        """Elements of the input that differ from each other."""
+
+        @staticmethod
+        def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+            return args[1].clone()
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:
+            raise NotImplementedError(f"{what} has no gradient; use it on x.detach()")
+
+    different: Tensor = Different.apply(input, values)
+    return different
 
 
 @overload
@@ -233,6 +272,8 @@ def unique(
     not_recorded(input, "unique()")
     refuse_complex(input, "unique")
     axis = None if dim is None else normal_dim(dim, input._array.ndim)
+    if axis is not None and 0 in input._array.shape and input._array.shape[axis]:
+        raise RuntimeError(f"unique: slices of shape {tuple(input.shape)} along {dim} are empty")
     module = xp.module(input._array)
     half = numeric.is_bfloat16(input._array.dtype)  # which NumPy cannot order if there is NaN
     values, inverse, counts = module.unique(
@@ -244,7 +285,7 @@ def unique(
     )
     values = values.astype(input._array.dtype) if half else values
     shape = input._array.shape if axis is None else (input._array.shape[axis],)
-    results = [wrap(module.ascontiguousarray(values))]
+    results = [_without_history(input, wrap(module.ascontiguousarray(values)), "unique")]
     if return_inverse:
         results.append(wrap(inverse.reshape(shape).astype(np.int64)))
     if return_counts:
@@ -292,7 +333,8 @@ def unique_consecutive(
     n = len(rows)
     new = module.ones(n, bool)
     new[1:] = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
-    results = [wrap(module.ascontiguousarray(module.moveaxis(rows[new], 0, axis)))]
+    values = wrap(module.ascontiguousarray(module.moveaxis(rows[new], 0, axis)))
+    results = [_without_history(input, values, "unique_consecutive")]
     if return_inverse:
         runs = module.cumsum(new) - 1
         results.append(wrap(runs.reshape(array.shape if dim is None else (n,)).astype(np.int64)))
@@ -306,10 +348,11 @@ def unique_consecutive(
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample(In(3, 5, distinct=True), 2),
         Sample(In(5, 3, distinct=True), 4, 0, True),
-    ]
+    ],
 )
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Indexed:
     """The k-th smallest value along a dimension, counted from 1, and where it is.
@@ -319,9 +362,12 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ind
     >>> values, indices
     (tensor(2.), tensor(2))
     """
+    check_numbers(input, "kthvalue")
     n = input._array.ndim
     d = normal_dim(dim, n)
     size = input._array.shape[d] if n else 1
+    if not size:
+        raise IndexError(f"kthvalue of no elements has no value: dimension {d} is empty")
     if not 1 <= k <= size:
         raise RuntimeError(f"kthvalue: k = {k} is out of range for a dimension of size {size}")
     values, indices = sort(input, d)
@@ -362,8 +408,13 @@ median_: Primitive = define("median", _median, kind=OPAQUE, composite=True, vjp=
 
 
 def _median_of(input: Any, dim: int | None, keepdim: bool, skips_nan: bool) -> Any:
+    check_numbers(input, "median")
     if dim is None:
-        return median_(input, skips_nan=skips_nan) if input._array.size else input.sum() * np.nan
+        if input._array.size:
+            return median_(input, skips_nan=skips_nan)
+        if numeric.is_exact(input._array.dtype):
+            return input.new_full((), np.iinfo(input._array.dtype).min)  # what NaN becomes
+        return input.sum() * np.nan
     x = input if input._array.ndim else reshape_(input, shape=(1,))
     d = normal_dim(dim, x._array.ndim)
     if not x._array.shape[d]:
@@ -498,6 +549,7 @@ _PLACES = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((3, 4), 0, _PLACES, (2, 3), "sum"),
         Sample((2, 4), 1, _PLACES, (2, 3), "sum", include_self=False),
@@ -535,7 +587,7 @@ def scatter_reduce(
         return reshape_(out, shape=tuple(input._array.shape))
     _check_gather(input, index, d, "scatter_reduce")
     size = input._array.shape[d] if input._array.ndim else 1
-    xp.check_index(index._array, size, "scatter_reduce", RuntimeError)
+    index = from_zero(index, size, "scatter_reduce")
     _check_source(index, src, "scatter_reduce")
     values = src[tuple(slice(n) for n in index._array.shape)]
     if src.dtype is not input.dtype:

@@ -61,6 +61,7 @@ def _bounds(data: Any, lengths: Any, offsets: Any, axis: int) -> Any:
 
 @op(
     method=False,
+    aliases=("segment_reduce",),
     samples=lambda: [
         Sample((5, 2), "sum", lengths=In(values=[2, 0, 3], kind="int")),
         Sample((5, 2), "mean", lengths=In(values=[2, 3], kind="int")),

@@ -16,6 +16,7 @@ from ...core.batch_rules import adapted, leading, shifted, sized
 from ...core.complexes import OWN
 from ...core.primitive import MOVEMENT, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
+from ..precision import check_numbers
 from ..shape.dims import normal_dim
 from ..table import Sample, op
 
@@ -203,4 +204,5 @@ def trace(input: Tensor) -> Any:
     """
     if input._array.ndim != 2:
         raise RuntimeError(f"trace needs a matrix, got shape {tuple(input.shape)}")
+    check_numbers(input, "trace")
     return diagonal(input).sum()

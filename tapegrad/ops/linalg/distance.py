@@ -64,9 +64,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         refuse_complex(x, "cosine_similarity")
     dtype = c.result_dtype(x1, x2)
     if not dtype.is_floating_point:
-        raise RuntimeError(
-            f"cosine_similarity: expected common dtype to be floating point, yet it is {dtype}"
-        )
+        raise RuntimeError(f"cosine_similarity needs floating tensors, got {dtype}")
     x1, x2 = x1.to(dtype), x2.to(dtype)
     shape = _common_shape("cosine_similarity", x1, x2)
     d = normal_dim(dim, len(shape))

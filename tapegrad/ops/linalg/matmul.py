@@ -26,6 +26,7 @@ from ...core.primitive import (
 )
 from ...core.tensor import Tensor, wrap
 from ..elementwise.blends import number_for
+from ..precision import is_half
 from ..reduce.reductions import sum_
 from ..shape.reordering import swapped
 from ..shape.reshaping import reshape_
@@ -264,6 +265,7 @@ def dot(input: Tensor, tensor: Tensor) -> Any:
 
 
 @op(
+    casts=True,
     samples=lambda: [Sample((4,), (4,)), Sample((2, 3), (4, 5, 3)), Sample((), (2, 3))],
     autocast={"cpu": "keep"},
 )
@@ -286,7 +288,7 @@ def inner(input: Tensor, other: Tensor) -> Any:
     return reshape_(_product(left, right.t()), shape=(*a[:-1], *b[:-1]))
 
 
-@op(samples=lambda: [Sample((3,), (4,))], aliases=("ger",))
+@op(casts=True, samples=lambda: [Sample((3,), (4,))], aliases=("ger",))
 def outer(input: Tensor, vec2: Tensor) -> Any:
     """All products of the elements of two vectors: (n,) and (m,) give (n, m).
 
@@ -318,6 +320,9 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha:
             [3.5000, 7.5000]])
     """
     _check_matrices(mat1, mat2)
+    if input._array.dtype.itemsize == 2 and all(map(is_half, (input, mat1, mat2))):  # rounded once
+        found = _blend(input.float(), _product(mat1.float(), mat2.float()), beta, alpha)
+        return found.to(input.dtype)
     return _blend(input, _product(mat1, mat2), beta, alpha)
 
 
@@ -340,6 +345,9 @@ def baddbmm(
         raise RuntimeError(
             f"baddbmm needs tensors of one dtype, got {input.dtype} and {batch1.dtype}"
         )
+    if input._array.dtype.itemsize == 2 and is_half(input) and is_half(batch2):
+        found = _blend(input.float(), bmm(batch1.float(), batch2.float()), beta, alpha)
+        return found.to(input.dtype)
     return _blend(input, bmm(batch1, batch2), beta, alpha)
 
 

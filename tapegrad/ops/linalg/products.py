@@ -14,6 +14,7 @@ import numpy as np
 from ...core import numeric, xp
 from ...core.tensor import Tensor, wrap
 from ..checks import checked
+from ..creation import CREATION
 from ..elementwise.complexes import complex_, conjugate, is_complex
 from ..elementwise.extremes import clamp
 from ..index.indexing import take_
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 # -- products ----------------------------------------------------------------------------------
 
 
-@op(samples=lambda: [Sample((2, 3), (3, 2)), Sample((2,), (2, 3)), Sample((), (2,))])
+@op(casts=True, samples=lambda: [Sample((2, 3), (3, 2)), Sample((2,), (2, 3)), Sample((), (2,))])
 def kron(input: Tensor, other: Tensor) -> Any:
     """Every element of the first times the whole second tensor, as blocks.
 
@@ -57,6 +58,7 @@ def kron(input: Tensor, other: Tensor) -> Any:
 
 
 @op(
+    apart=True,
     samples=lambda: [Sample((2, 3), (2, 3), 1), Sample((3, 1), (3, 4), 0)],
     autocast={"cuda": "widest"},
 )
@@ -146,6 +148,8 @@ def block_diag(*tensors: Tensor) -> Any:
             [3., 4., 0.],
             [0., 0., 5.]])
     """
+    if not tensors:
+        return CREATION["empty"]((1, 0))
     rows, before, blocks = [], 0, []
     for x in tensors:
         if x._array.ndim > 2:

@@ -15,6 +15,7 @@ from ...core.complexes import OWN
 from ...core.modes import capturing
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor
+from ...core.wrapped import Batched
 from ..elementwise.complexes import conjugate, imag_, is_complex
 from ..precision import check_floating, check_same_dtype
 from ..reduce import statistics
@@ -49,7 +50,7 @@ def _over_matrices(g: Any) -> Any:
 def _adjugate(x: Any) -> Any:
     """The determinant times the inverse, which singular matrices have too: from U S V."""
     module = xp.module(x)
-    # LAPACK does not come back from a singular value decomposition of infinities.
+    # LAPACK may hang on the singular value decomposition of infinities.
     finite = module.isfinite(x).all((-1, -2), keepdims=True)
     u, s, v = module.linalg.svd(module.where(finite, x, module.zeros((), x.dtype)))
     n = x.shape[-1]
@@ -61,9 +62,12 @@ def _adjugate(x: Any) -> Any:
 
 
 def _is_singular(x: Any) -> bool:
-    """Whether a matrix of a batch has no inverse; programs are recorded for those that have one."""
+    """Whether a matrix of a batch has no inverse.
+
+    Where values cannot be asked for, in programs and inside of `vmap`, all count as regular.
+    """
     array = x._array if isinstance(x, Tensor) else x
-    if capturing() or not array.size:
+    if capturing() or isinstance(x, Batched) or not array.size:
         return False
     module = xp.module(array)
     if not module.isfinite(array).all():
@@ -73,14 +77,18 @@ def _is_singular(x: Any) -> bool:
     return bool((values[..., -1] <= eps * values[..., 0]).any())
 
 
-def _adjugate_gradient(g: Any, x: Any, out: Any) -> Any:
-    if not is_complex(x) and _is_singular(x):
-        from ..factors.cofactors import adjugate_gradient  # loaded at first use
-
-        return adjugate_gradient(g, x)
+def _regular_gradient(g: Any, x: Any, out: Any) -> Any:
     inner = adjoint(inverse_(x))
     scale = (g * conjugate(out)).sum((-1, -2))
     return _over_matrices(scale) * inner - matmul_(inner, matmul_(g, adjoint(out)))
+
+
+def _adjugate_gradient(g: Any, x: Any, out: Any) -> Any:
+    if _is_singular(x):
+        from ..factors.cofactors import adjugate_gradient  # loaded at first use
+
+        return adjugate_gradient(g, x, lambda g, y: _regular_gradient(g, y, adjugate_(y)))
+    return _regular_gradient(g, x, out)
 
 
 adjugate_: Primitive = define(

@@ -42,6 +42,7 @@ def addbmm(
 
 
 @op(
+    casts=True,
     samples=lambda: [Sample((3, 4), (3,), (4,)), Sample((3, 4), (3,), (4,), beta=0.5, alpha=2)],
     inplace=True,
     autocast={"cpu": "keep", "cuda": "lower"},

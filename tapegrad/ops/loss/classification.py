@@ -24,7 +24,7 @@ from ..elementwise.copies import cast
 from ..index.gather import gather_
 from ..index.indexing import take_
 from ..linalg.matmul import linear
-from ..nn.softmax import log_softmax_
+from ..nn.softmax import log_softmax_, nothing
 from ..precision import check_floating, in_dtype, rounded, widened
 from ..reduce.reductions import sum_
 from ..shape.reshaping import reshape_
@@ -180,6 +180,9 @@ cross_entropy_ = define(
 )
 
 
+_LABEL_DTYPES = (np.dtype(np.int64), np.dtype(np.uint8))
+
+
 def _check_labels(
     what: str, input: Any, target: Any, weight: Any, ignored: int, reduction: str
 ) -> tuple[Any, dict[str, Any]]:
@@ -199,8 +202,10 @@ def _check_labels(
                 else "; class probabilities need the input's own shape"
             )
         )
-    if not numeric.is_integer(target._array.dtype):
-        raise RuntimeError(f"{what} needs integer labels, got {target.dtype}; use .long()")
+    if target._array.dtype not in _LABEL_DTYPES:
+        raise RuntimeError(
+            f"{what} needs integer labels, int64 or uint8, got {target.dtype}; use .long()"
+        )
     classes = shape[dim]
     if weight is not None and tuple(weight._array.shape) != (classes,):
         raise RuntimeError(
@@ -364,7 +369,8 @@ def _soft_cross_entropy(
     classes = shape[dim]
     if smoothing:
         target = target * (1.0 - smoothing) + smoothing / classes
-    terms = target * log_softmax_(input, dims=(dim,))
+    log_p = log_softmax_(input, dims=(dim,)) if input._array.size else nothing(input)
+    terms = target * log_p
     if weight is not None:
         terms = terms * _over_classes(weight, len(shape), dim)
     loss = -sum_(terms, dims=(dim,), keepdim=False)

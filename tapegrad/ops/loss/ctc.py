@@ -351,6 +351,8 @@ def ctc_loss(
     shape = tuple(log_probs._array.shape)
     if len(shape) not in (2, 3):
         raise RuntimeError(f"ctc_loss needs (times, samples, classes), got shape {shape}")
+    if 0 in shape:
+        raise RuntimeError(f"ctc_loss needs log_probs with elements, got shape {shape}")
     batched = len(shape) == 3
     times, classes = shape[0], shape[-1]
     samples = shape[1] if batched else 1

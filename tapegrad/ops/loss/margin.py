@@ -152,6 +152,13 @@ def cosine_embedding_loss(
     tensor(1.)
     """
     reduction = as_reduction(reduction, size_average, reduce)
+    dims = target._array.ndim
+    if dims > 1 or any(v._array.ndim != dims + 1 for v in (input1, input2)):
+        raise RuntimeError(
+            "cosine_embedding_loss needs a target (samples,) with inputs (samples, features), or "
+            f"one label with inputs (features,); got shapes {tuple(target.shape)}, "
+            f"{tuple(input1.shape)} and {tuple(input2.shape)}"
+        )
     x, y = (v if v.dtype.is_floating_point else v.float() for v in (input1, input2))
     wide, other = widened(x), widened(y)
     # PyTorch keeps the sizes of vectors from 0 in another way than cosine_similarity does.
@@ -353,7 +360,8 @@ def multi_margin_loss(
         terms = terms * take_(weight, labels, dims=(0,))
     others = c.not_equal(labels, _numbers_of(target, classes))
     loss = sum_(c.where(others, terms, 0.0), dims=(1,), keepdim=False) / classes
-    return reduced(loss if input._array.ndim == 2 else reshape_(loss, shape=()), reduction)
+    alone = input._array.ndim < 2 and not target._array.ndim
+    return reduced(reshape_(loss, shape=()) if alone else loss, reduction)
 
 
 @op(

@@ -283,7 +283,7 @@ def l1_loss(
     reduction = as_reduction(reduction, size_average, reduce)
     if numeric.is_integer(input._array.dtype) and numeric.is_integer(target._array.dtype):
         return reduced(abs(input - target), reduction)
-    if any(is_complex(x) for x in (input, target)) and weight is None:
+    if weight is None and (is_complex(input) or is_complex(target)):
         return reduced(abs(input - target), reduction)
     x, y = _pair_of("l1_loss", input, target)
     if weight is None:

@@ -139,8 +139,8 @@ def scaled_dot_product_attention(
         return tiled_attention_(q, k, v, attn_mask, state, **options, safe=True)[0]
     kept = None
     if dropout_p:
-        drawn = random_array("uniform", scores, np.float32)
-        kept = greater_equal(drawn, float(dropout_p)).to(query.device)
+        drawn = random_array("uniform", scores, np.float32, device=query.device)
+        kept = greater_equal(drawn, float(dropout_p))
     return attention_(q, k, v, attn_mask, kept, **options)[0]
 
 

@@ -1,7 +1,7 @@
 """Embedding bags: rows that are looked up and summed, averaged or maximised at once.
 
 Bags are either the rows of a matrix of tokens, or stretches of one row of tokens that begin at
-given offsets. Both become rows looked up by `embedding_`, whose gradient rule knows of padding and
+given offsets. Both become rows looked up by `looked_up`, whose gradient rule knows of padding and
 frequencies, and a reduction over the bags.
 """
 
@@ -27,7 +27,7 @@ from ..reduce.cumulative import cumsum_
 from ..reduce.reductions import sum_
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .embedding import check_padding, check_tokens, embedding_, limit_rows
+from .embedding import check_padding, check_tokens, limit_rows, looked_up
 
 MODES = ("sum", "mean", "max")
 
@@ -125,7 +125,7 @@ def embedding_bag(
     """The sum, mean or maximum of the rows of `weight` that the tokens of each bag name.
 
     `input` is (bags, tokens), or one row of tokens whose bags begin at `offsets`. Tokens equal to
-    `padding_idx` do not count.
+    `padding_idx` do not count. With `sparse`, the gradient of a leaf is a sparse tensor.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -149,7 +149,8 @@ def embedding_bag(
             begins = begins[:-1]  # PyTorch's last bag has all tokens that are left here
     if max_norm is not None:
         limit_rows(input, weight, float(max_norm), norm_type)
-    found = widened(embedding_(weight, input, padding=padding, by_count=bool(scale_grad_by_freq)))
+    by_count = bool(scale_grad_by_freq)
+    found = widened(looked_up(weight, input, padding, by_count, bool(sparse)))
     if per_sample_weights is not None:
         found = found * per_sample_weights.unsqueeze(-1)
     column = (*input._array.shape, 1)
@@ -180,9 +181,9 @@ def _check_bags(
         found = input.dtype if isinstance(input, Tensor) else type(input).__name__
         raise RuntimeError(f"{what} needs integer tokens, got {found}; use .long()")
     if mode not in MODES:
-        raise ValueError(f"{what}: mode must be 'sum', 'mean' or 'max', got {mode!r}")
-    if sparse:
-        raise RuntimeError(f"{what}: sparse gradients do not exist here; use sparse=False")
+        raise ValueError(f"{what}: mode is 'sum', 'mean' or 'max', got {mode!r}")
+    if mode == "max" and sparse:
+        raise ValueError(f"{what}: sparse=True does not go with mode='max'")
     if mode == "max" and by_count:
         raise ValueError(f"{what}: scale_grad_by_freq does not go with mode='max'")
     if weight._array.ndim != 2:

@@ -13,8 +13,10 @@ from ...core import inplace as inplace_
 from ...core import numeric, xp
 from ...core.batch_rules import leading
 from ...core.complexes import OWN
-from ...core.modes import no_grad
+from ...core.dtypes import int64
+from ...core.modes import GRAD, STATE, TRANSFORM, no_grad
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
+from ...core.sparse import refuse_capture
 from ...core.tensor import Tensor, not_recorded
 from ..checks import check_range
 from ..drawing import random_array
@@ -63,6 +65,46 @@ embedding_ = define(
     stores=True,
 )
 
+
+def _rows_gradient(
+    g: Any, weight_shape: Any, index: Any, padding: int | None, by_count: bool
+) -> Any:
+    """The gradient of each token with its row, as a sparse tensor, except those of padding."""
+    from ..sparse.creation import as_rows
+
+    if by_count:
+        raise RuntimeError("embedding: scale_grad_by_freq does not go with sparse gradients")
+    tokens = index._array if isinstance(index, Tensor) else index
+    tokens = tokens.reshape(-1)
+    values = reshape_(g, shape=(tokens.size, weight_shape[1]))
+    if padding is not None:
+        kept = np.flatnonzero(tokens != padding)
+        values, tokens = take_(values, kept, dims=(0,)), tokens[kept]
+    return as_rows(values, tokens, tuple(weight_shape))
+
+
+#: the same with a sparse gradient. No program has it, because its size depends on data.
+embedding_rows_: Primitive = define(
+    "embedding_rows",
+    _embedding,
+    kind=OPAQUE,
+    vjp=(_rows_gradient, None),
+    complex=OWN,
+    stores=True,
+)
+
+
+def looked_up(
+    weight: Tensor, tokens: Tensor, padding: int | None, by_count: bool, sparse: bool
+) -> Any:
+    """Rows by index, checked already. A leaf's gradient is sparse if that is asked for."""
+    recorded = STATE.mode & GRAD and not STATE.mode & TRANSFORM
+    if sparse and recorded and weight.requires_grad and weight.is_leaf:
+        refuse_capture("the gradients of an embedding")
+        return embedding_rows_(weight, tokens, padding=padding, by_count=by_count)
+    return embedding_(weight, tokens, padding=padding, by_count=by_count)
+
+
 _TOKENS = In(values=[[0, 2, 2], [1, 4, 0]], kind="int")
 
 
@@ -89,7 +131,8 @@ def embedding(
 
     `input` holds integers of any shape (...), `weight` is (rows, features), the result is
     (..., features). With `max_norm`, rows that are looked up are first scaled down to that norm, in
-    place. `scale_grad_by_freq` divides the gradient of a row by its number of occurrences.
+    place. `scale_grad_by_freq` divides the gradient of a row by its number of occurrences. With
+    `sparse`, the gradient of a leaf is a sparse tensor with one element for each token.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -103,14 +146,12 @@ def embedding(
         raise RuntimeError(f"embedding needs integer tokens, got {found}; use .long()")
     if weight._array.ndim != 2:
         raise RuntimeError(f"embedding needs a matrix of rows, got shape {tuple(weight.shape)}")
-    if sparse:
-        raise RuntimeError("embedding: sparse gradients do not exist here; use sparse=False")
     rows = weight._array.shape[0]
     padding = check_padding("embedding", padding_idx, rows)
     input = check_tokens("embedding", input, rows)
     if max_norm is not None:
         limit_rows(input, weight, float(max_norm), norm_type)
-    return embedding_(weight, input, padding=padding, by_count=bool(scale_grad_by_freq))
+    return looked_up(weight, input, padding, bool(scale_grad_by_freq), bool(sparse))
 
 
 def check_padding(what: str, padding_idx: int | None, rows: int) -> int | None:
@@ -158,8 +199,10 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
     tensor([[1, 0, 0],
             [0, 0, 1]])
     """
-    if not numeric.is_integer(tensor._array.dtype):
-        raise RuntimeError(f"one_hot needs integer labels, got {tensor.dtype}; use .long()")
+    if tensor.dtype is not int64:
+        raise RuntimeError(
+            f"one_hot needs integer labels of int64, got {tensor.dtype}; use .long()"
+        )
     labels = tensor._array
     if num_classes == -1:
         not_recorded(tensor, "one_hot without num_classes")
@@ -213,12 +256,11 @@ def _dropped(
     """Drop with one random choice for each element of `shape`, which broadcasts to the input."""
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"{what}: the probability p must lie between 0 and 1, got {p}")
-    check_floating(input, what)
     if p == 0 or not training or input._array.size == 0:
         return input
-    mask = c.greater_equal(random_array("uniform", shape, np.float32), float(p))
-    if not isinstance(input._array, np.ndarray):
-        mask = mask.to(input.device)
+    check_floating(input, what)
+    drawn = random_array("uniform", shape, np.float32, device=input.device)
+    mask = c.greater_equal(drawn, float(p))
     out = dropout_(input, mask, scale=1.0 / (1.0 - p) if p < 1 else 0.0)
     return inplace_.assign(input, out, f"{what}(inplace=True)") if in_place else out
 
@@ -279,14 +321,13 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     shape = tuple(input._array.shape)
     if len(shape) == 3:
         warnings.warn(
-            "dropout2d: Received a 3-D input to dropout2d and assuming that channel-wise 1D "
-            "dropout behavior is desired: (batch, channels, length)",
+            "dropout2d takes an input of 3 dimensions as (batch, channels, length) and drops "
+            "whole channels",
             stacklevel=2,
         )
     elif len(shape) != 4:
         warnings.warn(
-            f"dropout2d: Received a {len(shape)}-D input to dropout2d, which is deprecated: it "
-            "takes 3 or 4 dimensions",
+            f"dropout2d is meant for 3 or 4 dimensions, got {len(shape)}",
             stacklevel=2,
         )
     return _dropped("dropout2d", input, (*shape[:2], *[1] * (len(shape) - 2)), p, training, inplace)
@@ -309,8 +350,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     shape = tuple(input._array.shape)
     if len(shape) not in (4, 5):
         warnings.warn(
-            f"dropout3d: Received a {len(shape)}-D input to dropout3d, which is deprecated: it "
-            "takes 4 or 5 dimensions",
+            f"dropout3d is meant for 4 or 5 dimensions, got {len(shape)}",
             stacklevel=2,
         )
     chosen = 1 if len(shape) == 4 else 2
@@ -328,17 +368,18 @@ def _alpha_dropped(
     """Replace by SELU's lowest value, and scale so that mean and variance stay 0 and 1."""
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"{what}: the probability p must lie between 0 and 1, got {p}")
-    check_floating(input, what)
     if p == 0 or not training or input._array.size == 0:
         return input
+    check_floating(input, what)
     if p == 1:
         out = input * 0.0
     else:
         scale = 1.0 / math.sqrt((_ALPHA * _ALPHA * p + 1.0) * (1.0 - p))
-        kept = c.greater_equal(random_array("uniform", shape, np.float32), float(p))
+        drawn = random_array("uniform", shape, np.float32, device=input.device)
+        kept = c.greater_equal(drawn, float(p))
         low = _ALPHA * scale
-        shift = c.where(kept, low * p, low * p - low).to(input.dtype, device=input.device)
-        out = dropout_(input, kept.to(input.device), scale=scale) + shift
+        shift = c.where(kept, low * p, low * p - low).to(input.dtype)
+        out = dropout_(input, kept, scale=scale) + shift
     return inplace_.assign(input, out, f"{what}(inplace=True)") if in_place else out
 
 

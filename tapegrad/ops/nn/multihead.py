@@ -63,33 +63,31 @@ def _check_ranks(
     rank = query._array.ndim
     _require(
         rank in (2, 3),
-        f"query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor",
+        f"the query must be (length, features) or a batch of that, got {rank} dimensions",
     )
     kind = "batched (3-D)" if rank == 3 else "unbatched (2-D)"
     _require(
         key._array.ndim == rank and value._array.ndim == rank,
-        f"For {kind} `query`, expected `key` and `value` to be {rank}-D but found "
-        f"{key._array.ndim}-D and {value._array.ndim}-D tensors respectively",
+        f"key and value must have {rank} dimensions like the {kind} query, got {key._array.ndim} "
+        f"and {value._array.ndim}",
     )
     if key_padding_mask is not None:
         found = key_padding_mask._array.ndim
         _require(
             found == rank - 1,
-            f"For {kind} `query`, expected `key_padding_mask` to be `None` or {rank - 1}-D but "
-            f"found {found}-D tensor instead",
+            f"key_padding_mask must have {rank - 1} dimensions for a {kind} query, got {found}",
         )
     if attn_mask is not None:
         found = attn_mask._array.ndim
         _require(
             found in (2, 3),
-            f"For {kind} `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found "
-            f"{found}-D tensor instead",
+            f"attn_mask must have 2 or 3 dimensions, got {found}",
         )
         if rank == 2 and found == 3:
             expected = (num_heads, query._array.shape[0], key._array.shape[0])
             _require(
                 attn_mask._array.shape == expected,
-                f"Expected `attn_mask` shape to be {expected} but got {tuple(attn_mask.shape)}",
+                f"attn_mask must have the shape {expected}, got {tuple(attn_mask.shape)}",
             )
     return bool(rank == 3)
 
@@ -97,13 +95,13 @@ def _check_ranks(
 def _check_sizes(query: Any, key: Any, value: Any, size: int, heads: int, separate: bool) -> None:
     width = query._array.shape[-1]
     check_floating(query, "multi_head_attention_forward")
-    _require(width == size, f"was expecting embedding dimension of {size}, but got {width}")
+    _require(width == size, f"the query must have {size} features, got {width}")
     _require(size % heads == 0, f"embed_dim {size} not divisible by num_heads {heads}")
     k, v = key._array.shape, value._array.shape
     if separate:
         _require(k[:2] == v[:2], f"key's lengths {k[:2]} do not match value's {v[:2]}")
     else:
-        _require(k == v, f"key shape {tuple(k)} does not match value shape {tuple(v)}")
+        _require(k == v, f"key and value must have the same shape, got {tuple(k)} and {tuple(v)}")
 
 
 # -- masks -------------------------------------------------------------------------------------
@@ -113,7 +111,7 @@ def _check_mask(mask: Any, name: str) -> None:
     if mask is not None:
         _require(
             mask.dtype is bool_ or mask.dtype.is_floating_point,
-            f"only bool and floating types of {name} are supported, got {mask.dtype}",
+            f"{name} must be a bool or floating tensor, got {mask.dtype}",
         )
 
 
@@ -144,16 +142,14 @@ def _attention_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) 
     shape = tuple(mask._array.shape)
     expected = (queries, keys) if len(shape) == 2 else (batch * heads, queries, keys)
     if shape != expected:
-        raise RuntimeError(
-            f"The shape of the {len(shape)}D attn_mask is {shape}, but should be {expected}."
-        )
+        raise RuntimeError(f"attn_mask must have the shape {expected}, got {shape}")
     return mask if len(shape) == 2 else reshape_(mask, shape=(batch, heads, queries, keys))
 
 
 def _padding_mask(mask: Any, batch: int, keys: int) -> Any:
     shape = mask._array.shape
-    _require(shape[0] == batch, f"Expected key_padded_mask.shape[0] to be {batch}, got {shape[0]}")
-    _require(shape[1] == keys, f"Expected key_padded_mask.shape[1] to be {keys}, got {shape[1]}")
+    _require(shape[0] == batch, f"key_padding_mask must have {batch} rows, got {shape[0]}")
+    _require(shape[1] == keys, f"key_padding_mask must have {keys} columns, got {shape[1]}")
     return reshape_(mask, shape=(batch, 1, 1, keys))
 
 
@@ -252,8 +248,8 @@ def attend(
     _check_mask(attn_mask, "attn_mask")
     if is_causal and attn_mask is None:
         raise RuntimeError(
-            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module "
-            "method `generate_square_subsequent_mask` to create this mask."
+            "is_causal says what attn_mask holds, so give the mask too: "
+            "Transformer.generate_square_subsequent_mask makes it"
         )
     # The hint replaces the mask only where nothing else is masked and nobody sees the weights.
     hinted = is_causal and key_padding_mask is None and not need_weights
@@ -267,7 +263,7 @@ def attend(
     if weights.bias_k is not None and weights.bias_v is not None:
         _require(
             weights.static_k is None and weights.static_v is None,
-            "a bias cannot be added to static keys or values",
+            "static_k and static_v leave no room for bias_k and bias_v",
         )
         k = _with_bias(k, weights.bias_k, batch_first)
         v = _with_bias(v, weights.bias_v, batch_first)
@@ -422,7 +418,8 @@ def multi_head_attention_forward(
         )
     _require(
         use_separate_proj_weight or in_proj_weight is not None,
-        "use_separate_proj_weight is False but in_proj_weight is None",
+        "in_proj_weight is missing; without it, use_separate_proj_weight=True needs "
+        "q_proj_weight, k_proj_weight and v_proj_weight",
     )
     weights = AttentionWeights(
         in_proj_weight,

@@ -519,6 +519,7 @@ def instance_norm(
 
 
 @op(
+    casts=True,
     module=F,
     samples=lambda: [Sample((3, 4)), Sample((3, 4), p=1.0, dim=0), Sample((2, 3, 4), 3.0, -1)],
 )

@@ -232,15 +232,15 @@ def rrelu(
     if lower > upper:
         raise RuntimeError(f"rrelu: lower {lower} must be at most upper {upper}")
     if training:
-        drawn = random_array("uniform", tuple(input._array.shape), np.float32)
-        slopes = (drawn * (upper - lower) + lower).to(input.dtype, device=input.device)
+        drawn = random_array("uniform", tuple(input._array.shape), np.float32, device=input.device)
+        slopes = (drawn * (upper - lower) + lower).to(input.dtype)
         out = prelu_(input, slopes)
     else:
         out = leaky_relu_(input, slope=(float(lower) + float(upper)) / 2)
     return in_place_or_new(input, out, inplace, "rrelu")
 
 
-@op(method=False, samples=activation_samples(0.3, -7.0))
+@op(casts=True, method=False, samples=activation_samples(0.3, -7.0))
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Any:
     """x above the threshold, else `value`.
 

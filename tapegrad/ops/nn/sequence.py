@@ -218,7 +218,7 @@ def _over_batches(
     x = swapped(input, 0, 1) if batch_first else input
     steps, batch, size = x._array.shape
     if not steps:
-        raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+        raise RuntimeError("the input has no time steps")
     flat = reshape_(x, shape=(steps * batch, size))
     out, last = run_layers(kind, flat, [(steps, batch)], hx, params, **options)
     whole = reshape_(out, shape=(steps, batch, out._array.shape[1]))
@@ -400,8 +400,7 @@ def _step(kind: str, input: Any, states: list[Any], params: list[Any]) -> Any:
 def _check_step(kind: str, input: Any, states: list[Any], w_ih: Any, w_hh: Any) -> None:
     if input._array.shape[-1] != w_ih._array.shape[1]:
         raise RuntimeError(
-            f"input has inconsistent input_size: got {input._array.shape[-1]} expected "
-            f"{w_ih._array.shape[1]}"
+            f"the input must have {w_ih._array.shape[1]} features, got {input._array.shape[-1]}"
         )
     for i, state in enumerate(states):
         if state._array.ndim != input._array.ndim or input._array.ndim not in (1, 2):
@@ -411,13 +410,13 @@ def _check_step(kind: str, input: Any, states: list[Any], w_ih: Any, w_hh: Any) 
             )
         if state._array.shape[:-1] != input._array.shape[:-1]:
             raise RuntimeError(
-                f"Input batch size {input._array.shape[0]} doesn't match hidden{i} batch size "
+                f"the input has a batch of {input._array.shape[0]}, hidden state {i} one of "
                 f"{state._array.shape[0]}"
             )
         if state._array.shape[-1] != w_hh._array.shape[1]:
             raise RuntimeError(
-                f"hidden{i} has inconsistent hidden_size: got {state._array.shape[-1]}, expected "
-                f"{w_hh._array.shape[1]}"
+                f"hidden state {i} must have {w_hh._array.shape[1]} features, got "
+                f"{state._array.shape[-1]}"
             )
 
 

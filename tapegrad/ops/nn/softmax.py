@@ -79,6 +79,11 @@ log_softmax_ = define(
 )
 
 
+def nothing(x: Any) -> Any:
+    """The softmax of no elements, with derivatives of all orders, as that of others has."""
+    return x * x
+
+
 def _along(primitive: Primitive, input: Any, dim: Any, dtype: Any) -> Any:
     name = primitive.name
     if dim is None:
@@ -86,7 +91,7 @@ def _along(primitive: Primitive, input: Any, dim: Any, dtype: Any) -> Any:
     d = normal_dim(dim, input._array.ndim)
     x = input if dtype is None else input.to(as_dtype(dtype))
     if x._array.size == 0:
-        return x.clone()
+        return nothing(x)
     check_floating(x, name)
     if not x._array.flags.c_contiguous:
         x = x.contiguous()  # as PyTorch does, so that the result can be viewed
@@ -207,10 +212,11 @@ def gumbel_softmax(
     """
     check_floating(logits, "gumbel_softmax")
     shape = tuple(logits._array.shape)
-    drawn = random_array("uniform", shape, np.float32).to(widened(logits.detach()).dtype)
+    drawn = random_array("uniform", shape, np.float32, device=logits.device)
+    drawn = drawn.to(widened(logits.detach()).dtype)
     # Uniform numbers may be 0, whose logarithm would make the noise infinite.
     uniform = extremes.clamp_numbers(drawn, low=2.0**-25, high=1.0)
-    noise = (-e.log(-e.log1p(-uniform))).to(logits.dtype, device=logits.device)
+    noise = (-e.log(-e.log1p(-uniform))).to(logits.dtype)
     soft = softmax((logits + noise) / tau, dim)
     if not hard:
         return soft

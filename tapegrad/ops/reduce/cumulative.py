@@ -75,6 +75,7 @@ prod_: Primitive = define(
 
 
 @op(
+    casts=True,
     samples=lambda: [
         Sample((3, 4)),
         Sample((3, 4), 0),
@@ -132,6 +133,7 @@ cumsum_: Primitive = define(
 
 
 @op(
+    casts=True,
     samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample((), 0)],
     inplace=True,
     autocast=ON_GPU,
@@ -187,6 +189,7 @@ cumprod_: Primitive = define(
 
 
 @op(
+    casts=True,
     samples=lambda: [Sample((3, 4), 0), Sample((3, 4), -1), Sample(In(values=[2.0, 0.0, 3.0]), 0)],
     inplace=True,
     autocast=ON_GPU,

@@ -14,11 +14,13 @@ import numpy as np
 
 from ...core import numeric, xp
 from ...core.batch_rules import adapted, shifted
+from ...core.operands import BOOL
 from ...core.primitive import ARRAY_SIZE, OPAQUE, REDUCE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ..elementwise import comparison as c
 from ..elementwise import extremes
 from ..index.gather import gather_, scatter_add_, zeros_as
+from ..precision import check_numbers
 from ..shape.dims import normal_dim, normal_dims
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
@@ -194,6 +196,8 @@ argmin_: Primitive = define(
 
 
 def _arg_op(primitive: Any, what: str, input: Any, dim: Any, keepdim: bool) -> Any:
+    if input._array.dtype is BOOL:
+        check_numbers(input, what)
     if dim is None:
         _not_empty(input, tuple(range(input._array.ndim)), what)
         return primitive(input, dim=None, keepdim=bool(keepdim))

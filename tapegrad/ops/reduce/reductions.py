@@ -30,6 +30,8 @@ from ..table import In, Sample, op
 if TYPE_CHECKING:
     from ..annotations import Dims, DTypeLike
 
+_BYTES = np.dtype(np.uint8)
+
 
 def spread(g: Any, shape: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
     """Bring something reduced back to the shape it was reduced from."""
@@ -87,6 +89,7 @@ def as_sum_dtype(input: Any, dtype: Any) -> Any:
 
 
 @op(
+    casts=True,
     samples=lambda: [*reduction_samples(), Sample(In(0, 3)), Sample(In(0, 3), 0)],
     autocast=ON_GPU,
 )
@@ -112,7 +115,7 @@ def _nansum(input: Any) -> Any:
     return c.where(c.isnan(input), 0.0, input) if numeric.is_floating(input._array.dtype) else input
 
 
-@op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
+@op(casts=True, samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
 def nansum(
     input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Any:
@@ -146,7 +149,7 @@ mean_: Primitive = define(
 )
 
 
-@op(samples=reduction_samples)
+@op(casts=True, samples=reduction_samples)
 def mean(
     input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Any:
@@ -163,7 +166,7 @@ def mean(
     return mean_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
 
 
-@op(samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
+@op(casts=True, samples=lambda: [Sample(In(3, values=[1.0, math.nan, 2.0])), Sample((3, 4), 1)])
 def nanmean(
     input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Any:
@@ -221,7 +224,7 @@ def any(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     """
     x = _as_bool(input)
     out = any_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
-    return out.to(input.dtype) if input._array.dtype == np.uint8 else out  # as PyTorch has it
+    return out.to(input.dtype) if input._array.dtype == _BYTES else out  # as PyTorch has it
 
 
 @op(samples=_truth_samples, differentiable=False)
@@ -234,7 +237,7 @@ def all(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     """
     x = _as_bool(input)
     out = all_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
-    return out.to(input.dtype) if input._array.dtype == np.uint8 else out
+    return out.to(input.dtype) if input._array.dtype == _BYTES else out
 
 
 @op(

@@ -19,7 +19,7 @@ from ...core.tensor import Tensor
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise.functions import log_of_sum
-from ..precision import as_floating
+from ..precision import as_floating, check_floating
 from ..shape.dims import normal_dim, normal_dims
 from ..shape.joining import cat
 from ..shape.padding import padded
@@ -135,6 +135,7 @@ def logcumsumexp(input: Tensor, dim: int) -> Any:
     >>> tapegrad.logcumsumexp(tapegrad.tensor([0.0, 0.0, 1000.0]), dim=0)
     tensor([0.0000e+00, 6.9315e-01, 1.0000e+03])
     """
+    check_floating(input, "logcumsumexp", complex=True)
     d = normal_dim(dim, input._array.ndim)
     if not input._array.ndim:
         return input.clone()
@@ -166,6 +167,10 @@ def cumulative_trapezoid(
     >>> tapegrad.cumulative_trapezoid(tapegrad.tensor([1.0, 2.0, 3.0]))
     tensor([1.5000, 4.0000])
     """
+    if isinstance(dx, complex):
+        raise RuntimeError(f"cumulative_trapezoid needs a real dx, got {dx}")
+    if x is not None and dx != 1:
+        raise TypeError("cumulative_trapezoid takes either positions x or the distance dx")
     y = as_floating(y, "cumulative_trapezoid")
     d = normal_dim(dim, y._array.ndim)
     length = max(y._array.shape[d] - 1, 0)

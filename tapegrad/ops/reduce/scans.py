@@ -15,6 +15,7 @@ from ...core.batch_rules import adapted, shifted
 from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ...transforms.batching import with_batches_of
+from ..checks import checked
 from ..elementwise.comparison import equal, less, where
 from ..elementwise.complexes import is_complex, refuse_complex
 from ..elementwise.copies import clone_
@@ -193,6 +194,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((3, 4), In(3, 4, kind="bool"), (12,)),
         Sample((3, 4), In(4, kind="bool"), (3, 5)),
@@ -221,6 +223,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Any:
     flat = reshape_(source, shape=(source._array.size,))
     if not flat._array.size:
         raise RuntimeError("masked_scatter needs a source with elements")
+    message = f"masked_scatter needs more than the {flat._array.size} elements of its source"
+    places = checked(places, high=flat._array.size - 1, message=message)
     values = take_(flat, places, dims=(0,))
     return where(mask, reshape_(values, shape=shape), input)
 

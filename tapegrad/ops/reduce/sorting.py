@@ -12,6 +12,7 @@ from ...core.primitive import OPAQUE, Primitive, define
 from ...core.tensor import wrap
 from ..elementwise.complexes import refuse_complex
 from ..index.gather import gather_
+from ..precision import check_numbers
 from ..shape.dims import normal_dim
 from ..table import In, Sample, op
 
@@ -101,6 +102,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     >>> values, indices
     (tensor([3., 2.]), tensor([0, 2]))
     """
+    check_numbers(input, "topk")
     n = input._array.ndim
     d = normal_dim(dim, n)
     size = input._array.shape[d] if n else 1

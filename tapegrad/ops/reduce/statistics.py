@@ -122,7 +122,7 @@ def _spread_samples() -> list[Sample]:
     ]
 
 
-@op(samples=_spread_samples)
+@op(casts=True, samples=_spread_samples)
 def var(
     input: Tensor,
     dim: Dims | None = None,
@@ -144,7 +144,7 @@ def var(
     return _spread_op(var_, "var", input, dim, unbiased, keepdim, correction)
 
 
-@op(samples=_spread_samples)
+@op(casts=True, samples=_spread_samples)
 def std(
     input: Tensor,
     dim: Dims | None = None,
@@ -242,6 +242,7 @@ logsumexp_: Primitive = define(
 
 
 @op(
+    casts=True,
     samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 0, True), Sample((2, 3, 4), [0, 2])],
     autocast=ON_GPU,
 )

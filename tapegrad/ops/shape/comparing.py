@@ -149,7 +149,8 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def _at_least(n: int, tensors: tuple[Any, ...]) -> Any:
-    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+    nested = len(tensors) == 1 and isinstance(tensors[0], (list, tuple))
+    if nested:
         tensors = tuple(tensors[0])
     out = []
     for t in tensors:
@@ -161,7 +162,7 @@ def _at_least(n: int, tensors: tuple[Any, ...]) -> Any:
                 shape = (1,) * (min(n, 2) - len(shape)) + shape + (1,) * (n - 2 if n == 3 else 0)
             t = reshape_(t, shape=shape)
         out.append(t)
-    return out[0] if len(out) == 1 else tuple(out)
+    return out[0] if len(out) == 1 and not nested else tuple(out)
 
 
 def _several(value: Any) -> list[Any]:
@@ -186,7 +187,9 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     return _at_least(3, tensors)
 
 
-@op(method=False, samples=lambda: [Sample([In(2, 3), In(2, 1)]), Sample([In(2), In(3)])])
+@op(
+    casts=True, method=False, samples=lambda: [Sample([In(2, 3), In(2, 1)]), Sample([In(2), In(3)])]
+)
 def hstack(tensors: Sequence[Tensor]) -> Any:
     """Join side by side: along the second dimension, vectors along the first.
 
@@ -199,7 +202,9 @@ def hstack(tensors: Sequence[Tensor]) -> Any:
     return cat(parts, 0 if parts[0]._array.ndim == 1 else 1)
 
 
-@op(method=False, samples=lambda: [Sample([In(2, 3), In(1, 3)]), Sample([In(3), In(3)])])
+@op(
+    casts=True, method=False, samples=lambda: [Sample([In(2, 3), In(1, 3)]), Sample([In(3), In(3)])]
+)
 def vstack(tensors: Sequence[Tensor]) -> Any:
     """Join on top of each other.
 

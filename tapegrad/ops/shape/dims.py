@@ -45,7 +45,8 @@ def normal_dims(dim: Any, ndim: int) -> tuple[int, ...]:
         if len(set(dims)) < len(dims):
             raise RuntimeError(f"dim {tuple(dim)} names a dimension twice")
         return tuple(sorted(dims)) if ndim else ()
-    return (normal_dim(dim, ndim),) if ndim else ()
+    found = normal_dim(dim, ndim)
+    return (found,) if ndim else ()
 
 
 def as_shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
@@ -66,4 +67,4 @@ def as_shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
 def check_sequence(tensors: Any, what: str) -> None:
     """Raise an error unless tensors are given as a sequence of them."""
     if isinstance(tensors, Tensor):
-        raise TypeError(f"{what}(): argument 'tensors' must be tuple of Tensors, not Tensor")
+        raise TypeError(f"{what}() takes a sequence of tensors, got a Tensor")

@@ -44,8 +44,11 @@ _READ_ONLY: Any = [["readonly"]]
 def _expand(x: Any, *, shape: tuple[int, ...]) -> Any:
     if x.__class__ is not np.ndarray or not shape:
         return np.broadcast_to(x, shape)
-    if x.size == math.prod(shape):
+    size = math.prod(shape)
+    if x.size == size:
         return x.reshape(shape)  # nothing stands there twice, so it may be written to
+    if not size:
+        return np.empty(shape, x.dtype)
     if x.flags.c_contiguous and x.size and x.flags.owndata:
         steps = [0 if n == 1 else step for n, step in zip(x.shape, x.strides, strict=True)]
         strides = (0,) * (len(shape) - len(steps)) + tuple(steps)
@@ -86,6 +89,8 @@ def expand(input: Tensor, *sizes: int | Sequence[int]) -> Any:
     shape = input._array.shape
     extra = len(wanted) - len(shape)
     if -1 in wanted:
+        if -1 in wanted[:extra]:
+            raise RuntimeError(f"expand to {wanted}: a new dimension has no size for -1 to keep")
         wanted = tuple(
             [shape[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)]
         )
@@ -149,6 +154,8 @@ def repeat(input: Tensor, *repeats: int | Sequence[int]) -> Any:
         raise RuntimeError(
             f"repeat needs a number for each of the {len(shape)} dimensions, got {times}"
         )
+    if min(times, default=0) < 0:
+        raise RuntimeError(f"a tensor cannot be repeated a negative number of times, got {times}")
     shape = (1,) * (len(times) - len(shape)) + shape
     spread = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
     ones = tuple(n for size in shape for n in (1, size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from ...core import xp
 from ...core.batch_rules import adapted, shifted
+from ...core.dtypes import promote_types
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor
 from ..table import In, Sample, attach, op
@@ -104,6 +106,8 @@ def _sequence(tensors: Any, what: str) -> list[Any]:
 
 
 @op(
+    apart=True,
+    casts=True,
     method=False,
     samples=lambda: [
         Sample([In(2, 3), In(4, 3)]),
@@ -131,7 +135,10 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     shape = solid[0]._array.shape
     if not shape:
         raise RuntimeError("cat needs tensors with dimensions; use stack for 0-d tensors")
-    d = normal_dim(dim, len(shape))
+    if len(solid) < len(parts):  # what is left out counts for the dtype
+        dtype = functools.reduce(promote_types, [x.dtype for x in parts])
+        solid = [x if x.dtype is dtype else x.to(dtype) for x in solid]
+    d = 0 if shape == (0,) else normal_dim(dim, len(shape))
     for x in solid:
         other = x._array.shape
         if other == shape:
@@ -144,6 +151,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
 
 
 @op(
+    casts=True,
     method=False,
     samples=lambda: [
         Sample([In(2, 3), In(2, 3)]),
@@ -196,6 +204,8 @@ def split(
 def _split(self: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of a size (the last may be smaller), or of the given sizes."""
     shape = self._array.shape
+    if not shape:
+        raise RuntimeError("a tensor without dimensions cannot be split")
     d = normal_dim(dim, len(shape))
     size = split_size
     if isinstance(size, int):
@@ -232,7 +242,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
     """
     if chunks <= 0:
         raise RuntimeError(f"chunk needs a positive number of pieces, got {chunks}")
-    size = input._array.shape[normal_dim(dim, input._array.ndim)]
+    shape = input._array.shape
+    size = shape[normal_dim(dim, len(shape))] if shape else 1
     if size == 0:
         return _split(input, [0] * chunks, dim)
     return _split(input, -(-size // chunks), dim)

@@ -18,6 +18,7 @@ from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ..elementwise.copies import clone_
 from ..index.indexing import take_
+from ..precision import check_numbers
 from ..table import Sample, op
 
 if TYPE_CHECKING:
@@ -134,6 +135,14 @@ def pad(
         )
     if value is not None and value != 0:
         raise RuntimeError(f"pad: mode {mode!r} takes no value")
+    if mode != "circular":
+        check_numbers(input, f"pad with mode {mode!r}")
+    filled = shape[1:] if len(shape) >= len(sides) + 2 else shape
+    if mode != "circular" and 0 in filled:
+        raise RuntimeError(
+            f"pad: mode {mode!r} needs an input that is empty along no dimension but the batch, "
+            f"got shape {tuple(shape)}"
+        )
     for n, (before, after) in zip(shape, whole, strict=True):
         if before or after:
             _check_width(n, before, after, mode)

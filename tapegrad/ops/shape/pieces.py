@@ -177,6 +177,8 @@ def as_strided(
         raise RuntimeError(
             f"as_strided: elements {first} to {last} are wanted of a tensor that has {array.size}"
         )
+    if 0 in shape:
+        first = 0  # no element is wanted, wherever that is
     x = input if order == [*range(array.ndim)] else permute_(input, dims=tuple(order))
     return strided_(reshape_(x, shape=(array.size,)), shape=shape, strides=steps, offset=first)
 
@@ -246,9 +248,17 @@ def _counts(repeats: Any) -> Any:
     result="tuple[Tensor, ...]",
 )
 def tensor_split(
-    input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
+    input: Tensor,
+    indices_or_sections: int | Sequence[int] | Tensor | None = None,
+    dim: int = 0,
+    *,
+    indices: Sequence[int] | None = None,
+    sections: int | None = None,
+    tensor_indices_or_sections: Tensor | None = None,
 ) -> Any:
     """Pieces of nearly equal sizes, or cut before the given indices.
+
+    The number of pieces or the indices may be given by any of four names.
 
     >>> import tapegrad
     >>> tapegrad.tensor_split(tapegrad.arange(5), 2)
@@ -256,7 +266,11 @@ def tensor_split(
     >>> tapegrad.tensor_split(tapegrad.arange(5), [1, 4])
     (tensor([0]), tensor([1, 2, 3]), tensor([4]))
     """
-    given = indices_or_sections
+    named = (indices_or_sections, indices, sections, tensor_indices_or_sections)
+    chosen = [x for x in named if x is not None]
+    if len(chosen) != 1:
+        raise TypeError(f"tensor_split needs the indices or the number of pieces once, got {named}")
+    given = chosen[0]
     given = given.tolist() if isinstance(given, Tensor) else given
     d = normal_dim(dim, input._array.ndim)
     length = input._array.shape[d]
@@ -273,6 +287,7 @@ def tensor_split(
 
 
 @op(
+    casts=True,
     method=False,
     samples=lambda: [Sample([In(3), In(3)]), Sample([In(2, 3), In(2, 3)]), Sample([In(), In()])],
 )
@@ -294,6 +309,7 @@ def _with_three_dimensions(x: Any) -> Any:
 
 
 @op(
+    casts=True,
     method=False,
     samples=lambda: [Sample([In(3), In(3, 2)]), Sample([In(2, 3), In(2, 1)]), Sample([In(), In()])],
 )
@@ -333,6 +349,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
 
 
 @op(
+    casts=True,
     samples=lambda: [
         Sample((2, 5)),
         Sample((5, 2), 2, 0),
@@ -373,10 +390,11 @@ def diff(
 
 
 @op(
+    apart=True,
     samples=lambda: [
         Sample((3, 4), In(values=[[0, 5], [11, 5]], kind="int")),
         Sample((3,), In(values=2, kind="int")),
-    ]
+    ],
 )
 def take(input: Tensor, index: Tensor) -> Any:
     """Elements by their number in the tensor read as one row.
@@ -385,8 +403,8 @@ def take(input: Tensor, index: Tensor) -> Any:
     >>> tapegrad.take(tapegrad.tensor([[1, 2], [3, 4]]), tapegrad.tensor([0, 3]))
     tensor([1, 4])
     """
-    if not numeric.is_integer(index._array.dtype):
-        raise RuntimeError(f"take needs integer indices, got {index.dtype}; use .long()")
+    if index._array.dtype != np.int64:
+        raise RuntimeError(f"take needs integer indices, of int64, got {index.dtype}; use .long()")
     flat = reshape_(input, shape=(input._array.size,))
     xp.check_index(index._array, input._array.size, "take")
     return take_(flat, index, dims=(0,))

@@ -151,6 +151,8 @@ def _transposed(self: Tensor) -> Tensor:
 
 def _matrix_transposed(self: Tensor) -> Tensor:
     """The last two dimensions swapped, as a view."""
+    if self._array.ndim == 0:
+        return self
     if self._array.ndim < 2:
         raise RuntimeError(f".mT needs at least 2 dimensions, got shape {tuple(self.shape)}")
     out: Tensor = swapped(self)

@@ -253,7 +253,8 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Any:
     (Size([3]), Size([3, 1]))
     """
     shape = input._array.shape
-    dims = () if dim == () or dim == [] else normal_dims(dim, len(shape))
+    none = dim.__class__ in (tuple, list) and not dim
+    dims = () if none else normal_dims(dim, len(shape))
     kept = tuple([n for i, n in enumerate(shape) if n != 1 or i not in dims])
     return reshape_.direct(input, {"shape": kept})
 

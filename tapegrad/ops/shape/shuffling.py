@@ -74,7 +74,11 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Any:
     return _moved(input, between, (0, 1, 3, 5, 2, 4), (*before, channels * r * r, high, wide))
 
 
-@op(method=False, samples=lambda: [Sample((2, 6, 2, 2), 3), Sample((1, 4, 3), 2)])
+@op(
+    method=False,
+    aliases=("native_channel_shuffle",),
+    samples=lambda: [Sample((2, 6, 2, 2), 3), Sample((1, 4, 3), 2)],
+)
 def channel_shuffle(input: Tensor, groups: int) -> Any:
     """Channels of (batch, channels, ...) dealt out: one of each group, then the next ones.
 

@@ -122,11 +122,23 @@ def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> Any:
     return tuple([piece.clone() for piece in split(input, split_size, dim)])
 
 
+@op(samples=lambda: [Sample((6, 2), [1, 2, 3])], result="tuple[Tensor, ...]")
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Any:
+    """`split` into pieces of given sizes, which PyTorch lets in-place operations change.
+
+    >>> import tapegrad
+    >>> tapegrad.unsafe_split_with_sizes(tapegrad.arange(4), [1, 3])
+    (tensor([0]), tensor([1, 2, 3]))
+    """
+    return tuple([piece.clone() for piece in split(input, list(split_sizes), dim)])
+
+
 def _part(*shape: int) -> In:
     return In(*shape, grad=False)  # PyTorch has no gradient here
 
 
 @op(
+    casts=True,
     method=False,
     samples=lambda: [
         Sample([_part(3, 2), _part(4, 2)], 0, 2),
@@ -180,9 +192,11 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> Any:
     >>> tapegrad.unravel_index(tapegrad.tensor([1, 5]), (2, 3))
     (tensor([0, 1]), tensor([1, 2]))
     """
-    sizes = as_shape((shape,) if isinstance(shape, int) else (tuple(shape),))
     if not numeric.is_integer(indices._array.dtype):
         raise TypeError(f"unravel_index needs integer indices, got {indices.dtype}")
+    if isinstance(shape, Tensor):
+        raise TypeError("unravel_index needs an int or a sequence of ints as its shape, got Tensor")
+    sizes = as_shape((shape,) if isinstance(shape, int) else (tuple(shape),))
     if any(n < 0 for n in sizes):
         raise ValueError(f"unravel_index: sizes must not be negative, got {sizes}")
     total = int(np.prod(sizes, dtype=np.int64))

@@ -177,7 +177,7 @@ scaled_modified_bessel_k1: Primitive = unary(
 )
 
 
-@op(module=S, samples=lambda: [Sample((3, 4)), Sample(())])
+@op(casts=True, module=S, samples=lambda: [Sample((3, 4)), Sample(())])
 def modified_bessel_i0(input: Tensor) -> Any:
     """The modified Bessel function of the first kind and order 0, as `i0`.
 
@@ -188,7 +188,7 @@ def modified_bessel_i0(input: Tensor) -> Any:
     return i0(input)
 
 
-@op(module=S, samples=lambda: [Sample((3, 4)), Sample(())])
+@op(casts=True, module=S, samples=lambda: [Sample((3, 4)), Sample(())])
 def modified_bessel_i1(input: Tensor) -> Any:
     """The modified Bessel function of the first kind and order 1, as `i1`.
 
@@ -199,7 +199,11 @@ def modified_bessel_i1(input: Tensor) -> Any:
     return i1(input)
 
 
-@op(module=S, samples=lambda: [Sample(In(3, 4, low=0.2)), Sample(In(values=[0.0], grad=False))])
+@op(
+    casts=True,
+    module=S,
+    samples=lambda: [Sample(In(3, 4, low=0.2)), Sample(In(values=[0.0], grad=False))],
+)
 def spherical_bessel_j0(x: Tensor) -> Any:
     """The spherical Bessel function of order 0: sin(x) / x, 1 at 0 and 0 at infinity.
 

@@ -113,6 +113,7 @@ zeta: Primitive = binary(
 
 
 @op(
+    casts=True,
     samples=lambda: [Sample(In(3, 4, low=1.2, high=3.0), 2), Sample(In(low=1.2, high=3.0), p=3)],
     inplace=True,
 )
@@ -134,7 +135,7 @@ def mvlgamma(input: Tensor, p: int) -> Any:
     return total
 
 
-@op("polygamma", module=S, samples=lambda: [Sample(1, In(3, low=0.5, high=3.0))])
+@op("polygamma", casts=True, module=S, samples=lambda: [Sample(1, In(3, low=0.5, high=3.0))])
 def _polygamma(n: int, input: Tensor) -> Any:
     """The n-th derivative of digamma, as `tapegrad.polygamma`.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 S = "special"
 
 
-@op(module=S, samples=lambda: [Sample((3, 4)), Sample(())])
+@op(casts=True, module=S, samples=lambda: [Sample((3, 4)), Sample(())])
 def ndtr(input: Tensor) -> Any:
     """The share of the standard normal distribution below x: (1 + erf(x / sqrt(2))) / 2.
 
@@ -92,6 +92,9 @@ entr: Primitive = unary(
 
 
 def _xlog1py(x: Any, y: Any) -> Any:
+    given = x if hasattr(x, "dtype") else y
+    # A number must not widen the result.
+    y = xp.module(given).asarray(y, np.result_type(x, y))
     out = x * np.log1p(y)
     return np.where((x == 0) & ~np.isnan(y), 0, out).astype(out.dtype)
 

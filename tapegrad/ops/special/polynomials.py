@@ -42,9 +42,10 @@ def _polynomial(
     """A function of points and degrees, of 2 x - 1 if it is `shifted`."""
 
     def kernel(x: Any, n: Any) -> Any:
-        dtype = next(z.dtype for z in (x, n) if hasattr(z, "dtype"))
-        degree = np.trunc(np.asarray(n, np.float64)).astype(np.int64)
-        point = np.asarray(x, np.float64)
+        given = next(z for z in (x, n) if hasattr(z, "dtype"))
+        dtype, module = given.dtype, xp.module(given)
+        degree = np.trunc(module.asarray(n, np.float64)).astype(np.int64)
+        point = module.asarray(x, np.float64)
         out = evaluate(np.maximum(degree, 0), 2 * point - 1 if shifted else point)
         return np.where(degree < 0, 0.0, out).astype(dtype)
 
@@ -68,6 +69,7 @@ def _polynomial(
     op(
         module=S,
         differentiable=False,
+        casts=True,
         samples=lambda: [
             Sample(In(3, 4, grad=False), 3),
             Sample(In(2, 1, grad=False), In(values=[0.0, 1.0, 2.0, 5.0], grad=False)),

@@ -54,6 +54,8 @@ def _wanted(what: str, inside: Sizes, output_size: Any) -> Sizes:
             f"{what} needs an input of at least 1 element along each dimension, and sizes that are "
             f"not negative: input {tuple(inside)}, output {found}"
         )
+    if math.prod(found) >= 1 << 60:
+        raise RuntimeError(f"{what}: no memory can hold a result of size {found}")
     return found
 
 
@@ -384,6 +386,9 @@ def _fractional(
     x = w.batched(input, what, dims)
     _check_filled(input, what)
     shape = tuple(x._array.shape)
+    for name, given in (("kernel_size", kernel_size), ("output_size", output_size)):
+        if isinstance(given, (tuple, list)) and len(given) != dims:
+            raise RuntimeError(f"{what}: {name} must be one integer or {dims}, got {given!r}")
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     outside = _fractional_size(what, shape[2:], output_size, output_ratio)
     spare = 0 if dims == 2 else 1  # PyTorch wants volumes to have one element more
@@ -394,11 +399,11 @@ def _fractional(
         raise RuntimeError(
             f"{what}: an input of size {shape[2:]} has no room for {outside} windows of size {size}"
         )
-    given = (*shape[:2], dims)
+    wanted = (*shape[:2], dims)
     if samples is None:
-        samples = random_array("uniform", given, np.float32).to(x.device)
-    elif not isinstance(samples, Tensor) or tuple(samples._array.shape) != given:
-        raise RuntimeError(f"{what}: _random_samples needs the shape {given}")
+        samples = random_array("uniform", wanted, np.float32, device=x.device)
+    elif not isinstance(samples, Tensor) or tuple(samples._array.shape) != wanted:
+        raise RuntimeError(f"{what}: _random_samples needs the shape {wanted}")
     corners = _fractional_corners(samples, shape, size, outside)
     values = x.detach()
 

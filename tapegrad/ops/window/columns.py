@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ...core import xp
+from ...core import numeric, xp
 from ...core.batch_rules import flattened
 from ...core.complexes import OWN
 from ...core.primitive import OPAQUE, Primitive, define
@@ -99,7 +99,9 @@ def unfold(
              [3., 4., 6., 7.],
              [4., 5., 7., 8.]]])
     """
-    x = w.batched(input, "unfold", 2)
+    if numeric.is_integer(input._array.dtype):
+        raise NotImplementedError(f"unfold takes no {input.dtype} tensor; use .float() first")
+    x = w.filled(input, "unfold", 2)
     geometry = w.over(
         "unfold",
         x._array.shape,

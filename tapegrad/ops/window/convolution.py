@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..precision import check_same_dtype
 from ..shape.padding import padded as bordered
+from ..shape.reordering import permute_
 from ..table import Sample, op
 from . import geometry as w
 from .convolution_primitives import convolution_
@@ -123,6 +124,31 @@ def conv1d(
     tensor([[[1., 2.]]])
     """
     return _convolved(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+@op(
+    method=False,
+    samples=lambda: [Sample((5, 2, 3), (3, 3, 4), (4,)), Sample((4, 1, 2), (3, 2, 2), (2,), pad=1)],
+    autocast="lower",
+)
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
+    """`conv1d` of sequences (length, batch, channels).
+
+    `weight` is (kernel length, channels, out channels), `bias` (out channels,).
+
+    >>> import tapegrad
+    >>> x, weight = tapegrad.ones(3, 1, 1), tapegrad.ones(2, 1, 1)
+    >>> tapegrad.conv_tbc(x, weight, tapegrad.zeros(1)).flatten()
+    tensor([2., 2.])
+    """
+    if input._array.ndim != 3 or weight._array.ndim != 3 or bias._array.ndim != 1:
+        raise RuntimeError(
+            "conv_tbc needs an input (length, batch, channels), a weight (kernel length, channels, "
+            f"out channels) and a bias (out channels,), got shapes {tuple(input.shape)}, "
+            f"{tuple(weight.shape)} and {tuple(bias.shape)}"
+        )
+    x, filters = (permute_(v, dims=dims) for v, dims in ((input, (1, 2, 0)), (weight, (2, 1, 0))))
+    return permute_(_convolved(1, x, filters, bias, 1, pad, 1, 1), dims=(2, 0, 1))
 
 
 @op(

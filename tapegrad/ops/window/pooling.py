@@ -25,6 +25,7 @@ from ..elementwise.arithmetic import add
 from ..elementwise.copies import cast
 from ..index.gather import gather_, scatter_, zeros_as
 from ..index.indexing import take_
+from ..precision import check_floating
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
 from . import geometry as w
@@ -319,6 +320,8 @@ def _max_pooled(
     return_indices: bool,
 ) -> Any:
     what = f"max_pool{dims}d"
+    if dims == 1 and not return_indices:
+        check_floating(input, what)  # PyTorch has it for integers if indices are wanted too
     x = w.filled(input, what, dims)
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     steps = strides(stride, what, size)

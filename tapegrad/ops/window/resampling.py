@@ -281,7 +281,10 @@ def _target(input: Any, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], 
     if scale_factor is None:
         return tuple(operator.index(n) for n in items), [None] * len(items)
     factors = [float(s) for s in items]
-    return tuple(math.floor(n * s) for n, s in zip(inside, factors, strict=True)), list(factors)
+    found = tuple(math.floor(n * s) for n, s in zip(inside, factors, strict=True))
+    if math.prod(found) >= 1 << 60:
+        raise RuntimeError(f"interpolate: no memory can hold a result of size {found}")
+    return found, list(factors)
 
 
 def _check_mode(input: Any, mode: str, align_corners: bool | None, antialias: bool) -> str:

@@ -149,7 +149,7 @@ def _check_sampling(input: Any, grid: Any, mode: str, padding_mode: str) -> int:
             "height, width, 2), or a volume with a grid of 5 dimensions and points of 3 numbers; "
             f"got shapes {shape} and {given}"
         )
-    if shape[0] != given[0] or 0 in shape[1:]:
+    if shape[0] != given[0] or 0 in shape[2:]:
         raise RuntimeError(
             f"grid_sample: input {shape} and grid {given} need the same batch, and the input "
             "needs elements"

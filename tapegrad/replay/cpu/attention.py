@@ -29,11 +29,12 @@ from typing import Any
 from ...core.primitive import ELEMENTWISE, Primitive
 from ..ir.program import Access, Attention, size_of
 from ..ir.shapes import joined
-from . import scalar, tuning, vectors
+from ..native import scalar
+from ..native.code import BOOL, FLOAT32, INT64, Code, Register, literal, type_of
+from . import tuning, vectors
 from .attention_dropout import dropped, row_elements, table_numbers, write_factors
 from .gemm import multiplication, packed_bytes
 from .kernel import Kernel, with_entry
-from .llvm import BOOL, FLOAT32, INT64, Code, Register, literal, type_of
 
 #: the numbers of every kernel; then come the rows' strides of all operands, the mask's column
 #: stride, and for each batch dimension its size and the steps of all operands

@@ -15,8 +15,8 @@ import struct
 import numpy as np
 
 from ...core.primitive import ELEMENTWISE, Primitive
-from . import scalar
-from .llvm import INT64, UINT64, Code, Register
+from ..native import scalar
+from ..native.code import INT64, UINT64, Code, Register
 
 #: scores whose numbers come from one block of the generator
 SCORES_PER_BLOCK = 8

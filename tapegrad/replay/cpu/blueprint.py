@@ -15,8 +15,8 @@ import numpy as np
 
 from ...core.source import Location
 from ..ir.program import Callback
+from ..native.plan import Plan
 from .emit import Emitted, Pointer, Segment
-from .plan import Plan
 
 #: what a step is, its kernel (-1: none), how many steps that has, how many stay together, where its
 #: table begins, and how many parts it has

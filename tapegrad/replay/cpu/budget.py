@@ -16,6 +16,7 @@ from dataclasses import replace
 from ...core import source
 from ...core.amounts import shown
 from ..ir.program import Apply, Program
+from ..native.plan import Plan, plan
 from ..passes import pipeline
 from ..passes.recompute import recomputed, work_of
 from ..passes.simplify import dead
@@ -23,7 +24,6 @@ from . import tuning
 from .blueprint import blueprint_of
 from .emit import emit
 from .machine import CPUMachine
-from .plan import Plan, plan
 from .progress import Progress
 
 #: times that the passes are asked for less, because what was live did not fit together

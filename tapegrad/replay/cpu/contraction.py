@@ -22,9 +22,10 @@ from typing import Any
 
 from ..ir.program import Access, Contraction, size_of
 from ..ir.shapes import joined
+from ..native import tuning as native_tuning
+from ..native.code import Code, literal, type_of
 from . import tuning, vectors
 from .kernel import ByteRange, Kernel, byte_range_of, with_entry
-from .llvm import Code, literal, type_of
 
 
 def _tile(n: int, most: int) -> int:
@@ -98,7 +99,7 @@ class ContractionWriter:
 
     def size(self, d: int) -> str:
         """The text of a size: a number of the table, unless it is a filter's or small."""
-        small = self.sizes[d] <= tuning.MAX_NUMBER_IN_TEXT
+        small = self.sizes[d] <= native_tuning.MAX_NUMBER_IN_TEXT
         known = small or (self.known and self.flags[d])
         return str(self.sizes[d]) if known else self.number(self.sizes[d], d)
 
@@ -264,7 +265,7 @@ class ContractionWriter:
         """
         code, (full, left) = self.code, divmod(self.sizes[d], width)
         blocks = self.number(full, ("blocks", d))
-        if self.flags[d] and full <= tuning.MAX_NUMBER_IN_TEXT:
+        if self.flags[d] and full <= native_tuning.MAX_NUMBER_IN_TEXT:
             blocks = str(full)  # an inner loop, which LLVM writes out
         several = full > 0 or (not self.flags[d] and width > self.lanes)
         if several:

@@ -2,7 +2,8 @@
 
 Comes in: the descriptor of a program (`driver_layout.py`), written by `executable.py`. Its steps
 form sections; a section ends when all of its parts are done, and then the next one opens. Part t is
-meant for thread t, which has what it needs in its cache. But whoever waits takes a part that nobody
+meant for thread t, which has what it needs in its cache; if there are more parts than threads, so
+is every part that comes a multiple of the threads later. But whoever waits takes a part that nobody
 has begun: a program needs no thread but the one that calls, and one that the system keeps away
 holds nobody up unless it is in the midst of a part. No Python runs between the posting of a program
 and its end, so an exception from a signal handler comes before a program or after it, and finds all
@@ -165,8 +166,12 @@ open:
   %mine = icmp ult i64 %thread, %parts
   br i1 %mine, label %own, label %wait
 own:
-  call void @take(ptr %job, ptr %first, i64 %section, i64 %thread, i64 %parts)
-  br label %wait
+  ; Its own part, and of more parts than threads those that follow at the same distance.
+  %turn = phi i64 [ %thread, %open ], [ %turn.next, %own ]
+  call void @take(ptr %job, ptr %first, i64 %section, i64 %turn, i64 %parts)
+  %turn.next = add i64 %turn, %threads
+  %another = icmp ult i64 %turn.next, %parts
+  br i1 %another, label %own, label %wait
 wait:
   %spins = phi i64 [ 0, %open ], [ 0, %own ], [ %more, %retry ], [ %more, %help ],
     [ %more, %back ], [ %more, %lie ]

@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import Any
 
 from ...core.source import Location
-from ..ir.failing import can_fail
-from ..ir.program import Attention, Callback, Compute, Contraction, Instruction, Loop, Product
+from ..ir.failing import can_fail, culprit
+from ..ir.program import Attention, Callback, Contraction, Instruction, Loop, Product
+from ..native.plan import Plan
 from . import attention, contraction, loops, patches, products, tuning, winograd
 from .driver_layout import CHECK, END, FINISH, MAX_THREADS, RUN, SECTION
 from .kernel import ByteRange, Kernel
-from .plan import Plan
 
 EVERYTHING = (-(1 << 62), 1 << 62)
 
@@ -195,6 +195,8 @@ class Emitter:
         """The numbers of parts that a kernel may have, the best one first."""
         if kernel.serial:
             return (1,)
+        if kernel.pieces > self.threads > 1:
+            return min(kernel.pieces, MAX_THREADS), self.threads
         if kernel.worth >= 2:
             return min(kernel.worth, self.threads), self.threads
         few = kernel.extent < tuning.BLOCKS_PER_KERNEL
@@ -263,7 +265,7 @@ class Emitter:
             self._finish(kernel, parts)
         if can_fail(instruction):
             assert kernel.checks
-            self.failures.append(_checking(instruction))
+            self.failures.append(culprit(instruction))
             self.steps.append(_mark(CHECK, (status,)))
             self.written, self.read = [], []
 
@@ -306,14 +308,6 @@ def _counted(steps: list[Step]) -> list[Step]:
             counted.append(step)
             most = max(most, step.parts)
     return counted[::-1]
-
-
-def _checking(instruction: Instruction) -> tuple[str, Location | None]:
-    """Which of the primitives that an instruction came from may find bad data."""
-    nodes = instruction.nodes if isinstance(instruction, Loop) else ()
-    failing = {n.primitive.name for n in nodes if isinstance(n, Compute) and n.fails}
-    found = (origin for origin in instruction.origins if origin.name in failing)
-    return next(found, instruction.origins[0])[:2]
 
 
 def _parts(kernel: Kernel, parts: int) -> list[tuple[int, int]]:

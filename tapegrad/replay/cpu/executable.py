@@ -22,11 +22,11 @@ from ...core.failures import described
 from ...core.source import describe
 from ...core.xp import address
 from ..ir.program import Callback, Program, View, contiguous
+from ..native.plan import Allocation, Plan
 from . import budget, driver_layout, jit, pool, stored, tuning
 from .blueprint import Blueprint, Steps, blueprint_of, texts_of
 from .collector import gc_paused
 from .emit import Emitted, emit
-from .plan import Allocation, Plan
 from .progress import Progress
 
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ..native.code import INT64, Code
 from .gemm import GemmWriter
 from .kernel import with_entry
-from .llvm import INT64, Code
 
 #: dimensions that a function has for taps (channel, and three of a window), for positions of the
 #: patches and of the result (sample, and three of an image), and for samples of a sum

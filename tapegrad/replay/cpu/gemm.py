@@ -30,8 +30,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from ...core import numeric
+from ..native.code import Code
 from . import tuning, vectors
-from .llvm import Code
 from .packing import PackWriter, WidenedElements, masked_load, masked_store, packing_of
 
 #: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows,

@@ -93,7 +93,7 @@ if hasattr(os, "register_at_fork"):
 # -- signals -------------------------------------------------------------------------------------
 
 
-def _undisturbed(work: Callable[[], T]) -> T:
+def undisturbed(work: Callable[[], T]) -> T:
     """Do some work where no signal's handler can interrupt it.
 
     Handlers run in the main thread. An exception of one, such as that of Ctrl-C, would leave
@@ -124,7 +124,7 @@ def _undisturbed(work: Callable[[], T]) -> T:
         return work()
     while not done.acquire(timeout=CHILD_PATIENCE):
         if os.getpid() != process:  # a handler has forked, and the other thread stayed behind
-            return _undisturbed(work)
+            return undisturbed(work)
     if errors:
         raise errors[0]
     return results[0]
@@ -151,7 +151,7 @@ class NativeFunction:
 
     def also(self, name: str) -> int:
         """The address of another function of the same text."""
-        return _undisturbed(lambda: int(self._engine.get_function_address(name)))
+        return undisturbed(lambda: int(self._engine.get_function_address(name)))
 
     @property
     def llvm(self) -> str:
@@ -167,7 +167,7 @@ class NativeFunction:
             machine, module = _optimised(self.llvm)
             return str(machine.emit_assembly(module))
 
-        return _undisturbed(assembled)
+        return undisturbed(assembled)
 
 
 class Counts:
@@ -202,7 +202,7 @@ def available() -> bool:
 
 @functools.cache
 def _target() -> Any:
-    return _undisturbed(_prepared)
+    return undisturbed(_prepared)
 
 
 def _prepared() -> Any:
@@ -259,13 +259,25 @@ def _unlocked() -> Any:
 
 def _optimised(text: str) -> tuple[Any, Any]:
     """A machine for this processor, and the module of a text after LLVM's passes."""
+    target, settings = _target()
+    return optimised(text, target.create_target_machine(**settings))
+
+
+def optimised(
+    text: str, machine: Any, link: Callable[[Any, Any], None] | None = None
+) -> tuple[Any, Any]:
+    """A machine, and the module of a text after LLVM's passes for it.
+
+    `link` may join other modules of the same context with it before that.
+    """
     import llvmlite.binding as llvm
 
-    target, settings = _target()
-    machine = target.create_target_machine(**settings)
-    module = llvm.parse_assembly(text, llvm.create_context())
+    context = llvm.create_context()
+    module = llvm.parse_assembly(text, context)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
+    if link is not None:
+        link(module, context)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = True
     options.slp_vectorization = True
@@ -278,13 +290,17 @@ def _optimised(text: str) -> tuple[Any, Any]:
 
 
 def _object_of(text: str) -> bytes:
+    return code_of(*_optimised(text), binary=True)
+
+
+def code_of(machine: Any, module: Any, binary: bool) -> bytes:
+    """The code of a module for a machine: as an object, or as assembly."""
     from llvmlite.binding import ffi
 
-    machine, module = _optimised(text)
     _, emit = _unlocked()
     with ffi.OutputString() as error:
         with _visit():
-            buffer = emit(machine, module, 1, error)
+            buffer = emit(machine, module, int(binary), error)
         if not buffer:
             raise RuntimeError(str(error))
     try:
@@ -294,8 +310,10 @@ def _object_of(text: str) -> bytes:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def _objects_of(texts: dict[str, str], progress: Progress) -> Iterator[tuple[str, bytes]]:
-    """The object code of some texts by name; long ones begin first, so that none is left alone."""
+def made_in_parallel(
+    texts: dict[str, str], make: Callable[[str], bytes], progress: Progress
+) -> Iterator[tuple[str, bytes]]:
+    """The code of some texts by name; long ones begin first, so that none is left alone."""
     from .pool import default_threads
 
     waiting = deque(sorted(texts, key=lambda name: -len(texts[name])))
@@ -308,7 +326,7 @@ def _objects_of(texts: dict[str, str], progress: Progress) -> Iterator[tuple[str
                     name = waiting.popleft()
                 except IndexError:  # another thread was faster
                     break
-                done.put((name, _object_of(texts[name])))
+                done.put((name, make(texts[name])))
         except BaseException as error:
             waiting.clear()
             done.put(error)
@@ -363,7 +381,7 @@ def functions(texts: Iterable[str], progress: Progress | None = None) -> dict[st
     found = {text: _functions.get(name) for text, name in names.items()}
     if None in found.values():
         with nullcontext(progress) if progress else Progress("compiling") as said:
-            found.update(_undisturbed(functools.partial(_compiled, names, said)))
+            found.update(undisturbed(functools.partial(_compiled, names, said)))
     for text, function in found.items():
         assert function is not None
         function.text = text
@@ -383,7 +401,7 @@ def _compiled(names: dict[str, str], progress: Progress) -> dict[str, NativeFunc
         }
         if new:
             progress.stage(f"{len(names)} kernels, {len(names) - len(new)} cached")
-            for name, code in _objects_of(new, progress):
+            for name, code in made_in_parallel(new, _object_of, progress):
                 codes[name] = code
                 cache.store(name, code)
         counts.compiled += len(new)
@@ -396,7 +414,7 @@ def stored(names: Iterable[str]) -> list[NativeFunction] | None:
     wanted = list(names)
     found = _present(wanted)
     if len(found) < len(wanted):
-        kept = _undisturbed(functools.partial(_kept, wanted))
+        kept = undisturbed(functools.partial(_kept, wanted))
         if kept is None:
             return None
         found = kept

@@ -16,8 +16,8 @@ from ..ir.program import (
     Access,
     LoopFold,
 )
+from ..native.code import Code
 from . import tuning
-from .llvm import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ class Kernel:
     #: bytes of scratch memory that all threads share: a kernel fills it for the next one
     shared: int = 0
     fills: bool = False
+    #: parts that it may be cut into beyond the number of threads, so that fast ones do more
+    pieces: int = 0
 
 
 def with_entry(

@@ -25,11 +25,12 @@ from ..ir.program import (
     contiguous,
     size_of,
 )
-from . import scalar, tuning
-from .elements import ElementWriter, accesses_of, converted
+from ..native import scalar
+from ..native.code import FLOAT32, FLOAT64, Code, Register, literal
+from ..native.elements import ElementWriter, accesses_of, converted
+from ..native.plan import Allocation
+from . import tuning
 from .kernel import ByteRange, Kernel, Partial, byte_range_of, grain_of, with_entry
-from .llvm import FLOAT32, FLOAT64, Code, Register, literal
-from .plan import Allocation
 
 
 class LoopWriter(ElementWriter):
@@ -258,26 +259,15 @@ class LoopWriter(ElementWriter):
         that share rows of such an index each keep the order of its values.
         """
         at_indices = [s.access for s in self.loop.stores if s.adds or s.access.picks]
-        found = (d for d in dims if all(self._apart(access, d) for access in at_indices))
+        found = (d for d in dims if all(self.apart(access, d) for access in at_indices))
         return next(found, 0)
-
-    def _apart(self, access: Access, split: int) -> bool:
-        """Whether steps of one dimension reach different elements, whatever the others do."""
-        strides = self.strides[access]
-        step = abs(strides[split])
-        others = [(abs(strides[d]), n) for d, n in enumerate(self.sizes) if d != split and n > 1]
-        others += [(abs(pick.stride), pick.size) for pick in access.picks if pick.size > 1]
-        # Smaller steps must stay between two of these; the larger ones lead past all of these.
-        within = sum((n - 1) * s for s, n in others if s < step)
-        beyond = math.gcd(*[s for s, _ in others if s >= step])
-        return within < step and (not beyond or (self.sizes[split] - 1) * step + within < beyond)
 
     def _kernel(self, split: int, partials: list[Partial]) -> Kernel:
         loop = self.loop
         work = size_of(tuple(self.sizes)) * max(sum(self.work.values()), 1)
         # Two threads must not write the same element.
         shared = any(
-            (s.adds or s.access.picks) and not self._apart(s.access, split) for s in loop.stores
+            (s.adds or s.access.picks) and not self.apart(s.access, split) for s in loop.stores
         )
         alone = loop.scan is not None and all(self.flags)
         serial = shared or alone

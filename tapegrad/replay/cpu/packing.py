@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core import numeric
+from ..native.code import FLOAT16, FLOAT32, INT32, Code, Register, memory_type, type_of
 from . import tuning, vectors
-from .llvm import FLOAT16, FLOAT32, INT32, Code, Register, memory_type, type_of
 
 
 class PlainElements:

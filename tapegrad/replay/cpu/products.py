@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from ...core import numeric
 from ..ir.program import Product, size_of
 from ..ir.shapes import joined
+from ..native.code import Code
 from . import tuning
+from .driver_layout import MAX_THREADS
 from .gemm import multiplication, packed_bytes
 from .kernel import ByteRange, Kernel, byte_range_of, grain_of, with_entry
-from .llvm import Code
 
 #: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
 NUMBERS = (
@@ -160,6 +161,10 @@ class Blocks(NamedTuple):
     def numbers(self) -> tuple[int, ...]:
         return self.rows, self.columns, self.across, self.down * self.across
 
+    def is_large(self, inner: int) -> bool:
+        """Whether a block is worth being taken by whichever thread is free."""
+        return 2 * self.rows * self.columns * inner >= tuning.MIN_OPERATIONS_OF_BLOCK
+
     def cost(self, inner: int) -> float:
         """What a thread computes, and what it packs for that."""
         packed = (self.rows + self.columns) * tuning.OPERATIONS_PER_PACKED_ELEMENT
@@ -188,14 +193,22 @@ def _in_blocks(p: Product, by_rows: bool, batches: int, threads: int) -> Blocks 
         return min(ways, key=lambda blocks: blocks.cost(p.inner))
     if work < tuning.MIN_OPERATIONS_FOR_BLOCKS:
         return None
-    many = -(-threads // batches)
-    ways = [_blocks(p.rows, p.columns, n, many // n) for n in _divisors(many)]
-    best = min(ways, key=lambda blocks: blocks.cost(p.inner))
     alone = _blocks(p.rows, p.columns, *((threads, 1) if by_rows else (1, threads)))
-    gain = tuning.MIN_GAIN_OF_BLOCKS
-    rate = -(-best.down * best.across * batches // threads)
-    cost = rate * best.cost(p.inner) * gain + tuning.OPERATIONS_PER_SECTION
-    return best if cost < batches * alone.cost(p.inner) else None
+    best, least = None, batches * alone.cost(p.inner) * (1 + tuning.UNEVEN_SPEED)
+    for turns in (1, 2, 4):
+        many = -(-turns * threads // batches)
+        if turns > 1 and (many * batches > MAX_THREADS or turns > tuning.MAX_BLOCKS_PER_THREAD):
+            break
+        for n in _divisors(many):
+            way = _blocks(p.rows, p.columns, n, many // n)
+            if turns > 1 and not way.is_large(p.inner):
+                continue
+            blocks = way.down * way.across * batches
+            uneven = tuning.UNEVEN_SPEED * threads / max(blocks, threads)
+            cost = -(-blocks // threads) * way.cost(p.inner) * (1 + uneven)
+            if cost + tuning.OPERATIONS_PER_SECTION < least:
+                best, least = way, cost + tuning.OPERATIONS_PER_SECTION
+    return best
 
 
 def _divisors(number: int) -> list[int]:
@@ -270,4 +283,5 @@ def product(p: Product, threads: int) -> Kernel:
         [(p.out.value.number, byte_ranges[2])],
         numbers,
         scratch=packed_bytes(dtype, p.rows, p.inner, p.columns, p.triangle),
+        pieces=extent if blocks is not None and blocks.is_large(p.inner) else 0,
     )

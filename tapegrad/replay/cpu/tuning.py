@@ -22,8 +22,6 @@ LOOP_WORK_PER_THREAD = 16_384
 #: floating-point operations of a product or a contraction for which it does: an operation on
 #: operands in registers is cheaper than an element of a loop, which comes from memory
 PRODUCT_OPERATIONS_PER_THREAD = 32 * 16_384
-#: instructions on one element that take as long as its way from memory and back: the unit of work
-INSTRUCTIONS_PER_MEMORY_TRIP = 16
 
 # -- how threads divide a kernel -------------------------------------------------------------------
 
@@ -42,16 +40,6 @@ MIN_BATCH_STEPS_TO_SHARE = 16
 
 # -- loops -----------------------------------------------------------------------------------------
 
-#: whole number, at most, that is part of a kernel's text wherever it stands: windows of 2 or 3 and
-#: pairs are then written out. Larger ones are in the kernel's table, where other batch sizes and
-#: lengths have theirs. With all of them there, steps of ten models took 0.95 to 1.08 times as long.
-MAX_NUMBER_IN_TEXT = 3
-#: elements between neighbours, at most, that are still read and written in whole vectors; longer
-#: steps are numbers of a kernel's table
-MAX_VECTOR_STRIDE_ELEMENTS = 16
-#: elements of an innermost loop from which on LLVM may not write it out: it would then vectorise
-#: the loop outside, with a gather for every element
-MIN_ROLLED_LOOP_ELEMENTS = 16
 #: elements that are added up in float32 before the sum moves to float64: few conversions, and an
 #: error that does not grow with the whole sum
 FLOAT32_SUM_CHUNK_ELEMENTS = 4096
@@ -157,11 +145,24 @@ MIN_THREADS_FOR_BLOCKS = 4
 #: floating-point operations of such a product, at least
 MIN_OPERATIONS_FOR_BLOCKS = 1 << 24
 #: operations of one thread that take as long as the section that follows
-OPERATIONS_PER_SECTION = 1 << 18
+OPERATIONS_PER_SECTION = 1 << 19
 #: operations that take as long as packing one element
 OPERATIONS_PER_PACKED_ELEMENT = 48
-#: how many times less a thread must have to do than with a part of the rows or of the columns
+#: how many times less a thread must have to do than with whole matrices of a batch
 MIN_GAIN_OF_BLOCKS = 1.1
+
+# Cores are seldom equally fast: some are small, and a virtual machine shares its own with others. A
+# large product is therefore cut into more blocks than there are threads, and fast ones do more of
+# them. On 16 threads of a shared machine (Intel), 4,096x32x4,096 was 1.0 to 1.7 times as fast so,
+# 512x128x2,048 and 2,048 cubed 1.0 to 1.3 times. Threads that packed both operands together, each a
+# part, were slower (0.85 in the mean): they wait once more for the slowest.
+
+#: how much longer the slowest of equal parts takes, as a share; with twice as many blocks, half
+UNEVEN_SPEED = 0.2
+#: blocks for each thread, at most
+MAX_BLOCKS_PER_THREAD = 4
+#: floating-point operations of a block, at least, if there is more than one for each thread
+MIN_OPERATIONS_OF_BLOCK = 1 << 22
 
 # A product with few results and long sums has too little to divide. Its sums are then cut where the
 # whole product would begin a new pass; the parts are a batch of products, which are added after it.
@@ -264,30 +265,12 @@ MAX_TILES_OF_A_PASS = 128
 
 #: bytes between things that different threads write, so that none takes a line from another
 CACHE_LINE_BYTES = 64
-#: where values begin in the arena: at a cache line, and at the widest vector
-ARENA_ALIGNMENT_BYTES = 64
-#: freed slots of a value's size that are looked at, from the one that was freed last: the time that
-#: this takes does not grow with the program
-MAX_FREED_SLOTS_TRIED = 8
 
-# Slots of different sizes may be kept apart, so that each thread writes what its own cache holds: a
-# CNN's step then takes 3.8 instead of 5.3 ms (see `plan.py`). That takes a larger arena.
-
-#: bytes of a value from which on several threads write it; their writes are counted in such blocks
-MIN_SHARED_VALUE_BYTES = 1 << 15
-#: how many times as large the arena may become by keeping slots apart
-MAX_ARENA_GROWTH = 1.3
 #: bytes of an arena from which on values are computed again that cost next to nothing: how much of
 #: it is then wanted, and how much more work, as a part of all, it may take
 MIN_ARENA_BYTES_TO_SAVE = 1 << 24
 WANTED_SHARE_OF_ARENA = 0.85
 MAX_SHARE_OF_WORK_TO_SAVE_MEMORY = 0.02
-#: bytes that threads must write less into what others wrote before, in each run, for every byte by
-#: which the arena grows: more memory must save more traffic than it may cause
-MIN_TRAFFIC_SAVED_PER_EXTRA_BYTE = 1.5
-#: instructions of a program, at most, for which both arenas are planned and compared: keeping slots
-#: apart sorts all of them for each value, which takes long in longer programs
-MAX_INSTRUCTIONS_TO_COMPARE_ARENAS = 1000
 
 # -- scratch memory that programs share ------------------------------------------------------------
 
@@ -314,8 +297,6 @@ SPINS_BEFORE_HELP = 32
 
 # -- what is kept, and what `explain()` may take ---------------------------------------------------
 
-#: kinds of computations whose costs are remembered; a GPT has 1,700 computations, of 60 kinds
-MAX_EXAMINED_COMPUTATIONS = 4096
 #: files of the cache on disk; when there are more, the oldest go
 MAX_CACHE_FILES = 20_000
 #: files that are then removed at once: half of the cache takes 11 s on a slow disk

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..ir.program import Access, Contraction, size_of
+from ..native.code import FLOAT32
 from . import tuning, vectors
 from .gemm import GemmWriter
 from .kernel import Kernel
-from .llvm import FLOAT32
 from .sides import (
     Dimension,
     Sides,

@@ -18,8 +18,8 @@ import functools
 from contextlib import ExitStack
 from typing import Any
 
+from ..native.code import Code, literal
 from .kernel import with_entry
-from .llvm import Code, literal
 from .winograd_tiles import SQUARE, TilesWriter, WinogradWriter, twice
 
 #: the numbers of the first kernel; the dimensions of channels (size, step) and of images (size,

@@ -19,8 +19,8 @@ import itertools
 from contextlib import ExitStack
 from typing import Any
 
+from ..native.code import Code, literal
 from .kernel import with_entry
-from .llvm import Code, literal
 from .winograd_tiles import SQUARE, TilesWriter, WinogradWriter, twice
 
 #: the numbers of the kernel of filters; the dimensions of channels follow: size and step

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ..native.code import INT64, Code
 from .gemm import GemmWriter
-from .llvm import INT64, Code
 
 #: positions in a square of a tile's input
 SQUARE = 16

@@ -1,8 +1,8 @@
 """Facts of memory: what decides whether a program fits a tensor, other than its values.
 
-Comes in: tensors. Goes out: their shape, dtype, layout, writability, whether they want gradients,
-and which of them show the same bytes. The same facts are compared for arguments, captured tensors
-and gradients. Called by `reach.py`, `world.py`, `trace/` and `use/replay.py`.
+Comes in: tensors. Goes out: their shape, dtype, layout, device, writability, whether they want
+gradients, and which of them show the same bytes. The same facts are compared for arguments,
+captured tensors and gradients. Called by `reach.py`, `world.py`, `trace/` and `use/replay.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ...core.arrays import bounds, is_gpu_class, memory_of
+from ...core.device import device_of
 from ...core.tensor import Tensor
-from ...core.xp import address
 
 
 def facts_of(tensor: Tensor) -> tuple[Any, ...]:
@@ -23,24 +24,10 @@ def facts_of(tensor: Tensor) -> tuple[Any, ...]:
     if type(array) is np.ndarray:
         writable = array.flags.writeable
         return array.shape, array.dtype, array.strides, type(tensor), requires, writable
+    if is_gpu_class(type(array)):
+        where = device_of(array)
+        return array.shape, array.dtype, array.strides, type(tensor), requires, where
     return "elsewhere", array.shape, array.dtype, type(tensor), requires
-
-
-def memory_of(array: Any) -> Any:
-    """The object that owns the memory of an array."""
-    base = array.base
-    while isinstance(base, np.ndarray):
-        array, base = base, base.base
-    return array if base is None else base
-
-
-def bounds(array: Any) -> tuple[int, int]:
-    """The addresses of an array's first byte and of the byte after its last one."""
-    start = end = address(array)
-    for size, step in zip(array.shape, array.strides, strict=True):
-        start += min((size - 1) * step, 0)
-        end += max((size - 1) * step, 0)
-    return start, end + array.itemsize if array.size else start
 
 
 def overlaps(arrays: Sequence[Any]) -> tuple[tuple[int, int, bool], ...]:
@@ -80,12 +67,3 @@ def overlapping(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 def steps_of(array: Any) -> tuple[int, ...]:
     """The strides of an array, in elements."""
     return tuple(s // array.itemsize for s in array.strides)
-
-
-def constant_of(array: Any) -> Any:
-    """A copy of an array; one element stands for all if they are equal, as in new state."""
-    if array.size > 1:
-        first = array.reshape(-1)[:1].copy()
-        if array.tobytes() == first.tobytes() * array.size:
-            return np.broadcast_to(first.reshape(()), array.shape)
-    return np.array(array)

@@ -8,6 +8,7 @@ Called by `walk.py`, `attributes.py`, `reach.py` and `world.py`.
 from __future__ import annotations
 
 import functools
+import logging
 import random
 import threading
 import types
@@ -30,7 +31,10 @@ TREE_WALKS = {
     *("named_modules", "children", "named_children", "apply", "_parameters", "_buffers"),
 }
 #: packages whose own names do not change
-CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "torch", "jax", "jaxlib", "builtins")
+CLOSED = (
+    *("tapegrad", "numpy", "scipy", "llvmlite", "torch", "jax", "jaxlib", "builtins"),
+    *("cupy", "cupyx"),
+)
 #: the flag of types that were made by Python code
 HEAP_TYPE = 1 << 9
 #: C types whose subclasses are looked into in ways of their own
@@ -154,6 +158,34 @@ def state_of(value: Any) -> Any:
     if isinstance(value, np.random.RandomState):
         return repr(value.get_state(legacy=False))
     return None if value.gi_frame is None else value.gi_frame.f_lasti
+
+
+def lineage(logger: logging.Logger) -> list[logging.Logger]:
+    """A logger and those to which it hands on what it writes."""
+    found: list[logging.Logger] = []
+    at: logging.Logger | None = logger
+    while at is not None:
+        found.append(at)
+        at = at.parent
+    return found
+
+
+def logger_state(logger: logging.Logger) -> list[Any]:
+    """Everything that decides whether a logger writes, and to which handlers."""
+    return [
+        logger.manager.disable,
+        *(
+            (
+                id(at),
+                at.level,
+                at.disabled,
+                at.propagate,
+                [*map(id, at.handlers)],
+                [*map(id, at.filters)],
+            )
+            for at in lineage(logger)
+        ),
+    ]
 
 
 def weak_items(value: Any) -> list[Any]:

@@ -31,7 +31,7 @@ from .scope import Scope, names_of
 #: packages of the library whose code reads what users set: attributes of layers, hooks, datasets
 _WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
 #: packages whose own code reads nothing else that users set
-_CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "ml_dtypes")
+_CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "ml_dtypes", "cupy", "cupyx")
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 
 #: where imports are done
@@ -96,7 +96,7 @@ _PLAIN_MODULES = {
     *("_string", "_bisect", "_heapq", "_struct", "_datetime", "datetime", "_decimal", "decimal"),
 }
 #: packages whose C functions read arrays and numbers, not attributes of users' objects
-_PLAIN_PACKAGES = ("numpy", "scipy", "tapegrad", "ml_dtypes", "llvmlite")
+_PLAIN_PACKAGES = ("numpy", "scipy", "tapegrad", "ml_dtypes", "llvmlite", "cupy")
 
 
 class Observer:

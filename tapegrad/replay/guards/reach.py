@@ -11,6 +11,7 @@ from __future__ import annotations
 import _thread
 import contextvars
 import functools
+import logging
 import random
 import types
 import weakref
@@ -36,6 +37,8 @@ from .kinds import (
     is_opaque,
     is_tensor,
     key_marks,
+    lineage,
+    logger_state,
     path_of,
     same_items,
     state_of,
@@ -72,6 +75,12 @@ _LRU = type(functools.lru_cache(lambda: None))
 _NUMBERS = (int, float, complex, str, bytes)
 #: types of C objects that never change
 _HARMLESS = {object, itemgetter, type(np.add), type(namedtuple("Pair", "one").__dict__["one"])}
+#: attributes of loggers that the library knows, and what leads to where they write
+_LOGGER = {
+    *("name", "level", "parent", "propagate", "handlers", "filters", "disabled", "_cache"),
+    *("manager", "root"),
+}
+_OF_HANDLERS = {"handlers", "filters", "stream"}
 
 
 class Reach(AttributeWalk):
@@ -327,6 +336,24 @@ class Reach(AttributeWalk):
         state = functools.partial(state_of, value)
         self.movers.append((at, state, state()))
 
+    def _logger(self, value: logging.Logger, parent: int, step: str, reference: Reference) -> None:
+        """A logger that wrote nothing: whether it would write is compared, not where to."""
+        writes = logging.Logger.handle.__code__ in self.scope.codes
+        own = (
+            type(value) not in (logging.Logger, logging.RootLogger) or vars(value).keys() - _LOGGER
+        )
+        if writes or own or self.scope.attributes & _OF_HANDLERS:
+            self._object(value, parent, step, reference)
+            return
+        before = logger_state(value)
+        kept = [(*at.handlers, *at.filters) for at in lineage(value)]  # so that no id is used anew
+        self._kept.extend(kept)
+        at = self._mark("same", value, before, parent, step, reference)
+        self.compared.tests.append(lambda: bool(kept) and logger_state(value) == before)
+        self.movers.append((at, functools.partial(logger_state, value), before))
+        if type(value) not in self._visited:
+            self._follow(type(value), at, ".__class__")
+
     def _object(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         kind = type(value)
         own = home_of(kind)
@@ -363,6 +390,7 @@ class Reach(AttributeWalk):
 
 #: how objects are visited, by type, in this order; all others are ordinary objects
 _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
+    (logging.Logger, Reach._logger),
     (dict, Reach._mapping),
     ((list, tuple, deque), Reach._sequence),
     ((set, frozenset), Reach._set),

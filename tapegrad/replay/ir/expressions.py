@@ -2,7 +2,7 @@
 
 `Primitive.expression` is an expression in a subset of Python, such as `x * y` or `where(x > 0, x,
 0)`. Goes out: Python's own syntax tree, which passes and targets read. Called by `passes/` and by
-`cpu/scalar.py`.
+`native/scalar.py`.
 """
 
 from __future__ import annotations

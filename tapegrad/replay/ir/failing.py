@@ -2,11 +2,12 @@
 
 Comes in: an instruction. Goes out: whether it may fail. Such instructions run even if nobody reads
 their results, because the eager function would raise an error. Called by `passes/simplify.py` and
-by the CPU target.
+by targets.
 """
 
 from __future__ import annotations
 
+from ...core.source import Location
 from .program import Callback, Compute, Instruction, Loop, Node, Read, Store
 
 
@@ -32,3 +33,11 @@ def finds_bad_data(part: Node | Store) -> bool:
     if isinstance(part, (Read, Store)):
         return any(not pick.checked for pick in part.access.picks)
     return isinstance(part, Compute) and part.fails
+
+
+def culprit(instruction: Instruction) -> tuple[str, Location | None]:
+    """Which of the primitives that an instruction came from may find bad data."""
+    nodes = instruction.nodes if isinstance(instruction, Loop) else ()
+    failing = {n.primitive.name for n in nodes if isinstance(n, Compute) and n.fails}
+    found = (origin for origin in instruction.origins if origin.name in failing)
+    return next(found, instruction.origins[0])[:2]

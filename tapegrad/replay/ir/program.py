@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.device import CPU, Device
 from ...core.failures import BAD_INDEX
 from ...core.primitive import Primitive
 from ...core.source import Location, line_of
@@ -405,6 +406,9 @@ class Program:
     wholes: tuple[Apply, ...] = field(default=(), compare=False)
     #: bytes that it may take for values while it runs, if there is a limit
     budget: int | None = None
+    #: where its values are, but for those, by number, that are in host memory (`ir/target.py`)
+    device: Device = CPU
+    host: frozenset[int] = frozenset()
 
     def with_instructions(self, instructions: Any) -> Program:
         return replace(self, instructions=tuple(instructions))
@@ -418,6 +422,10 @@ class Program:
         for _, value in self.writes:
             yield value
         yield from self.results
+
+    def device_of(self, value: Value) -> Device:
+        """Where a value is."""
+        return CPU if value.number in self.host else self.device
 
     def next_number(self) -> int:
         """A number above those of all values."""

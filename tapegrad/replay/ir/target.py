@@ -3,7 +3,24 @@
 A `Target` makes an `Executable` of a recorded program: that is all that the rest of `replay/` asks
 for. A target that uses the passes also has a `Machine`. Passes know no machine, so they ask it
 which dtypes it has, which expressions it can compute, what those cost, and whether they may find
-bad data. `replay/cpu/` is a target with passes, `replay/reference/` one without.
+bad data. `replay/cpu/` is a target with passes, `replay/reference/` has two without.
+
+**Devices.** A program has a device (`Program.device`), that of the tensors which it was recorded
+on. A target has an attribute `devices`, the kinds that it takes, such as `("cuda",)`; without it,
+programs on the CPU are all that it gets. Inputs, constants, results and writes of a program on a
+GPU are CuPy arrays, except for the values in `Program.host`, which are NumPy arrays as in eager
+code. Those are of two kinds:
+
+- numbers: float64 values from `param_groups` (the cells that `Replay` binds and refreshes), 0-d
+  tensors on the CPU beside others on the GPU, such as the step count of an optimizer, and what is
+  computed of such numbers;
+- states of generators, two int64, which primitives with an input named `state` read and move on.
+
+Host values are made of host values alone. So a target reads those that are inputs when a run
+begins, computes the others on the host or passes them to kernels as arguments, and writes back the
+results and writes among them, without waiting for the GPU. The numbers that a draw gives are on the
+GPU, and the same as on the CPU. `bind` gives the array of a host input once, and its owner changes
+the elements between runs: they are to be read in each.
 
 Composites come in parts. A target that has better code for some of them, forward or backward, gets
 them whole with `passes/regroup.py`.
@@ -86,6 +103,9 @@ class Machine(Protocol):
 
     def parts_at_a_time(self) -> int:
         """How many of those there may be before they are added."""
+
+    def check_attention(self, dtype: Any) -> None:
+        """Attention of a dtype can be computed in tiles."""
 
     def check_fold(self, primitive: Primitive, dtype: Any) -> None:
         """Elements of a dtype can be reduced by a primitive's expression."""

@@ -426,6 +426,7 @@ class Builder:
         given = [self._in_rows(self.widened(x)) for x in operands]
         if dtype not in (np.float32, np.float64) or any(x.dtype != dtype for x in given):
             raise NoLowering(f"attention of {dtype}")
+        self.machine.check_attention(dtype)
         q, k, v = given[:3]
         *batch, queries, features = q.shape
         if mask is not None and mask.dtype != np.bool_:

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def _computing(expression: str, inputs: tuple[str, ...]) -> Primitive:
+def computing(expression: str, inputs: tuple[str, ...]) -> Primitive:
     """A primitive for one expression; its name says all, as loops are compared by names."""
     name = f"({', '.join(inputs)} -> {expression})"
     return Primitive(name, _no_kernel, ELEMENTWISE, inputs, expression=expression)
 
 
 @functools.cache
-def _folding(expression: str) -> Primitive:
+def folding(expression: str) -> Primitive:
+    """A primitive that reduces with one expression."""
     return Primitive(expression, _no_kernel, REDUCE, ("x",), expression=expression)
 
 
@@ -63,7 +64,7 @@ class Body:
 
     def compute(self, expression: str, dtype: Any, **operands: Any) -> int:
         """An expression on nodes (positions that the other methods gave) and `Literal` numbers."""
-        primitive = _computing(expression, tuple(operands))
+        primitive = computing(expression, tuple(operands))
         given = tuple(operands.values())
         types = [o.number if isinstance(o, Literal) else self.nodes[o].dtype for o in given]
         dtype = np.dtype(dtype)
@@ -92,12 +93,12 @@ class Body:
     def fold(self, out: Any, node: int, expression: str, dims: tuple[int, ...]) -> None:
         """Reduce a node over dimensions; `out` has size 1 along them. This ends the loop."""
         access = self._builder.access(out, self.shape)
-        self._add((), (LoopFold(access, node, _folding(expression), dims),), None)
+        self._add((), (LoopFold(access, node, folding(expression), dims),), None)
 
     def scan(self, out: Any, node: int, expression: str, dim: int, reverse: bool) -> None:
         """Running values of a node along a dimension. This ends the loop."""
         access = self._builder.access(out, self.shape)
-        self._add((), (), Scan(access, node, _folding(expression), dim, reverse))
+        self._add((), (), Scan(access, node, folding(expression), dim, reverse))
 
     def _add(
         self, stores: tuple[Store, ...], folds: tuple[LoopFold, ...], scan: Scan | None

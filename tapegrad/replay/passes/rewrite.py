@@ -7,7 +7,7 @@ cuts a program into forward and backward, as a rewrite may change what backward 
 
 from __future__ import annotations
 
-from ...core.rewrites import REWRITES
+from ...core.rewrites import all_rewrites
 from ..ir.program import Apply, Program
 
 
@@ -19,7 +19,7 @@ def rewrite(program: Program) -> Program:
 def rewritten(program: Program, forward: int) -> tuple[list[Apply], list[Apply]]:
     """The first `forward` instructions and the others, after all rewrites."""
     halves = list(program.applied()[:forward]), list(program.applied()[forward:])
-    for each in REWRITES.values():
+    for each in all_rewrites().values():
         edit = each.edit(program)
         if not edit.dropped and not edit.added:
             continue

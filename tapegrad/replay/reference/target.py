@@ -1,8 +1,9 @@
-"""NumPy as a `Target`: a recorded program is run as it stands, one primitive at a time.
+"""NumPy and CuPy as targets: a recorded program is run as it stands, one primitive at a time.
 
 Comes in: a recorded program. Goes out: an executable. No pass changes the program, nothing is fused
 or kept in an arena. So this is what a program means, and what to compare with if native code is in
-doubt: `tapegrad.compile(f, backend="numpy")`. Registered by `use/targets.py`.
+doubt: `tapegrad.compile(f, backend="numpy")`. The primitives' own kernels run on the arrays of
+whichever library has the memory. Registered by `use/targets.py`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from ...core.arrays import as_array, copy_into
+from ...core.device import CPU, cupy
+from ...core.operands import on_one_device
 from ...core.primitive import Primitive
 from ...core.tape import Value
-from ..ir.program import Program
+from ..ir.program import Apply, Program
 from ..passes.regroup import regroup
 
 
@@ -40,7 +42,8 @@ class Interpreted:
             raise error
 
     def describe(self) -> str:
-        return "run by NumPy, one at a time"
+        library = "NumPy" if self._program.device == CPU else "CuPy"
+        return f"run by {library}, one at a time"
 
     def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
         program, count = self._program, len(self._expected)
@@ -49,26 +52,31 @@ class Interpreted:
         values |= {x.value.number: given[i] for i, x in enumerate(program.inputs)}
         try:
             for step in program.applied():
-                operands = [values[x.number] if isinstance(x, Value) else x for x in step.inputs]
-                made = step.primitive.kernel(*operands, **step.params)
+                made = step.primitive.kernel(*self._operands(step, values), **step.params)
                 outputs = made if isinstance(made, tuple) else (made,)
                 for value, array in zip(step.outputs, outputs, strict=False):
-                    values[value.number] = np.asarray(array, value.dtype)
+                    values[value.number] = as_array(array, value.dtype, program.device_of(value))
         except (IndexError, ValueError, RuntimeError, ZeroDivisionError) as error:
             return error
         # What is written may be a view of memory that is written to as well.
         written = [(values[to.number], values[value.number].copy()) for to, value in program.writes]
         for array, value in zip(arrays[count:], program.results, strict=True):
-            array[...] = values[value.number]
+            copy_into(array, values[value.number])
         for array, new in written:
-            array[...] = new
+            copy_into(array, new)
         return None
+
+    def _operands(self, step: Apply, values: dict[int, Any]) -> list[Any]:
+        """The operands of a primitive; numbers in host memory join a GPU as in eager code."""
+        operands = [values[x.number] if isinstance(x, Value) else x for x in step.inputs]
+        return operands if self._program.device == CPU else on_one_device(step.primitive, operands)
 
 
 class NumPyTarget:
     """Builds nothing: programs are interpreted."""
 
     name = "numpy"
+    devices: tuple[str, ...] = ("cpu", "cuda")
 
     def takes(self, primitive: Primitive) -> bool:
         """Whether a composite, or its rule, is run whole: none is, so that all parts are seen."""
@@ -79,3 +87,17 @@ class NumPyTarget:
 
     def build(self, program: Program, name: str = "a program") -> Interpreted:
         return Interpreted(regroup(program, self.takes))
+
+
+class CuPyTarget(NumPyTarget):
+    """The same for tensors on a GPU, where kernels cannot be made for it."""
+
+    name = "cupy"
+    devices = ("cuda",)
+
+    def missing(self) -> str | None:
+        try:
+            cupy()
+        except RuntimeError as error:
+            return str(error)
+        return None

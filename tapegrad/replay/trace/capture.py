@@ -17,11 +17,13 @@ from ...core.modes import unrecorded
 from ...core.primitive import CONTRACTION, Primitive, accelerator
 from ...core.tape import Entry, Value
 from ...core.tensor import Tensor, refresh
+from ...random import STATES
 from ..guards.facts import overlapping, steps_of
 from ..ir.program import Apply, Input, Program
 from .derivative import Derivative, Obstacle, runs_user_rules, trace
-from .log import CHANGED_HISTORY, ELSEWHERE, CaptureLog, base_of
+from .log import CHANGED_HISTORY, NO_MEMORY, CaptureLog, base_of
 from .recording import Recording
+from .residence import placed
 from .results import NotRepeatable, Template
 from .returned import Returned, unrepeatable
 from .slots import Argument, Captured, GradOf, Number, Slot
@@ -43,7 +45,7 @@ class Capture(CaptureLog):
         """Products run as native code: threads of NumPy's spin for 100 ms after they have worked,
         and keep those of this library from the processors.
         """
-        if primitive.kind == CONTRACTION:
+        if primitive.kind == CONTRACTION and arrays[0].__class__ is np.ndarray:
             with unrecorded():
                 out = accelerator().kernel(primitive, arrays, params)
             if out is not NotImplemented:
@@ -56,7 +58,7 @@ class Capture(CaptureLog):
         Called while the tape still records: views among the results may need their newest values.
         `known` gives what stands for objects that were there before. Raises `NotRepeatable`.
         """
-        if self.obstacle is not None and (self.has_given_up or self.obstacle == ELSEWHERE):
+        if self.obstacle is not None and (self.has_given_up or self.obstacle == NO_MEMORY):
             raise NotRepeatable(self.obstacle)
         for ending in self.endings.values():
             self.obstacle = self.obstacle or ending()
@@ -74,19 +76,23 @@ class Capture(CaptureLog):
         derivative = self._derivative(made)
         slots = self._final_slots()
         program, order = self._program(slots, made)
+        # By the numbers of the program's values.
+        places = {self.renamed[n].number: d for n, d in self.places.items() if n in self.renamed}
+        states = [self.renamed[n].number for n in order if n in STATES]
+        program, mixed = placed(program, places, states)
         touched = self._touched()
         return Recording(
             program=program,
             slots=tuple(slots[number] for number in order),
             twins=tuple(self.twins.values()),
             leaves=tuple(self.slot_of(leaf) for leaf, _ in touched),
-            pattern=tuple(grad is None for _, grad in touched),
+            pattern=tuple(None if grad is None else type(grad) for _, grad in touched),
             grads=grads,
             flags=flags,
             results=results,
             decisions=tuple(self.decisions),
             derivative=derivative,
-            obstacle=self._overlap(slots) or self.obstacle,
+            obstacle=self._overlap(slots) or mixed or self.obstacle,
             used=frozenset(self.first_edges),
             once=self.once,
         )
@@ -268,8 +274,7 @@ class Capture(CaptureLog):
     def _overlap(self, slots: dict[int, Slot]) -> str | None:
         """Tensors from outside that share memory without being views of each other."""
         tensors = [self.externals[n] for n, slot in slots.items() if not isinstance(slot, Number)]
-        on_cpu = [t for t in tensors if isinstance(t._array, np.ndarray)]
-        for group in overlapping(on_cpu):
+        for group in overlapping(tensors):
             bases = {id(base_of(t)._array) for t in group}
             if len(bases) > 1 and any(self._number_of(t) != t.id for t in group):
                 known = [t for t in group if isinstance(slots[t.id], Captured)]

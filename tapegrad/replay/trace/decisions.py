@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.arrays import host_copy, on_host
 from ...core.tape import Entry, Value
 from ...core.tensor import Tensor
 from .slots import Number
@@ -70,7 +71,7 @@ def decision_of(capture: CaptureLog, tensor: Tensor) -> Decision | None:
             return x
         if x.number in positions:
             return Value(positions[x.number], x.shape, x.dtype)
-        return capture.constants[x.number]
+        return on_host(capture.constants[x.number])
 
     steps: list[tuple[Any, dict[str, Any], tuple[Any, ...]]] = []
     for entry in sorted(entries.values(), key=lambda e: e.number):
@@ -80,7 +81,7 @@ def decision_of(capture: CaptureLog, tensor: Tensor) -> Decision | None:
         steps.append((entry.primitive, entry.params, given))
     if not steps:
         steps = [(_IDENTITY, {}, (Value(0, (), None),))]
-    return Decision(tuple(found), tuple(steps), tensor._array.copy())
+    return Decision(tuple(found), tuple(steps), host_copy(tensor._array))
 
 
 class _Identity:

@@ -12,12 +12,13 @@ other residuals, are recomputed in backward instead of being kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...autograd.engine import Walk
+from ...core.device import CPU
 from ...core.modes import no_grad
 from ...core.primitive import ELEMENTWISE
 from ...core.tape import Entry, Output, Value, node_of
@@ -253,7 +254,8 @@ class _Split:
 
     def _rewritten(self) -> tuple[Sequence[Apply], Sequence[Apply]]:
         """Forward and backward, rewritten while they are together: backward may need less then."""
-        if "rewrite" in skipped_passes():
+        # Rewriting is for the CPU; other targets see what was recorded.
+        if "rewrite" in skipped_passes() or self.program.device != CPU:
             return self.recorded, self.program.applied()[self.derivative.forward :]
         return rewritten(self.program, self.derivative.forward)
 
@@ -268,24 +270,21 @@ class _Split:
         values, repeated = self._residuals(read)
         kept = tuple(self._keep(v) for v in values)
         for_rerun = self._needed_for_rerun({v.number for v in values})
-        program = Program(
-            (*(self._input_of(k) for k in kept), *self._cotangent_inputs()),
-            self.program.constants,
-            tuple(_repeating(backward, repeated, wanted)),
-            (),
-            tuple(wanted),
-            wholes=self.program.wholes,
+        program = replace(
+            self.program,
+            inputs=(*(self._input_of(k) for k in kept), *self._cotangent_inputs()),
+            instructions=tuple(_repeating(backward, repeated, wanted)),
+            writes=(),
+            results=tuple(wanted),
         )
         index_of = {v.number: i for i, v in enumerate(wanted)}
         reads, shares = self._histories(program, kept)
         return Halves(
-            forward=Program(
-                self.inputs,
-                self.program.constants,
-                tuple(self.before),
-                self.program.writes,
-                tuple(self.results),
-                wholes=self.program.wholes,
+            forward=replace(
+                self.program,
+                inputs=self.inputs,
+                instructions=tuple(self.before),
+                results=tuple(self.results),
             ),
             forward_slots=self.slots,
             backward=program,

@@ -20,11 +20,12 @@ from typing import Any, Self
 import numpy as np
 
 from ...core import source, storage
+from ...core.arrays import constant_of, is_gpu_class, why_unusual
+from ...core.device import Device, device_of
 from ...core.modes import GRAD, STATE, numbers
 from ...core.storage import owner_of
 from ...core.tape import Entry, Tape, Value
 from ...core.tensor import Tensor, wrap
-from ..guards.facts import constant_of
 from ..guards.layers import Layers
 from .decisions import Decision, decision_of
 from .derivative import output_key
@@ -38,7 +39,7 @@ CHANGED_HISTORY = (
 )
 
 
-ELSEWHERE = "it works on tensors on a GPU, for which programs are not compiled"
+NO_MEMORY = "it works on sparse tensors, for which programs are not compiled"
 
 
 class CaptureError(RuntimeError):
@@ -84,6 +85,8 @@ class CaptureLog(Tape):
         #: by id() of an array: the array, the number of the value that it holds, and the number of
         #: the newest change anywhere when that was known
         self.arrays: dict[int, tuple[weakref.ref[Any], int, int]] = {}
+        #: by number of a value: its device, if it is not in host memory
+        self.places: dict[int, Device] = {}
         #: by tensor id: tensors from outside with the .grad that they came with
         self.first_grads: dict[int, tuple[Tensor, Tensor | None]] = {}
         #: ids of those whose .grad the function asked for
@@ -183,6 +186,12 @@ class CaptureLog(Tape):
         if self.roots.holds(tensor):
             self._give_up("it asks where an argument begins in memory, by storage_offset()")
 
+    def refuse_sparse(self, what: str) -> None:
+        self._give_up(
+            f"{what} of sparse tensors, at {source.describe(source.here())}: how many elements "
+            "they have depends on data. Use sparse=False, or to_dense() outside"
+        )
+
     def _give_up(self, why: str) -> None:
         """Go on as eager code does: other tensors share the history of an argument."""
         self.restore_views()
@@ -228,6 +237,8 @@ class CaptureLog(Tape):
         return number if number in self.known else None
 
     def _hold(self, array: Any, number: int) -> None:
+        if is_gpu_class(array.__class__):
+            self.places[number] = device_of(array)
         self.arrays[id(array)] = (weakref.ref(array), number, storage.latest)
 
     def check_fresh(self, tensor: Tensor) -> None:
@@ -262,7 +273,7 @@ class CaptureLog(Tape):
             # The memory may be changed in place later on, so the constant is a copy.
             self.born.append(weakref.ref(tensor))
             self._check(tensor)
-            if self.obstacle != ELSEWHERE:
+            if self.obstacle != NO_MEMORY:
                 self.constants[number] = constant_of(tensor._array)
         else:
             self.slots[number] = Captured(tensor)
@@ -271,12 +282,10 @@ class CaptureLog(Tape):
 
     def _check(self, tensor: Tensor) -> None:
         array = tensor._array
-        if not isinstance(array, np.ndarray):
-            self.obstacle = ELSEWHERE
-        elif not array.flags.aligned or any(s % array.itemsize for s in array.strides):
-            self.obstacle = "it reads a tensor whose memory is not aligned to its elements"
-        elif not array.dtype.isnative:
-            self.obstacle = "it reads a tensor in the byte order of another machine"
+        if not isinstance(array, np.ndarray) and not is_gpu_class(array.__class__):
+            self.obstacle = NO_MEMORY
+        else:
+            self.obstacle = why_unusual(array) or self.obstacle
 
     def enclose(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)

@@ -92,7 +92,7 @@ class Recording:
     slots: tuple[Slot, ...]  # one for each input of the program
     twins: tuple[Any, ...]  # further tensors around the arrays of captured ones
     leaves: tuple[Any, ...]  # slots of the tensors whose .grad the run looked at or changed
-    pattern: tuple[bool, ...]  # for each of them, whether .grad was None at the beginning
+    pattern: tuple[Any, ...]  # for each of them, the class of .grad at the beginning, or None
     grads: tuple[tuple[Any, Any], ...]  # (leaf, None | Slot | index of the result) at the end
     #: (leaf, before, after) for each whose requires_grad the run set
     flags: tuple[tuple[Any, bool, bool], ...]

@@ -203,6 +203,8 @@ def _children(value: Any) -> list[Any]:
 
 def _has_referrers(parts: list[Any]) -> bool:
     """Look at all objects that there are: it takes 10 ms for each hundred thousand."""
+    if gc.get_freeze_count():
+        return True  # objects that `gc.freeze` has set aside are not looked at
     own = {id(c) for c in parts} | {id(getattr(c, "__dict__", None)) for c in parts}
     own.add(id(parts))
     for referrer in gc.get_referrers(*parts):

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from ...core.arrays import may_share
 from ...core.modes import OVERRIDDEN, STATE, numbers
 from ...core.overriding import overrides
 from ...core.tape import FREED, Entry, Output, Value, new_entry
@@ -131,7 +130,7 @@ class Returned:
         return (
             other is not part
             and whole._array is base._array
-            and np.may_share_memory(part._array, other._array)
+            and may_share(part._array, other._array)
         )
 
 
@@ -144,7 +143,7 @@ def unrepeatable(arguments: Sequence[Tensor], returned: list[Tensor], start: int
         return "it is called inside a TorchFunctionMode"
     for tensor in (*arguments, *returned):
         kind = type(tensor)
-        if kind is not Tensor and overrides(tensor):
+        if kind is not Tensor and (overrides(tensor) or tensor.is_sparse):
             return f"it takes or returns a {kind.__name__}, a class derived from Tensor"
         new = kind is Tensor and (tensor.id > start or any(tensor is t for t in arguments))
         names = list(instance_dict(tensor) or ()) if new else []

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import storage
+from ...core.arrays import bounds, flat, over
 from ...core.inplace import Chain, through
 from ...core.modes import GRAD, STATE
 from ...core.storage import owner_of
 from ...core.strided import strided_
 from ...core.tensor import Tensor, wrap
 from ...core.xp import address
-from ..guards.facts import bounds, overlapping, steps_of
-from .slots import Argument, Captured, Span, flat, over
+from ..guards.facts import overlapping, steps_of
+from .slots import Argument, Captured, Span
 
 
 class Roots:

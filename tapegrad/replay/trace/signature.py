@@ -17,13 +17,17 @@ from typing import Any
 import numpy as np
 
 from ...core import casting, dtypes
+from ...core.arrays import has_memory, is_gpu_class
+from ...core.device import device_of
 from ...core.modes import STATE
 from ...core.tensor import Tensor, refresh
 from ...core.tree import map_leaves
 from ..guards.conjunction import Conjunction
 from ..guards.facts import facts_of, overlaps
 from ..guards.references import instance_dict
+from .log import NO_MEMORY
 from .recording import Found, FromArguments, Plain
+from .residence import several_devices
 
 _PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None), dtypes.DType}
 PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
@@ -74,9 +78,14 @@ class Arguments:
         call.key = key
         return call
 
-    def is_elsewhere(self) -> bool:
-        """Whether some tensor is not in the computer's own memory."""
-        return not all(isinstance(t._array, np.ndarray) for t in self.tensors)
+    def obstacle(self) -> str | None:
+        """Why a call cannot be recorded: where its tensors are; None if it can."""
+        arrays = [t._array for t in self.tensors]
+        if not all(isinstance(a, np.ndarray) or is_gpu_class(type(a)) for a in arrays):
+            return NO_MEMORY
+        # Numbers may be on the CPU beside tensors on a GPU.
+        found = {device_of(a) for a in arrays if a.ndim}
+        return several_devices(found) if len(found) > 1 else None
 
     def known(self, world: Any) -> Callable[[Any], Any]:
         """What stands, in a result, for objects that were there before; None for new ones."""
@@ -179,7 +188,7 @@ def likeness(args: tuple[Any, ...], kwargs: Any) -> Callable[[tuple[Any, ...]], 
     if not few or not plain or not _is_apart(list(args)):
         return unlike
     tests = Conjunction()
-    state, kinds = tests.name(STATE), (tests.name(Tensor), tests.name(np.ndarray))
+    state, kind = tests.name(STATE), tests.name(Tensor)
     tests.add(f"{state}.mode == {STATE.mode}")
     tests.add(f"{state}.autocast is None")
     tests.add(f"{tests.name(casting.allowed)}() is {casting.allowed()}")
@@ -188,21 +197,25 @@ def likeness(args: tuple[Any, ...], kwargs: Any) -> Callable[[tuple[Any, ...]], 
     owners: list[str] = []
     for i, tensor in enumerate(args):
         array = tensor._array
-        tests.add(f"(t{i} := args[{i}]).__class__ is {kinds[0]}")
+        library = tests.name(type(array))
+        tests.add(f"(t{i} := args[{i}]).__class__ is {kind}")
         tests.add(f"t{i}._view is None")
         tests.add(f"t{i}._extra is None")
         tests.add(f"not t{i}.__dict__")
         tests.add_is(f"t{i}._requires", tensor._requires)
         if tensor._requires:
             tests.add(f"t{i}._edge is {'' if tensor._edge is None else 'not '}None")
-        tests.add(f"(a{i} := t{i}._array).__class__ is {kinds[1]}")
+        tests.add(f"(a{i} := t{i}._array).__class__ is {library}")
         tests.add_is(f"a{i}.dtype", array.dtype)
         tests.add(f"a{i}.shape == {array.shape}")
         tests.add(f"a{i}.strides == {array.strides}")
-        tests.add(f"a{i}.flags.writeable is {array.flags.writeable}")
+        if type(array) is np.ndarray:
+            tests.add(f"a{i}.flags.writeable is {array.flags.writeable}")
+        else:
+            tests.add(f"a{i}.device.id == {device_of(array).index}")
         owner = f"a{i}"
         if array.base is not None:
-            tests.add(f"(b{i} := a{i}.base).__class__ is {kinds[1]}")
+            tests.add(f"(b{i} := a{i}.base).__class__ is {library}")
             owner = f"b{i}"
         tests.add(f"{owner}.base is None")
         for other in owners:
@@ -223,7 +236,7 @@ def aliasing_of(tensors: list[Tensor]) -> Any:
     ids = [t.id for t in tensors]
     same = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
     arrays = [t._array for t in tensors]
-    if not all(type(a) is np.ndarray for a in arrays):
+    if not all(map(has_memory, arrays)):
         return same
     return same, overlaps(arrays)
 
@@ -233,12 +246,13 @@ def _is_apart(tensors: list[Tensor]) -> bool:
     owners = set()
     for tensor in tensors:
         array = tensor._array
-        if array.__class__ is not np.ndarray:
+        kind = array.__class__
+        if kind is not np.ndarray and not is_gpu_class(kind):
             return False
         base = array.base
         if base is None:
             owners.add(id(array))
-        elif base.__class__ is np.ndarray and base.base is None:
+        elif base.__class__ is kind and base.base is None:
             owners.add(id(base))  # as tensors of `from_numpy` have it
         else:
             return False

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from ...core.arrays import over
 from ...core.storage import owner_of
 from ...core.tensor import Tensor, wrap
 from ...core.xp import address
@@ -129,16 +128,3 @@ class Span:
 
 
 Slot = Argument | Captured | GradOf | Number | Cotangent | Span
-
-
-def flat(owner: Any) -> Any:
-    """The memory of an array that owns it, as bytes; None if it has gaps."""
-    order = sorted(range(owner.ndim), key=lambda d: -owner.strides[d])
-    ordered = owner.transpose(order)
-    return ordered.reshape(-1).view(np.uint8) if ordered.flags.c_contiguous else None
-
-
-def over(array: Any, start: int, count: int) -> Any:
-    """An array of one dimension over the memory of another, from an address on."""
-    memory = flat(owner_of(array))
-    return np.ndarray((count,), array.dtype, memory, start - address(memory))

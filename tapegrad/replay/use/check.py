@@ -9,15 +9,17 @@ operation. Goes out: the result, or a `CheckError`. Called by `compiled.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...core import numeric
+from ...core.arrays import allocator, filled, host_copy, on_host
 from ...core.source import describe
 from ...core.tape import Entry, Output, Value
 from ...core.tensor import Tensor
-from ..ir.program import Apply, Program
+from ..ir.program import Apply
 from ..trace.capture import Capture
 from ..trace.recording import Made
 from ..trace.results import matched
@@ -43,11 +45,11 @@ class Witness(Capture):
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         super().write(entry, inputs, outputs)
         for tensor in outputs:
-            self.copies[tensor.id] = np.array(tensor._array)
+            self.copies[tensor.id] = host_copy(tensor._array)
 
     def _enter(self, tensor: Tensor) -> None:
         super()._enter(tensor)
-        self.copies[tensor.id] = np.array(tensor._array)
+        self.copies[tensor.id] = host_copy(tensor._array)
 
 
 class Check:
@@ -110,7 +112,11 @@ class Check:
         assert vjp is not None
         assert derivative is not None
         results = self.program.results
-        ones = [np.ones(results[i].shape, results[i].dtype) for i in derivative.outputs]
+        device_of = self.program.device_of
+        ones = [
+            filled(device_of(v), v.shape, v.dtype, 1)
+            for v in (results[i] for i in derivative.outputs)
+        ]
         found = vjp.pull(ones, entry.edges, entry.saved, {})
         for at, array in zip(derivative.gradients, found, strict=True):
             yield results[at], array
@@ -139,13 +145,13 @@ class Check:
         """The first operation whose result differs when it is computed natively."""
         applied = self.program.applied()
         made = [(x, v) for x in applied for v in x.outputs]
-        probe = Program(
-            self.program.inputs, self.program.constants, applied, (), tuple(v for _, v in made)
+        probe = replace(
+            self.program, instructions=applied, writes=(), results=tuple(v for _, v in made)
         )
         executable = self.replay.target.build(probe)
         executable.expect(range(len(probe.inputs)))
         given = [self._given(i) for i in range(len(probe.inputs))]
-        arrays = [np.empty(v.shape, v.dtype) for _, v in made]
+        arrays = [allocator(probe.device_of(v))(v.shape, v.dtype) for _, v in made]
         executable.run((*given, *arrays))
         for (apply, value), array in zip(made, arrays, strict=True):
             if not _close(array, self.seen[value.number]):
@@ -157,11 +163,12 @@ class Check:
         if isinstance(slot, Number):
             return np.asarray(slot.read(), np.float64)
         if isinstance(slot, Cotangent):
-            return np.ones(value.shape, value.dtype)
+            return filled(self.program.device_of(value), value.shape, value.dtype, 1)
         return slot.find(self.tensors)._array
 
 
 def _close(found: Any, expected: Any) -> bool:
+    found = on_host(found)
     if not numeric.is_floating(found.dtype):
         return bool(np.array_equal(found, expected))
     relative, overall = TOLERANCE[found.dtype.itemsize]
@@ -173,7 +180,10 @@ def _close(found: Any, expected: Any) -> bool:
 
 def _shown(found: Any, expected: Any) -> str:
     """Where two arrays differ most."""
-    a, b = np.atleast_1d(found).astype(np.float64), np.atleast_1d(expected).astype(np.float64)
+    a, b = (
+        np.atleast_1d(on_host(found)).astype(np.float64),
+        np.atleast_1d(expected).astype(np.float64),
+    )
     gap = np.where(
         (a == b) | (np.isnan(a) & np.isnan(b)), 0, np.nan_to_num(np.abs(a - b), nan=np.inf)
     )

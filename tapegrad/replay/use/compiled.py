@@ -27,7 +27,7 @@ from ..guards.kinds import Unguardable
 from ..guards.observe import Observer
 from ..guards.world import World
 from ..trace.effects import Effects, effects_of
-from ..trace.log import ELSEWHERE, CaptureError
+from ..trace.log import CaptureError
 from ..trace.recording import Recording
 from ..trace.results import NotRepeatable
 from ..trace.signature import Arguments, likeness, shown, unlike
@@ -37,7 +37,7 @@ from .leaf_tracker import LeafTracker
 from .replay import DataError, Replay
 from .signatures import Signatures
 from .snapshot import Snapshot
-from .targets import BACKENDS, DEFAULT, Budgeted, target_names, target_of
+from .targets import BACKENDS, DEFAULT, Budgeted, target_for, target_names, target_of, unfit
 from .undo import UndoableCapture
 from .variant import Signature, Variant
 
@@ -214,9 +214,10 @@ class Compiled(Generic[P, R]):
             call = Arguments(self._modes(), args, kwargs)
             signature = self._signatures.find(call.key)
             self._latest = None
-        if signature is None and call.is_elsewhere():
-            return self._eagerly(ELSEWHERE, args, kwargs)
         if signature is None:
+            obstacle = call.obstacle()
+            if obstacle is not None:
+                return self._eagerly(obstacle, args, kwargs)
             # Who insists on replays gets them, however often programs must be made anew.
             if self._signatures.is_thrashing(call.key) and not self.options.fullgraph:
                 communicates = self._signatures.communicated(call.key)
@@ -269,7 +270,7 @@ class Compiled(Generic[P, R]):
             signature.variants.remove(variant)
             signature.variants.insert(0, variant)
         if replay.executable is None:
-            missing = self._target.missing()
+            missing = replay.target.missing()
             if missing is not None:
                 self._off = True
                 return self._eagerly(missing, args, kwargs)
@@ -419,7 +420,10 @@ class Compiled(Generic[P, R]):
         if self._modes() != modes:
             refusal = "it leaves another gradient mode, default dtype or autocast behind"
         covered = signature.cover(observer.scope)
-        obstacle = recording.obstacle if recording is not None else None
+        obstacle = None
+        if recording is not None:
+            device = recording.program.device
+            obstacle = recording.obstacle or unfit(target_for(self._target, device), device)
         refusal = obstacle or observer.refusal or refusal
         learned = capture.sharing is not None and signature.learn_sharing(capture.sharing)
         # Something that happens in the first call alone, such as a message, is not held against
@@ -442,7 +446,7 @@ class Compiled(Generic[P, R]):
         if replay is not None and is_common:
             self._agreement.confirm(replay)
         after: Snapshot | None = None
-        if replay is not None and self._target.missing() is None:
+        if replay is not None and replay.target.missing() is None:
             after = undo.back(replay, tensors, result, witness)
         # Either all ranks replay what they have recorded, collectives included, or none does.
         if is_common and not self._agreement.all_can_replay(after is not None):
@@ -486,7 +490,8 @@ class Compiled(Generic[P, R]):
                 replay.confirm(recording)
                 signature.enter(world, replay, effects, recording.pattern, tensors)
                 return replay
-        replay = Replay(recording, self.name, self._target)
+        target = target_for(self._target, recording.program.device)
+        replay = Replay(recording, self.name, target)
         if world is not None:
             world.settle_for(recording)
         earlier = signature.compare(world, replay)

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ...autograd.api import grad
 from ...autograd.engine import copy_of
 from ...core import locks, source, storage
+from ...core.arrays import allocator, as_contiguous, filled
+from ...core.device import CPU, to_device
 from ...core.modes import GRAD, STATE, enable_grad, numbers
 from ...core.primitive import OPAQUE, Primitive, bind
 from ...core.tape import FREED, Entry, Output, Value, new_entry
@@ -47,9 +47,9 @@ class CompiledVjp:
         self.target = target
         self.halves = halves
         self.derivative = derivative
-        #: by which inputs want gradients and which outputs have them: the program, and for each
-        #: input the index of its gradient among the results
-        self.programs: dict[Any, tuple[Executable, list[Value], list[int | None]]] = {}
+        #: by which inputs want gradients and which outputs have them: the program, its results
+        #: with what allocates them, and for each input the index of its gradient among the results
+        self.programs: dict[Any, tuple[Executable, list[Any], list[int | None]]] = {}
         self._lock = locks.new()
         self._outputs = [halves.forward.results[i] for i in derivative.outputs]
         # Saved values reach `pull` as they are, on Tensors too: it rebuilds histories itself.
@@ -106,9 +106,9 @@ class CompiledVjp:
         executable, values, indices = found
         inputs = self._residuals(saved, parts)
         for part, value in zip(parts, self._outputs, strict=True):
-            whole = np.zeros(value.shape, value.dtype) if part is None else part
-            inputs.append(np.ascontiguousarray(whole, value.dtype).reshape(value.shape))
-        results = [np.empty(v.shape, v.dtype) for v in values]
+            whole = self._zeros(value) if part is None else part
+            inputs.append(as_contiguous(whole, value.dtype).reshape(value.shape))
+        results = [empty(v.shape, v.dtype) for empty, v in values]
         executable.run((*inputs, *results))
         return [None if index is None else results[index] for index in indices]
 
@@ -120,9 +120,12 @@ class CompiledVjp:
                 if part is not None and not spent.isdisjoint(self.halves.shares[i]):
                     raise self._used_up()
         return [
-            np.zeros(kept.value.shape, kept.value.dtype) if value is FREED else value
+            self._zeros(kept.value) if value is FREED else value
             for kept, value in zip(self.halves.kept, saved, strict=False)
         ]
+
+    def _zeros(self, value: Value) -> Any:
+        return filled(self.halves.backward.device_of(value), value.shape, value.dtype, 0)
 
     def _used_up(self) -> RuntimeError:
         return RuntimeError(
@@ -155,7 +158,8 @@ class CompiledVjp:
         name = f"the backward pass of {self.primitive.name}"
         executable = self.target.build(replace(halves.backward, results=tuple(values)), name)
         executable.expect(range(len(halves.backward.inputs)))
-        return executable, values, indices
+        made = [(allocator(halves.backward.device_of(v)), v) for v in values]
+        return executable, made, indices
 
     # -- backward on Tensors, to be differentiated -------------------------------------------
 
@@ -219,10 +223,14 @@ class CompiledVjp:
                     given[k] = wrap(values[x.number])
             out = bind(step.primitive, given, step.params)
             for k, tensor in enumerate(out if isinstance(out, tuple) else (out,)):
+                device = self.halves.forward.device_of(step.outputs[k])
+                if tensor.device != device:  # drawn on the host
+                    tensor = wrap(to_device(tensor._array, device))
                 values[step.outputs[k].number] = tensor._array
                 made[i, k] = tensor
         copies = [
-            inputs[i] if i in inputs else _copy(np.zeros(()), edge) for i, edge in enumerate(edges)
+            inputs[i] if i in inputs else _copy(filled(CPU, (), float, 0), edge)
+            for i, edge in enumerate(edges)
         ]
         return copies, [made[end] for end in self.derivative.ends]
 

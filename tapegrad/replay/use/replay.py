@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from ...core import storage
+from ...core.arrays import allocator, bounds, is_writable, layout_of, memory_of
 from ...core.inplace import through
 from ...core.modes import numbers, set_grad_enabled
 from ...core.tape import Entry, new_entry
 from ...core.tensor import Tensor, own, wrap
 from ..guards.conjunction import Conjunction
-from ..guards.facts import bounds, memory_of, overlaps
+from ..guards.facts import overlaps
 from ..ir.target import Executable, Target
 from ..trace.derivative import split
 from ..trace.recording import (
@@ -102,17 +103,22 @@ class Replay:
         self.seen: list[Any] | None = None
         self._same_numbers = _same_objects(self.read_numbers)
         self.number_cells = np.zeros(max(len(self.numbers), 1))
-        #: gradients that the program makes: leaf, index among the results, shape, dtype, strides
+        #: gradients that the program makes: leaf, index among the results, what allocates them,
+        #: and the class, shape, dtype and strides of their arrays
         self.made_grads: list[Any] = []
         #: other gradients that it changes: leaf, None or the slot of another tensor
         self.other_grads = [pair for pair in recording.grads if not isinstance(pair[1], int)]
-        #: the other results: index, shape, dtype
-        self.made_results = {i: (i, v.shape, v.dtype) for i, v in enumerate(self.program.results)}
+        #: the other results: index, what allocates them, shape, dtype
+        self.made_results = {
+            i: (i, allocator(self.program.device_of(v)), v.shape, v.dtype)
+            for i, v in enumerate(self.program.results)
+        }
         for leaf, at in recording.grads:
             if isinstance(at, int):
-                _, shape, dtype = self.made_results.pop(at)
-                strides = np.empty(shape, dtype).strides
-                self.made_grads.append((leaf, at, shape, dtype, strides))
+                _, empty, shape, dtype = self.made_results.pop(at)
+                like = empty(shape, dtype)
+                kind, strides = type(like), like.strides
+                self.made_grads.append((leaf, at, empty, kind, shape, dtype, strides))
         self.fresh = list(self.made_results.values())
         #: results that are not contiguous: their indices, and their dimensions as memory has them
         self.relaid_results = list(
@@ -163,13 +169,13 @@ class Replay:
                 return "memory that it writes to is read-only"
         return self._refused_gradients(tensors) if self.grads_read else None
 
-    def pattern_test(self, pattern: tuple[bool, ...]) -> Callable[[list[Tensor]], bool]:
-        """A function that says whether gradients are None, of the leaves in question, as given."""
+    def pattern_test(self, pattern: tuple[Any, ...]) -> Callable[[list[Tensor]], bool]:
+        """A function that says whether leaves have gradients of the given classes, or None."""
         tests = Conjunction()
-        for leaf, missing in zip(self.recording.leaves, pattern, strict=True):
+        for leaf, kind in zip(self.recording.leaves, pattern, strict=True):
             captured = isinstance(leaf, Captured)
             found = tests.name(leaf.tensor) if captured else f"tensors[{leaf.index}]"
-            tests.add(f"{found}._grad is {'' if missing else 'not '}None")
+            tests.add_is(f"{found}._grad" if kind is None else f"{found}._grad.__class__", kind)
         return tests.function("tensors")
 
     def _compare_captured(self) -> str | None:
@@ -259,11 +265,7 @@ class Replay:
         """Whether captured tensors with new memory can be taken as they are."""
         for i, (tensor, array) in enumerate(zip(self.tensors, self.arrays, strict=True)):
             now = tensor._array
-            if now is not array and (
-                i >= len(self.captured)
-                or type(now) is not np.ndarray
-                or (now.shape, now.dtype, now.strides) != (array.shape, array.dtype, array.strides)
-            ):
+            if now is not array and (i >= len(self.captured) or layout_of(now) != layout_of(array)):
                 return False
         arrays = [t._array for t in self.tensors]
         if overlaps(arrays) != self.sharing:
@@ -310,15 +312,15 @@ class Replay:
         inputs = [slot.find(tensors)._array for slot in self.moving]
         made: list[Any] = [None] * len(self.program.results)
         new = []  # gradients in new memory
-        for slot, at, shape, dtype, strides in self.made_grads:
+        for slot, at, empty, kind, shape, dtype, strides in self.made_grads:
             leaf = slot.tensor if slot.__class__ is Captured else slot.find(tensors)
-            array = None if self.calls_back else _reusable(leaf, shape, dtype, strides)
+            array = None if self.calls_back else _reusable(leaf, kind, shape, dtype, strides)
             if array is None:
-                array = np.empty(shape, dtype)
+                array = empty(shape, dtype)
                 new.append((leaf, at))
             made[at] = array
-        for i, shape, dtype in self.fresh:
-            made[i] = np.empty(shape, dtype)
+        for i, empty, shape, dtype in self.fresh:
+            made[i] = empty(shape, dtype)
         if self.calls_back:
             self._attempt(executable, (*inputs, *made), tensors)
         else:
@@ -453,10 +455,10 @@ def _writable(tensor: Tensor) -> bool:
     """Whether memory can be written to; what is lent is copied before that."""
     if tensor._extra is not None:
         own(tensor)
-    return bool(tensor._array.flags.writeable)
+    return is_writable(tensor._array)
 
 
-def _reusable(leaf: Tensor, shape: Any, dtype: Any, strides: Any) -> Any:
+def _reusable(leaf: Tensor, kind: Any, shape: Any, dtype: Any, strides: Any) -> Any:
     """The array of a leaf's gradient if nobody else can see it: its memory may be written again."""
     grad = leaf._grad
     if grad is None or grad.__class__ is not Tensor:
@@ -472,6 +474,7 @@ def _reusable(leaf: Tensor, shape: Any, dtype: Any, strides: Any) -> Any:
         or grad._extra is not None
         or grad._view is not None
         or array.base is not None
+        or array.__class__ is not kind
         or array.strides != strides
         or array.shape != shape
         or (array.dtype is not dtype and array.dtype != dtype)

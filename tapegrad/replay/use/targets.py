@@ -1,25 +1,31 @@
 """The targets that compiled functions can be built for, by name.
 
-Comes in: the name of a backend, or a target that the user registers. Goes out: a `Target`. Called
-by `compiled.py` and `replay.py`; `register_target` is public.
+Comes in: the name of a backend, or a target that the user registers. Goes out: a `Target`. A
+function is compiled for a backend; each of its programs is built for the target of the device that
+it was recorded on (`target_for`). Called by `compiled.py`, `update.py` and `replay.py`;
+`register_target` is public.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from ...core.device import Device
 from ..cpu.target import CPU
+from ..cuda.target import CUDA
 from ..ir.program import Program
 from ..ir.target import Executable, Target
-from ..reference.target import NumPyTarget
+from ..reference.target import CuPyTarget, NumPyTarget
 
 #: native code on the CPU, which is what everything runs on that does not ask for another
 DEFAULT = CPU()
 
 #: the names of the library's own targets
-BUILT_IN = ("cpu", "numpy")
+BUILT_IN = ("cpu", "numpy", "cuda", "cupy")
 
-_targets: dict[str, Target] = {target.name: target for target in (DEFAULT, NumPyTarget())}
+_targets: dict[str, Target] = {
+    target.name: target for target in (DEFAULT, NumPyTarget(), CuPyTarget(), CUDA())
+}
 
 #: other names of backends: the targets that they stand for, or None for no compiling at all
 BACKENDS: dict[str, str | None] = {"inductor": "cpu", "native": "cpu", "eager": None}
@@ -55,14 +61,36 @@ def target_of(name: str) -> Target:
     return _targets[name]
 
 
+def target_for(asked: Target, device: Device) -> Target:
+    """The target of programs on a device, where nobody asked for another than the default."""
+    if device.type == "cpu" or asked.name != DEFAULT.name:
+        return asked
+    found = _targets[device.type]
+    if found.missing() is not None:
+        found = _targets["cupy"]
+    return asked.of(found) if isinstance(asked, Budgeted) else found
+
+
+def unfit(target: Target, device: Device) -> str | None:
+    """Why a target cannot have programs on a device; None if it can."""
+    if device.type in getattr(target, "devices", ("cpu",)):
+        return None
+    return f"the backend {target.name!r} has no programs for tensors on {device}"
+
+
 class Budgeted:
     """A target whose programs take a limited number of bytes for their values."""
 
     def __init__(self, target: Target, budget: int) -> None:
         self.name = target.name
         self.missing = target.missing
+        self.devices = getattr(target, "devices", ("cpu",))
         self._target = target
         self._budget = budget
+
+    def of(self, target: Target) -> Budgeted:
+        """Another target with the same limit."""
+        return Budgeted(target, self._budget)
 
     def build(self, program: Program, name: str = "a program") -> Executable:
         return self._target.build(replace(program, budget=self._budget), name)

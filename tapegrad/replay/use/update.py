@@ -1,4 +1,4 @@
-"""In-place updates of tensors as native code, outside of compiled functions.
+"""In-place updates of tensors as programs, outside of compiled functions.
 
 Comes in: a function without results that changes existing tensors, such as an optimizer's step. It
 is recorded once, what the recording changed is undone, and from then on it is replayed, also in the
@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from ...core import numeric
+from ...core.arrays import is_gpu_class
+from ...core.device import CPU, device_of
 from ...core.modes import GRAD, STATE, left_as_found
 from ...core.tensor import Tensor
-from ..cpu import jit
 from ..trace.capture import Capture
 from .replay import Replay
 from .snapshot import Snapshot
+from .targets import DEFAULT, target_for
 
 #: elements below which an update of few tensors is done before native code is called, and how many
 #: few are: Python takes 20 to 30 µs for each
@@ -43,7 +45,7 @@ class Update:
         `key` says all that decides what that is, but for numbers read with `runtime_number` and
         `decided`. If the function makes new tensors that are to stay, it is run as it is.
         """
-        if STATE.mode & ~GRAD or not jit.available():
+        if STATE.mode & ~GRAD:
             function()
             return
         replay = self.replays.get(key)
@@ -58,6 +60,11 @@ class Update:
         self, function: Callable[[], None], key: Any, tensors: Callable[[], Sequence[Tensor]]
     ) -> None:
         before = list(tensors())
+        devices = {device_of(t._array) for t in before if t._array.ndim}
+        target = target_for(DEFAULT, devices.pop() if devices else CPU)
+        if devices or target.missing() is not None:
+            function()
+            return
         snapshot = Snapshot(t._array for t in before)
         capture = Capture([])
         with left_as_found(), capture:
@@ -69,7 +76,7 @@ class Update:
         )
         if stays or recording.obstacle is not None or recording.grads:
             return
-        replay = Replay(recording)
+        replay = Replay(recording, target=target)
         replay.build()
         assert replay.executable is not None
         if replay.executable.callbacks or replay.refusal([]) is not None:
@@ -95,6 +102,7 @@ def pays(changed: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:
     arrays = [t._array for t in changed]
     return (
         (len(arrays) >= FEW_TENSORS or sum([a.size for a in arrays]) >= SMALL_UPDATE)
-        and all(type(a) is np.ndarray and not numeric.is_complex(a.dtype) for a in arrays)
+        and all((type(a) is np.ndarray or is_gpu_class(type(a))) for a in arrays)
+        and not any(numeric.is_complex(a.dtype) for a in arrays)
         and all(g._array.flags.c_contiguous for g in gradients)
     )

@@ -40,7 +40,7 @@ class Variant:
         effects: Effects | None = None,
         moving: list[tuple[Reference, Any]] | None = None,
         sharing: Any = (),
-        pattern: tuple[bool, ...] = (),
+        pattern: tuple[Any, ...] = (),
         overlap: list[tuple[int, ...]] | None = None,
     ) -> None:
         self.world = world
@@ -51,7 +51,8 @@ class Variant:
         #: recorded call found there; they follow the arguments
         self.moving = moving or []
         self.overlaps = sharing
-        #: which leaves had no gradient; other worlds may share the replay and differ in that
+        #: the class of each leaf's gradient, or None where there was none; other worlds may share
+        #: the replay and differ in that
         self.pattern = pattern
         #: for each argument, the captured tensors whose bytes it showed
         self.overlap = overlap or []
@@ -240,7 +241,7 @@ class Signature:
         world: World | None,
         replay: Replay,
         effects: Effects,
-        pattern: tuple[bool, ...],
+        pattern: tuple[Any, ...],
         tensors: list[Tensor],
     ) -> None:
         """Remember what happens in a world, if it is known."""

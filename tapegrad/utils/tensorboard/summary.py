@@ -54,8 +54,8 @@ def scalar(tag: str, value: Any, new_style: bool = False, double_precision: bool
     """A number."""
     array = as_array(value).squeeze()
     assert array.ndim == 0, (
-        f"Tensor should contain one element (0 dimensions). Was given size: {array.size} "
-        f"and {array.ndim} dimensions."
+        f"a scalar is a tensor of no dimensions, got {array.size} elements in {array.ndim} "
+        "dimensions"
     )
     number = float(array)
     if not new_style:
@@ -92,7 +92,7 @@ def tensor_summary(tag: str, tensor: Tensor) -> Any:
 
 
 def histogram_raw(tag: str, **fields: Any) -> Any:
-    """A histogram that was counted before."""
+    """A histogram from its counts."""
     return _summary(tag, histo=proto("summary", "HistogramProto")(**fields))
 
 
@@ -147,7 +147,8 @@ def as_picture(values: Any, dataformats: str) -> Any:
     order = dataformats.upper()
     assert len(set(order)) == len(order), f"a dimension is named twice: {dataformats}"
     assert array.ndim == len(order), (
-        f"size of input tensor and input format are different: {array.shape} and {dataformats}"
+        f"dataformats={dataformats!r} has a letter for each dimension, and the shape is "
+        f"{array.shape}"
     )
     scale = 1 if array.dtype == np.uint8 else 255
     if len(order) == 4:
@@ -194,7 +195,7 @@ def _image_summary(tag: str, height: int, width: int, channels: int, encoded: by
 
 
 def video(tag: str, values: Any, fps: float = 4) -> Any:
-    """Pictures over time, of shape (N, T, C, H, W), as a moving GIF; several side by side."""
+    """Videos of shape (N, T, C, H, W) as one animated GIF, side by side."""
     array = as_array(values)
     scale = 1 if array.dtype == np.uint8 else 255
     frames = array.transpose(1, 0, 2, 3, 4)
@@ -218,9 +219,9 @@ def video(tag: str, values: Any, fps: float = 4) -> Any:
 
 
 def audio(tag: str, values: Any, sample_rate: int = 44100) -> Any:
-    """A sound, as amplitudes between -1 and 1."""
+    """Audio: amplitudes between -1 and 1."""
     array = as_array(values).squeeze()
-    assert array.ndim == 1, "input tensor should be 1 dimensional."
+    assert array.ndim == 1, f"audio must be a vector, got {array.ndim} dimensions"
     samples = (array.clip(-1, 1) * np.iinfo(np.int16).max).astype("<i2")
     output = io.BytesIO()
     with wave.open(output, "wb") as file:
@@ -267,7 +268,7 @@ def pr_curve(tag: str, labels: Any, predictions: Any, thresholds: int, weights: 
 
 
 def pr_curve_raw(tag: str, rows: Any, thresholds: int) -> Any:
-    """A curve that was counted before."""
+    """A curve from its counts."""
     data = np.stack([as_array(row) for row in rows])
     kind = import_module("tensorboard.plugins.pr_curve.plugin_data_pb2").PrCurvePluginData
     about = kind(version=0, num_thresholds=min(thresholds, 127)).SerializeToString()
@@ -297,7 +298,7 @@ def custom_scalars(layout: dict[str, dict[str, Any]]) -> Any:
 
 
 def mesh(tag: str, vertices: Any, colors: Any, faces: Any, config: Any) -> Any:
-    """A surface in space."""
+    """A 3D mesh."""
     meshes = import_module("tensorboard.plugins.mesh.plugin_data_pb2").MeshPluginData
     metadata = import_module("tensorboard.plugins.mesh.metadata")
     given = [
@@ -331,8 +332,8 @@ def hparams(parameters: dict[str, Any], metrics: dict[str, Any], domains: Any) -
         wanted = type(parameters.get(name))
         if name not in parameters or not all(isinstance(v, wanted) for v in values):
             raise TypeError(
-                f"parameter: hparam_domain_discrete[{name}] should be a list of same type as "
-                f"hparam_dict[{name}]."
+                f"hparam_domain_discrete[{name!r}] must be a list of values of the type of "
+                f"hparam_dict[{name!r}]"
             )
     start = plugin.SessionStartInfo()
     infos = []
@@ -345,7 +346,10 @@ def hparams(parameters: dict[str, Any], metrics: dict[str, Any], domains: Any) -
         elif isinstance(value, str):
             field, kind = "string_value", "DATA_TYPE_STRING"
         else:
-            raise ValueError("value should be one of int, float, str, bool, or torch.Tensor")
+            raise ValueError(
+                "a hyperparameter must be an int, float, str, bool or Tensor, got "
+                f"{type(value).__name__}"
+            )
         setattr(start.hparams[name], field, value)
         domain = None
         if name in domains:

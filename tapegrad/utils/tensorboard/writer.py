@@ -49,11 +49,11 @@ class FileWriter:
         self.add_event(proto("event", "Event")(summary=summary), global_step, walltime)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write what is queued."""
         self.event_writer.flush()
 
     def close(self) -> None:
-        """Write what waits, and close the file."""
+        """Write what is queued, and close the file."""
         self.event_writer.close()
 
     def reopen(self) -> None:
@@ -186,9 +186,12 @@ class SummaryWriter:
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Log a histogram that was counted before."""
+        """Log a histogram from its counts."""
         if len(bucket_limits) != len(bucket_counts):
-            raise ValueError("len(bucket_limits) != len(bucket_counts), see the document.")
+            raise ValueError(
+                f"bucket_limits and bucket_counts must be equally long, got {len(bucket_limits)} "
+                f"and {len(bucket_counts)}"
+            )
         summary = messages.histogram_raw(
             tag,
             min=min,
@@ -271,7 +274,7 @@ class SummaryWriter:
         fps: float = 4,
         walltime: float | None = None,
     ) -> None:
-        """Log pictures over time, of shape (N, T, C, H, W)."""
+        """Log videos of shape (N, T, C, H, W)."""
         self._add(messages.video(tag, vid_tensor, fps), global_step, walltime)
 
     def add_audio(
@@ -282,7 +285,7 @@ class SummaryWriter:
         sample_rate: int = 44100,
         walltime: float | None = None,
     ) -> None:
-        """Log a sound, as amplitudes between -1 and 1."""
+        """Log audio: amplitudes between -1 and 1."""
         self._add(messages.audio(tag, snd_tensor, sample_rate), global_step, walltime)
 
     def add_text(
@@ -332,7 +335,9 @@ class SummaryWriter:
         rows = ["\t".join(map(str, row)) for row in points.tolist()]
         (folder / "tensors.tsv").write_text("\n".join(rows) + "\n")
         if metadata is not None:
-            assert len(metadata) == len(points), "#labels should equal with #data points"
+            assert len(metadata) == len(points), (
+                f"metadata needs an entry for each of the {len(points)} points, got {len(metadata)}"
+            )
             lines = [str(x) for x in metadata]
             if metadata_header:
                 heads = ["\t".join(metadata_header)]
@@ -340,7 +345,10 @@ class SummaryWriter:
             (folder / "metadata.tsv").write_text("\n".join(lines) + "\n")
             info.metadata_path = f"{inside}/metadata.tsv"
         if label_img is not None:
-            assert len(label_img) == len(points), "#images should equal with #data points"
+            assert len(label_img) == len(points), (
+                f"label_img needs an image for each of the {len(points)} points, got "
+                f"{len(label_img)}"
+            )
             self._save_sprite(label_img, folder)
             info.sprite.image_path = f"{inside}/sprite.png"
             info.sprite.single_image_dim.extend([label_img.shape[3], label_img.shape[2]])
@@ -388,7 +396,7 @@ class SummaryWriter:
         weights: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Log a curve of precision and recall that was counted before."""
+        """Log a curve of precision and recall from its counts."""
         positives = true_positive_counts, false_positive_counts
         negatives = true_negative_counts, false_negative_counts
         rows = (*positives, *negatives, precision, recall)
@@ -421,7 +429,7 @@ class SummaryWriter:
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Log a surface in space: points, their colors, and triangles of points."""
+        """Log a 3D mesh: vertices, their colors, and triangular faces."""
         summary = messages.mesh(tag, vertices, colors, faces, config_dict)
         self._add(summary, global_step, walltime)
 
@@ -435,7 +443,7 @@ class SummaryWriter:
     ) -> None:
         """Log the settings of a run, and metrics to compare runs by."""
         if type(hparam_dict) is not dict or type(metric_dict) is not dict:
-            raise TypeError("hparam_dict and metric_dict should be dictionary.")
+            raise TypeError("hparam_dict and metric_dict must be dicts")
         made = messages.hparams(hparam_dict, metric_dict, hparam_domain_discrete)
         name = run_name or str(time.time())
         folder = os.path.join(self._get_file_writer().get_logdir(), name)
@@ -446,12 +454,12 @@ class SummaryWriter:
                 writer.add_scalar(tag, value, global_step)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write what is queued."""
         for writer in (self.all_writers or {}).values():
             writer.flush()
 
     def close(self) -> None:
-        """Write what waits, and close the files; the next value opens new ones."""
+        """Write what is queued, and close the files; the next value opens new ones."""
         for writer in (self.all_writers or {}).values():
             writer.flush()
             writer.close()

@@ -9,6 +9,7 @@ from ....core.device import as_device, cupy
 from ....cuda import current_device, device_count, is_available
 from ...absent import absent, absent_class
 from .. import OutOfMemoryError
+from .typed import TYPED
 
 __all__ = ["OutOfMemoryError"]
 
@@ -27,6 +28,8 @@ graph = absent_class("torch.cuda.graph", _GRAPHS)
 graph_pool_handle = absent("torch.cuda.graph_pool_handle", _GRAPHS)
 make_graphed_callables = absent("torch.cuda.make_graphed_callables", _GRAPHS)
 DeferredCudaCallError = absent_class("torch.cuda.DeferredCudaCallError", _STREAMS, Exception)
+
+globals().update(TYPED)
 
 #: one generator serves all devices
 default_generators: tuple[Any, ...] = ()

@@ -10,7 +10,7 @@ from ....core.tensor import Tensor
 def set_module(obj: Any, mod: str) -> None:
     """Set the name of the module that an object says it belongs to."""
     if not isinstance(mod, str):
-        raise TypeError("The mod argument should be a string")
+        raise TypeError(f"set_module takes the name of a module, got {type(mod).__name__}")
     obj.__module__ = mod
 
 

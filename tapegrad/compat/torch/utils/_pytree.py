@@ -138,7 +138,7 @@ def register_pytree_node(
 ) -> None:
     """Let objects of a class be containers."""
     if cls in SUPPORTED_NODES:
-        raise ValueError(f"{cls} is already registered as pytree node.")
+        raise ValueError(f"{cls} is a pytree node already")
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 

@@ -10,7 +10,8 @@ from ....absent import absent, absent_class
 _INSTEAD = "there are no quantized tensors; use the floating-point model"
 
 QConfig = absent_class("torch.ao.quantization.QConfig", _INSTEAD)
-FakeQuantize = absent_class("torch.ao.quantization.FakeQuantize", _INSTEAD, Module)
+FakeQuantizeBase = absent_class("torch.ao.quantization.FakeQuantizeBase", _INSTEAD, Module)
+FakeQuantize = absent_class("torch.ao.quantization.FakeQuantize", _INSTEAD, FakeQuantizeBase)
 ObserverBase = absent_class("torch.ao.quantization.ObserverBase", _INSTEAD, Module)
 
 _FUNCTIONS = (

@@ -14,4 +14,4 @@ def _get_activation_fn(activation: str) -> Any:
         return relu
     if activation == "gelu":
         return gelu
-    raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    raise RuntimeError(f"activation must be 'relu' or 'gelu', got {activation!r}")

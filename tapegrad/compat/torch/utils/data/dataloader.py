@@ -1,7 +1,22 @@
 """`torch.utils.data.dataloader`: the classes of iterators, which packages ask for."""
 
-from .....data.iterate import ParallelIterator, SerialIterator
+from __future__ import annotations
 
-_BaseDataLoaderIter = (SerialIterator, ParallelIterator)
+from collections.abc import Callable
+from typing import Any
+
+from .....data.iterate import BatchIterator, ParallelIterator, SerialIterator
+
+_BaseDataLoaderIter = BatchIterator
 _SingleProcessDataLoaderIter = SerialIterator
 _MultiProcessingDataLoaderIter = ParallelIterator
+
+
+class _DatasetKind:
+    """Numbers of the two kinds of datasets."""
+
+    Map = 0
+    Iterable = 1
+
+
+_collate_fn_t = Callable[[list[Any]], Any]

@@ -130,6 +130,10 @@ class Code:
             return ""
         return self.value(f"call {result} @{function}({given})")
 
+    def library(self, name: str, single: bool) -> str:
+        """What a function of the C library is called, for float32 or for float64."""
+        return f"{name}f" if single else name
+
     def cell(self, dtype: Any) -> str:
         """A variable; LLVM turns it into registers."""
         name = self.name()

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core import numeric
 from ...core.failures import BAD_LABEL, ZERO_DIVISION
-from .llvm import BOOL, INT64, UINT64, Code, Register, literal, type_of
+from .code import BOOL, INT64, UINT64, Code, Register, literal, type_of
 
 
 class Integers:

@@ -27,7 +27,7 @@ from ..ir.program import (
 )
 from ..ir.shapes import joined
 from . import scalar, tuning
-from .llvm import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, type_of
+from .code import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, type_of
 from .plan import Allocation
 
 #: operands that leave LLVM less to compute if it knows them
@@ -249,6 +249,17 @@ class ElementWriter:
             if numeric.is_half(value.dtype):
                 value = self.code.rounded(value.text, value.dtype)
         self.code.store(value, pointer)
+
+    def apart(self, access: Access, split: int) -> bool:
+        """Whether steps of one dimension reach different elements, whatever the others do."""
+        strides = self.strides[access]
+        step = abs(strides[split])
+        others = [(abs(strides[d]), n) for d, n in enumerate(self.sizes) if d != split and n > 1]
+        others += [(abs(pick.stride), pick.size) for pick in access.picks if pick.size > 1]
+        # Smaller steps must stay between two of these; the larger ones lead past all of these.
+        within = sum((n - 1) * s for s, n in others if s < step)
+        beyond = math.gcd(*[s for s, _ in others if s >= step])
+        return within < step and (not beyond or (self.sizes[split] - 1) * step + within < beyond)
 
     # -- loops -------------------------------------------------------------------------------
 

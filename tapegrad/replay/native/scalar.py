@@ -3,7 +3,7 @@
 Comes in: a primitive and registers of its operands. Its `expression` is Python: arithmetic,
 comparisons, `and`/`or`, and calls of functions, over the names of its inputs and parameters. Goes
 out: instructions, in the `Code` of a kernel. A called function is an instruction of the processor
-(`INTRINSICS`), or written in `math.py` or in the generator of random numbers, or one of the C
+(`INTRINSICS`), or written in `functions.py` or in the generator of random numbers, or one of the C
 library (`LIBRARY`). Half precision is computed in float32 and rounded at the end. Called by
 `elements.py`, `loops.py` and `machine.py`.
 """
@@ -25,10 +25,8 @@ from ...core import numeric
 from ...core.primitive import Primitive
 from ..ir.expressions import NoLowering, parsed
 from ..ir.target import Cost
-from . import math as functions
-from . import tuning
-from .integers import Integers
-from .llvm import (
+from . import functions, tuning
+from .code import (
     BOOL,
     FLOAT16,
     FLOAT32,
@@ -42,6 +40,7 @@ from .llvm import (
     memory_type,
     type_of,
 )
+from .integers import Integers
 
 #: functions of floats that are one instruction or a short sequence of them
 INTRINSICS = {
@@ -231,7 +230,7 @@ class Scalar(Integers):
         if body is not None:
             return self._inlined(body, operands)
         if name in LIBRARY:
-            text = self.code.call(kind, f"{name}{'f' if dtype == FLOAT32 else ''}", *arguments)
+            text = self.code.call(kind, self.code.library(name, dtype == FLOAT32), *arguments)
             return Register(text, dtype)
         raise NoLowering(f"{name} of {dtype}")
 

@@ -1,0 +1,1 @@
+"""`torch.cuda.amp`: parts that older code imports."""

@@ -1,0 +1,1 @@
+"""`torch.distributed.elastic`: leads to `multiprocessing.errors`."""

@@ -1,0 +1,214 @@
+"""The driver of NVIDIA's GPUs, called through ctypes: modules, launches, graphs, copies.
+
+Comes in: addresses and handles as numbers. Goes out: the same, or RuntimeError with the driver's
+own words. CuPy has made the context of the GPU that is in use here, and has its memory; a launch
+through this file costs a fraction of one through CuPy. Called by `gpu.py` and `modules.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+_Handle = ctypes.c_void_p
+_Size = ctypes.c_size_t
+_Number = ctypes.c_uint
+
+#: by name of a function: the types of its parameters
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuCtxGetCurrent": (ctypes.POINTER(_Handle),),
+    "cuCtxSetCurrent": (_Handle,),
+    "cuGetErrorString": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
+    "cuModuleLoadData": (ctypes.POINTER(_Handle), ctypes.c_char_p),
+    "cuModuleUnload": (_Handle,),
+    "cuModuleGetFunction": (ctypes.POINTER(_Handle), _Handle, ctypes.c_char_p),
+    "cuLinkCreate_v2": (_Number, _Handle, _Handle, ctypes.POINTER(_Handle)),
+    "cuLinkAddData_v2": (
+        *(_Handle, ctypes.c_int, ctypes.c_char_p, _Size, ctypes.c_char_p, _Number),
+        *(_Handle, _Handle),
+    ),
+    "cuLinkComplete": (_Handle, ctypes.POINTER(_Handle), ctypes.POINTER(_Size)),
+    "cuLinkDestroy": (_Handle,),
+    "cuLaunchKernel": (_Handle, *(_Number,) * 7, _Handle, _Handle, _Handle),
+    "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, _Handle, _Size, _Handle),
+    "cuMemcpyDtoHAsync_v2": (_Handle, ctypes.c_uint64, _Size, _Handle),
+    "cuMemsetD8Async": (ctypes.c_uint64, ctypes.c_ubyte, _Size, _Handle),
+    "cuStreamCreate": (ctypes.POINTER(_Handle), _Number),
+    "cuStreamSynchronize": (_Handle,),
+    "cuStreamBeginCapture_v2": (_Handle, ctypes.c_int),
+    "cuStreamEndCapture": (_Handle, ctypes.POINTER(_Handle)),
+    "cuGraphInstantiateWithFlags": (ctypes.POINTER(_Handle), _Handle, ctypes.c_uint64),
+    "cuGraphDestroy": (_Handle,),
+    "cuGraphExecDestroy": (_Handle,),
+    "cuGraphLaunch": (_Handle, _Handle),
+}
+
+#: flags and options of the driver
+_NON_BLOCKING = 1
+_RELAXED_CAPTURE = 2
+_INPUT_IS_PTX = 1
+_ERROR_LOG, _ERROR_LOG_SIZE = 5, 6
+_LOG_BYTES = 8192
+
+
+@functools.cache
+def _library() -> Any:
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    library = ctypes.CDLL(name)
+    for function, types in _FUNCTIONS.items():
+        found = getattr(library, function)
+        found.argtypes, found.restype = types, ctypes.c_int
+    return library
+
+
+def missing() -> str | None:
+    """Why the driver cannot be called; None if it can."""
+    try:
+        _library()
+    except (OSError, AttributeError) as error:
+        return f"the driver of the GPU does not load ({error}); install or update it"
+    return None
+
+
+def _check(code: int, what: str, log: str = "") -> None:
+    if code:
+        words = ctypes.c_char_p()
+        _library().cuGetErrorString(code, ctypes.byref(words))
+        said = (words.value or b"unknown error").decode()
+        raise RuntimeError(f"the GPU's driver could not {what}: {said} (error {code}){log}")
+
+
+# -- contexts ------------------------------------------------------------------------------------
+
+
+def current_context() -> int:
+    """The context of the GPU that this thread uses."""
+    found = _Handle()
+    _check(_library().cuCtxGetCurrent(ctypes.byref(found)), "tell the context")
+    return found.value or 0
+
+
+def use_context(context: int) -> None:
+    """Let this thread use a context."""
+    _check(_library().cuCtxSetCurrent(context), "change the context")
+
+
+# -- kernels -------------------------------------------------------------------------------------
+
+
+def assembled(ptx: str) -> bytes:
+    """The instructions of the GPU that a text in PTX becomes."""
+    library = _library()
+    log = ctypes.create_string_buffer(_LOG_BYTES)
+    options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE)
+    values = (ctypes.c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
+    state = _Handle()
+    _check(library.cuLinkCreate_v2(2, options, values, ctypes.byref(state)), "begin to assemble")
+    try:
+        text = ptx.encode() + b"\0"
+        code = library.cuLinkAddData_v2(
+            state, _INPUT_IS_PTX, text, len(text), b"kernel", 0, None, None
+        )
+        _check(code, "assemble a kernel", f"\n{log.value.decode(errors='replace')}")
+        made, size = _Handle(), _Size()
+        code = library.cuLinkComplete(state, ctypes.byref(made), ctypes.byref(size))
+        _check(code, "finish a kernel", f"\n{log.value.decode(errors='replace')}")
+        assert made.value is not None
+        return ctypes.string_at(made.value, size.value)
+    finally:
+        library.cuLinkDestroy(state)
+
+
+def load(code: bytes) -> int:
+    """A module of assembled instructions, in the current context."""
+    found = _Handle()
+    _check(_library().cuModuleLoadData(ctypes.byref(found), code), "load a kernel")
+    return found.value or 0
+
+
+def unload(module: int) -> None:
+    """Give a module back; a context that is gone has done so already."""
+    _library().cuModuleUnload(module)
+
+
+def function_of(module: int, name: str) -> int:
+    """A kernel of a module."""
+    found = _Handle()
+    code = _library().cuModuleGetFunction(ctypes.byref(found), module, name.encode())
+    _check(code, f"find the kernel {name}")
+    return found.value or 0
+
+
+def launch(function: int, blocks: int, threads: int, words: Sequence[int], stream: int) -> None:
+    """Run a kernel whose parameters are words."""
+    given = (ctypes.c_uint64 * max(len(words), 1))(*words)
+    first = ctypes.addressof(given)
+    addresses = (ctypes.c_void_p * max(len(words), 1))(*(first + 8 * i for i in range(len(words))))
+    code = _library().cuLaunchKernel(
+        function, blocks, 1, 1, threads, 1, 1, 0, stream, addresses, None
+    )
+    _check(code, "launch a kernel")
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+def to_device(address: int, host: int, size: int, stream: int) -> None:
+    """Copy bytes of the host; they may change as soon as this returns."""
+    _check(_library().cuMemcpyHtoDAsync_v2(address, host, size, stream), "copy to the GPU")
+
+
+def to_host(host: int, address: int, size: int, stream: int) -> None:
+    """Copy bytes to the host, when everything before in the stream is done."""
+    _check(_library().cuMemcpyDtoHAsync_v2(host, address, size, stream), "copy from the GPU")
+    synchronize(stream)
+
+
+def clear(address: int, size: int, stream: int) -> None:
+    """Fill memory with zeros."""
+    _check(_library().cuMemsetD8Async(address, 0, size, stream), "clear memory")
+
+
+# -- streams and graphs --------------------------------------------------------------------------
+
+
+def new_stream() -> int:
+    """A stream that waits for no other."""
+    found = _Handle()
+    _check(_library().cuStreamCreate(ctypes.byref(found), _NON_BLOCKING), "make a stream")
+    return found.value or 0
+
+
+def synchronize(stream: int) -> None:
+    """Wait for a stream; what has gone wrong in it so far is raised here."""
+    _check(_library().cuStreamSynchronize(stream), "finish its work")
+
+
+def begin_capture(stream: int) -> None:
+    """What is put into a stream from now on is recorded."""
+    _check(_library().cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE), "begin to record")
+
+
+def end_capture(stream: int) -> int:
+    """What was recorded, as a graph that can be run."""
+    graph, ready = _Handle(), _Handle()
+    _check(_library().cuStreamEndCapture(stream, ctypes.byref(graph)), "end recording")
+    try:
+        code = _library().cuGraphInstantiateWithFlags(ctypes.byref(ready), graph, 0)
+        _check(code, "make a graph")
+    finally:
+        _library().cuGraphDestroy(graph)
+    return ready.value or 0
+
+
+def run_graph(graph: int, stream: int) -> None:
+    """Put a graph into a stream."""
+    _check(_library().cuGraphLaunch(graph, stream), "run a graph")
+
+
+def drop_graph(graph: int) -> None:
+    """Give a graph back."""
+    _library().cuGraphExecDestroy(graph)

@@ -1,0 +1,274 @@
+"""Executables: a program goes through all passes and is recorded once for a device.
+
+Comes in: a recorded program and a `GridDevice`. Goes out: a `GridProgram`. Memory is of three
+kinds: what stays where it is (the arena, constants, captured tensors), whose addresses are part of
+what is recorded; what each run brings (arguments, results), whose addresses are words of a table
+that is copied to the device at the beginning of a run; and numbers of the host, such as the options
+of an optimizer, which are words of the same table. Called by targets.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core.failures import described
+from ...core.source import describe
+from ...core.switches import switches
+from ..ir.program import Callback, Program, View, bytes_of, contiguous
+from ..native.plan import Allocation, Plan, plan
+from ..passes.pipeline import run_passes
+from .device import DeviceMemory, GridDevice
+from .emit import GridStep, GridSteps, KernelLaunch, Multiply, emit
+from .loops import GridSettings
+from .machine import GPUMachine
+
+_WORD = 8
+
+
+class GridProgram:
+    """A program for a device, ready to be run.
+
+    Inputs in `cells`, by index, are in host memory; each run takes them as they are then. Others
+    are memory of the device.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        device: GridDevice,
+        deterministic: bool,
+        cells: Sequence[int] = (),
+    ) -> None:
+        self._device = device
+        self._deterministic = deterministic
+        lowered = run_passes(program, GPUMachine(), lambda: None)
+        self.plan: Plan = plan(lowered, 1)
+        self.program = self.plan.program
+        self._bound: dict[int, Any] = {}
+        self._expected: list[int] = []
+        self._table = Table(program, cells)
+        self._recorded: RecordedSteps | None = None
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        return [i for i in self.program.instructions if isinstance(i, Callback)]
+
+    def cell(self, index: int) -> Any:
+        """Where a run finds an input that is in host memory."""
+        return self._table.cells[index]
+
+    def take_cells(self) -> None:
+        """Read the bound inputs that are in host memory, as they are now."""
+        self._ready().take_cells()
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether it may find bad data."""
+        return bool(self.emitted.failures)
+
+    def bind(self, arrays: Mapping[int, Any]) -> None:
+        self._bound.update(arrays)
+        self._recorded = None
+
+    def expect(self, inputs: Sequence[int]) -> None:
+        self._expected = list(inputs)
+        self._recorded = None
+
+    def describe(self) -> str:
+        steps = self.emitted.steps
+        kernels = sum(isinstance(step, KernelLaunch) for step in steps)
+        products = sum(isinstance(step, Multiply) for step in steps)
+        called = len(steps) - kernels - products
+        return f"as {kernels} kernels, {products} products of libraries, {called} callbacks"
+
+    @property
+    def emitted(self) -> GridSteps:
+        return self._ready().emitted
+
+    def _ready(self) -> RecordedSteps:
+        recorded = self._recorded
+        if recorded is None or recorded.precision != switches.precision:
+            recorded = self._recorded = RecordedSteps(
+                *(self.plan, self._device, self._deterministic),
+                *(self._table, self._bound, self._expected),
+            )
+        return recorded
+
+    def run(self, arrays: tuple[Any, ...]) -> None:
+        error = self.attempt(arrays)
+        if error is not None:
+            raise error
+
+    def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
+        return self._ready().run(arrays)
+
+
+class Table:
+    """Words of the host that each run copies to the device: cells, then addresses of arrays."""
+
+    def __init__(self, program: Program, cells: Sequence[int]) -> None:
+        sizes = [-(-bytes_of(program.inputs[i].value) // _WORD) for i in cells]
+        #: how many words the cells take, and where each begins
+        self.first = sum(sizes)
+        self.starts = dict(zip(cells, itertools.accumulate([0, *sizes]), strict=False))
+        self.words = np.zeros(self.first + len(program.inputs) + len(program.results), np.int64)
+        self.cells: dict[int, Any] = {}
+        for i, start in self.starts.items():
+            value = program.inputs[i].value
+            memory = self.words[start:].view(np.uint8)[: bytes_of(value)]
+            self.cells[i] = memory.view(value.dtype).reshape(value.shape)
+
+
+class RecordedSteps:
+    """The parts of a program between its callbacks, as a device has recorded them."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        device: GridDevice,
+        deterministic: bool,
+        table: Table,
+        bound: dict[int, Any],
+        expected: list[int],
+    ) -> None:
+        self._device, self._plan = device, plan
+        self.precision = switches.precision
+        self._bound = dict(bound)
+        self._cells = table.starts
+        self._cell_arrays = table.cells
+        #: what is copied into the table for each run
+        self._copied = [(table.cells[i], bound[i]) for i in table.starts if i in bound]
+        moving = [("input", i) for i in expected]
+        moving += [("result", i) for i in range(len(plan.program.results))]
+        self._first = table.first
+        self._slots = {key: table.first + i for i, key in enumerate(moving)}
+        numbers = {n for n, a in plan.allocations.items() if (a.kind, a.index) in self._slots}
+        settings = GridSettings(
+            device.make_grid, deterministic, frozenset(numbers), device.computes
+        )
+        self.emitted: GridSteps = emit(plan, settings)
+        self._functions = device.functions(
+            [step.text for step in self.emitted.steps if isinstance(step, KernelLaunch)]
+        )
+        self._words = table.words[: table.first + len(moving)]
+        self._table: DeviceMemory = device.memory(max(self._words.nbytes, _WORD))
+        #: the words that are on the device
+        self._sent: bytes | None = None
+        self._arena: DeviceMemory = device.memory(self.emitted.arena)
+        self._scratch: DeviceMemory = device.memory(self.emitted.scratch)
+        #: one word for all kernels, then one for each that may fail
+        self._status_words = 1 + len(self.emitted.failures)
+        self._status: DeviceMemory = device.memory(_WORD * self._status_words)
+        self._constants = [
+            device.upload(np.ascontiguousarray(array)) for _, array in plan.program.constants
+        ]
+        self._parts = self._recorded_parts()
+
+    def _recorded_parts(self) -> list[Any]:
+        """What the device has recorded, and the callbacks between."""
+        parts: list[Any] = []
+        steps: list[GridStep] = []
+
+        def end(first: bool) -> None:
+            if steps or first:
+                chosen = list(steps)
+                parts.append(self._device.record(lambda: self._ask(chosen, first)))
+                steps.clear()
+
+        for step in self.emitted.steps:
+            if isinstance(step, Callback):
+                end(first=not parts)
+                parts.append(step)
+            else:
+                steps.append(step)
+        end(first=not parts)
+        return parts
+
+    def _ask(self, steps: list[GridStep], first: bool) -> None:
+        """Ask the device for some steps, after what every run begins with."""
+        device = self._device
+        if first and self.emitted.failures:
+            device.clear(self._status, _WORD * self._status_words)
+        for step in steps:
+            if isinstance(step, KernelLaunch):
+                words = [self._given(p.value, p.offset) for p in step.pointers]
+                if step.status is not None:
+                    words.append(self._status.address + _WORD * (1 + step.status))
+                words += [self._status.address] if step.failed else []
+                words += [self._scratch.address + start for start in step.partials]
+                device.launch(self._functions[step.text], step.blocks, step.threads, words)
+            else:
+                assert not isinstance(step, Callback)
+                product = step.product
+                operands = (product.out, product.x, product.y)
+                device.multiply(product, *(self._given(a.value.number, 0) for a in operands))
+
+    def _given(self, number: int, offset: int) -> int:
+        """What a kernel is given of a value: where it is, or the word that says where it is."""
+        allocation = self.emitted.allocations[number]
+        slot = self._slots.get((allocation.kind, allocation.index))
+        if slot is not None:
+            return self._table.address + _WORD * slot
+        return self._fixed(allocation) + offset
+
+    def _fixed(self, allocation: Allocation) -> int:
+        """Where memory is that stays where it is."""
+        if allocation.kind == "arena":
+            return self._arena.address + allocation.index
+        if allocation.kind == "constant":
+            return self._constants[allocation.index].address
+        if allocation.index in self._cells:
+            return self._table.address + _WORD * self._cells[allocation.index]
+        return self._device.address(self._bound[allocation.index])
+
+    def take_cells(self) -> None:
+        for cell, array in self._copied:
+            cell[...] = array
+
+    def run(self, arrays: tuple[Any, ...]) -> Exception | None:
+        device = self._device
+        for i, array in enumerate(arrays, self._first):
+            self._words[i] = device.address(array)
+        words = self._words.tobytes()
+        if words != self._sent:
+            device.fill(self._words, self._table)
+            self._sent = words
+        for part in self._parts:
+            if not isinstance(part, Callback):
+                device.run(part)
+                continue
+            if self.emitted.failures and (error := self._error()):
+                return error
+            self._call(part, arrays)
+        return self._error() if self.emitted.failures else None
+
+    def _error(self) -> Exception | None:
+        """What is wrong with the data, if something is."""
+        words = self._device.read(self._status, self._status_words)
+        for (name, location), code in zip(self.emitted.failures, words[1:], strict=True):
+            if code:
+                error, message = described(code, name)
+                return error(f"{message}, at {describe(location)}")
+        return None
+
+    def _call(self, callback: Callback, arrays: tuple[Any, ...]) -> None:
+        """Run a primitive's own kernel on arrays of the device."""
+
+        def array(view: View) -> Any:
+            allocation = self.emitted.allocations[view.root.number]
+            if allocation.kind == "input" and allocation.index in self._cells:
+                return self._cell_arrays[allocation.index].copy()
+            slot = self._slots.get((allocation.kind, allocation.index))
+            if slot is None:
+                return self._device.view(self._fixed(allocation), view)
+            return self._device.view(self._device.address(arrays[slot - self._first]), view)
+
+        given = [array(x) if isinstance(x, View) else x for x in callback.inputs]
+        made = callback.primitive.kernel(*given, **callback.params)
+        results = made if isinstance(made, tuple) else (made,)
+        for value, result in zip(callback.outputs, results, strict=False):
+            array(View(value, 0, value.shape, contiguous(value.shape)))[...] = result

@@ -1,0 +1,72 @@
+"""Kernels of a grid: what a launch needs to know of one.
+
+Comes in: the body of a kernel, written by `loops.py`. Goes out: a `GridKernel`: its text, the
+memory that it is given, and how many blocks of threads it runs in. `emit.py` makes launches of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from .grid import Grid, KernelParameter
+
+
+@dataclass(slots=True)
+class GridKernel:
+    """A function of pointers, and its grid.
+
+    Its parameters are its pointers; the word of its own status, if it checks data; the word that
+    says whether any kernel has found bad data, if it checks or is guarded; and its partial results.
+    A guarded kernel does nothing once bad data were found.
+    """
+
+    what: str
+    text: str
+    blocks: int
+    threads: int
+    pointers: list[tuple[int, int]]  # for each pointer: the value, and an offset in bytes
+    checks: bool = False
+    guarded: bool = False
+    #: bytes of scratch memory for each of its partial results
+    partials: list[int] = field(default_factory=list)
+
+
+def parameters(
+    pointers: list[tuple[int, int]],
+    moving: Collection[int],
+    checks: bool,
+    guarded: bool,
+    partials: int,
+) -> list[KernelParameter]:
+    """The parameters of a kernel; those of values that move are looked up when it runs."""
+    found = [
+        KernelParameter(f"%p{i}", found=number in moving, offset=offset if number in moving else 0)
+        for i, (number, offset) in enumerate(pointers)
+    ]
+    found += [KernelParameter("%status", apart=False)] * checks
+    found += [KernelParameter("%failed", apart=False)] * (checks or guarded)
+    return found + [KernelParameter(f"%partial{i}") for i in range(partials)]
+
+
+def unravelled(grid: Grid, flat: str, sizes: list[int]) -> list[str]:
+    """The indices of the element at a position, counted row by row."""
+    code, total = grid.code, 1
+    for n in sizes:
+        total *= n
+    if len(sizes) == 1:
+        return [flat]
+    # Divisions of 32 bits are several times as fast.
+    kind = "i32" if total < 1 << 31 else "i64"
+    rest = flat if kind == "i64" else code.value(f"trunc i64 {flat} to i32")
+    indices: list[str] = []
+    for n in reversed(sizes[1:]):
+        above = code.value(f"udiv {kind} {rest}, {n}")
+        whole = code.value(f"mul {kind} {above}, {n}")
+        indices.append(code.value(f"sub {kind} {rest}, {whole}"))
+        rest = above
+    indices.append(rest)
+    if kind == "i32":
+        indices = [code.value(f"zext nneg i32 {index} to i64") for index in indices]
+    return indices[::-1]

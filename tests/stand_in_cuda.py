@@ -1,0 +1,102 @@
+"""A stand-in for a GPU: memory, one device, and what the driver says about it.
+
+A part of the stand-in for CuPy (`stand_in_cupy.py`). The memory is the host's.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+__name__ = "cupy.cuda"  # see `stand_in_cupy.py`
+
+
+class Memory:
+    """An allocation."""
+
+    def __init__(self, host: Any) -> None:
+        self.host = host
+        self.ptr: int = host.__array_interface__["data"][0]
+        self.size: int = host.nbytes
+        self.device = Device(0)
+
+
+class MemoryPointer:
+    """An address in an allocation."""
+
+    def __init__(self, mem: Memory, offset: int) -> None:
+        self.mem = mem
+        self.ptr = mem.ptr + offset
+        self.device = mem.device
+
+    def __add__(self, offset: int) -> MemoryPointer:
+        return MemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)
+
+    def __int__(self) -> int:
+        return self.ptr
+
+
+class Device:
+    """The only one."""
+
+    def __init__(self, device: Any = 0) -> None:
+        self.id = int(device)
+        if self.id:
+            raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def __int__(self) -> int:
+        return self.id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return self.id
+
+    def use(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+class CUDARuntimeError(RuntimeError):
+    """What calls of the driver raise."""
+
+
+class Pool:
+    """The memory pool: what is in use is not counted."""
+
+    def used_bytes(self) -> int:
+        return 1 << 20
+
+    def total_bytes(self) -> int:
+        return 1 << 21
+
+    def free_all_blocks(self) -> None:
+        pass
+
+
+def runtime() -> types.ModuleType:
+    """The module `cupy.cuda.runtime`."""
+    found = types.ModuleType("cupy.cuda.runtime")
+    properties = {
+        "name": b"stand-in for a GPU",
+        "totalGlobalMem": 1 << 34,
+        "multiProcessorCount": 1,
+        "major": 9,
+        "minor": 0,
+    }
+    found.getDeviceCount = lambda: 1  # type: ignore[attr-defined]
+    found.getDevice = lambda: 0  # type: ignore[attr-defined]
+    found.getDeviceProperties = lambda index: properties  # type: ignore[attr-defined]
+    found.deviceSynchronize = lambda: None  # type: ignore[attr-defined]
+    found.memGetInfo = lambda: (1 << 33, 1 << 34)  # type: ignore[attr-defined]
+    found.CUDARuntimeError = CUDARuntimeError  # type: ignore[attr-defined]
+    return found
