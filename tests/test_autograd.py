@@ -390,14 +390,16 @@ def test_gradients_that_hooks_use_up_are_freed_one_by_one():
 
     for x in leaves:
         x.register_post_accumulate_grad_hook(update)
+    # The first call also imports what native code needs, which is not a gradient.
+    sum((x * 3).sum() for x in leaves).backward()
     loss = sum((x * 3).sum() for x in leaves)
     tracemalloc.start()
     grads = loss.backward()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 5 * leaves[0].nbytes
+    assert peak < 3 * leaves[0].nbytes
     assert len(grads) == 0
-    assert all(x.sum().item() == -0.5 * (1 << 18) for x in leaves)
+    assert all(x.sum().item() == -2 * (1 << 18) for x in leaves)
 
 
 def test_retain_grad():
