@@ -1,7 +1,8 @@
 """`python -m benchmarks [suite ...]`: prints ratios to PyTorch and JAX, measured in this run.
 
-Without a name, all suites run except `grow` and `small`, which take long. What is wanted of a suite
-may follow its name: `python -m benchmarks grow products eager`, `python -m benchmarks ranks 2 8`.
+Without a name, all suites run except `grow` and `small`, which take long, and `gpu`. What is wanted
+of a suite may follow its name: `python -m benchmarks grow products eager`,
+`python -m benchmarks ranks 2 8`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from . import data, eager, firstcall, grow, others, ranks, replay, small
+from . import data, eager, firstcall, gpu, grow, others, ranks, replay, small
 from .measure import Report
 
 SUITES: dict[str, Callable[..., None]] = {
@@ -24,9 +25,10 @@ SUITES: dict[str, Callable[..., None]] = {
     "ranks": ranks.run,
     "grow": grow.run,
     "small": small.run,
+    "gpu": gpu.run,
 }
 #: suites that run only when they are named
-ONLY_BY_NAME = {"grow", "small"}
+ONLY_BY_NAME = {"grow", "small", "gpu"}
 
 
 def chosen(words: list[str]) -> list[tuple[str, list[str]]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from . import grow_convolutions, grow_products
+from . import gpu_steps, grow_convolutions, grow_products
 from .child import forget_peak, give_back, resident
 from .grow_models import made
 from .measure import alone, callbacks
@@ -141,6 +141,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "small steps": small_steps,
     "products": grow_products.measured,
     "convolutions": grow_convolutions.measured,
+    "gpu": gpu_steps.measured,
 }
 
 

@@ -40,14 +40,14 @@ def cnn(lib: ModuleType, batch: int = 64, size: int = 28) -> Problem:
 
 
 @functools.cache
-def blocks(lib: ModuleType) -> tuple[type, type]:
-    """The modules of a GPT, for one library: a pre-norm block and the whole."""
+def blocks(lib: ModuleType) -> tuple[type, type, type]:
+    """The modules of a GPT, for one library: a pre-norm block, the whole, and GPT-2's whole."""
     nn, functional = lib.nn, lib.nn.functional
 
     class Block(nn.Module):  # type: ignore[name-defined,misc]
-        def __init__(self, width: int, heads: int, causal: bool = True) -> None:
+        def __init__(self, width: int, heads: int, causal: bool = True, gelu: str = "none") -> None:
             super().__init__()
-            self.heads, self.causal = heads, causal
+            self.heads, self.causal, self.gelu = heads, causal, gelu
             self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
             self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
             self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -61,7 +61,8 @@ def blocks(lib: ModuleType) -> tuple[type, type]:
 
         def forward(self, x: Any) -> Any:
             x = x + self.attend(self.norm1(x))
-            return x + self.down(functional.gelu(self.up(self.norm2(x))))
+            hidden = functional.gelu(self.up(self.norm2(x)), approximate=self.gelu)
+            return x + self.down(hidden)
 
     class Gpt(nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self, words: int, width: int, heads: int, layers: int, length: int) -> None:
@@ -76,7 +77,20 @@ def blocks(lib: ModuleType) -> tuple[type, type]:
                 x = block(x)
             return self.head(self.norm(x))
 
-    return Block, Gpt
+    class Gpt2(nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self, words: int, width: int, heads: int, layers: int, length: int) -> None:
+            super().__init__()
+            self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+            made = [Block(width, heads, gelu="tanh") for _ in range(layers)]
+            self.blocks, self.norm = nn.ModuleList(made), nn.LayerNorm(width)
+
+        def forward(self, tokens: Any) -> Any:
+            x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+            for block in self.blocks:
+                x = block(x)
+            return functional.linear(self.norm(x), self.words.weight)
+
+    return Block, Gpt, Gpt2
 
 
 def gpt(

@@ -63,16 +63,23 @@ def compiled_by_jax(name: str) -> Step:
     return run
 
 
-def jitted(problem: Problem, loss: Callable[..., Any], update: str) -> Step:
+def jitted(
+    problem: Problem,
+    loss: Callable[..., Any],
+    update: str,
+    platform: str = "cpu",
+    waits: bool = True,
+) -> Step:
     """A step under jax.jit, which starts from the parameters and inputs of a problem.
 
-    `update` is SGD with a rate of 0.01, Adam or AdamW with 0.001, or none.
+    `update` is SGD with a rate of 0.01, Adam or AdamW with 0.001, or none. A step `waits` for its
+    own end, or its result is there before it is computed.
     """
     if importlib.util.find_spec("jax") is None:
         raise Absent("jax is not installed")
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # where there is a GPU it would run on that
+    jax.config.update("jax_platforms", platform)  # where there is a GPU it would run on that
 
     parameters = {key: jax.numpy.asarray(value) for key, value in problem.arrays().items()}
     inputs = [jax.numpy.asarray(x.numpy()) for x in problem.inputs]
@@ -81,7 +88,8 @@ def jitted(problem: Problem, loss: Callable[..., Any], update: str) -> Step:
     def run() -> Any:
         nonlocal state
         state, value = step(state, *inputs)
-        jax.block_until_ready((state, value))
+        if waits:
+            jax.block_until_ready((state, value))
         return value
 
     return run

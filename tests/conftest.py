@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.stash[LEFT_OUT] = len(left_out)
         config.hook.pytest_deselected(items=left_out)
-    marked = [item for item in items if "cuda" in item.keywords]
+    marked = [item for item in items if item.get_closest_marker("cuda")]
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs CuPy and an NVIDIA GPU"))

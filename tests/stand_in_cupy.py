@@ -320,7 +320,7 @@ def shown(result: Any, *sources: Any) -> Any:
 
 
 def root(host: Any) -> Any:
-    while host.base is not None:
+    while hasattr(host.base, "base"):  # memory that is known by its address has none
         host = host.base
     return host
 

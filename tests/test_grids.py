@@ -19,7 +19,6 @@ from test_targets import compare_operation, trained
 import tapegrad as tg
 from tapegrad.replay import register_target, unregister_target
 from tapegrad.replay.cuda import tuning
-from tapegrad.replay.cuda.device import HostDevice
 from tapegrad.replay.cuda.emit import KernelLaunch, emit
 from tapegrad.replay.cuda.executable import GridProgram
 from tapegrad.replay.cuda.grid import DeviceGrid
@@ -171,29 +170,6 @@ def test_options_of_an_optimizer_are_read_in_each_run() -> None:
             optimizer.param_groups[0]["lr"] = 0.1 / (1 + i)
             step(randn(7, 40, seed=i))
         found.append(w.detach().clone())
-    close(*found, 1e-5)
-
-
-def test_numbers_of_the_host_are_words_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the options of an optimizer stay on the host, and come along in each run."""
-    monkeypatch.setattr(HostDevice, "is_here", lambda self, array: array.ndim > 0)
-    found = []
-    for backend in ("native", "simulated"):
-        w = tg.nn.Parameter(randn(40, 30))
-        optimizer = tg.optim.SGD([w], lr=0.1, momentum=0.9)
-
-        @tg.compile(backend=backend)
-        def step(x: Any, w: Any = w, optimizer: Any = optimizer) -> None:
-            optimizer.zero_grad()
-            (x @ w).square().mean().backward()
-            optimizer.step()
-
-        for i in range(8):
-            optimizer.param_groups[0]["lr"] = 0.1 / (1 + i)
-            step(randn(7, 40, seed=i))
-        found.append(w.detach().clone())
-    (replay, *_) = step.replays
-    assert replay.executable._ready()._numbers
     close(*found, 1e-5)
 
 

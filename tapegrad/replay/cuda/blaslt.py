@@ -24,15 +24,15 @@ _Handle = ctypes.c_void_p
 _Size = ctypes.c_size_t
 
 
-class _Algorithm(ctypes.Structure):
+class _AlgorithmData(ctypes.Structure):
     _fields_ = (("data", ctypes.c_uint64 * 8),)
 
 
-class Choice(ctypes.Structure):
+class Algorithm(ctypes.Structure):
     """An algorithm for a product, as the library proposes it."""
 
     _fields_ = (
-        ("algorithm", _Algorithm),
+        ("algorithm", _AlgorithmData),
         ("workspace", _Size),
         ("state", ctypes.c_int),
         ("waves", ctypes.c_float),
@@ -56,11 +56,11 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cublasLtMatmulPreferenceSetAttribute": (_Handle, ctypes.c_int, _Handle, _Size),
     "cublasLtMatmulAlgoGetHeuristic": (
         *(_Handle,) * 7,
-        *(ctypes.c_int, ctypes.POINTER(Choice), ctypes.POINTER(ctypes.c_int)),
+        *(ctypes.c_int, ctypes.POINTER(Algorithm), ctypes.POINTER(ctypes.c_int)),
     ),
     "cublasLtMatmul": (
         *(_Handle, _Handle, _Handle, ctypes.c_uint64, _Handle, ctypes.c_uint64, _Handle, _Handle),
-        *(ctypes.c_uint64, _Handle, ctypes.c_uint64, _Handle, ctypes.POINTER(_Algorithm)),
+        *(ctypes.c_uint64, _Handle, ctypes.c_uint64, _Handle, ctypes.POINTER(_AlgorithmData)),
         *(ctypes.c_uint64, _Size, _Handle),
     ),
 }
@@ -158,9 +158,7 @@ class Prepared:
         wide = kind == _FLOAT64
         rounds = kind == _FLOAT32 and precision != "highest"
         sums = _SUMS_FLOAT64 if wide else _SUMS_TENSOR_FLOAT32 if rounds else _SUMS_FLOAT32
-        self._description = self._made(
-            "MatmulDesc", "Create", sums, _FLOAT64 if wide else _FLOAT32
-        )
+        self._description = self._made("MatmulDesc", "Create", sums, _FLOAT64 if wide else _FLOAT32)
         for which, matrix in ((_TRANSPOSE_LEFT, call.left), (_TRANSPOSE_RIGHT, call.right)):
             self._set("MatmulDesc", self._description, which, ctypes.c_int(matrix.transposed))
         self._left = self._layout(call.left, call.rows, call.inner, kind)
@@ -195,7 +193,7 @@ class Prepared:
             self._set("MatrixLayout", found, _BATCH_OFFSET, ctypes.c_int64(matrix.batch))
         return found
 
-    def choices(self, handle: Any, count: int) -> list[Choice]:
+    def choices(self, handle: Any, count: int) -> list[Algorithm]:
         """Algorithms that compute the product, the best guess first."""
         preference = self._made("MatmulPreference", "Create")
         limit = ctypes.c_uint64(tuning.MAX_WORKSPACE_BYTES)
@@ -204,7 +202,7 @@ class Prepared:
         for i, address in enumerate((left, right, out, out)):
             aligned = ctypes.c_uint32(min(address & -address, _MAX_ALIGNMENT) or _MAX_ALIGNMENT)
             self._set("MatmulPreference", preference, _FIRST_ALIGNMENT + i, aligned)
-        found, returned = (Choice * count)(), ctypes.c_int()
+        found, returned = (Algorithm * count)(), ctypes.c_int()
         code = _library().cublasLtMatmulAlgoGetHeuristic(
             *(handle, self._description, self._left, self._right, self._out, self._out),
             *(preference, count, found, ctypes.byref(returned)),
@@ -212,7 +210,7 @@ class Prepared:
         _check(code, f"find an algorithm for {self.call}")
         return [one for one in found[: returned.value] if one.state == 0]
 
-    def run(self, handle: Any, choice: Choice, workspace: int, stream: int) -> None:
+    def run(self, handle: Any, choice: Algorithm, workspace: int, stream: int) -> None:
         """Put the product into a stream."""
         left, right, out = self.addresses
         code = _library().cublasLtMatmul(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -17,8 +18,10 @@ import numpy as np
 
 from ..cpu import jit
 from ..ir.program import Product, View
+from . import tuning
 from .gemm import Matrix, MatrixProduct, matrix_products
 from .grid import Grid, HostGrid
+from .limits import Limits
 
 
 class DeviceMemory(Protocol):
@@ -72,6 +75,12 @@ class GridDevice(Protocol):
 
     def run(self, recorded: Any) -> None:
         """Run what was recorded."""
+
+    def limits(self) -> Limits | None:
+        """What it can reach at most; None if that is not known."""
+
+    def seconds(self, recorded: Any) -> float:
+        """How long it takes to run what was recorded: the shortest of some runs."""
 
     def read(self, memory: DeviceMemory, words: int) -> list[int]:
         """Words of memory, when everything before is done."""
@@ -184,6 +193,17 @@ class HostDevice:
     def run(self, recorded: Any) -> None:
         for work in recorded:
             work()
+
+    def limits(self) -> None:
+        return None
+
+    def seconds(self, recorded: Any) -> float:
+        times = []
+        for _ in range(tuning.MEASURING_ROUNDS):
+            start = time.perf_counter()
+            self.run(recorded)
+            times.append(time.perf_counter() - start)
+        return min(times)
 
     def read(self, memory: DeviceMemory, words: int) -> list[int]:
         return list((ctypes.c_int64 * words).from_address(memory.address))

@@ -85,16 +85,15 @@ class DividedProgram:
         #: by input of the whole program: the input of each part
         self._of_host = self._positions(program, host)
         self._of_grid = self._positions(program, device)
-        made = {v.number for v in host.results}
+        given = {x.value.number: i for i, x in enumerate(program.inputs)}
         #: where the GPU finds what the host has made
         self._made = tuple(
-            self._grid.cell(i) for i, v in enumerate(crossing, first) if v.number in made
+            self._grid.cell(i) for i, v in enumerate(crossing, first) if v.number not in given
         )
         works = host.instructions or host.writes or host.results
         self._host = build_for_host(host) if works else None
         self._bound: dict[int, Any] = {}
         #: host memory that it changes, by input
-        given = {x.value.number: i for i, x in enumerate(program.inputs)}
         self._changed = [given[to.number] for to, v in program.writes if v.number in program.host]
         results = range(len(program.results))
         self._host_results = [i for i in results if program.results[i].number in program.host]

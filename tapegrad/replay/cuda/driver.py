@@ -36,6 +36,11 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, _Handle, _Size, _Handle),
     "cuMemcpyDtoHAsync_v2": (_Handle, ctypes.c_uint64, _Size, _Handle),
     "cuMemsetD8Async": (ctypes.c_uint64, ctypes.c_ubyte, _Size, _Handle),
+    "cuEventCreate": (ctypes.POINTER(_Handle), _Number),
+    "cuEventRecord": (_Handle, _Handle),
+    "cuEventSynchronize": (_Handle,),
+    "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _Handle, _Handle),
+    "cuEventDestroy_v2": (_Handle,),
     "cuStreamCreate": (ctypes.POINTER(_Handle), _Number),
     "cuStreamSynchronize": (_Handle,),
     "cuStreamBeginCapture_v2": (_Handle, ctypes.c_int),
@@ -185,6 +190,40 @@ def new_stream() -> int:
 def synchronize(stream: int) -> None:
     """Wait for a stream; what has gone wrong in it so far is raised here."""
     _check(_library().cuStreamSynchronize(stream), "finish its work")
+
+
+class Stopwatch:
+    """How long the GPU takes for what is put into a stream inside of a `with` statement."""
+
+    def __init__(self, stream: int) -> None:
+        self._stream = stream
+        self._events = [_Handle(), _Handle()]
+        for event in self._events:
+            _check(_library().cuEventCreate(ctypes.byref(event), 0), "make an event")
+
+    def __enter__(self) -> Stopwatch:
+        self._note(0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._note(1)
+
+    def _note(self, which: int) -> None:
+        _check(_library().cuEventRecord(self._events[which], self._stream), "note a time")
+
+    def seconds(self) -> float:
+        """Waits for the end, and tells the time between."""
+        start, end = self._events
+        _check(_library().cuEventSynchronize(end), "finish its work")
+        spent = ctypes.c_float()
+        code = _library().cuEventElapsedTime(ctypes.byref(spent), start, end)
+        _check(code, "tell a time")
+        return 1e-3 * spent.value
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            for event in self._events:
+                _library().cuEventDestroy_v2(event)
 
 
 def begin_capture(stream: int) -> None:

@@ -9,8 +9,9 @@ of an optimizer, which are words of the same table. Called by targets.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,19 +44,24 @@ class GridProgram:
         deterministic: bool,
         cells: Sequence[int] = (),
     ) -> None:
-        self._device = device
+        self.device = device
         self._deterministic = deterministic
         lowered = run_passes(program, GPUMachine(), lambda: None)
         self.plan: Plan = plan(lowered, 1)
         self.program = self.plan.program
-        self._bound: dict[int, Any] = {}
-        self._expected: list[int] = []
-        self._table = Table(program, cells)
+        self.bound: dict[int, Any] = {}
+        #: the inputs that each run brings
+        self.expected: list[int] = []
+        self._table = HostWords(program, cells)
         self._recorded: RecordedSteps | None = None
 
     @property
     def callbacks(self) -> list[Callback]:
         return [i for i in self.program.instructions if isinstance(i, Callback)]
+
+    def is_host(self, index: int) -> bool:
+        """Whether an input is in host memory."""
+        return index in self._table.starts
 
     def cell(self, index: int) -> Any:
         """Where a run finds an input that is in host memory."""
@@ -71,11 +77,11 @@ class GridProgram:
         return bool(self.emitted.failures)
 
     def bind(self, arrays: Mapping[int, Any]) -> None:
-        self._bound.update(arrays)
+        self.bound.update(arrays)
         self._recorded = None
 
     def expect(self, inputs: Sequence[int]) -> None:
-        self._expected = list(inputs)
+        self.expected = list(inputs)
         self._recorded = None
 
     def describe(self) -> str:
@@ -92,11 +98,15 @@ class GridProgram:
     def _ready(self) -> RecordedSteps:
         recorded = self._recorded
         if recorded is None or recorded.precision != switches.precision:
-            recorded = self._recorded = RecordedSteps(
-                *(self.plan, self._device, self._deterministic),
-                *(self._table, self._bound, self._expected),
-            )
+            recorded = self._recorded = self.recorded_on(self.bound)
         return recorded
+
+    def recorded_on(self, bound: dict[int, Any]) -> RecordedSteps:
+        """The steps with some arrays bound to inputs."""
+        return RecordedSteps(
+            *(self.plan, self.device, self._deterministic),
+            *(self._table, bound, self.expected),
+        )
 
     def run(self, arrays: tuple[Any, ...]) -> None:
         error = self.attempt(arrays)
@@ -107,7 +117,7 @@ class GridProgram:
         return self._ready().run(arrays)
 
 
-class Table:
+class HostWords:
     """Words of the host that each run copies to the device: cells, then addresses of arrays."""
 
     def __init__(self, program: Program, cells: Sequence[int]) -> None:
@@ -131,7 +141,7 @@ class RecordedSteps:
         plan: Plan,
         device: GridDevice,
         deterministic: bool,
-        table: Table,
+        table: HostWords,
         bound: dict[int, Any],
         expected: list[int],
     ) -> None:
@@ -228,6 +238,18 @@ class RecordedSteps:
     def take_cells(self) -> None:
         for cell, array in self._copied:
             cell[...] = array
+
+    def place(self, addresses: Sequence[int]) -> None:
+        """Let the next runs find the inputs and results that they are brought at addresses."""
+        self._words[self._first :] = addresses
+        self._device.fill(self._words, self._table)
+        self._sent = None
+
+    def separate(self) -> Iterator[tuple[KernelLaunch | Multiply, Any]]:
+        """Each step except callbacks, recorded by itself."""
+        for step in self.emitted.steps:
+            if not isinstance(step, Callback):
+                yield step, self._device.record(functools.partial(self._ask, [step], False))
 
     def run(self, arrays: tuple[Any, ...]) -> Exception | None:
         device = self._device

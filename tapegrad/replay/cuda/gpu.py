@@ -18,10 +18,11 @@ from ...core import locks
 from ...core.device import cupy
 from ...core.switches import switches
 from ..ir.program import Product, View
-from . import blaslt, driver, modules
+from . import blaslt, driver, modules, tuning
 from .device import DeviceMemory
 from .gemm import matrix_products
 from .grid import DeviceGrid, Grid
+from .limits import Limits
 
 
 class GPUMemory:
@@ -123,10 +124,10 @@ class GPU:
             self._workspace = max(self._workspace, choice.workspace)
             self._steps.append(functools.partial(self._multiply, prepared, choice))
 
-    def _multiply(self, prepared: blaslt.Prepared, choice: blaslt.Choice) -> None:
+    def _multiply(self, prepared: blaslt.Prepared, choice: blaslt.Algorithm) -> None:
         prepared.run(self._products, choice, self._scratch, self._stream)
 
-    def _choice(self, prepared: blaslt.Prepared) -> blaslt.Choice:
+    def _choice(self, prepared: blaslt.Prepared) -> blaslt.Algorithm:
         """The algorithm for a product."""
         found = prepared.choices(self._products, 1)
         if not found:
@@ -157,6 +158,23 @@ class GPU:
 
     def run(self, recorded: Graph) -> None:
         driver.run_graph(recorded.handle, self.stream())
+
+    def limits(self) -> Limits:
+        facts = self._cupy.cuda.Device(self.index).attributes
+        # Kilohertz; memory moves twice in each cycle of its clock.
+        moved = 2e3 * facts["MemoryClockRate"] * facts["GlobalMemoryBusWidth"] / 8
+        return Limits(
+            moved, 1e3 * facts["ClockRate"] * facts["MultiProcessorCount"], self._capability
+        )
+
+    def seconds(self, recorded: Graph) -> float:
+        stream = self.stream()
+        times = []
+        for _ in range(tuning.MEASURING_ROUNDS + 1):  # the first one comes too early: it wakes up
+            with driver.Stopwatch(stream) as stopwatch:
+                driver.run_graph(recorded.handle, stream)
+            times.append(stopwatch.seconds())
+        return min(times)
 
     def read(self, memory: DeviceMemory, words: int) -> list[int]:
         found = np.zeros(words, np.int64)

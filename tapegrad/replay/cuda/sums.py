@@ -1,7 +1,7 @@
 """Sums of products as loops: what no library of the GPU computes.
 
-Comes in: a `Contraction`, or a `Product` of which only a triangle counts, or whose dtype or sizes no
-library has. Goes out: a `Loop` that multiplies elements and folds the products. Called by
+Comes in: a `Contraction`, or a `Product` of which only a triangle counts, or whose dtype or sizes
+no library has. Goes out: a `Loop` that multiplies elements and folds the products. Called by
 `emit.py`.
 """
 

@@ -25,5 +25,7 @@ MIN_STEPS_OF_PART = 4
 SCAN_THREADS = 64
 #: bytes to whose multiples memory for copies and partial results is rounded up
 ALIGNMENT = 256
+#: how often a step is run to find out how long it takes
+MEASURING_ROUNDS = 3
 #: bytes that a product of cuBLAS may leave between its kernels
 MAX_WORKSPACE_BYTES = 32 << 20

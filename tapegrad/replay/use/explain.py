@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 from ...core import source
 from ..cpu.executable import NativeProgram
 from ..cpu.timing import measure
+from ..cuda.divide import DividedProgram
+from ..cuda.timing import StepTiming
+from ..cuda.timing import measure as measure_on_gpu
 from ..ir.program import Instruction, Origin, bytes_of, show_location, show_origins
 from ..trace.slots import Captured, Number
 
 if TYPE_CHECKING:
+    from ..cuda.limits import Limits
     from ..ir.target import Executable
     from .compiled import Compiled
     from .replay import Replay
@@ -89,6 +93,9 @@ def summary(compiled: Compiled) -> str:
         lines.append(f"  and {_number(len(signatures) - SIGNATURES, 'more signature')}")
     if kernels is not None:
         lines += kernels.lines(len(replays))
+    on_gpu = [r for r in replays if isinstance(r.executable, DividedProgram)]
+    if on_gpu:
+        lines += _on_gpu(max(on_gpu, key=lambda r: r.count))
     return "\n".join(lines)
 
 
@@ -135,6 +142,38 @@ def _in_short(signature: Signature, said: str) -> list[str]:
         refused.append(signature.eager)
     lines += [f"    eagerly: {reason}" for reason in dict.fromkeys(refused) if reason not in said]
     return lines
+
+
+def _on_gpu(replay: Replay) -> list[str]:
+    """The slowest steps of a program on a GPU, and what share of its limits they reach."""
+    executable = replay.executable
+    assert isinstance(executable, DividedProgram)
+    program = executable.grid
+    found = sorted(measure_on_gpu(program), key=lambda step: -step.seconds)
+    total = sum(step.seconds for step in found)
+    moved = sum(step.bytes for step in found)
+    lines = [
+        f"  {executable.describe()}, which take {_time(total)} one by one and move at least "
+        f"{moved / 1e6:.3g} MB; the slowest (measured now, with made-up arguments):"
+    ]
+    for step in found[:KERNELS]:
+        title = "product of a library " if step.library else ""
+        said = _kernel(step.seconds, title, step.instruction.origins, total)
+        lines.append(f"{said}{_share(step, program.device.limits())}")
+    lines += [_kernel(None, f"{_kind(c)} ", c.origins, total) for c in program.callbacks]
+    return lines
+
+
+def _share(step: StepTiming, limits: Limits | None) -> str:
+    """How near a step comes to what the memory or the arithmetic of its GPU allows."""
+    if limits is None or not step.seconds:
+        return ""
+    memory = step.bytes / step.seconds / limits.bytes_per_second
+    rate = limits.operations_per_second(step.instruction) if step.operations else None
+    arithmetic = step.operations / step.seconds / rate if rate else 0.0
+    if arithmetic > memory:
+        return f" | {arithmetic:.0%} of the arithmetic limit"
+    return f" | {memory:.0%} of the memory limit"
 
 
 class _Kernels:

@@ -1,0 +1,45 @@
+"""Limits: how many bytes and operations a GPU can do with in a second, from its own facts.
+
+Comes in: what the driver tells about a GPU. Goes out: a `Limits`, with which `explain()` compares
+the time of each step. Rates of products are those of NVIDIA's tensor cores without sparsity.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...core import dtypes
+from ...core.switches import switches
+from ..ir.program import Instruction, Product
+
+#: by compute capability and kind of factors: operations of one multiprocessor in each cycle
+_OPERATIONS = {
+    (8, 0): {"half": 2048, "tf32": 1024, "float32": 128, "float64": 128},
+    (9, 0): {"half": 4096, "tf32": 2048, "float32": 256, "float64": 256},
+}
+
+
+class Limits(NamedTuple):
+    """What a GPU can reach at most."""
+
+    bytes_per_second: float
+    #: cycles of all multiprocessors in a second
+    cycles_per_second: float
+    capability: tuple[int, int]
+
+    def operations_per_second(self, instruction: Instruction) -> float | None:
+        """Multiplications and additions of a product; None where that is not known."""
+        rates = _OPERATIONS.get(self.capability)
+        if rates is None or not isinstance(instruction, Product):
+            return None
+        return self.cycles_per_second * rates[_kind(instruction.x.value.dtype)]
+
+
+def _kind(dtype: Any) -> str:
+    if dtype in (np.dtype(np.float16), dtypes.bfloat16.numpy):
+        return "half"
+    if dtype == np.dtype(np.float64):
+        return "float64"
+    return "float32" if switches.precision == "highest" else "tf32"
